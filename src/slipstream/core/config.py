@@ -1,0 +1,81 @@
+"""Frozen, typed configuration in which a key that nobody reads is an error."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from slipstream.core.errors import ConfigError
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class Config(BaseModel):
+    """Base of every configuration model: immutable, no unknown keys, no NaN or infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The known name most like `name`, or None when nothing comes close."""
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def validate(model: type[ModelT], values: Mapping[str, Any], where: str = "") -> ModelT:
+    """Builds `model` from plain values (as read from YAML).
+
+    Args:
+        model: the Pydantic model to build.
+        values: its fields, nested mappings allowed.
+        where: dotted prefix of the values in the user's file, for messages (``"env"``).
+
+    Raises:
+        ConfigError: with every problem in one paragraph, the nearest known key beside an unknown one.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        problems = [_explain(model, dict(entry), where) for entry in error.errors()]
+        raise ConfigError(" ".join(problems)) from None
+
+
+def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> str:
+    location = [str(part) for part in entry["loc"]]
+    path = ".".join([part for part in [where, *location] if part]) or "config"
+    if entry["type"] == "extra_forbidden":
+        known = _fields_at(model, location[:-1])
+        guess = nearest(location[-1], known)
+        advice = f"did you mean `{guess}`?" if guess else f"known keys: {', '.join(sorted(known))}."
+        return f"`{path}` is not a known key; {advice}"
+    if entry["type"] == "missing":
+        return f"`{path}` is required and missing."
+    message = str(entry["msg"]).removeprefix("Value error, ").rstrip(".")
+    if not location:
+        return f"{path}: {message}."
+    return f"`{path}`: {message} (got {entry['input']!r})."
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    """Field names of the model found by walking `path` down from `model`."""
+    current: type[BaseModel] | None = model
+    for part in path:
+        field = current.model_fields.get(part) if current else None
+        if field is None:
+            continue  # a union's tag or a list index: stay on the same model
+        current = _model_in(field.annotation)
+    return list(current.model_fields) if current else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in typing.get_args(annotation):
+        found = _model_in(argument)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,27 @@
+"""Errors a user can act on: one paragraph that says what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+
+class SlipstreamError(Exception):
+    """Base of every error that is the user's to mend; the command line prints it, exit code 2."""
+
+
+class ConfigError(SlipstreamError):
+    """A configuration that cannot be run: unknown key, value out of range, impossible sizes."""
+
+
+class DataError(SlipstreamError):
+    """Market data or a folder that cannot be used as it is."""
+
+
+class KernelError(SlipstreamError):
+    """A kernel that breaks the contract, or that returned a number nobody can train on."""
+
+
+class CheckpointError(SlipstreamError):
+    """A checkpoint, policy or run directory that is missing, corrupt or foreign."""
+
+
+class ResourceError(SlipstreamError):
+    """The machine lacks what was asked for: memory, disk, a device, an optional package."""

@@ -1,0 +1,166 @@
+"""Kernels: the rules of one environment as plain scalar functions, found by file name or path."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.config import Config, nearest, validate
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.spec import Spec
+
+REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
+_PARAM_TYPES = {float: "f8", int: "i8", bool: "?", "float": "f8", "int": "i8", "bool": "?"}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What `load(config)` returns: everything that a kernel reads.
+
+    Attributes:
+        data: the kernel's `Data`: read-only arrays, one copy for all environments.
+        params: records by split. Training copy n of a member uses ``params["train"][n % P]``;
+            episode j of an evaluation of split X runs with ``params[X][j]``.
+        notes: sentences the user must see, such as what loading did about bad data.
+        provenance: JSON-able facts for the run directory (hashes of files).
+    """
+
+    data: Any
+    params: Mapping[str, tuple[Any, ...]]
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Kernel(NamedTuple):
+    """One environment's rules. Names follow DESIGN.md section 3; `mask` is None where all actions are allowed."""
+
+    name: str
+    module: ModuleType
+    Config: type[Config]
+    Params: Any
+    Data: Any
+    STATE: np.dtype
+    load: Callable[[Any], Loaded]
+    reset: Callable[..., None]
+    step: Callable[..., tuple[float, bool, bool]]
+    observe: Callable[..., None]
+    spec: Callable[[Any, Any], Spec]
+    mask: Callable[..., None] | None
+
+    def configure(self, values: Mapping[str, Any]) -> Config:
+        """Validates what a user wrote under `env:`."""
+        return validate(self.Config, values, where="env")
+
+
+def list_kernels() -> list[str]:
+    """Names of the built-in kernels: the files of `slipstream.envs` that do not start with an underscore."""
+    package = importlib.import_module("slipstream.envs")
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+
+
+def load_kernel(name_or_path: str) -> Kernel:
+    """Imports a kernel by built-in name, or from a user's own `.py` file.
+
+    Raises:
+        ConfigError: no such kernel or file.
+        KernelError: the file fails to import, lacks a part of the contract, or breaks the numeric rules.
+    """
+    if name_or_path.endswith(".py"):
+        module = _import_path(Path(name_or_path))
+        name = Path(name_or_path).stem
+    else:
+        known = list_kernels()
+        if name_or_path not in known:
+            guess = nearest(name_or_path, known)
+            advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}."
+            raise ConfigError(
+                f"There is no environment `{name_or_path}`; {advice} A file of your own is named by its "
+                "path (`my_env.py`), a Gymnasium environment by `gym:ID`."
+            )
+        module = importlib.import_module(f"slipstream.envs.{name_or_path}")
+        name = name_or_path
+    kernel = _from_module(name, module)
+    from slipstream.core.checker import check_kernel  # the checker reads Kernel: imported late
+
+    check_kernel(kernel)
+    return kernel
+
+
+def params_dtype(params: type[Any]) -> np.dtype:
+    """Record dtype of a `Params` NamedTuple: float, int and bool become float64, int64 and bool."""
+    fields = []
+    for field_name, annotation in params.__annotations__.items():
+        if annotation not in _PARAM_TYPES:
+            raise KernelError(
+                f"{params.__module__}.Params.{field_name} is annotated {annotation!r}: Params holds scalars, "
+                "so use float, int or bool, and put arrays into Data."
+            )
+        fields.append((field_name, _PARAM_TYPES[annotation]))
+    if not fields:
+        fields = [("unused", "i8")]  # a record needs a field
+    return np.dtype(fields, align=True)
+
+
+def params_table(kernel: Kernel, records: tuple[Any, ...]) -> NDArray[Any]:
+    """Structured array [P] of Params records, as the batch loop reads it."""
+    dtype = params_dtype(kernel.Params)
+    table = np.zeros(len(records), dtype)
+    for row, record in enumerate(records):
+        for name in kernel.Params._fields:
+            table[name][row] = getattr(record, name)
+    return table
+
+
+def _import_path(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"There is no kernel file {path}; give the path of an existing .py file.")
+    source = path.read_bytes()
+    # A stable name: compiled code is cached under it, and references by name must resolve.
+    stem = "".join(c if c.isalnum() else "_" for c in path.stem)
+    name = f"slipstream_user_{stem}_{hashlib.sha256(source).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        line = _line_of(error, path)
+        raise KernelError(f"{path}{line} cannot be imported: {type(error).__name__}: {error}.") from error
+    return module
+
+
+def _line_of(error: Exception, path: Path) -> str:
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f":{error.lineno}"
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path.resolve()):
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def _from_module(name: str, module: ModuleType) -> Kernel:
+    missing = [part for part in REQUIRED if not hasattr(module, part)]
+    if missing:
+        raise KernelError(
+            f"{module.__file__} is not a kernel: it lacks {', '.join(missing)}. A kernel file defines "
+            f"{', '.join(REQUIRED)}; docs/extending.md shows the shortest one."
+        )
+    parts = {part: getattr(module, part) for part in REQUIRED}
+    return Kernel(name=name, module=module, mask=getattr(module, "mask", None), **parts)

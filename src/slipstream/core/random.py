@@ -1,0 +1,65 @@
+"""Counter-based random numbers: a draw is a pure function of (key, counter).
+
+A stream is named by its key, so a trajectory depends on who draws (member's seed, index within the
+member, episode) and never on how many neighbours, threads or workers there are. The mixing function
+is the finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number
+generators"), applied to the counter and again to counter and key together, so that two streams are
+not shifted copies of one another.
+
+These are plain scalar functions; `vector/` compiles them together with the kernels that draw. All
+constants are `np.uint64`: a Python int beside a uint64 means three different things interpreted,
+compiled and in older NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MUL_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MUL_2 = np.uint64(0x94D049BB133111EB)
+_SHIFT_30 = np.uint64(30)
+_SHIFT_27 = np.uint64(27)
+_SHIFT_31 = np.uint64(31)
+_SHIFT_11 = np.uint64(11)
+_ONE = np.uint64(1)
+_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+_TWO_PI = 2.0 * math.pi
+
+
+def mix(x: np.uint64) -> np.uint64:
+    """SplitMix64's finaliser: a bijection of 64-bit words in which every input bit reaches every output bit."""
+    x = (x ^ (x >> _SHIFT_30)) * _MUL_1
+    x = (x ^ (x >> _SHIFT_27)) * _MUL_2
+    return x ^ (x >> _SHIFT_31)
+
+
+def word(key: np.uint64, counter: np.uint64) -> np.uint64:
+    """The 64 random bits at place `counter` of stream `key`."""
+    return mix(key ^ mix((counter + _ONE) * _GOLDEN))
+
+
+def stream(seed: np.uint64, index: np.uint64, episode: np.uint64) -> np.uint64:
+    """Key of the stream of (member's seed, index within the member, episode)."""
+    return word(word(word(_GOLDEN, seed), index), episode)
+
+
+def uniform(s: Any) -> float:
+    """Next number of record `s`, uniform in [0, 1) with 53 bits; advances `s.counter`."""
+    bits = word(s.key, s.counter)
+    s.counter = s.counter + _ONE
+    return float(bits >> _SHIFT_11) * _TO_UNIT
+
+
+def normal(s: Any) -> float:
+    """Next number of record `s`, standard normal (Box and Muller 1958); advances `s.counter` by two."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(s)))  # 1 - u lies in (0, 1]: the log is finite
+    return radius * math.cos(_TWO_PI * uniform(s))
+
+
+def integer(s: Any, n: int) -> int:
+    """Next number of record `s`, uniform in 0..n-1 (n < 2^53, bias below n 2^-53)."""
+    return int(math.floor(uniform(s) * float(n)))

@@ -1,0 +1,101 @@
+"""What the rest of the system must know about an environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Metric(NamedTuple):
+    """A STATE field copied out when an episode ends."""
+
+    name: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class MarketSpec:
+    """What reports and annualisation need to know about a market environment.
+
+    Attributes:
+        symbols: one name per symbol, in the order of the data.
+        account_currency: currency of equity and costs.
+        initial_equity: equity at the start of an episode, account currency.
+        bar_seconds: length of a bar.
+        bars_per_year: bars of an average year by the market's calendar.
+        days_per_year: trading days of a year, for annualised daily figures.
+        day_roll: where a trading day ends, ``"17:00 America/New_York"`` or ``"00:00 UTC"``.
+        cost_fields: STATE fields of cumulative costs by kind, account currency.
+    """
+
+    symbols: tuple[str, ...]
+    account_currency: str
+    initial_equity: float
+    bar_seconds: int
+    bars_per_year: float
+    days_per_year: float
+    day_roll: str
+    cost_fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The outside of an environment.
+
+    Attributes:
+        observation: space of one observation; the batch flattens it to one row, images stay uint8.
+        action: Discrete, MultiDiscrete or Box; an action is always a row ``action[k]``.
+        metrics: STATE fields copied out when an episode ends.
+        trace: STATE fields recorded after every step of an evaluation.
+        players: rows per environment when more than one agent acts.
+        max_episode_steps: time limit kept by the batch loop, None for none.
+        stagger: draw the first episode's length uniformly in 1..max_episode_steps while training, so
+            that copies do not reset together.
+        scale_reward: divide training rewards by a running deviation of the discounted return.
+        fixed_mean, fixed_std: float32 [D], known before training; NaN where the policy shall keep
+            running statistics. None: running statistics everywhere.
+        market: set by market environments.
+    """
+
+    observation: gymnasium.Space
+    action: gymnasium.Space
+    metrics: tuple[Metric, ...] = ()
+    trace: tuple[str, ...] = ()
+    players: int = 1
+    max_episode_steps: int | None = None
+    stagger: bool = False
+    scale_reward: bool = False
+    fixed_mean: NDArray[np.float32] | None = None
+    fixed_std: NDArray[np.float32] | None = None
+    market: MarketSpec | None = None
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Shape of one observation row as the batch stores it."""
+        shape = self.observation.shape
+        if shape is None:
+            raise TypeError(f"{self.observation} must be flattened to a Box before it can be batched")
+        return tuple(shape)
+
+    @property
+    def observation_dtype(self) -> np.dtype:
+        """uint8 for images, float32 for everything else."""
+        return np.dtype(np.uint8 if self.observation.dtype == np.uint8 else np.float32)
+
+    @property
+    def action_width(self) -> int:
+        """Numbers in one action row (K)."""
+        if isinstance(self.action, gymnasium.spaces.Discrete):
+            return 1
+        shape = self.action.shape
+        assert shape is not None
+        return int(np.prod(shape)) if shape else 1
+
+    @property
+    def action_dtype(self) -> np.dtype:
+        """float32 for Box, int64 for Discrete and MultiDiscrete."""
+        return np.dtype(np.float32 if isinstance(self.action, gymnasium.spaces.Box) else np.int64)

@@ -1,0 +1,1 @@
+"""The loop, and one run: config, directory, checkpoints, evaluation."""

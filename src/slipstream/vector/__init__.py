@@ -1,0 +1,1 @@
+"""Many copies of one environment stepped together."""
