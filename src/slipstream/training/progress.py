@@ -1,0 +1,58 @@
+"""How far a training has come: the numbers that every event carries."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Progress:
+    """Where a shard (or the whole run) stands.
+
+    Every count is per member, as is the budget; seconds are wall-clock seconds summed over all
+    sessions of the run, so that a resumed run carries on counting.
+    """
+
+    budget: int
+    """Environment steps that each member may spend."""
+    steps: int = 0
+    """Environment steps that each member has spent."""
+    iterations: int = 0
+    """Collect-and-update rounds."""
+    updates: int = 0
+    """Optimiser updates of each member."""
+    seconds_env: float = 0.0
+    seconds_policy: float = 0.0
+    seconds_update: float = 0.0
+    wall: float = 0.0
+
+    def advance(self, steps: int, updates: int = 0) -> None:
+        """Count one iteration of `steps` environment steps and `updates` optimiser updates."""
+        self.steps += steps
+        self.updates += updates
+        self.iterations += 1
+
+    @property
+    def finished(self) -> bool:
+        """True from the first whole iteration at or past the budget."""
+        return self.steps >= self.budget
+
+    @property
+    def fraction(self) -> float:
+        """Share of the budget that is spent, at most 1."""
+        return min(1.0, self.steps / self.budget) if self.budget > 0 else 1.0
+
+    def snapshot(self) -> Progress:
+        """A copy that later advances do not change; what events carry."""
+        return dataclasses.replace(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as plain numbers, for a checkpoint's manifest."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Progress:
+        """The inverse of `as_dict`."""
+        return cls(**values)
