@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import Spec
 
 REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
-_PARAM_TYPES = {float: "f8", int: "i8", bool: "?", "float": "f8", "int": "i8", "bool": "?"}
+_PARAM_TYPES = {float: "f8", int: "i8", bool: "?"}
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def load_kernel(name_or_path: str) -> Kernel:
 def params_dtype(params: type[Any]) -> np.dtype:
     """Record dtype of a `Params` NamedTuple: float, int and bool become float64, int64 and bool."""
     fields = []
-    for field_name, annotation in params.__annotations__.items():
+    for field_name, annotation in get_type_hints(params).items():
         if annotation not in _PARAM_TYPES:
             raise KernelError(
                 f"{params.__module__}.Params.{field_name} is annotated {annotation!r}: Params holds scalars, "

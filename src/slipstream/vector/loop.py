@@ -1,0 +1,124 @@
+"""The batch loop: auto-reset, time limits, final observations, episode statistics, once for all kernels.
+
+This is a template. `render.py` copies the functions below into a module of their own, where the names
+declared next are bound to one kernel's functions: as they are (the `serial` backend), compiled by
+Numba (`compiled`), or as device functions of a GPU. They are the only code that steps a kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+# Bound by the renderer to one kernel's functions, or to a form of them for one backend.
+reset: Any = None
+step: Any = None
+observe: Any = None
+stream: Any = None  # core.random.stream
+make_data: Any = None  # tuple of arrays -> the kernel's Data
+clear: Any = None  # sets every field of a STATE record to zero
+copy_metrics: Any = None  # (s, row): the metrics of Spec into row[4:]
+take: Any = None  # (counts, which) -> next free slot, counted up
+
+# What the loop knows of each environment besides the kernel's STATE: one record of 64 bytes.
+BOOK = np.dtype(
+    [
+        ("seed", "u8"),  # member's seed
+        ("index", "u8"),  # n: index within the member
+        ("episode", "u8"),  # number of the next episode to begin
+        ("which", "i8"),  # row of the Params table
+        ("length", "i8"),  # steps of the running episode
+        ("limit", "i8"),  # time limit of the running episode, 0 for none
+        ("next_limit", "i8"),  # time limit of the episodes after it
+        ("ret", "f8"),  # undiscounted return of the running episode
+    ],
+    align=True,
+)
+
+# Places in `counts`.
+FINALS, EPISODES, FAULT = 0, 1, 2
+
+
+def take_slot(counts, which):
+    slot = counts[which]
+    counts[which] = slot + 1
+    return slot
+
+
+def begin(b, s, p, d):
+    """Starts the next episode of one environment on its own random stream."""
+    clear(s)
+    s.key = stream(b.seed, b.index, b.episode)
+    b.episode = b.episode + np.uint64(1)
+    b.limit = b.next_limit
+    b.length = 0
+    b.ret = 0.0
+    reset(s, p, d)
+
+
+def advance_one(e, t, every_final, batch, out):
+    """Steps environment e; `t` is the row of the rollout, recorded with what ends here."""
+    arrays, params, state, book, final_obs, final_index, episodes, counts = batch
+    actions, obs, reward, terminated, truncated = out
+    d = make_data(arrays)
+    b = book[e]
+    s = state[e]
+    p = params[b.which]
+    r, terminal, cut = step(s, actions[e], p, d)
+    b.length = b.length + 1
+    b.ret = b.ret + r
+    if b.limit > 0 and b.length >= b.limit:
+        cut = True
+    reward[e] = r
+    terminated[e] = terminal
+    truncated[e] = cut
+    if not (r - r == 0.0):  # NaN or infinite
+        if counts[FAULT] == 0:
+            counts[FAULT] = e + 1
+    if terminal or cut:
+        # Value targets need what was seen before the reset wherever the future goes on.
+        if every_final or not terminal:
+            slot = take(counts, FINALS)
+            observe(s, p, d, final_obs[slot])
+            final_index[slot, 0] = t
+            final_index[slot, 1] = e
+        row = episodes[take(counts, EPISODES)]
+        row[0] = t
+        row[1] = e
+        row[2] = b.ret
+        row[3] = b.length
+        copy_metrics(s, row)
+        begin(b, s, p, d)
+    observe(s, p, d, obs[e])
+
+
+def advance(lo, hi, t, every_final, batch, out):
+    """Steps environments lo..hi-1."""
+    for e in range(lo, hi):
+        advance_one(e, t, every_final, batch, out)
+
+
+def start_one(e, batch, obs):
+    """Begins the next episode of environment e, whatever it was doing."""
+    arrays, params, state, book, final_obs, final_index, episodes, counts = batch
+    d = make_data(arrays)
+    b = book[e]
+    s = state[e]
+    p = params[b.which]
+    begin(b, s, p, d)
+    observe(s, p, d, obs[e])
+
+
+def start(lo, hi, batch, obs):
+    """Begins the next episode of environments lo..hi-1."""
+    for e in range(lo, hi):
+        start_one(e, batch, obs)
+
+
+def look(lo, hi, batch, obs):
+    """Observes environments lo..hi-1 without stepping them (after a restored state)."""
+    arrays, params, state, book, final_obs, final_index, episodes, counts = batch
+    d = make_data(arrays)
+    for e in range(lo, hi):
+        observe(state[e], params[book[e].which], d, obs[e])

@@ -1,0 +1,104 @@
+"""E copies of one environment stepped together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.spec import Spec
+
+
+class StepOut(NamedTuple):
+    """Where `VectorEnv.step` writes: usually one row of a rollout.
+
+    Attributes:
+        obs: float32 or uint8 [E, *shape], the observation to act on next (after a reset: the new episode's first).
+        reward: float32 [E].
+        terminated: bool [E], the future is worth nothing.
+        truncated: bool [E], the future is worth the value of the final observation.
+        valid: bool [E], false where the transition is not real (only Gymnasium's NEXT_STEP mode has such).
+    """
+
+    obs: NDArray[Any]
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+
+
+class Finals(NamedTuple):
+    """Observations before the reset, of rows that were truncated (or of all that ended, where asked for).
+
+    Attributes:
+        obs: [n, *shape].
+        index: int64 [n, 2], (t, e) of the step that ended the episode.
+    """
+
+    obs: NDArray[Any]
+    index: NDArray[np.int64]
+
+
+class Episodes(NamedTuple):
+    """Episodes that ended since they were last drained, in the order (t, e).
+
+    Attributes:
+        t, e: int64 [n], the step's row and the environment.
+        ret: float64 [n], undiscounted and unscaled sum of rewards.
+        length: int64 [n], steps.
+        metrics: float64 [n] by name of `Spec.metrics`.
+    """
+
+    t: NDArray[np.int64]
+    e: NDArray[np.int64]
+    ret: NDArray[np.float64]
+    length: NDArray[np.int64]
+    metrics: dict[str, NDArray[np.float64]]
+
+
+class VectorEnv(ABC):
+    """E copies of one environment; auto-reset happens within the step that ends an episode.
+
+    The arrays handed to `reset` and `step` belong to the caller and are written once. All rows are
+    C-contiguous: actions int64 or float32 [E, K], observations [E, *shape].
+    """
+
+    num_envs: int
+    spec: Spec
+    backend: str
+
+    @abstractmethod
+    def reset(self, obs: NDArray[Any]) -> None:
+        """Begins a new episode everywhere and writes its first observation into obs [E, *shape]."""
+
+    @abstractmethod
+    def step(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        """Steps every copy; `t` is recorded with what ends here."""
+
+    @abstractmethod
+    def drain_finals(self) -> Finals:
+        """Final observations since the last call; the arrays belong to the caller."""
+
+    @abstractmethod
+    def drain_episodes(self) -> Episodes:
+        """Episodes ended since the last call."""
+
+    @abstractmethod
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Everything needed to go on later, as plain arrays; empty where copies cannot be saved."""
+
+    @abstractmethod
+    def set_state(self, state: Mapping[str, NDArray[Any]], obs: NDArray[Any]) -> None:
+        """Goes on from `get_state()`; writes the current observation into obs."""
+
+    def close(self) -> None:  # noqa: B027  (most environments hold nothing)
+        """Releases what the copies hold."""
+
+
+def member_indices(seeds: Sequence[int], num_envs: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Seed and index within the member of each of E = M x N copies, member after member: two uint64 [E]."""
+    members = np.asarray([seed % 2**64 for seed in seeds], dtype=np.uint64)
+    return np.repeat(members, num_envs), np.tile(np.arange(num_envs, dtype=np.uint64), len(members))
