@@ -1,0 +1,153 @@
+"""Figures of an equity curve: Sharpe, drawdowns, monthly returns, alpha and beta.
+
+Returns are simple, the risk-free rate is 0, deviations use ddof 1. A figure that does not exist (a
+deviation of zero, too few days) is None and is printed as "n/a".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Drawdown:
+    """One fall from a peak: its depth (negative fraction) and its days as datetime64[D]."""
+
+    depth: float
+    peak: np.datetime64
+    trough: np.datetime64
+    recovered: np.datetime64 | None
+
+
+def simple_returns(equity: Floats) -> Floats:
+    """Returns [n] of an equity curve [n + 1]."""
+    return equity[1:] / equity[:-1] - 1.0
+
+
+def day_closes(day: Ints) -> Ints:
+    """Index of the last bar of every trading day in day ids [n], in order."""
+    return np.append(np.flatnonzero(np.diff(day)), len(day) - 1) if len(day) else np.empty(0, int)
+
+
+def daily_equity(equity: Floats, day: Ints) -> Floats:
+    """Equity [days + 1]: the start, then the last mark of every trading day.
+
+    Args:
+        equity: marks [n + 1], the first before the first bar.
+        day: trading-day id of each bar [n].
+    """
+    return np.concatenate([equity[:1], equity[1:][day_closes(day)]])
+
+
+def sharpe(returns: Floats, periods: float) -> float | None:
+    """Mean over deviation times the root of periods per year; None where the deviation is zero."""
+    if len(returns) < 2:
+        return None
+    deviation = float(np.std(returns, ddof=1))
+    if not deviation > 1e-15:
+        return None
+    return float(np.mean(returns)) / deviation * math.sqrt(periods)
+
+
+def sortino(returns: Floats, periods: float) -> float | None:
+    """As the Sharpe ratio with the downside deviation, taken over all returns (gains count as 0)."""
+    if len(returns) < 2:
+        return None
+    downside = math.sqrt(float(np.mean(np.minimum(returns, 0.0) ** 2)))
+    if not downside > 1e-15:
+        return None
+    return float(np.mean(returns)) / downside * math.sqrt(periods)
+
+
+def volatility(returns: Floats, periods: float) -> float | None:
+    """Annualised deviation."""
+    return float(np.std(returns, ddof=1)) * math.sqrt(periods) if len(returns) > 1 else None
+
+
+def annual_growth(returns: Floats, periods: float) -> float | None:
+    """Compound annual growth rate."""
+    if not len(returns):
+        return None
+    growth = float(np.sum(np.log1p(np.maximum(returns, -1.0 + 1e-12))))
+    return math.expm1(min(growth * periods / len(returns), 700.0))
+
+
+def drawdowns(equity: Floats) -> Floats:
+    """Fraction below the running maximum, 0 or negative, [n]."""
+    return equity / np.maximum.accumulate(equity) - 1.0
+
+
+def max_drawdown(equity: Floats) -> float:
+    """Deepest fall from a peak as a negative fraction."""
+    return float(drawdowns(equity).min()) if len(equity) else 0.0
+
+
+def calmar(returns: Floats, periods: float, deepest: float | None = None) -> float | None:
+    """Annual growth over the deepest drawdown (that of these returns unless one is given)."""
+    growth = annual_growth(returns, periods)
+    if deepest is None:
+        deepest = max_drawdown(np.concatenate([[1.0], np.cumprod(1.0 + returns)]))
+    return None if growth is None or deepest == 0.0 else growth / abs(deepest)
+
+
+def worst_drawdowns(equity: Floats, time: Ints, count: int = 5) -> list[Drawdown]:
+    """The deepest separate falls, deepest first.
+
+    Args:
+        equity: marks [n].
+        time: UTC seconds of each mark [n].
+        count: how many to return at most.
+    """
+    below = drawdowns(equity) < 0.0
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], below, [False]]).astype(np.int8)))
+    days = time.astype("datetime64[s]").astype("datetime64[D]")
+    fall = drawdowns(equity)
+    found = []
+    for first, past in zip(edges[::2], edges[1::2], strict=True):
+        low = first + int(np.argmin(fall[first:past]))
+        back = days[past] if past < len(equity) else None
+        found.append(Drawdown(float(fall[low]), days[first - 1], days[low], back))
+    return sorted(found, key=lambda d: d.depth)[:count]
+
+
+def monthly_returns(equity: Floats, time: Ints) -> dict[tuple[int, int], float]:
+    """Return of each calendar month (UTC) by (year, month).
+
+    Args:
+        equity: marks [n + 1], the first before the first bar.
+        time: UTC seconds of each bar [n].
+    """
+    months = time.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
+    closes = daily_equity(equity, months)
+    names = months[day_closes(months)]
+    return {
+        (1970 + int(m) // 12, int(m) % 12 + 1): float(r)
+        for m, r in zip(names, simple_returns(closes), strict=True)
+    }
+
+
+def rolling_sharpe(returns: Floats, periods: float, window: int) -> Floats:
+    """Sharpe of the last `window` returns at each return; NaN before there are that many, [n]."""
+    out = np.full(len(returns), np.nan)
+    if window < 2 or len(returns) < window:
+        return out
+    views = np.lib.stride_tricks.sliding_window_view(returns, window)
+    deviation = views.std(axis=1, ddof=1)
+    fine = deviation > 1e-15
+    out[window - 1 :][fine] = views.mean(axis=1)[fine] / deviation[fine] * math.sqrt(periods)
+    return out
+
+
+def alpha_beta(returns: Floats, market: Floats, periods: float) -> tuple[float, float] | None:
+    """Least-squares line through daily returns: annualised intercept (simple) and slope."""
+    if len(returns) < 3 or not float(np.var(market)) > 1e-30:
+        return None
+    beta = float(np.cov(returns, market, ddof=1)[0, 1] / np.var(market, ddof=1))
+    return float(np.mean(returns) - beta * np.mean(market)) * periods, beta
