@@ -30,7 +30,7 @@ def loop_text(kernel: Kernel, spec: Spec) -> str:
     lines += ["", "", "def copy_metrics(s, row):"]
     lines += [f"    row[{4 + i}] = s.{metric.name}" for i, metric in enumerate(spec.metrics)] or ["    pass"]
     parts = ["import numpy as np", "FINALS, EPISODES, FAULT = 0, 1, 2", "\n".join(lines)]
-    functions = (loop.begin, loop.advance_one, loop.advance, loop.start_one, loop.start, loop.look)
+    functions = (loop.begin, loop.advance, loop.start, loop.look)
     return "\n\n\n".join([*parts, render.source_of(functions)]) + "\n"
 
 
@@ -48,7 +48,7 @@ def _clear_field(name: str, dtype: np.dtype) -> list[str]:
 def bindings(kernel: Kernel) -> dict[str, FunctionType]:
     """The plain functions that the loop's text calls."""
     functions: dict[str, Any] = {"reset": kernel.reset, "step": kernel.step, "observe": kernel.observe}
-    return {**functions, "stream": stream, "take": loop.take_slot}
+    return {**functions, "stream": stream, "take": loop.take_slot, "lane": loop.lane_zero, "lanes": loop.one_lane}
 
 
 def interpreted_loop(kernel: Kernel, spec: Spec) -> Loop:

@@ -19,7 +19,9 @@ stream: Any = None  # core.random.stream
 make_data: Any = None  # tuple of arrays -> the kernel's Data
 clear: Any = None  # sets every field of a STATE record to zero
 copy_metrics: Any = None  # (s, row): the metrics of Spec into row[4:]
-take: Any = None  # (counts, which) -> next free slot, counted up
+take: Any = None  # (counts, which) -> next free slot, counted up (atomically on a GPU)
+lane: Any = None  # this thread's number among those that share the range: 0 on a CPU
+lanes: Any = None  # how many share it: 1 on a CPU
 
 # What the loop knows of each environment besides the kernel's STATE: one record of 64 bytes.
 BOOK = np.dtype(
@@ -46,6 +48,14 @@ def take_slot(counts, which):
     return slot
 
 
+def one_lane():
+    return 1
+
+
+def lane_zero():
+    return 0
+
+
 def begin(b, s, p, d):
     """Starts the next episode of one environment on its own random stream."""
     clear(s)
@@ -57,68 +67,58 @@ def begin(b, s, p, d):
     reset(s, p, d)
 
 
-def advance_one(e, t, every_final, batch, out):
-    """Steps environment e; `t` is the row of the rollout, recorded with what ends here."""
+def advance(lo, hi, t, every_final, batch, out):
+    """Steps environments lo..hi-1; `t` is the row of the rollout, recorded with what ends here."""
+    # One function on purpose: handing these arrays to a second one for each environment costs more than its step.
     arrays, params, state, book, final_obs, final_index, episodes, counts = batch
     actions, obs, reward, terminated, truncated = out
     d = make_data(arrays)
-    b = book[e]
-    s = state[e]
-    p = params[b.which]
-    r, terminal, cut = step(s, actions[e], p, d)
-    b.length = b.length + 1
-    b.ret = b.ret + r
-    if b.limit > 0 and b.length >= b.limit:
-        cut = True
-    reward[e] = r
-    terminated[e] = terminal
-    truncated[e] = cut
-    if not (r - r == 0.0):  # NaN or infinite
-        if counts[FAULT] == 0:
+    for e in range(lo + lane(), hi, lanes()):
+        b = book[e]
+        s = state[e]
+        p = params[b.which]
+        r, terminal, cut = step(s, actions[e], p, d)
+        b.length = b.length + 1
+        b.ret = b.ret + r
+        if b.limit > 0 and b.length >= b.limit:
+            cut = True
+        reward[e] = r
+        terminated[e] = terminal
+        truncated[e] = cut
+        if not (r - r == 0.0):  # NaN or infinite
             counts[FAULT] = e + 1
-    if terminal or cut:
-        # Value targets need what was seen before the reset wherever the future goes on.
-        if every_final or not terminal:
-            slot = take(counts, FINALS)
-            observe(s, p, d, final_obs[slot])
-            final_index[slot, 0] = t
-            final_index[slot, 1] = e
-        row = episodes[take(counts, EPISODES)]
-        row[0] = t
-        row[1] = e
-        row[2] = b.ret
-        row[3] = b.length
-        copy_metrics(s, row)
-        begin(b, s, p, d)
-    observe(s, p, d, obs[e])
-
-
-def advance(lo, hi, t, every_final, batch, out):
-    """Steps environments lo..hi-1."""
-    for e in range(lo, hi):
-        advance_one(e, t, every_final, batch, out)
-
-
-def start_one(e, batch, obs):
-    """Begins the next episode of environment e, whatever it was doing."""
-    arrays, params, state, book, final_obs, final_index, episodes, counts = batch
-    d = make_data(arrays)
-    b = book[e]
-    s = state[e]
-    p = params[b.which]
-    begin(b, s, p, d)
-    observe(s, p, d, obs[e])
+        if terminal or cut:
+            # Value targets need what was seen before the reset wherever the future goes on.
+            if every_final or not terminal:
+                slot = take(counts, FINALS)
+                observe(s, p, d, final_obs[slot])
+                final_index[slot, 0] = t
+                final_index[slot, 1] = e
+            row = episodes[take(counts, EPISODES)]
+            row[0] = t
+            row[1] = e
+            row[2] = b.ret
+            row[3] = b.length
+            copy_metrics(s, row)
+            begin(b, s, p, d)
+        observe(s, p, d, obs[e])
 
 
 def start(lo, hi, batch, obs):
-    """Begins the next episode of environments lo..hi-1."""
-    for e in range(lo, hi):
-        start_one(e, batch, obs)
+    """Begins the next episode of environments lo..hi-1, whatever they were doing."""
+    arrays, params, state, book, final_obs, final_index, episodes, counts = batch
+    d = make_data(arrays)
+    for e in range(lo + lane(), hi, lanes()):
+        b = book[e]
+        s = state[e]
+        p = params[b.which]
+        begin(b, s, p, d)
+        observe(s, p, d, obs[e])
 
 
 def look(lo, hi, batch, obs):
     """Observes environments lo..hi-1 without stepping them (after a restored state)."""
     arrays, params, state, book, final_obs, final_index, episodes, counts = batch
     d = make_data(arrays)
-    for e in range(lo, hi):
+    for e in range(lo + lane(), hi, lanes()):
         observe(state[e], params[book[e].which], d, obs[e])

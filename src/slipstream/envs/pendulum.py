@@ -1,0 +1,84 @@
+"""Swing a pendulum up and hold it there with little torque, step for step Gymnasium's Pendulum-v1.
+
+Reward -(angle^2 + 0.1 speed^2 + 0.001 torque^2) before the step, angle measured from upright in
+[-pi, pi); 200 steps, never terminated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from pydantic import Field
+
+from slipstream.core import config, kernel
+from slipstream.core.random import uniform
+from slipstream.core.spec import Spec
+
+
+class Config(config.Config):
+    gravity: float = Field(10.0, description="m/s^2")
+    mass: float = Field(1.0, gt=0, description="kg")
+    length: float = Field(1.0, gt=0, description="m")
+    time_step: float = Field(0.05, gt=0, description="s")
+    max_torque: float = Field(2.0, gt=0, description="N m")
+    max_speed: float = Field(8.0, gt=0, description="rad/s")
+    max_steps: int = Field(200, ge=1, description="steps per episode")
+
+
+class Params(NamedTuple):
+    gravity: float
+    mass: float
+    length: float
+    time_step: float
+    max_torque: float
+    max_speed: float
+    max_steps: int
+
+
+class Data(NamedTuple):
+    none: NDArray[np.float64]  # the rules need no data
+
+
+STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("angle", "f8"), ("speed", "f8")], align=True)
+
+
+def load(config: Config) -> kernel.Loaded:
+    return kernel.Loaded(Data(np.zeros(1)), {"train": (Params(**config.model_dump()),)})
+
+
+def reset(s: Any, p: Any, d: Any) -> None:
+    s.angle = math.pi * (2.0 * uniform(s) - 1.0)
+    s.speed = 2.0 * uniform(s) - 1.0
+
+
+def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    torque = min(max(float(action[0]), -p.max_torque), p.max_torque)
+    turns = math.floor((s.angle + math.pi) / (2.0 * math.pi))
+    from_upright = s.angle - 2.0 * math.pi * turns
+    cost = from_upright * from_upright + 0.1 * (s.speed * s.speed) + 0.001 * (torque * torque)
+    inertia = p.mass * (p.length * p.length)
+    speed = s.speed + p.time_step * (
+        3.0 * p.gravity / (2.0 * p.length) * math.sin(s.angle) + 3.0 / inertia * torque
+    )
+    s.speed = min(max(speed, -p.max_speed), p.max_speed)
+    s.angle = s.angle + p.time_step * s.speed
+    return -cost, False, False
+
+
+def observe(s: Any, p: Any, d: Any, out: Any) -> None:
+    out[0] = math.cos(s.angle)
+    out[1] = math.sin(s.angle)
+    out[2] = s.speed
+
+
+def spec(p: Any, d: Any) -> Spec:
+    bound = np.array([1.0, 1.0, p.max_speed], dtype=np.float32)
+    return Spec(
+        observation=spaces.Box(-bound, bound, dtype=np.float32),
+        action=spaces.Box(-p.max_torque, p.max_torque, (1,), np.float32),
+        max_episode_steps=p.max_steps,
+    )

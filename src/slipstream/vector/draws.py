@@ -1,0 +1,132 @@
+"""Whole rows of random numbers from the counter streams: action noise and minibatch permutations.
+
+Each member draws from a key of its own (its seed, what the numbers are for, when), so what it draws
+does not depend on the members beside it. Compiled, in place, without the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from types import FunctionType
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.random import stream, word
+from slipstream.vector import render
+
+# What a stream is for: the second part of its key. Environments use the number n of the copy there,
+# so purposes stand far above any number of copies.
+ACT = 2**32 + 1
+MINIBATCH = 2**32 + 2
+INIT = 2**32 + 3
+
+_SHIFT_11 = np.uint64(11)
+_SHIFT_40 = np.uint64(40)
+_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+_TO_UNIT_24 = 1.0 / 16777216.0  # 2^-24
+_TWO_PI = 2.0 * math.pi
+
+
+def member_keys(seeds: Sequence[int] | NDArray[Any], purpose: int, step: int) -> NDArray[np.uint64]:
+    """Key of each member's stream: uint64 [M].
+
+    Args:
+        seeds: [M] members' seeds.
+        purpose: ACT, MINIBATCH or INIT.
+        step: when the numbers are used; each step has its own stream.
+    """
+    seeds = np.asarray([int(seed) % 2**64 for seed in seeds], dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        return np.asarray(stream(seeds, np.uint64(purpose), np.uint64(step)), dtype=np.uint64)  # type: ignore[arg-type]
+
+
+def uniform_rows(keys: Any, counter: int, out: Any) -> None:
+    for m in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            bits = word(keys[m], np.uint64(counter + i))
+            out[m, i] = np.float32(float(bits >> _SHIFT_40) * _TO_UNIT_24)
+
+
+def gumbel_rows(keys: Any, counter: int, out: Any) -> None:
+    for m in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            bits = word(keys[m], np.uint64(counter + i))
+            u = (float(bits >> _SHIFT_11) + 0.5) * _TO_UNIT  # in (0, 1): both logarithms are finite
+            out[m, i] = np.float32(-math.log(-math.log(u)))
+
+
+def normal_rows(keys: Any, counter: int, out: Any) -> None:
+    for m in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            place = np.uint64(2 * (counter + i))
+            u = (float(word(keys[m], place) >> _SHIFT_11) + 0.5) * _TO_UNIT
+            v = float(word(keys[m], np.uint64(2 * (counter + i) + 1)) >> _SHIFT_11) * _TO_UNIT
+            out[m, i] = np.float32(math.sqrt(-2.0 * math.log(u)) * math.cos(_TWO_PI * v))
+
+
+def permutation_rows(keys: Any, out: Any) -> None:
+    n = out.shape[1]
+    for m in range(out.shape[0]):
+        for i in range(n):
+            out[m, i] = i
+        for i in range(n - 1, 0, -1):
+            u = float(word(keys[m], np.uint64(i)) >> _SHIFT_11) * _TO_UNIT
+            j = int(math.floor(u * float(i + 1)))
+            kept = out[m, i]
+            out[m, i] = out[m, j]
+            out[m, j] = kept
+
+
+def fill_uniform(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
+    """Writes numbers uniform in [0, 1) into out [M, n], row m from place `counter` of stream keys[m]."""
+    _compiled()["fill_uniform"](keys, counter, out)
+
+
+def fill_gumbel(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
+    """Writes standard Gumbel numbers into out [M, n]; argmax(logits + gumbel) samples a categorical."""
+    _compiled()["fill_gumbel"](keys, counter, out)
+
+
+def fill_normal(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
+    """Writes standard normal numbers into out [M, n] (Box and Muller 1958)."""
+    _compiled()["fill_normal"](keys, counter, out)
+
+
+def permute(keys: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
+    """Writes a uniform permutation of 0..n-1 into each row of out [M, n] (Fisher and Yates 1938)."""
+    _compiled()["permute"](keys, out)
+
+
+@functools.cache
+def _compiled() -> dict[str, Any]:
+    """All four in one module, so that a process loads them at once."""
+    text = """
+def fill_uniform(keys, counter, out):
+    uniform_rows(keys, counter, out)
+
+
+def fill_gumbel(keys, counter, out):
+    gumbel_rows(keys, counter, out)
+
+
+def fill_normal(keys, counter, out):
+    normal_rows(keys, counter, out)
+
+
+def permute(keys, out):
+    permutation_rows(keys, out)
+"""
+    keys, floats, integers = np.zeros(1, np.uint64), np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int64)
+    entries: dict[str, tuple[Any, ...]] = {
+        "fill_uniform": (keys, 0, floats),
+        "fill_gumbel": (keys, 0, floats),
+        "fill_normal": (keys, 0, floats),
+        "permute": (keys, integers),
+    }
+    functions = (uniform_rows, gumbel_rows, normal_rows, permutation_rows)
+    bindings = {f.__name__: cast(FunctionType, f) for f in functions}
+    return render.compile_module("draws", text, entries, bindings, {})
