@@ -1,0 +1,1 @@
+"""Causal, unscaled features of bars, by name."""

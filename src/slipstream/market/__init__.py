@@ -1,0 +1,1 @@
+"""Prices: loading, checking, calendars, splits and markets with a known optimum."""

@@ -1,0 +1,94 @@
+"""Bars: the prices of one symbol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import DataError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """The bars of one symbol, oldest first, in read-only arrays of length n.
+
+    Attributes:
+        symbol: name of the symbol, usually the name of its file (``"EURUSD"``).
+        time: UTC seconds of each bar's open, int64, strictly increasing.
+        open, high, low, close: mid prices, float64, positive and finite.
+        volume: float64, units of the source (contracts, coins or ticks); zero where there is none.
+        spread: full bid-ask spread in price units, float64; zero where there is none.
+        extra: other numeric columns of the file by name, float64; these may hold NaN.
+    """
+
+    symbol: str
+    time: IntArray
+    open: FloatArray
+    high: FloatArray
+    low: FloatArray
+    close: FloatArray
+    volume: FloatArray
+    spread: FloatArray
+    extra: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "time", _locked(self.time, np.int64))
+        for name in ("open", "high", "low", "close", "volume", "spread"):
+            object.__setattr__(self, name, _locked(getattr(self, name), np.float64))
+        extra = {name: _locked(column, np.float64) for name, column in self.extra.items()}
+        object.__setattr__(self, "extra", extra)
+        lengths = {name: len(column) for name, column in self.columns().items()}
+        if len(set(lengths.values())) > 1:
+            raise DataError(
+                f"{self.symbol}: all columns of a symbol must have the same length, got {lengths}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def columns(self) -> dict[str, NDArray[np.generic]]:
+        """Every column by name, extra columns last."""
+        return {
+            "time": self.time,
+            "open": self.open,
+            "high": self.high,
+            "low": self.low,
+            "close": self.close,
+            "volume": self.volume,
+            "spread": self.spread,
+            **self.extra,
+        }
+
+    def rows(self, start: int, stop: int | None = None) -> Bars:
+        """The bars ``start:stop`` as views of the same memory."""
+        part = slice(start, stop)
+        return Bars(
+            self.symbol,
+            self.time[part],
+            self.open[part],
+            self.high[part],
+            self.low[part],
+            self.close[part],
+            self.volume[part],
+            self.spread[part],
+            {name: column[part] for name, column in self.extra.items()},
+        )
+
+    def between(self, start: int, stop: int) -> Bars:
+        """The bars whose open lies in [start, stop), UTC seconds."""
+        first, last = np.searchsorted(self.time, [start, stop])
+        return self.rows(int(first), int(last))
+
+
+def _locked(column: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[np.generic]:
+    """A read-only view (the caller's own array stays writable only for the caller)."""
+    view = np.ascontiguousarray(column, dtype=dtype).view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,155 @@
+"""The market's clock: trading days, rolls, swap nights, bars a year (trading-rules 7 and 8)."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from slipstream.core.errors import ConfigError
+from slipstream.market.bars import BoolArray, IntArray
+from slipstream.market.symbols import MarketKind
+from slipstream.market.zone import DAY, NEW_YORK, clock
+
+DayRoll = Literal["17:00 America/New_York", "00:00 UTC"]
+NEW_YORK_ROLL: DayRoll = "17:00 America/New_York"
+UTC_ROLL: DayRoll = "00:00 UTC"
+
+MONDAY, TUESDAY, WEDNESDAY, THURSDAY, FRIDAY, SATURDAY, SUNDAY = range(7)
+_EPOCH_WEEKDAY = THURSDAY  # 1970-01-01
+_ROLL_SECOND = 17 * 3600
+# Swap nights charged at the roll that ends each weekday, Monday first: Wednesday carries the weekend.
+_NIGHTS = np.array([1, 1, 3, 1, 1, 0, 0], dtype=np.int64)
+
+
+class Calendar(NamedTuple):
+    """What turns bars into years.
+
+    Attributes:
+        kind: ``"fx"`` (24 hours, five days) or ``"24/7"``.
+        day_roll: when the trading day ends.
+        bars_per_year, days_per_year: for annualisation.
+    """
+
+    kind: MarketKind
+    day_roll: DayRoll
+    bars_per_year: float
+    days_per_year: float
+
+
+def calendar(kind: MarketKind, bar_seconds: int) -> Calendar:
+    """The calendar of a market: 260 days a year for fx (M15: 24,960 bars), 365 for 24/7."""
+    days = 260.0 if kind == "fx" else 365.0
+    per_year = days * DAY / bar_seconds if bar_seconds <= DAY else 365.0 * DAY / bar_seconds
+    return Calendar(kind, NEW_YORK_ROLL if kind == "fx" else UTC_ROLL, per_year, days)
+
+
+def measured_bars_per_year(time: IntArray, bar_seconds: int) -> float:
+    """Bars per year of 365.25 days that a series really has, first open to last close."""
+    span = float(time[-1] - time[0]) + bar_seconds
+    return len(time) * 365.25 * DAY / span
+
+
+def calendar_warning(symbol: str, time: IntArray, bar_seconds: int, days: Calendar) -> str | None:
+    """A sentence when measured and nominal bars per year differ by more than 2 %, else None.
+
+    Series shorter than 90 days are not judged: one holiday would decide.
+    """
+    if len(time) < 2 or time[-1] - time[0] < 90 * DAY:
+        return None
+    measured = measured_bars_per_year(time, bar_seconds)
+    if abs(measured / days.bars_per_year - 1.0) <= 0.02:
+        return None
+    return (
+        f"{symbol} has {measured:,.0f} bars per year, its {days.kind} calendar says "
+        f"{days.bars_per_year:,.0f}: annualised figures use the calendar and are off by more than 2 %."
+    )
+
+
+def day_number(time: IntArray, roll: DayRoll = NEW_YORK_ROLL) -> IntArray:
+    """Trading-day number of each bar, int64 [n].
+
+    The number is that of the calendar date on which the trading day ends (days since 1970-01-01):
+    with a roll at 17:00 New York, Sunday 17:00 already belongs to Monday.
+    """
+    if roll == UTC_ROLL:
+        return time // DAY
+    if roll == NEW_YORK_ROLL:
+        return (local_time(time, NEW_YORK) + DAY - _ROLL_SECOND) // DAY
+    raise ConfigError(f"`day_roll` must be '{NEW_YORK_ROLL}' or '{UTC_ROLL}', got {roll!r}.")
+
+
+def day_weekday(day: IntArray) -> IntArray:
+    """Weekday (Monday = 0) of day numbers, int64 [n]."""
+    return (day + _EPOCH_WEEKDAY) % 7
+
+
+def swap_nights(time: IntArray, roll: DayRoll = NEW_YORK_ROLL) -> IntArray:
+    """Swap nights charged on a position held into each bar from the bar before, int64 [n].
+
+    One night for each weekday roll in between, three for Wednesday's, none for Saturday's and
+    Sunday's: seven a week. The first bar has none.
+    """
+    day = day_number(time, roll)
+    # All nights charged at rolls that ended days before `day`, counted from a Monday.
+    monday_based = day + _EPOCH_WEEKDAY
+    week, weekday = np.divmod(monday_based, 7)
+    before = np.concatenate([[0], np.cumsum(_NIGHTS)])[weekday] + week * int(_NIGHTS.sum())
+    return np.diff(before, prepend=before[:1])
+
+
+def local_time(time: IntArray, zone: str = NEW_YORK) -> IntArray:
+    """Wall-clock seconds in `zone`, as if they were UTC, int64 [n]."""
+    return clock(zone, time).local(np.asarray(time, dtype=np.int64))
+
+
+def minutes_since_midnight(time: IntArray, zone: str = NEW_YORK) -> IntArray:
+    """Minutes since local midnight of each bar's open, int64 [n]."""
+    return local_time(time, zone) % DAY // 60
+
+
+def weekday(time: IntArray, zone: str = NEW_YORK) -> IntArray:
+    """Local weekday (Monday = 0) of each bar's open, int64 [n]."""
+    return day_weekday(local_time(time, zone) // DAY)
+
+
+def is_friday(time: IntArray, zone: str = NEW_YORK) -> BoolArray:
+    """Whether each bar opens on a local Friday, bool [n]."""
+    return weekday(time, zone) == FRIDAY
+
+
+def closed_seconds(start: IntArray, stop: IntArray) -> IntArray:
+    """Seconds of the forex weekend (Friday 17:00 to Sunday 17:00 New York) in [start, stop), [n]."""
+    return _closed_before(stop) - _closed_before(start)
+
+
+def in_weekend(time: IntArray) -> BoolArray:
+    """Whether a bar opens while the forex market is closed, bool [n]."""
+    return _week_second(time) >= 5 * DAY
+
+
+def next_week_open(time: IntArray) -> IntArray:
+    """UTC seconds of the next Sunday 17:00 New York at or after `time`, int64 [n]."""
+    local = local_time(time, NEW_YORK)
+    ahead = -_week_second(time) % (7 * DAY)
+    wanted, _ = clock(NEW_YORK, time + 7 * DAY).utc(local + ahead)
+    return wanted
+
+
+def _week_second(time: IntArray) -> IntArray:
+    """Local seconds since the forex week opened (Sunday 17:00 New York)."""
+    shifted = local_time(time, NEW_YORK) + DAY - _ROLL_SECOND
+    return (shifted + (_EPOCH_WEEKDAY - MONDAY) * DAY) % (7 * DAY)
+
+
+def _closed_before(time: IntArray) -> IntArray:
+    """Weekend seconds between a fixed moment and `time`.
+
+    Counted in local time and then corrected: New York changes its clocks at 02:00 on Sundays, inside the
+    weekend, so a weekend lasts 47 or 49 hours twice a year.
+    """
+    local = local_time(time, NEW_YORK)
+    shifted = local + DAY - _ROLL_SECOND + (_EPOCH_WEEKDAY - MONDAY) * DAY
+    week, second = np.divmod(shifted, 7 * DAY)
+    nominal = week * 2 * DAY + np.maximum(second - 5 * DAY, 0)
+    return nominal - (local - time)

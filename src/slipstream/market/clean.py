@@ -1,0 +1,286 @@
+"""Cleaning: what loading does about each kind of bad data, in one place.
+
+The rules, in the order in which they are applied:
+
+    refused, or dropped with `bad_bars: drop`   unreadable stamps, wall-clock times that do not exist, missing
+                                   numbers, prices that are not positive, high < low, open or close outside
+                                   [low, high], negative volume, missing or negative spread
+    refused                        prices that jump tenfold or more by a power of ten; majors quoted in points;
+                                   one-sided prices without a spread
+    mended                         unsorted rows are sorted; of rows with the same stamp the last stays;
+                                   flat weekend candles of a forex market are dropped
+    kept                           everything else: holes, zero volume, stale prices, odd stamps (`check` reports them)
+
+Nothing is ever filled, interpolated or resampled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.market import symbols, timeframe
+from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
+from slipstream.market.calendar import in_weekend
+from slipstream.market.config import DataConfig
+from slipstream.market.finding import Finding, first_times, plural, stamp
+from slipstream.market.table import PRICES, RawTable
+
+_JUMP_TOLERANCE = 0.15  # in log10: ratios within 10**(1 +- 0.15) of a power of ten
+_ROUNDING = 1e-9  # relative: files written with float32 or scaled prices
+
+
+@dataclass(frozen=True, eq=False)
+class Cleaned:
+    """The usable bars of one file and what was found on the way.
+
+    `bars` hold what is left when every bad bar is dropped, even where loading would refuse: `check` goes on
+    with them. None when fewer than two are left.
+    """
+
+    bars: Bars | None
+    bar_seconds: int
+    kind: symbols.MarketKind
+    findings: tuple[Finding, ...]
+
+
+def kind_of(symbol: str, config: DataConfig) -> symbols.MarketKind:
+    """The market kind of a symbol under this config."""
+    return symbols.market_kind(symbol) if config.market == "auto" else config.market
+
+
+def bar_length(time: IntArray) -> int:
+    """The most common distance between neighbouring stamps, seconds; 0 when there is none."""
+    steps = np.diff(np.unique(time))
+    if len(steps) == 0:
+        return 0
+    lengths, counts = np.unique(steps, return_counts=True)
+    return int(lengths[np.argmax(counts)])
+
+
+def clean(table: RawTable, config: DataConfig) -> Cleaned:
+    """Applies the rules above to one file."""
+    kind = kind_of(table.symbol, config)
+    findings: list[Finding] = []
+    rows = _readable_rows(table, config, findings)
+    time, bar_seconds = _bar_opens(table, config, rows)
+    order = _order(table.symbol, time, findings)
+    time, rows = time[order], rows[order]
+    good = _sound_rows(table, config, rows, time, findings)
+    time, rows = time[good], rows[good]
+    columns = {name: column[rows] for name, column in table.columns.items()}
+    spread = np.zeros(len(rows)) if table.spread is None else table.spread[rows]
+    findings += _one_sided(table, config)
+    shift = {"mid": 0.0, "bid": 0.5, "ask": -0.5}[config.price_side] * spread
+    for name in PRICES:
+        columns[name] = columns[name] + shift
+    findings += _units(table.symbol, columns["close"], time)
+    keep = ~_weekend_candles(kind, time, bar_seconds, columns)
+    if not keep.all():
+        findings.append(
+            Finding(
+                table.symbol, "weekend_flat", "warning", int((~keep).sum()),
+                f"{plural(int((~keep).sum()), 'flat candle')} without volume while the forex market was "
+                f"closed", "loading drops them", first_times(time, ~keep),
+            )
+        )  # fmt: skip
+    if int(keep.sum()) < 2 or bar_seconds == 0:
+        findings.append(
+            Finding(
+                table.symbol, "too_few", "error", int(keep.sum()),
+                f"{plural(int(keep.sum()), 'usable bar')}, at least two are needed",
+                "loading refuses",
+            )
+        )  # fmt: skip
+        return Cleaned(None, bar_seconds, kind, tuple(findings))
+    bars = Bars(
+        table.symbol,
+        time[keep],
+        **{name: column[keep] for name, column in columns.items()},
+        spread=spread[keep],
+        extra={name: column[rows][keep] for name, column in table.extra.items()},
+    )
+    return Cleaned(bars, bar_seconds, kind, tuple(findings))
+
+
+def _readable_rows(table: RawTable, config: DataConfig, findings: list[Finding]) -> IntArray:
+    """File rows whose stamp says when they happened."""
+    missing, skipped = table.stamps.missing, table.stamps.skipped
+    if missing.any():
+        first = int(np.flatnonzero(missing)[0]) + 1
+        findings.append(
+            _bad(
+                table.symbol, "bad_time", config, int(missing.sum()),
+                f"{plural(int(missing.sum()), 'unreadable time stamp')}, the first in data row "
+                f"{first:,}", (),
+            )
+        )  # fmt: skip
+    if skipped.any():
+        times = first_times(table.stamps.time, skipped)
+        findings.append(
+            _bad(
+                table.symbol, "nonexistent_time", config, int(skipped.sum()),
+                f"{plural(int(skipped.sum()), 'stamp')} in an hour that the clocks of {config.time_zone} "
+                f"skipped, the first near {stamp(times[0])} UTC: `time_zone` is not the zone of this file",
+                times,
+            )
+        )  # fmt: skip
+    return np.flatnonzero(~missing & ~skipped)
+
+
+def _bar_opens(table: RawTable, config: DataConfig, rows: IntArray) -> tuple[IntArray, int]:
+    time = table.stamps.time[rows]
+    bar_seconds = bar_length(time)
+    return (time - bar_seconds if config.time_is == "close" else time), bar_seconds
+
+
+def _order(symbol: str, time: IntArray, findings: list[Finding]) -> IntArray:
+    """Row order that sorts by time; of rows with the same stamp the last in the file."""
+    backwards = np.diff(time, prepend=time[:1]) < 0
+    if backwards.any():
+        findings.append(
+            Finding(
+                symbol, "unsorted", "warning", int(backwards.sum()),
+                f"time runs backwards {plural(int(backwards.sum()), 'time')}, first at "
+                f"{stamp(int(time[backwards][0]))}", "loading sorts the bars",
+                first_times(time, backwards),
+            )
+        )  # fmt: skip
+    order = np.argsort(time, kind="stable")
+    ordered = time[order]
+    superseded = np.append(ordered[1:] == ordered[:-1], False)
+    if superseded.any():
+        findings.append(
+            Finding(
+                symbol, "duplicate", "warning", int(superseded.sum()),
+                f"{plural(int(superseded.sum()), 'bar')} with the stamp of another bar, first at "
+                f"{stamp(int(ordered[superseded][0]))}", "loading keeps the last of each",
+                first_times(ordered, superseded),
+            )
+        )  # fmt: skip
+    return order[~superseded]
+
+
+def _sound_rows(
+    table: RawTable, config: DataConfig, rows: IntArray, time: IntArray, findings: list[Finding]
+) -> BoolArray:
+    """Which bars have possible numbers; reports the others."""
+    columns = {name: column[rows] for name, column in table.columns.items()}
+    if table.spread is not None:
+        columns["spread"] = table.spread[rows]
+    good = np.ones(len(rows), dtype=np.bool_)
+
+    def report(kind: str, bad: BoolArray, what: str) -> None:
+        bad = bad & good  # a bar that is bad twice is counted once
+        if bad.any():
+            count, times = int(bad.sum()), first_times(time, bad)
+            message = f"{plural(count, 'bar')} with {what}, the first at {stamp(times[0])}"
+            findings.append(_bad(table.symbol, kind, config, count, message, times))
+            np.logical_and(good, ~bad, out=good)
+
+    for name, column in columns.items():
+        report("nan", ~np.isfinite(column), f"no number in column {name}")
+    for name in PRICES:
+        report("non_positive", columns[name] <= 0.0, f"a {name} that is not positive")
+    low, high = columns["low"], columns["high"]
+    slack = _ROUNDING * np.abs(columns["close"])
+    report("high_below_low", high < low - slack, "high below low")
+    top = np.maximum(columns["open"], columns["close"])
+    bottom = np.minimum(columns["open"], columns["close"])
+    outside = (top > high + slack) | (bottom < low - slack)
+    report("outside_range", outside, "open or close outside low to high")
+    report("negative_volume", columns["volume"] < 0.0, "negative volume")
+    if "spread" in columns:
+        report("negative_spread", columns["spread"] < 0.0, "a negative spread")
+    return good
+
+
+def _one_sided(table: RawTable, config: DataConfig) -> list[Finding]:
+    if config.price_side == "mid" or table.spread is not None:
+        return []
+    return [
+        Finding(
+            table.symbol, "no_spread", "error", len(table),
+            f"{config.price_side} prices without a spread to shift them to mid: set `spread_pips:`, or "
+            f"name the file's spread column in `columns`", "loading refuses",
+        )
+    ]  # fmt: skip
+
+
+def _units(symbol: str, close: FloatArray, time: IntArray) -> list[Finding]:
+    """Prices in points, and jumps by a power of ten."""
+    findings = []
+    if len(close) == 0:
+        return findings
+    typical = symbols.typical_price(symbol)
+    median = float(np.median(close))
+    power = 0 if typical is None else round(np.log10(median / typical))
+    if power != 0 and abs(np.log10(median / (typical or 1.0))) > 0.7:
+        integers = bool((close == np.rint(close)).all())
+        scale = f"`price_scale: {10.0**-power:g}`"
+        findings.append(
+            Finding(
+                symbol, "integer_prices" if integers else "units",
+                "error" if integers else "warning", len(close),
+                f"prices near {median:g} where about {typical:.3g} is usual"
+                + (", all of them whole numbers: these are points" if integers else "")
+                + f", so that pips and costs would be off by 1e{abs(power)}: set {scale} if so",
+                "loading refuses" if integers else "loading takes them as they are",
+            )
+        )  # fmt: skip
+    step = np.log10(close[1:] / close[:-1])
+    jump = np.append(False, (np.abs(step) > 0.7) & (np.abs(step - np.rint(step)) < _JUMP_TOLERANCE))
+    if jump.any():
+        times = first_times(time, jump)
+        ratio = 10.0 ** float(step[np.flatnonzero(jump)[0] - 1])
+        findings.append(
+            Finding(
+                symbol, "scale_jump", "error", int(jump.sum()),
+                f"the close jumps by a power of ten {plural(int(jump.sum()), 'time')}, first x{ratio:.4g} at "
+                f"{stamp(times[0])}: the unit of the prices changes inside the file",
+                "loading refuses", times,
+            )
+        )  # fmt: skip
+    return findings
+
+
+def _weekend_candles(
+    kind: str, time: IntArray, bar_seconds: int, columns: dict[str, FloatArray]
+) -> BoolArray:
+    """Candles that a vendor invented while the forex market was closed, bool [n]."""
+    if kind != "fx" or bar_seconds > 4 * 3600 or len(time) == 0:
+        return np.zeros(len(time), dtype=np.bool_)
+    flat = (columns["high"] == columns["low"]) & (columns["volume"] == 0.0)
+    return flat & in_weekend(time)
+
+
+def _bad(
+    symbol: str, kind: str, config: DataConfig, count: int, message: str, times: tuple[int, ...]
+) -> Finding:
+    """A finding about bars that `bad_bars` decides on."""
+    if config.bad_bars == "drop":
+        return Finding(symbol, kind, "warning", count, message, "loading drops them", times)
+    action = "loading refuses, or drops them with `bad_bars: drop`"
+    return Finding(symbol, kind, "error", count, message, action, times)
+
+
+def agreed_length(lengths: dict[str, int], wanted: str | None) -> Finding | None:
+    """A finding when symbols disagree about the bar length, or with the config's `timeframe`."""
+    names = {symbol: timeframe.name(length) for symbol, length in lengths.items() if length > 0}
+    if wanted is not None:
+        expected = timeframe.seconds(wanted)
+        wrong = [symbol for symbol in names if lengths[symbol] != expected]
+        if wrong:
+            return Finding(
+                wrong[0], "timeframe", "error", len(wrong),
+                f"bars of {names[wrong[0]]} where `timeframe: {wanted}` asks for "
+                f"{timeframe.name(expected)}", "loading refuses: bars are never resampled",
+            )  # fmt: skip
+    if len(set(names.values())) > 1:
+        listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
+        return Finding(
+            "all", "timeframe", "error", len(names), f"bars of different lengths ({listed})",
+            "loading refuses: name symbols of one length in `symbols`",
+        )  # fmt: skip
+    return None

@@ -1,0 +1,164 @@
+"""Dialects: how a text file of prices is written, found by looking at its first lines."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from slipstream.core.errors import DataError
+
+SEPARATORS = ("\t", ";", ",", "|")
+
+# Lower-case header names without <> and punctuation -> our column.
+ALIASES = {
+    "time": ("time", "timestamp", "datetime", "date time", "gmt time", "local time", "utc",
+             "utc time", "open time", "opentime", "unix", "epoch", "ts", "t"),
+    "date": ("date", "day"),
+    "open": ("open", "o", "open price"),
+    "high": ("high", "h", "max"),
+    "low": ("low", "l", "min"),
+    "close": ("close", "c", "close price", "last"),
+    "volume": ("volume", "tickvol", "tick volume", "tickvolume", "vol", "v"),
+    "spread": ("spread",),
+    "spread_points": ("spread points", "spreadpoints"),
+}  # fmt: skip
+_OURS = {alias: ours for ours, aliases in ALIASES.items() for alias in aliases}
+_NUMBER_OR_TIME = re.compile(r"[\d\s.,:/+\-eETZ]*")
+_HEADERLESS = {
+    5: ("time", "open", "high", "low", "close"),
+    6: ("time", "open", "high", "low", "close", "volume"),
+    7: ("date", "time", "open", "high", "low", "close", "volume"),
+}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written.
+
+    Attributes:
+        name: ``MetaTrader``, ``HistData``, ``Dukascopy``, ``CSV``, ``Parquet`` or ``Feather``.
+        separator: field separator of a text file.
+        header: whether the first line names the columns.
+        columns: the file's column names, in order (ours where there is no header).
+        zone: the zone that the format itself states, such as Dukascopy's "Gmt time"; else None.
+        zone_hint: the zone that this format's stamps usually are in, for messages.
+        bid: whether this source exports bid prices.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    separator: str = ","
+    header: bool = True
+    zone: str | None = None
+    zone_hint: str = "UTC"
+    bid: bool = False
+
+
+def simple(name: str) -> str:
+    """A header name in its plainest form: ``<TICKVOL>`` -> ``tickvol``, ``Adj Close`` -> ``adj close``."""
+    return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
+
+
+def sniff(text: str, separator: str | None, label: str) -> Dialect:
+    """Finds the dialect of a text file from its first lines.
+
+    Args:
+        text: the beginning of the file.
+        separator: the config's separator, None to detect.
+        label: name of the file, for messages.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise DataError(f"{label} is empty: it must hold one line for each bar.")
+    separator = separator or _separator(lines)
+    fields = tuple(field.strip().strip('"') for field in lines[0].split(separator))
+    if len(fields) < 5:
+        raise DataError(
+            f"{label} must hold a time and four prices in every line, its first line is "
+            f"{lines[0][:80]!r}: name the field separator by `separator`."
+        )
+    if all(_NUMBER_OR_TIME.fullmatch(field) for field in fields):
+        return _without_header(fields, separator, label)
+    return _with_header(fields, separator)
+
+
+def rename(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, str]:
+    """The file's column name -> ours, extra columns in snake case, the config's `columns` first."""
+    missing = [name for name in columns if name not in dialect.columns]
+    if missing:
+        raise DataError(
+            f"`columns` names {missing[0]!r}, which {label} does not have: its columns are "
+            f"{', '.join(dialect.columns)}."
+        )
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for theirs, ours in columns.items():
+        if ours in taken:
+            raise DataError(f"`columns` gives the name {ours!r} to two columns of {label}.")
+        names[theirs] = ours
+        taken.add(ours)
+    rest = [name for name in dialect.columns if name not in names]
+    for name in sorted(rest, key=_rank):
+        ours = _OURS.get(simple(name), "")
+        if dialect.name == "MetaTrader" and simple(name) == "spread":
+            ours = "spread_points"
+        if not ours or ours in taken:
+            ours = simple(name).replace(" ", "_")
+        if not ours or ours.startswith(("unnamed", "index_level")):
+            continue
+        while ours in taken:
+            ours += "_2"
+        names[name] = ours
+        taken.add(ours)
+    if "time" not in taken and "date" in taken:
+        return {theirs: "time" if ours == "date" else ours for theirs, ours in names.items()}
+    return {name: names[name] for name in dialect.columns if name in names}
+
+
+def _rank(name: str) -> int:
+    """Aliases in their order of preference, so that <TICKVOL> beats <VOL>."""
+    plain = simple(name)
+    ours = _OURS.get(plain)
+    return ALIASES[ours].index(plain) if ours else 99
+
+
+def _separator(lines: list[str]) -> str:
+    def score(separator: str) -> tuple[bool, int]:
+        counts = [line.count(separator) for line in lines[:20]]
+        return len(set(counts)) == 1 and counts[0] >= 4, counts[0]
+
+    return max(SEPARATORS, key=score)
+
+
+def _without_header(fields: tuple[str, ...], separator: str, label: str) -> Dialect:
+    if re.fullmatch(r"\d{8} \d{6}", fields[0]) and len(fields) in (5, 6):
+        return Dialect(
+            "HistData", _HEADERLESS[len(fields)], separator, False, None, "Etc/GMT+5", True
+        )
+    dated = re.fullmatch(r"\d{4}\.\d\d\.\d\d", fields[0]) and ":" in fields[1]
+    if dated and len(fields) in (6, 7):
+        columns = _HEADERLESS[7][: len(fields)]
+        return Dialect(
+            "MetaTrader", columns, separator, False, None, "America/New_York+7", True
+        )
+    if len(fields) in (5, 6):
+        return Dialect("CSV", _HEADERLESS[len(fields)], separator, False)
+    raise DataError(
+        f"{label} must begin with a line that names its columns: the first line has {len(fields)} "
+        f"numbers and nothing says what they are. Add a header line."
+    )
+
+
+def _with_header(fields: tuple[str, ...], separator: str) -> Dialect:
+    names = tuple(field.lstrip("\ufeff") for field in fields)
+    if any(name.startswith("<") and name.endswith(">") for name in names):
+        return Dialect(
+            "MetaTrader", names, separator, zone_hint="America/New_York+7", bid=True
+        )
+    plain = {simple(name) for name in names}
+    if "gmt time" in plain:
+        return Dialect("Dukascopy", names, separator, zone="UTC")
+    if "local time" in plain:
+        return Dialect("Dukascopy", names, separator)
+    zone = "UTC" if plain & {"utc", "utc time"} else None
+    return Dialect("CSV", names, separator, zone=zone)

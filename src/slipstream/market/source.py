@@ -1,0 +1,100 @@
+"""Finding the files: folders, single files, folders inside installed packages."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from slipstream.core.config import nearest
+from slipstream.core.errors import DataError
+from slipstream.market.config import DataConfig
+
+SUFFIXES = (".parquet", ".csv", ".feather")
+
+
+def resolve_folder(folder: str) -> Path:
+    """The path that `folder` means; ``package:NAME/sub/folder`` is looked up without importing NAME."""
+    if not folder.startswith("package:"):
+        return Path(folder).expanduser()
+    package, _, inside = folder.removeprefix("package:").partition("/")
+    try:
+        spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    except (ImportError, ValueError):
+        spec = None
+    locations = list(spec.submodule_search_locations or []) if spec is not None else []
+    if not locations:
+        raise DataError(
+            f"`folder: {folder}` needs the Python package {package!r}, which is not installed: "
+            f"`pip install {package.replace('_', '-')}`, or name a folder."
+        )
+    return Path(locations[0]) / inside
+
+
+def find_files(config: DataConfig) -> dict[str, Path]:
+    """The file of every symbol to load, by symbol, in the config's order (else alphabetical).
+
+    Raises:
+        DataError: missing or empty folder, missing symbol, a symbol with two files.
+    """
+    root = resolve_folder(config.folder)
+    if not root.exists():
+        raise DataError(
+            f"Data folder {str(root)!r} does not exist: `folder` must name a folder with one "
+            f"{{SYMBOL}}.parquet, .csv or .feather file for each symbol."
+        )
+    named = {symbol: _inside(root, file) for symbol, file in config.files.items()}
+    if root.is_file():
+        found = _single_file(root, config)
+    else:
+        found = _folder_files(root, set(config.symbols or ()) - set(named))
+    if config.symbols is None:
+        wanted = tuple(named) if named else tuple(sorted(found))
+    else:
+        wanted = config.symbols
+    if not wanted:
+        raise DataError(
+            f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: put one file for "
+            f"each symbol there, or point `folder` elsewhere."
+        )
+    return {symbol: named.get(symbol) or _pick(symbol, found, root) for symbol in wanted}
+
+
+def _single_file(root: Path, config: DataConfig) -> dict[str, list[Path]]:
+    symbol = config.symbols[0] if config.symbols and len(config.symbols) == 1 else root.stem
+    return {symbol: [root]}
+
+
+def _folder_files(root: Path, wanted: set[str]) -> dict[str, list[Path]]:
+    """Files by symbol. A name is a symbol as it is spelt, or as the config spells it."""
+    spelling = {symbol.upper(): symbol for symbol in wanted}
+    found: dict[str, list[Path]] = {}
+    for path in sorted(root.iterdir()):
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
+            symbol = spelling.get(path.stem.upper(), path.stem)
+            found.setdefault(symbol, []).append(path)
+    return found
+
+
+def _inside(root: Path, file: str) -> Path:
+    path = Path(file).expanduser()
+    folder = root.parent if root.is_file() else root
+    return path if path.is_absolute() else folder / path
+
+
+def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
+    paths = found.get(symbol, [])
+    if len(paths) == 1:
+        return paths[0]
+    if len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
+        raise DataError(
+            f"Symbol {symbol} must have one file in {str(root)!r}, it has {len(paths)} ({names}): remove "
+            f"all but one, or say which by `files: {{{symbol}: {paths[0].name}}}`."
+        )
+    have = ", ".join(sorted(found)[:20]) or "no data files"
+    guess = nearest(symbol, found)
+    advice = f"did you mean {guess}? " if guess else ""
+    raise DataError(
+        f"Symbol {symbol} must have a file {symbol}.parquet, .csv or .feather in {str(root)!r}, "
+        f"which holds {have}: {advice}Correct `symbols`, or name the file in `files`."
+    )
