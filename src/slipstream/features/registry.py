@@ -1,0 +1,185 @@
+"""The registry of features: one line adds one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.config import nearest
+from slipstream.core.errors import ConfigError, DataError
+from slipstream.features import clocks, prices
+from slipstream.features import indicators as ta
+from slipstream.features.feature import (
+    Feature,
+    change_rows,
+    ema_rows,
+    macd_rows,
+    no_rows,
+    twice_wilder_rows,
+    wilder_rows,
+    window_rows,
+)
+from slipstream.market.bars import Bars, FloatArray
+from slipstream.market.finding import stamp
+
+FEATURES: tuple[Feature, ...] = (
+    Feature("log_return_{n}", prices.log_return, change_rows, "log(close / close n bars ago)"),
+    Feature("return_{n}", prices.simple_return, change_rows, "close / close n bars ago - 1"),
+    Feature("range_rel", prices.range_relative, no_rows, "(high - low) / close"),
+    Feature("body_rel", prices.body_relative, no_rows, "(close - open) / close"),
+    Feature("close_location", prices.close_location, no_rows, "close between low 0 and high 1"),
+    Feature("volatility_{n}", prices.volatility, change_rows, "sd of log returns", smallest=2),
+    Feature("volume_z_{n}", prices.log_volume_score, window_rows, "log-volume z-score", smallest=2),
+    Feature("spread_rel", prices.spread_relative, no_rows, "full spread / close"),
+    Feature("vwap_{n}", prices.vwap, window_rows, "volume-weighted price", False),
+    Feature("vwap_{n}_rel", prices.vwap_relative, window_rows, "VWAP / close - 1"),
+    Feature("rsi_{n}", ta.rsi, wilder_rows, "RSI, 0 to 100", smallest=2),
+    Feature("ema_{n}", ta.ema, ema_rows, "exponential average of close", False),
+    Feature("ema_{n}_rel", ta.ema_relative, ema_rows, "EMA / close - 1"),
+    Feature("sma_{n}", ta.sma, window_rows, "mean of close", False),
+    Feature("sma_{n}_rel", ta.sma_relative, window_rows, "SMA / close - 1"),
+    Feature("atr_{n}", ta.atr, wilder_rows, "average true range, price units", False),
+    Feature("atr_{n}_rel", ta.atr_relative, wilder_rows, "ATR / close"),
+    Feature("cci_{n}", ta.cci, window_rows, "commodity channel index", smallest=2),
+    Feature("dx_{n}", ta.dx, wilder_rows, "directional movement index, 0 to 100", smallest=2),
+    Feature("adx_{n}", ta.adx, twice_wilder_rows, "average DX, 0 to 100", smallest=2),
+    Feature("macd", ta.macd, macd_rows, "MACD line (12, 26, 9), price units", False),
+    Feature("macd_signal", ta.macd_signal, macd_rows, "MACD signal, price units", False),
+    Feature("macd_hist", ta.macd_hist, macd_rows, "MACD histogram, price units", False),
+    Feature("macd_rel", ta.macd_relative, macd_rows, "MACD line / close"),
+    Feature("macd_signal_rel", ta.macd_signal_relative, macd_rows, "MACD signal / close"),
+    Feature("macd_hist_rel", ta.macd_hist_relative, macd_rows, "MACD histogram / close"),
+    Feature("bb_upper_{n}", ta.bollinger_upper, window_rows, "upper band, 2 sd", False, 2),
+    Feature("bb_lower_{n}", ta.bollinger_lower, window_rows, "lower band, 2 sd", False, 2),
+    Feature("bb_width_{n}", ta.bollinger_width, window_rows, "band width / middle", smallest=2),
+    Feature("bb_pct_{n}", ta.bollinger_position, window_rows, "close in the bands", smallest=2),
+    Feature("hour_sin", clocks.hour_sin, no_rows, "time of day, UTC"),
+    Feature("hour_cos", clocks.hour_cos, no_rows, "time of day, UTC"),
+    Feature("ny_hour_sin", clocks.new_york_hour_sin, no_rows, "time of day, New York"),
+    Feature("ny_hour_cos", clocks.new_york_hour_cos, no_rows, "time of day, New York"),
+    Feature("day_of_week_sin", clocks.day_of_week_sin, no_rows, "weekday, UTC"),
+    Feature("day_of_week_cos", clocks.day_of_week_cos, no_rows, "weekday, UTC"),
+    Feature("open", prices.open_, no_rows, "the open, mid", False),
+    Feature("high", prices.high, no_rows, "the high, mid", False),
+    Feature("low", prices.low, no_rows, "the low, mid", False),
+    Feature("close", prices.close, no_rows, "the close, mid", False),
+    Feature("volume", prices.volume, no_rows, "the volume", False),
+)
+
+# What a config that names no features gets: stationary, nothing that dominates by scale.
+DEFAULT_FEATURES = (
+    "log_return_1",
+    "log_return_5",
+    "range_rel",
+    "volatility_20",
+    "rsi_14",
+    "ema_10_rel",
+    "ema_20_rel",
+    "atr_14_rel",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Features of one symbol, causal and unscaled.
+
+    Attributes:
+        values: float64 [rows, F]; row t uses bars <= t. The first `warm_up` rows must not be used.
+        names: the columns' names, in the order asked for.
+        warm_up: rows to drop, the longest warm-up of the columns.
+        notes: sentences the user must see, such as a column that never changes.
+    """
+
+    values: FloatArray
+    names: tuple[str, ...]
+    warm_up: int
+    notes: tuple[str, ...] = ()
+
+
+def resolve(name: str, columns: Collection[str] = ()) -> tuple[Feature | None, int]:
+    """The feature that `name` means and its window; None for a column of the data itself.
+
+    Raises:
+        ConfigError: nothing is called like that; names the nearest.
+    """
+    if name in columns:
+        return None, 0
+    for feature in FEATURES:
+        n = feature.window(name)
+        if n is not None:
+            return feature, n
+    digits = "".join(filter(str.isdigit, name)) or "14"
+    known = {feature.pattern.replace("{n}", digits): feature for feature in FEATURES}
+    if name in known:
+        raise ConfigError(
+            f"Feature {name!r} needs a window of at least {known[name].smallest} bars and at most 99,999."
+        )
+    guess = nearest(name, [*known, *columns])
+    advice = f"did you mean {guess!r}? " if guess else ""
+    listed = ", ".join(feature.pattern for feature in FEATURES)
+    own = f"; columns of the data: {', '.join(columns)}" if columns else ""
+    raise ConfigError(
+        f"Feature {name!r} is unknown: {advice}Known, with a number of bars for {{n}}: {listed}{own}."
+    )
+
+
+def warm_up_rows(names: Sequence[str], columns: Collection[str] = ()) -> int:
+    """Rows that these features need before the first usable one."""
+    longest = 0
+    for name in names:
+        feature, n = resolve(name, columns)
+        longest = max(longest, feature.warm_up(n) if feature is not None else 0)
+    return longest
+
+
+def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
+    """Computes features of one symbol.
+
+    Args:
+        names: registry names or names of extra columns of the data.
+        bars: the symbol's bars.
+        bar_seconds: length of a bar, for messages.
+
+    Raises:
+        ConfigError: unknown or repeated name.
+        DataError: fewer bars than the warm-up needs, or a missing number after it.
+    """
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if list(names).count(name) > 1)
+        raise ConfigError(f"Feature {twice!r} is named twice: each may be named once.")
+    warm_up = warm_up_rows(names, bars.extra)
+    if len(bars) <= warm_up:
+        raise DataError(
+            f"{bars.symbol} must have more bars than the {warm_up:,} that its features need to warm up, "
+            f"it has {len(bars):,} of {bar_seconds:,} s: load more data or choose shorter windows."
+        )
+    values = np.empty((len(bars), len(names)))
+    notes = []
+    for index, name in enumerate(names):
+        feature, n = resolve(name, bars.extra)
+        column = bars.extra[name] if feature is None else feature.compute(bars, n)
+        values[:, index] = column
+        _require_finite(bars, name, column, warm_up)
+        if np.ptp(column[warm_up:]) == 0.0:
+            notes.append(
+                f"{bars.symbol}: feature {name} never changes (it is {column[-1]:g} in every bar) and "
+                f"tells an agent nothing; leave it out."
+            )
+    values.flags.writeable = False
+    return Features(values, tuple(names), warm_up, tuple(notes))
+
+
+def _require_finite(
+    bars: Bars, name: str, column: NDArray[np.float64], warm_up: int
+) -> None:
+    bad = ~np.isfinite(column[warm_up:])
+    if bad.any():
+        row = warm_up + int(np.flatnonzero(bad)[0])
+        raise DataError(
+            f"{bars.symbol}: column {name!r} must be a number in every bar after the warm-up, it is "
+            f"{column[row]} in {int(bad.sum()):,} of them, the first at {stamp(int(bars.time[row]))} UTC: "
+            f"mend the file, or leave the column out."
+        )
