@@ -29,7 +29,9 @@ def loop_text(kernel: Kernel, spec: Spec) -> str:
         lines += _clear_field(name, kernel.STATE[name])
     lines += ["", "", "def copy_metrics(s, row):"]
     lines += [f"    row[{4 + i}] = s.{metric.name}" for i, metric in enumerate(spec.metrics)] or ["    pass"]
-    parts = ["import numpy as np", "FINALS, EPISODES, FAULT = 0, 1, 2", "\n".join(lines)]
+    names = ("FINALS", "EPISODES", "FAULT", "RESET", "RESET_KEEP_ALL", "HOLD")
+    constants = [f"{name} = {getattr(loop, name)}" for name in names]
+    parts = ["import numpy as np", "\n".join(constants), "\n".join(lines)]
     functions = (loop.begin, loop.advance, loop.start, loop.look)
     return "\n\n\n".join([*parts, render.source_of(functions)]) + "\n"
 
@@ -60,7 +62,7 @@ def interpreted_loop(kernel: Kernel, spec: Spec) -> Loop:
 def compiled_loop(kernel: Kernel, spec: Spec, batch: tuple[Any, ...], out: tuple[Any, ...]) -> Loop:
     """The loop as machine code for arrays of the types of `batch` and `out`."""
     entries = {
-        "advance": (0, 0, 0, False, batch, out),
+        "advance": (0, 0, 0, 0, batch, out),
         "start": (0, 0, batch, out[1]),
         "look": (0, 0, batch, out[1]),
     }

@@ -13,7 +13,7 @@ from slipstream.core.kernel import Kernel, Loaded, params_table
 from slipstream.core.random import stream, word
 from slipstream.core.spec import Spec
 from slipstream.vector.compile import Loop, compiled_loop, interpreted_loop
-from slipstream.vector.loop import BOOK, EPISODES, FAULT, FINALS
+from slipstream.vector.loop import BOOK, EPISODES, FAULT, FINALS, RESET
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 BACKENDS = ("compiled", "serial")
@@ -33,7 +33,7 @@ class KernelVectorEnv(VectorEnv):
         backend: ``"compiled"`` or ``"serial"`` (interpreted; equal bit for bit).
         stagger: draw the first episode's length at random if the spec asks for it.
         time_limit: keep the spec's `max_episode_steps`.
-        every_final: keep final observations of terminated episodes too.
+        at_end: what happens when an episode ends: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class KernelVectorEnv(VectorEnv):
         backend: str = "compiled",
         stagger: bool = True,
         time_limit: bool = True,
-        every_final: bool = False,
+        at_end: int = RESET,
     ) -> None:
         if backend not in BACKENDS:
             raise ConfigError(f"A kernel has no backend `{backend}`; it has {', '.join(BACKENDS)}.")
@@ -67,7 +67,7 @@ class KernelVectorEnv(VectorEnv):
         limit = (self.spec.max_episode_steps or 0) if time_limit else 0
         self._book["next_limit"] = limit
         self._stagger = stagger and self.spec.stagger and limit > 0
-        self._every_final = every_final
+        self._at_end = at_end
         self._counts = np.zeros(3, np.int64)
         self._episode_columns = 4 + len(self.spec.metrics)
         self._allocate(2 * self.num_envs)
@@ -115,9 +115,9 @@ class KernelVectorEnv(VectorEnv):
         rows = (actions, out.obs, out.reward, out.terminated, out.truncated)
         if self.backend == "serial":
             with np.errstate(over="ignore"):
-                self._loop.advance(0, e, t, self._every_final, self._batch, rows)
+                self._loop.advance(0, e, t, self._at_end, self._batch, rows)
         else:
-            self._loop.advance(0, e, t, self._every_final, self._batch, rows)
+            self._loop.advance(0, e, t, self._at_end, self._batch, rows)
         if counts[FAULT]:
             self._raise_fault(int(counts[FAULT]) - 1, t, actions)
 
@@ -131,14 +131,6 @@ class KernelVectorEnv(VectorEnv):
         )
 
     def begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]) -> None:
-        """Starts evaluation episode j on a copy: key (seed, j, 0) and Params record j % P.
-
-        Args:
-            copies: int64 [n], which copies.
-            episodes: int64 [n], the number j of the episode that each begins.
-            seed: evaluation seed.
-            obs: [E, *shape]; the rows of `copies` are written.
-        """
         self._book["seed"][copies] = seed % 2**64
         self._book["index"][copies] = episodes.astype(np.uint64)
         self._book["episode"][copies] = 0
@@ -148,7 +140,6 @@ class KernelVectorEnv(VectorEnv):
                 self._loop.start(int(e), int(e) + 1, self._batch, obs)
 
     def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-        """Copies of STATE fields, [E, ...] by name."""
         return {name: self._state[name].copy() for name in names}
 
     def drain_finals(self) -> Finals:

@@ -23,7 +23,7 @@ take: Any = None  # (counts, which) -> next free slot, counted up (atomically on
 lane: Any = None  # this thread's number among those that share the range: 0 on a CPU
 lanes: Any = None  # how many share it: 1 on a CPU
 
-# What the loop knows of each environment besides the kernel's STATE: one record of 64 bytes.
+# What the loop knows of each environment besides the kernel's STATE: one record.
 BOOK = np.dtype(
     [
         ("seed", "u8"),  # member's seed
@@ -33,6 +33,7 @@ BOOK = np.dtype(
         ("length", "i8"),  # steps of the running episode
         ("limit", "i8"),  # time limit of the running episode, 0 for none
         ("next_limit", "i8"),  # time limit of the episodes after it
+        ("held", "i8"),  # 1: ended and not begun again; steps pass it by
         ("ret", "f8"),  # undiscounted return of the running episode
     ],
     align=True,
@@ -40,6 +41,11 @@ BOOK = np.dtype(
 
 # Places in `counts`.
 FINALS, EPISODES, FAULT = 0, 1, 2
+
+# What `advance` does where an episode ends.
+RESET = 0  # begin the next one; keep final observations of those cut short
+RESET_KEEP_ALL = 1  # the same, and keep every final observation
+HOLD = 2  # show the last observation and wait for `start`
 
 
 def take_slot(counts, which):
@@ -63,11 +69,12 @@ def begin(b, s, p, d):
     b.episode = b.episode + np.uint64(1)
     b.limit = b.next_limit
     b.length = 0
+    b.held = 0
     b.ret = 0.0
     reset(s, p, d)
 
 
-def advance(lo, hi, t, every_final, batch, out):
+def advance(lo, hi, t, mode, batch, out):
     """Steps environments lo..hi-1; `t` is the row of the rollout, recorded with what ends here."""
     # One function on purpose: handing these arrays to a second one for each environment costs more than its step.
     arrays, params, state, book, final_obs, final_index, episodes, counts = batch
@@ -75,6 +82,11 @@ def advance(lo, hi, t, every_final, batch, out):
     d = make_data(arrays)
     for e in range(lo + lane(), hi, lanes()):
         b = book[e]
+        if b.held != 0:
+            reward[e] = 0.0
+            terminated[e] = False
+            truncated[e] = False
+            continue
         s = state[e]
         p = params[b.which]
         r, terminal, cut = step(s, actions[e], p, d)
@@ -89,7 +101,7 @@ def advance(lo, hi, t, every_final, batch, out):
             counts[FAULT] = e + 1
         if terminal or cut:
             # Value targets need what was seen before the reset wherever the future goes on.
-            if every_final or not terminal:
+            if mode == RESET_KEEP_ALL or (mode == RESET and not terminal):
                 slot = take(counts, FINALS)
                 observe(s, p, d, final_obs[slot])
                 final_index[slot, 0] = t
@@ -100,7 +112,10 @@ def advance(lo, hi, t, every_final, batch, out):
             row[2] = b.ret
             row[3] = b.length
             copy_metrics(s, row)
-            begin(b, s, p, d)
+            if mode == HOLD:
+                b.held = 1
+            else:
+                begin(b, s, p, d)
         observe(s, p, d, obs[e])
 
 

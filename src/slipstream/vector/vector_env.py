@@ -94,6 +94,21 @@ class VectorEnv(ABC):
     def set_state(self, state: Mapping[str, NDArray[Any]], obs: NDArray[Any]) -> None:
         """Goes on from `get_state()`; writes the current observation into obs."""
 
+    @abstractmethod
+    def begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]) -> None:
+        """Starts evaluation episode j on a copy: random stream (seed, j, 0), Params record j % P.
+
+        Args:
+            copies: int64 [n], which copies.
+            episodes: int64 [n], the number j of the episode that each begins.
+            seed: evaluation seed.
+            obs: [E, *shape]; the rows of `copies` are written.
+        """
+
+    def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+        """Copies of STATE fields, [E, ...] by name; what has no STATE has none to read."""
+        return {}
+
     def close(self) -> None:  # noqa: B027  (most environments hold nothing)
         """Releases what the copies hold."""
 
