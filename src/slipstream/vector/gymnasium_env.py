@@ -91,7 +91,7 @@ class GymnasiumVectorEnv(VectorEnv):
     """Copies of a foreign environment.
 
     Every episode is reset with a seed made from (member's seed, index within the member, episode), so a
-    trajectory does not depend on its neighbours. Such environments cannot be saved: `get_state`they resume with a fresh episode.
+    trajectory does not depend on its neighbours. such environments cannot be saved: they resume with a fresh episode.
 
     Args:
         env_id: as for `make_gymnasium`.
