@@ -45,6 +45,9 @@ class PlantedForex:
     cost: float = 2.0 * BASIS_POINT
 
 
+STANDARD = PlantedForex()
+
+
 @dataclass(frozen=True, eq=False)
 class Optimum:
     """The best stationary policy of the chain.
@@ -61,7 +64,7 @@ class Optimum:
 def planted_forex(
     bars: int,
     seed: int,
-    market: PlantedForex = PlantedForex(),
+    market: PlantedForex = STANDARD,
     symbol: str = "EURUSD",
     bar_seconds: int = 900,
 ) -> Bars:
@@ -94,7 +97,7 @@ def write_planted_forex(
     folder: str | Path,
     bars: int = 60_000,
     seed: int = 0,
-    market: PlantedForex = PlantedForex(),
+    market: PlantedForex = STANDARD,
     symbol: str = "EURUSD",
     bar_seconds: int = 900,
 ) -> Path:
@@ -111,7 +114,7 @@ def write_planted_forex(
 
 
 @lru_cache(maxsize=16)
-def optimum(market: PlantedForex = PlantedForex()) -> Optimum:
+def optimum(market: PlantedForex = STANDARD) -> Optimum:
     """The average-reward optimum by relative value iteration, to a span of 1e-14.
 
     In state (x, position) the agent chooses a; it earns a beta x - a^2 sigma^2 / 2 - cost |a - position|, then
@@ -149,7 +152,7 @@ def transition() -> FloatArray:
 
 
 def optimal_positions(
-    signal: FloatArray, market: PlantedForex = PlantedForex(), initial_position: float = 0.0
+    signal: FloatArray, market: PlantedForex = STANDARD, initial_position: float = 0.0
 ) -> FloatArray:
     """The optimal policy's positions along a path of signals, float64 [n]."""
     policy = optimum(market).policy
@@ -166,7 +169,7 @@ def score(
     positions: FloatArray,
     signal: FloatArray,
     initial_position: float = 0.0,
-    market: PlantedForex = PlantedForex(),
+    market: PlantedForex = STANDARD,
 ) -> float:
     """What positions earn in expectation given the signal: conditional drift, not the noisy return.
 

@@ -1,0 +1,221 @@
+"""Quality: odd prices and volumes that loading keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slipstream.market import symbols
+from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
+from slipstream.market.calendar import calendar, calendar_warning
+from slipstream.market.finding import Finding, Severity, first_times, plural, stamp
+from slipstream.market.holes import find_holes, silent
+from slipstream.market.symbols import MarketKind
+
+_STALE_RUN = 5  # bars with one and the same price
+_LARGE_MOVE = 0.10
+_COARSE_TICK = 5e-4
+_BOUNCE = -0.02
+_WIDE_SPREAD_PIPS = 50.0
+
+
+def quality_findings(
+    bars: Bars, bar_seconds: int, kind: MarketKind, ignore: BoolArray
+) -> list[Finding]:
+    """Everything about one symbol's numbers that its user should know.
+
+    Args:
+        bars: the cleaned bars.
+        bar_seconds: length of a bar.
+        kind: trading hours.
+        ignore: bars already reported as part of an outage, bool [n].
+    """
+    findings = _silence(bars)
+    findings += _stale(bars, ignore)
+    findings += _moves(bars, bar_seconds)
+    findings += _bounce(bars)
+    findings += _spreads(bars)
+    findings += _alignment(bars, bar_seconds)
+    findings += _name(bars.symbol, kind)
+    warning = calendar_warning(bars.symbol, bars.time, bar_seconds, calendar(kind, bar_seconds))
+    if warning is not None:
+        message = warning.removeprefix(f"{bars.symbol} ").rstrip(".")
+        findings.append(
+            Finding(bars.symbol, "calendar", "warning", 1, message, "loading takes the bars as they are")
+        )
+    return findings
+
+
+def _name(symbol: str, kind: MarketKind) -> list[Finding]:
+    if symbols.parse(symbol) is not None:
+        return []
+    guess = symbols.find_pair(symbol)
+    advice = f", though it contains {guess}: `files: {{{guess}: FILE}}` names it" if guess else ""
+    severity: Severity = "warning" if guess or kind == "fx" else "info"
+    return [
+        Finding(
+            symbol, "symbol_name", severity, 1,
+            f"the name does not parse into two currencies{advice}",
+            f"loading takes it as a {kind} market; a forex account cannot convert its profit",
+        )
+    ]  # fmt: skip
+
+
+def outage_bars(bars: Bars, bar_seconds: int, kind: MarketKind) -> BoolArray:
+    """Silent bars that lead into a hole, bool [n]."""
+    holes = find_holes(bars.time, bar_seconds, kind)
+    quiet = silent(bars)
+    run_id = _runs(quiet)
+    return quiet & np.isin(run_id, run_id[holes.row[quiet[holes.row]]])
+
+
+def _runs(mask: BoolArray) -> IntArray:
+    """A number for each stretch of equal values, int64 [n]."""
+    return np.cumsum(np.append(True, mask[1:] != mask[:-1]))
+
+
+def _silence(bars: Bars) -> list[Finding]:
+    findings = []
+    has_volume = bool((bars.volume > 0.0).any())
+    empty = bars.volume == 0.0
+    if not has_volume:
+        findings.append(
+            Finding(
+                bars.symbol, "no_volume", "info", len(bars), "there is no volume",
+                "loading sets it to 0; leave volume features out",
+            )
+        )  # fmt: skip
+    elif empty.any():
+        share = float(empty.mean())
+        findings.append(
+            _share(bars, "zero_volume", empty, share, "zero-volume bar", "warning" if share >= 1e-3 else "info")
+        )
+    flat = bars.high == bars.low
+    if flat.any():
+        share = float(flat.mean())
+        findings.append(
+            _share(bars, "flat", flat, share, "flat bar", "warning" if share >= 0.01 else "info")
+        )
+    return findings
+
+
+def _share(
+    bars: Bars, kind: str, mask: BoolArray, share: float, noun: str, severity: Severity
+) -> Finding:
+    times = first_times(bars.time, mask)
+    count = int(mask.sum())
+    return Finding(
+        bars.symbol, kind, severity, count,
+        f"{plural(count, noun)} ({100 * share:.2g} %), first {stamp(times[0])} UTC",
+        "loading keeps them", times,
+    )  # fmt: skip
+
+
+def _stale(bars: Bars, ignore: BoolArray) -> list[Finding]:
+    """Runs of bars that repeat one price exactly."""
+    same = (bars.high == bars.low) & ~ignore
+    same[1:] &= bars.close[1:] == bars.close[:-1]
+    run = _runs(same)
+    lengths = np.bincount(run)[run]
+    stale = same & (lengths >= _STALE_RUN)
+    if not stale.any():
+        return []
+    times = first_times(bars.time, stale & np.append(True, run[1:] != run[:-1]))
+    longest = int(lengths[stale].max())
+    runs = len(np.unique(run[stale]))
+    return [
+        Finding(
+            bars.symbol, "stale", "warning", int(stale.sum()),
+            f"{plural(int(stale.sum()), 'stale bar')} repeating the price before them, in "
+            f"{plural(runs, 'run')} of up to {longest}, first {stamp(times[0])} UTC",
+            "loading keeps them", times,
+        )
+    ]  # fmt: skip
+
+
+def _moves(bars: Bars, bar_seconds: int) -> list[Finding]:
+    limit = _LARGE_MOVE * max(1.0, (bar_seconds / 3600.0) ** 0.5)
+    move = np.append(0.0, bars.close[1:] / bars.close[:-1] - 1.0)
+    large = np.abs(move) > limit
+    if not large.any():
+        return []
+    times = first_times(bars.time, large)
+    largest = float(move[np.argmax(np.abs(move))])
+    return [
+        Finding(
+            bars.symbol, "large_move", "warning", int(large.sum()),
+            f"{plural(int(large.sum()), 'close')} more than {100 * limit:.0f} % away from the close before, the "
+            f"largest {100 * largest:+.1f} %, first {stamp(times[0])} UTC", "loading keeps them", times,
+        )
+    ]  # fmt: skip
+
+
+def _bounce(bars: Bars) -> list[Finding]:
+    """Signs that a fill at the close that was just seen would earn the bid-ask bounce."""
+    findings = []
+    median = float(np.median(bars.close))
+    tick = smallest_step(bars.close)
+    if tick / median > _COARSE_TICK:
+        findings.append(
+            Finding(
+                bars.symbol, "coarse_tick", "warning", 1,
+                f"the tick of {tick:g} is {1e4 * tick / median:.1f} bp of the price: fills at the same close "
+                f"would earn the bounce", "loading keeps the prices; fill at the next open",
+            )
+        )  # fmt: skip
+    correlation = lag_one(np.diff(np.log(bars.close)))
+    if correlation < _BOUNCE:
+        findings.append(
+            Finding(
+                bars.symbol, "bounce", "warning", 1,
+                f"lag-1 autocorrelation of returns is {correlation:.3f}: fills at the same close would earn "
+                f"the bounce", "loading keeps the prices; fill at the next open",
+            )
+        )  # fmt: skip
+    return findings
+
+
+def smallest_step(close: FloatArray) -> float:
+    """The smallest change between neighbouring closes that is not rounding, price units; 0 if none."""
+    steps = np.abs(np.diff(close))
+    steps = steps[steps > 1e-8 * float(np.median(close))]
+    return float(steps.min()) if len(steps) else 0.0
+
+
+def lag_one(returns: FloatArray) -> float:
+    """Lag-1 autocorrelation; 0 where it has no meaning."""
+    if len(returns) < 100 or np.ptp(returns[1:]) == 0.0 or np.ptp(returns[:-1]) == 0.0:
+        return 0.0
+    return float(np.corrcoef(returns[1:], returns[:-1])[0, 1])
+
+
+def _spreads(bars: Bars) -> list[Finding]:
+    wide = bars.spread > _WIDE_SPREAD_PIPS * symbols.pip(bars.symbol)
+    if symbols.market_kind(bars.symbol) != "fx" or not wide.any():
+        return []
+    times = first_times(bars.time, wide)
+    widest = float(bars.spread.max()) / symbols.pip(bars.symbol)
+    return [
+        Finding(
+            bars.symbol, "wide_spread", "warning", int(wide.sum()),
+            f"{plural(int(wide.sum()), 'bar')} with a spread above 50 pips, the widest {widest:.0f} pips, first "
+            f"{stamp(times[0])} UTC: is the column in points?", "loading keeps them", times,
+        )
+    ]  # fmt: skip
+
+
+def _alignment(bars: Bars, bar_seconds: int) -> list[Finding]:
+    """Stamps off the grid that most stamps share (on days and longer, off whole hours)."""
+    grid = min(bar_seconds, 3600)
+    phase = bars.time % grid
+    phases, counts = np.unique(phase, return_counts=True)
+    off = phase != phases[np.argmax(counts)]
+    if not off.any():
+        return []
+    times = first_times(bars.time, off)
+    return [
+        Finding(
+            bars.symbol, "misaligned", "warning", int(off.sum()),
+            f"{plural(int(off.sum()), 'stamp')} off the {grid}-second grid of the others, first "
+            f"{stamp(times[0])} UTC", "loading keeps them", times,
+        )
+    ]  # fmt: skip
