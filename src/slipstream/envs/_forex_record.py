@@ -1,0 +1,189 @@
+"""Arrays and records of the forex environment: what is stored, in which column and unit."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Columns of Data.bars: one cache line a bar. Prices are mid; the spread is whole, in price units.
+OPEN = 0
+HIGH = 1
+LOW = 2
+CLOSE = 3
+SPREAD = 4
+RATE_OPEN = 5  # account currency per unit of quote at the bar's open ...
+RATE_CLOSE = 6  # ... and at its close
+ATR = 7  # average true range at the bar's close, price units
+
+# Columns of Data.constants: one row a segment.
+PIP = 0
+INVERSE = 1  # 1 when the account currency is the base, so that the rate is 1 / mid inside a bar too
+VARIANCE = 2  # of simple returns per bar over the training window
+
+# Bits of Data.calendar.
+ROLL = 1  # a trading day ended between the previous bar and this one
+FLAT = 2  # a fill on this bar's step must be flat
+NIGHT = 4  # nights of swap due at this bar's open, counted in units of this value
+
+# Params.fill
+NEXT_OPEN = 0
+NEXT_CLOSE = 1
+SAME_CLOSE = 2
+
+# Params.stop_unit
+PIPS = 0
+ATR_MULTIPLES = 1
+FRACTION = 2
+
+# Params.reward
+LOG_RETURN = 0
+PNL = 1
+DIFFERENTIAL_SHARPE = 2
+
+
+class Params(NamedTuple):
+    """Scalars of one record: one symbol and window, or all symbols when copies draw theirs.
+
+    Attributes:
+        first_segment, num_segments: range of rows of `Data.segments` that starts are drawn from.
+        num_starts: valid starts in them.
+        runway: bars that a random start leaves in its segment.
+        evaluation: start at the window's first row, pay the last leg at its end.
+        cost_multiple: factor on spread, slippage and commission (reports ask what if).
+        commission: fraction of notional per leg.
+        stop_loss, take_profit: distance in `stop_unit`; 0 = none.
+        max_daily_drawdown: fraction of equity at the roll; 0 = none.
+        swap_long, swap_short: fraction of notional per night.
+        day_bars_root: square root of bars per day; ATR times it is about a day's move.
+        eta: decay of the differential Sharpe ratio's moments.
+    """
+
+    first_segment: int
+    num_segments: int
+    num_starts: int
+    runway: int
+    evaluation: bool
+    lookback: int
+    num_features: int
+    discrete: bool
+    exposure: float
+    band: float
+    unit_step: float
+    initial_equity: float
+    leverage: float
+    fill: int
+    cost_multiple: float
+    slippage_pips: float
+    commission: float
+    stop_loss: float
+    take_profit: float
+    stop_unit: int
+    favourable_first: bool
+    stop_cooldown: int
+    cooldown: int
+    max_daily_drawdown: float
+    terminate_on_breach: bool
+    swap_long: float
+    swap_short: float
+    reward: int
+    eta: float
+    turnover_penalty: float
+    holding_penalty: float
+    drawdown_penalty: float
+    max_steps: int
+    bar_seconds: int
+    bars_per_year: float
+    days_per_year: float
+    day_bars_root: float
+    rolls_in_new_york: bool
+
+
+class Data(NamedTuple):
+    """Read-only arrays shared by all copies; symbols lie end to end.
+
+    Attributes:
+        bars: float64 [rows, 8], columns as above.
+        features: float32 [rows, F + 4]: the chosen features, causal and unscaled, then sine and
+            cosine of the time of day and of the day of the week at the bar's close.
+        calendar: int64 [rows], bits as above.
+        time: int64 [rows], UTC seconds of the bar's open.
+        segments: int64 [K, 2], first decision row and one past the last row.
+        segment_symbol: int64 [K].
+        constants: float64 [K, 3], columns as above.
+        feature_mean, feature_std: float64 [F] over the training rows of all symbols.
+        symbols: int64 [S, 32], names as character codes; currency: int64 [32], the account's.
+    """
+
+    bars: NDArray[np.float64]
+    features: NDArray[np.float32]
+    calendar: NDArray[np.int64]
+    time: NDArray[np.int64]
+    segments: NDArray[np.int64]
+    segment_symbol: NDArray[np.int64]
+    constants: NDArray[np.float64]
+    feature_mean: NDArray[np.float64]
+    feature_std: NDArray[np.float64]
+    symbols: NDArray[np.int64]
+    currency: NDArray[np.int64]
+
+
+# What every step touches comes first, what only a fill touches last.
+STATE = np.dtype(
+    [
+        ("key", "u8"),
+        ("counter", "u8"),
+        ("bar", "i8"),  # row of Data.bars whose close marks equity
+        ("last", "i8"),  # last row of the segment
+        ("segment", "i8"),
+        ("steps", "i8"),
+        ("units", "f8"),  # signed, base currency
+        ("entry", "f8"),  # average fill price, quote currency
+        ("cash", "f8"),  # account currency, as all money below
+        ("equity", "f8"),
+        ("exposure", "f8"),  # signed notional / equity
+        ("peak", "f8"),
+        ("drawdown", "f8"),  # fraction below the peak
+        ("max_drawdown", "f8"),
+        ("total_return", "f8"),
+        (
+            "return_sum",
+            "f8",
+        ),  # of simple returns per bar, with the sum of their squares
+        ("return_square_sum", "f8"),
+        ("sharpe", "f8"),  # per bar, not annualised
+        ("exposure_sum", "f8"),
+        ("mean_exposure", "f8"),
+        ("holding_bars", "i8"),
+        ("stop", "f8"),  # price levels on the exit side
+        ("target", "f8"),
+        ("day_equity", "f8"),  # at the last roll
+        ("breached", "i8"),
+        ("long_blocked_to", "i8"),  # no long entry up to this row
+        ("short_blocked_to", "i8"),
+        ("reduce_only_to", "i8"),
+        (
+            "sharpe_a",
+            "f8",
+        ),  # moving first and second moment of the differential Sharpe ratio
+        ("sharpe_b", "f8"),
+        ("turnover", "f8"),  # traded notional / equity, summed
+        ("fills", "i8"),
+        ("trades", "i8"),  # positions closed
+        ("wins", "i8"),
+        ("gross_profit", "f8"),
+        ("gross_loss", "f8"),
+        ("trade_cash", "f8"),  # cash before the open position was opened
+        ("stop_exits", "i8"),
+        ("target_exits", "i8"),
+        ("stop_outs", "i8"),
+        ("both_touched", "i8"),  # exits whose bar reached the levels on both sides
+        ("costs", "f8"),
+        ("cost_spread", "f8"),
+        ("cost_slippage", "f8"),
+        ("cost_commission", "f8"),
+        ("cost_swap", "f8"),
+    ],
+    align=True,
+)

@@ -1,0 +1,354 @@
+"""Trading one currency pair a copy, many pairs in one batch, on real bars.
+
+The agent sees bar t complete and names a target position; it fills at the next bar's open (or
+close), and equity is marked at that bar's close. Orders and fills live in `_forex_orders`, exits
+that nobody ordered in `_forex_exits`, rewards in `_forex_rewards`, arrays and records in
+`_forex_record`, loading in `_forex_load`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from slipstream.core.random import integer
+from slipstream.core.spec import MarketSpec, Metric, Spec
+from slipstream.envs._forex_config import Config
+from slipstream.envs._forex_exits import NO_EXIT, STOP_OUT, exit_at_open, exit_in_bar
+from slipstream.envs._forex_load import load
+from slipstream.envs._forex_orders import fill, order
+from slipstream.envs._forex_record import (
+    ATR,
+    CLOSE,
+    DIFFERENTIAL_SHARPE,
+    FLAT,
+    HIGH,
+    INVERSE,
+    LOW,
+    NEXT_CLOSE,
+    NEXT_OPEN,
+    NIGHT,
+    OPEN,
+    PIP,
+    RATE_CLOSE,
+    RATE_OPEN,
+    ROLL,
+    SAME_CLOSE,
+    SPREAD,
+    STATE,
+    VARIANCE,
+    Data,
+    Params,
+)
+from slipstream.envs._forex_rewards import reward
+
+__all__ = [
+    "STATE",
+    "Config",
+    "Data",
+    "Params",
+    "load",
+    "observe",
+    "reset",
+    "spec",
+    "step",
+]
+
+COST_FIELDS = ("cost_spread", "cost_slippage", "cost_commission", "cost_swap")
+_CLOCK = 4  # sine and cosine of time of day and day of week
+
+
+def reset(s: Any, p: Any, d: Any) -> None:
+    """Draws a start among the valid ones of the record's segments, or takes the window's first row.
+
+    The loop hands over a record of zeros, so only what starts otherwise is set.
+    """
+    segment = p.first_segment
+    start = 0
+    if not p.evaluation:
+        start = integer(s, p.num_starts)
+        for k in range(p.first_segment, p.first_segment + p.num_segments):
+            segment = k
+            starts = max(d.segments[k, 1] - d.segments[k, 0] - p.runway, 0)
+            if start < starts:
+                break
+            start -= starts
+    s.segment = segment
+    s.bar = d.segments[segment, 0] + start
+    s.last = d.segments[segment, 1] - 1
+    s.cash = p.initial_equity
+    s.equity = p.initial_equity
+    s.peak = p.initial_equity
+    s.day_equity = p.initial_equity
+    s.long_blocked_to = -1
+    s.short_blocked_to = -1
+    s.reduce_only_to = -1
+    s.sharpe_b = d.constants[segment, VARIANCE]
+
+
+def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    """Moves from bar t to t + 1: the roll, exits at the open, the order, exits in the bar."""
+    seen = s.bar
+    row = seen + 1
+    s.bar = row
+    pip = d.constants[s.segment, PIP]
+    inverse = d.constants[s.segment, INVERSE] != 0.0
+    half_spread = 0.5 * d.bars[row, SPREAD] * p.cost_multiple
+    slip = p.slippage_pips * pip * p.cost_multiple
+    close = d.bars[row, CLOSE]
+    calendar = d.calendar[row]
+    before = s.equity
+    turnover = s.turnover
+    if p.discrete:
+        wish = float(int(action[0]) - 1) * p.exposure
+    else:
+        wish = min(max(float(action[0]), -1.0), 1.0) * p.exposure
+    flat = (calendar & FLAT) != 0 or s.breached != 0
+
+    if p.fill == SAME_CLOSE:
+        mid = d.bars[seen, CLOSE]
+        rate = d.bars[seen, RATE_CLOSE]
+        spread = 0.5 * d.bars[seen, SPREAD] * p.cost_multiple
+        if order(s, p, wish, flat, mid, spread, slip, rate, d.bars[seen, ATR], pip, row):
+            s.equity = s.cash + s.units * (mid - s.entry) * rate
+
+    if (calendar & ROLL) != 0:
+        if s.units != 0.0 and calendar >= NIGHT:
+            _pay_swap(s, p, d.bars[seen, CLOSE], d.bars[seen, RATE_CLOSE], calendar // NIGHT)
+        s.day_equity = s.equity
+        s.breached = 0
+
+    exit_kind = NO_EXIT
+    open_rate = d.bars[row, RATE_OPEN]
+    if s.units != 0.0:
+        exit_kind = exit_at_open(s, p, d.bars[row, OPEN], half_spread, slip, open_rate, row)
+    if p.fill == NEXT_OPEN and exit_kind == NO_EXIT:
+        mid = d.bars[row, OPEN]
+        traded = order(
+            s,
+            p,
+            wish,
+            flat,
+            mid,
+            half_spread,
+            slip,
+            open_rate,
+            d.bars[seen, ATR],
+            pip,
+            row,
+        )
+        if traded and s.units != 0.0:  # a stop closer than half the spread is hit at once
+            exit_kind = exit_at_open(s, p, mid, half_spread, slip, open_rate, row)
+    if s.units != 0.0:
+        exit_kind = exit_in_bar(
+            s,
+            p,
+            d.bars[row, HIGH],
+            d.bars[row, LOW],
+            half_spread,
+            slip,
+            open_rate,
+            inverse,
+            row,
+        )
+    close_rate = d.bars[row, RATE_CLOSE]
+    if p.fill == NEXT_CLOSE and exit_kind == NO_EXIT:
+        order(
+            s,
+            p,
+            wish,
+            flat,
+            close,
+            half_spread,
+            slip,
+            close_rate,
+            d.bars[seen, ATR],
+            pip,
+            row,
+        )
+
+    equity = s.cash + s.units * (close - s.entry) * close_rate
+    terminated = exit_kind == STOP_OUT
+    loss = s.day_equity - equity
+    if (
+        p.max_daily_drawdown > 0.0
+        and s.breached == 0
+        and loss >= p.max_daily_drawdown * s.day_equity
+    ):
+        s.breached = 1
+        terminated = terminated or p.terminate_on_breach
+    truncated = row >= s.last and not terminated
+    if p.evaluation and s.units != 0.0 and (terminated or truncated):
+        fill(s, p, 0.0, close, half_spread, slip, close_rate, row)
+        equity = s.cash
+    value = close * close_rate
+    s.equity = equity
+    s.exposure = s.units * value / equity if equity > 0.0 else 0.0
+    _keep_score(s, p, before, equity)
+
+    gain = reward(s, p, d, before, equity)
+    if p.turnover_penalty > 0.0:
+        gain -= p.turnover_penalty * (s.turnover - turnover)
+    if p.holding_penalty > 0.0:
+        gain -= p.holding_penalty * abs(s.exposure)
+    if p.drawdown_penalty > 0.0:
+        gain -= p.drawdown_penalty * s.drawdown
+    return gain, terminated, truncated
+
+
+def _pay_swap(s: Any, p: Any, close: float, rate: float, nights: int) -> None:
+    """Books the financing of the nights held, on the notional at the last close before the roll."""
+    per_night = p.swap_long if s.units > 0.0 else p.swap_short
+    credit = abs(s.units) * close * rate * per_night * float(nights)
+    s.cash += credit
+    s.equity += credit
+    s.cost_swap -= credit
+    s.costs -= credit
+
+
+def _keep_score(s: Any, p: Any, before: float, equity: float) -> None:
+    """Running figures of the episode; simple returns per bar, deviation with ddof 1."""
+    s.steps += 1
+    count = float(s.steps)
+    if s.units != 0.0:
+        s.holding_bars += 1
+        s.exposure_sum += abs(s.exposure)
+    s.mean_exposure = s.exposure_sum / count
+    if equity > s.peak:
+        s.peak = equity
+        s.drawdown = 0.0
+    else:
+        s.drawdown = 1.0 - equity / s.peak
+        s.max_drawdown = max(s.max_drawdown, s.drawdown)
+    s.total_return = equity / p.initial_equity - 1.0
+    if equity != before and before > 0.0:
+        ret = equity / before - 1.0
+        s.return_sum += ret
+        s.return_square_sum += ret * ret
+    s.sharpe = 0.0
+    if s.steps > 1:
+        mean = s.return_sum / count
+        spread = (s.return_square_sum - s.return_sum * mean) / (count - 1.0)
+        # What is left of the sum of squares after cancellation must exceed its rounding error.
+        if spread > 1e-12 * s.return_square_sum:
+            s.sharpe = mean / math.sqrt(spread)
+
+
+def observe(s: Any, p: Any, d: Any, out: Any) -> None:
+    """Feature window (oldest bar first), position, unrealised profit, drawdown, clock."""
+    place = 0
+    for bar in range(s.bar - p.lookback + 1, s.bar + 1):
+        for column in range(p.num_features):
+            out[place] = d.features[bar, column]
+            place += 1
+    if p.discrete:
+        out[place] = 1.0 if s.units < 0.0 else 0.0
+        out[place + 1] = 1.0 if s.units == 0.0 else 0.0
+        out[place + 2] = 1.0 if s.units > 0.0 else 0.0
+        place += 3
+    else:
+        out[place] = s.exposure
+        place += 1
+    atr = d.bars[s.bar, ATR]
+    close = d.bars[s.bar, CLOSE]
+    gain = 0.0
+    fall = 0.0
+    if atr > 0.0:
+        if s.units > 0.0:
+            gain = (close - s.entry) / atr
+        elif s.units < 0.0:
+            gain = (s.entry - close) / atr
+        fall = s.drawdown * close / (atr * p.day_bars_root)
+    out[place] = gain
+    out[place + 1] = fall
+    place += 2
+    for column in range(p.num_features, p.num_features + _CLOCK):
+        out[place] = d.features[s.bar, column]
+        place += 1
+    if p.reward == DIFFERENTIAL_SHARPE:
+        start = d.constants[s.segment, VARIANCE]
+        out[place] = s.sharpe_a / math.sqrt(start)
+        out[place + 1] = s.sharpe_b / start
+
+
+def spec(p: Params, d: Data) -> Spec:
+    """Spaces, metrics and what reports need; feature columns come with their training moments."""
+    position = 3 if p.discrete else 1
+    tail = 2 if p.reward == DIFFERENTIAL_SHARPE else 0
+    mean = np.concatenate(
+        [
+            np.tile(d.feature_mean, p.lookback),
+            np.zeros(position),
+            [np.nan] * 2,
+            np.zeros(_CLOCK),
+            [np.nan] * tail,
+        ]
+    ).astype(np.float32)
+    deviation = np.concatenate(
+        [
+            np.tile(d.feature_std, p.lookback),
+            np.ones(position),
+            [np.nan] * 2,
+            np.ones(_CLOCK),
+            [np.nan] * tail,
+        ]
+    ).astype(np.float32)
+    action = spaces.Discrete(3) if p.discrete else spaces.Box(-1.0, 1.0, (1,), np.float32)
+    return Spec(
+        observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
+        action=action,
+        metrics=_METRICS,
+        trace=_TRACE,
+        max_episode_steps=None if p.evaluation else p.max_steps,
+        stagger=not p.evaluation,
+        scale_reward=True,
+        fixed_mean=mean,
+        fixed_std=deviation,
+        market=_market(p, d),
+    )
+
+
+def _market(p: Params, d: Data) -> MarketSpec:
+    picked = d.segment_symbol[p.first_segment : p.first_segment + p.num_segments]
+    return MarketSpec(
+        symbols=tuple(_text(d.symbols[index]) for index in picked),
+        account_currency=_text(d.currency),
+        initial_equity=p.initial_equity,
+        bar_seconds=p.bar_seconds,
+        bars_per_year=p.bars_per_year,
+        days_per_year=p.days_per_year,
+        day_roll="17:00 America/New_York" if p.rolls_in_new_york else "00:00 UTC",
+        cost_fields=COST_FIELDS,
+    )
+
+
+def _text(codes: Any) -> str:
+    return "".join(chr(code) for code in codes if code)
+
+
+_TRACE = ("bar", "equity", "exposure", "units", *COST_FIELDS, "fills")
+_METRICS = (
+    Metric("total_return", "fraction"),
+    Metric("max_drawdown", "fraction"),
+    Metric("turnover", "equity"),
+    Metric("sharpe", "per bar"),
+    Metric("trades", "count"),
+    Metric("costs", "account currency"),
+    Metric("wins", "count"),
+    Metric("gross_profit", "account currency"),
+    Metric("gross_loss", "account currency"),
+    Metric("holding_bars", "bars"),
+    Metric("mean_exposure", "equity"),
+    Metric("fills", "count"),
+    Metric("stop_exits", "count"),
+    Metric("target_exits", "count"),
+    Metric("stop_outs", "count"),
+    Metric("both_touched", "count"),
+    Metric("cost_spread", "account currency"),
+    Metric("cost_slippage", "account currency"),
+    Metric("cost_commission", "account currency"),
+    Metric("cost_swap", "account currency"),
+)
