@@ -21,9 +21,10 @@ class Feature:
 
     Attributes:
         pattern: the name, with ``{n}`` for its window in bars (``rsi_{n}``).
-        compute: ``(bars, n) -> float64 [rows]``; row t uses bars <= t; n is 0 where the name has none.
-        warm_up: ``n -> rows`` to drop: 0 where row 0 is final. For recursive averages it is long enough that
-            the result no longer depends on where the file begins (see `FORGOTTEN`).
+        compute: ``(bars, n) -> float64 [rows]``; row t uses bars <= t; n is 0 where the name has
+            no window.
+        warm_up: ``n -> rows`` to drop: 0 where row 0 is final. For recursive averages it is long
+            enough that the result no longer depends on where the file begins (see `FORGOTTEN`).
         meaning: one phrase for the documentation, with the unit.
         stationary: whether the value has the same meaning at any price level.
         smallest: the smallest window that makes sense.
@@ -64,7 +65,7 @@ def wilder_rows(n: int) -> int:
 
 
 def twice_wilder_rows(n: int) -> int:
-    """Warm-up of a Wilder average of Wilder averages (ADX): a double root fades about 1.2 times slower."""
+    """Warm-up of a Wilder average of Wilder averages (ADX), which forgets about 1.2 times slower."""
     return 2 * n + 1 + math.ceil(1.25 * exponential(1.0 / n))
 
 

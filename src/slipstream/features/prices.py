@@ -46,7 +46,7 @@ def volatility(bars: Bars, n: int) -> FloatArray:
 
 
 def log_volume_score(bars: Bars, n: int) -> FloatArray:
-    """log(1 + volume) in deviations from its mean over the last n bars; 0 while volume is constant."""
+    """log(1 + volume) in deviations from its mean over n bars; 0 while volume is constant."""
     return windows.rolling(np.log1p(bars.volume), n, windows.last_score)
 
 

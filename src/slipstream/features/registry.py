@@ -115,14 +115,16 @@ def resolve(name: str, columns: Collection[str] = ()) -> tuple[Feature | None, i
     known = {feature.pattern.replace("{n}", digits): feature for feature in FEATURES}
     if name in known:
         raise ConfigError(
-            f"Feature {name!r} needs a window of at least {known[name].smallest} bars and at most 99,999."
+            f"Feature {name!r} needs a window of at least {known[name].smallest} bars and at "
+            "most 99,999."
         )
     guess = nearest(name, [*known, *columns])
     advice = f"did you mean {guess!r}? " if guess else ""
     listed = ", ".join(feature.pattern for feature in FEATURES)
     own = f"; columns of the data: {', '.join(columns)}" if columns else ""
     raise ConfigError(
-        f"Feature {name!r} is unknown: {advice}Known, with a number of bars for {{n}}: {listed}{own}."
+        f"Feature {name!r} is unknown: {advice}Known, with a number of bars for {{n}}: "
+        f"{listed}{own}."
     )
 
 
@@ -153,8 +155,9 @@ def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
     warm_up = warm_up_rows(names, bars.extra)
     if len(bars) <= warm_up:
         raise DataError(
-            f"{bars.symbol} must have more bars than the {warm_up:,} that its features need to warm up, "
-            f"it has {len(bars):,} of {bar_seconds:,} s: load more data or choose shorter windows."
+            f"{bars.symbol} must have more bars than the {warm_up:,} that its features need to "
+            f"warm up, it has {len(bars):,} of {bar_seconds:,} s: load more data or choose "
+            "shorter windows."
         )
     values = np.empty((len(bars), len(names)))
     notes = []
@@ -165,21 +168,19 @@ def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
         _require_finite(bars, name, column, warm_up)
         if np.ptp(column[warm_up:]) == 0.0:
             notes.append(
-                f"{bars.symbol}: feature {name} never changes (it is {column[-1]:g} in every bar) and "
-                f"tells an agent nothing; leave it out."
+                f"{bars.symbol}: feature {name} never changes (it is {column[-1]:g} in every "
+                "bar) and tells an agent nothing; leave it out."
             )
     values.flags.writeable = False
     return Features(values, tuple(names), warm_up, tuple(notes))
 
 
-def _require_finite(
-    bars: Bars, name: str, column: NDArray[np.float64], warm_up: int
-) -> None:
+def _require_finite(bars: Bars, name: str, column: NDArray[np.float64], warm_up: int) -> None:
     bad = ~np.isfinite(column[warm_up:])
     if bad.any():
         row = warm_up + int(np.flatnonzero(bad)[0])
         raise DataError(
-            f"{bars.symbol}: column {name!r} must be a number in every bar after the warm-up, it is "
-            f"{column[row]} in {int(bad.sum()):,} of them, the first at {stamp(int(bars.time[row]))} UTC: "
-            f"mend the file, or leave the column out."
+            f"{bars.symbol}: column {name!r} must be a number in every bar after the warm-up, it "
+            f"is {column[row]} in {int(bad.sum()):,} of them, the first at "
+            f"{stamp(int(bars.time[row]))} UTC: mend the file, or leave the column out."
         )

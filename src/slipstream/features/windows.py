@@ -12,9 +12,7 @@ from slipstream.market.bars import FloatArray
 _CHUNK_CELLS = 4_000_000  # bounds the memory of functions that copy their windows
 
 
-def rolling(
-    values: FloatArray, n: int, reduce: Callable[[FloatArray], FloatArray]
-) -> FloatArray:
+def rolling(values: FloatArray, n: int, reduce: Callable[[FloatArray], FloatArray]) -> FloatArray:
     """`reduce` over the last n values at each row: [rows] -> [rows], NaN in the first n - 1 rows.
 
     Args:
@@ -49,7 +47,7 @@ def deviation(windows: FloatArray) -> FloatArray:
 
 
 def last_score(windows: FloatArray) -> FloatArray:
-    """Last value of each window in sample deviations from the window's mean; 0 in a constant window."""
+    """Last value of each window in deviations (ddof 1) from its mean; 0 in a constant window."""
     spread = windows.std(axis=1, ddof=1)
     constant = windows.max(axis=1) == windows.min(axis=1)
     return np.where(

@@ -18,7 +18,7 @@ UTC_ROLL: DayRoll = "00:00 UTC"
 MONDAY, TUESDAY, WEDNESDAY, THURSDAY, FRIDAY, SATURDAY, SUNDAY = range(7)
 _EPOCH_WEEKDAY = THURSDAY  # 1970-01-01
 _ROLL_SECOND = 17 * 3600
-# Swap nights charged at the roll that ends each weekday, Monday first: Wednesday carries the weekend.
+# Swap nights charged at the roll that ends each weekday, Monday first: Wednesday's has three.
 _NIGHTS = np.array([1, 1, 3, 1, 1, 0, 0], dtype=np.int64)
 
 
@@ -62,7 +62,8 @@ def calendar_warning(symbol: str, time: IntArray, bar_seconds: int, days: Calend
         return None
     return (
         f"{symbol} has {measured:,.0f} bars per year, its {days.kind} calendar says "
-        f"{days.bars_per_year:,.0f}: annualised figures use the calendar and are off by more than 2 %."
+        f"{days.bars_per_year:,.0f}: annualised figures use the calendar and are off by more "
+        "than 2 %."
     )
 
 
@@ -119,7 +120,7 @@ def is_friday(time: IntArray, zone: str = NEW_YORK) -> BoolArray:
 
 
 def closed_seconds(start: IntArray, stop: IntArray) -> IntArray:
-    """Seconds of the forex weekend (Friday 17:00 to Sunday 17:00 New York) in [start, stop), [n]."""
+    """Seconds of the weekend (Friday to Sunday 17:00 New York) in [start, stop), int64 [n]."""
     return _closed_before(stop) - _closed_before(start)
 
 
@@ -145,8 +146,8 @@ def _week_second(time: IntArray) -> IntArray:
 def _closed_before(time: IntArray) -> IntArray:
     """Weekend seconds between a fixed moment and `time`.
 
-    Counted in local time and then corrected: New York changes its clocks at 02:00 on Sundays, inside the
-    weekend, so a weekend lasts 47 or 49 hours twice a year.
+    Counted in local time and then corrected: New York changes its clocks at 02:00 on Sundays,
+    inside the weekend, so a weekend lasts 47 or 49 hours twice a year.
     """
     local = local_time(time, NEW_YORK)
     shifted = local + DAY - _ROLL_SECOND + (_EPOCH_WEEKDAY - MONDAY) * DAY

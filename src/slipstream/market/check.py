@@ -81,9 +81,7 @@ def _files(config: DataConfig, findings: list[Finding]) -> dict[str, Path]:
         return files
 
 
-def _read(
-    symbol: str, path: Path, config: DataConfig, findings: list[Finding]
-) -> _Checked | None:
+def _read(symbol: str, path: Path, config: DataConfig, findings: list[Finding]) -> _Checked | None:
     """One file as it is; naive stamps are read as UTC to find what else is wrong."""
     try:
         table = read(symbol, path, config)
@@ -120,11 +118,14 @@ def _declared(table: RawTable, config: DataConfig) -> list[Finding]:
     source = table.dialect.name if table.dialect.bid else "a file of this name"
     return [
         Finding(
-            table.symbol, f"{side}_only", "warning", len(table),
+            table.symbol,
+            f"{side}_only",
+            "warning",
+            len(table),
             f"{source} holds {side} prices only: set `price_side: {side}` and a spread",
             "loading takes them as mid",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _ends(markets: list[Bars]) -> list[Finding]:
@@ -142,12 +143,16 @@ def _ends(markets: list[Bars]) -> list[Finding]:
 
     return [
         Finding(
-            ALL, "unequal_ends", "info", len(markets),
+            ALL,
+            "unequal_ends",
+            "info",
+            len(markets),
             f"symbols start {describe(first)} and end {describe(last)} UTC; all have bars from "
             f"{stamp(max(first))} to {stamp(min(last))}",
-            "loading keeps all bars; splits are by time", (max(first), min(last)),
+            "loading keeps all bars; splits are by time",
+            (max(first), min(last)),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _summary(checked: list[_Checked]) -> tuple[str, ...]:

@@ -2,14 +2,18 @@
 
 The rules, in the order in which they are applied:
 
-    refused, or dropped with `bad_bars: drop`   unreadable stamps, wall-clock times that do not exist, missing
-                                   numbers, prices that are not positive, high < low, open or close outside
-                                   [low, high], negative volume, missing or negative spread
-    refused                        prices that jump tenfold or more by a power of ten; majors quoted in points;
-                                   one-sided prices without a spread
-    mended                         unsorted rows are sorted; of rows with the same stamp the last stays;
-                                   flat weekend candles of a forex market are dropped
-    kept                           everything else: holes, zero volume, stale prices, odd stamps (`check` reports them)
+    refused, or dropped with `bad_bars: drop`:
+        unreadable stamps, wall-clock times that do not exist, missing numbers, prices that are
+        not positive, high < low, open or close outside [low, high], negative volume, missing or
+        negative spread
+    refused:
+        prices that jump by a power of ten, majors quoted in points, bid or ask prices without a
+        spread
+    mended:
+        unsorted rows are sorted; of rows with the same stamp the last stays; flat weekend
+        candles of a forex market are dropped
+    kept (`check` reports them):
+        everything else, such as holes, zero volume, stale prices, odd stamps
 
 Nothing is ever filled, interpolated or resampled.
 """
@@ -35,8 +39,8 @@ _ROUNDING = 1e-9  # relative: files written with float32 or scaled prices
 class Cleaned:
     """The usable bars of one file and what was found on the way.
 
-    `bars` hold what is left when every bad bar is dropped, even where loading would refuse: `check` goes on
-    with them. None when fewer than two are left.
+    `bars` hold what is left when every bad bar is dropped, even where loading would refuse:
+    `check` goes on with them. None when fewer than two are left.
     """
 
     bars: Bars | None
@@ -52,7 +56,8 @@ def kind_of(symbol: str, config: DataConfig) -> symbols.MarketKind:
 
 def bar_length(time: IntArray) -> int:
     """The most common distance between neighbouring stamps, seconds; 0 when there is none."""
-    steps = np.diff(np.unique(time))
+    steps = np.diff(np.sort(time))
+    steps = steps[steps > 0]
     if len(steps) == 0:
         return 0
     lengths, counts = np.unique(steps, return_counts=True)
@@ -80,19 +85,27 @@ def clean(table: RawTable, config: DataConfig) -> Cleaned:
     if not keep.all():
         findings.append(
             Finding(
-                table.symbol, "weekend_flat", "warning", int((~keep).sum()),
-                f"{plural(int((~keep).sum()), 'flat candle')} without volume while the forex market was "
-                f"closed", "loading drops them", first_times(time, ~keep),
+                table.symbol,
+                "weekend_flat",
+                "warning",
+                int((~keep).sum()),
+                f"{plural(int((~keep).sum()), 'flat candle')} without volume while the forex "
+                "market was closed",
+                "loading drops them",
+                first_times(time, ~keep),
             )
-        )  # fmt: skip
+        )
     if int(keep.sum()) < 2 or bar_seconds == 0:
         findings.append(
             Finding(
-                table.symbol, "too_few", "error", int(keep.sum()),
+                table.symbol,
+                "too_few",
+                "error",
+                int(keep.sum()),
                 f"{plural(int(keep.sum()), 'usable bar')}, at least two are needed",
                 "loading refuses",
             )
-        )  # fmt: skip
+        )
         return Cleaned(None, bar_seconds, kind, tuple(findings))
     bars = Bars(
         table.symbol,
@@ -111,21 +124,29 @@ def _readable_rows(table: RawTable, config: DataConfig, findings: list[Finding])
         first = int(np.flatnonzero(missing)[0]) + 1
         findings.append(
             _bad(
-                table.symbol, "bad_time", config, int(missing.sum()),
+                table.symbol,
+                "bad_time",
+                config,
+                int(missing.sum()),
                 f"{plural(int(missing.sum()), 'unreadable time stamp')}, the first in data row "
-                f"{first:,}", (),
+                f"{first:,}",
+                (),
             )
-        )  # fmt: skip
+        )
     if skipped.any():
         times = first_times(table.stamps.time, skipped)
         findings.append(
             _bad(
-                table.symbol, "nonexistent_time", config, int(skipped.sum()),
-                f"{plural(int(skipped.sum()), 'stamp')} in an hour that the clocks of {config.time_zone} "
-                f"skipped, the first near {stamp(times[0])} UTC: `time_zone` is not the zone of this file",
+                table.symbol,
+                "nonexistent_time",
+                config,
+                int(skipped.sum()),
+                f"{plural(int(skipped.sum()), 'stamp')} in an hour that the clocks of "
+                f"{config.time_zone} skipped, the first near {stamp(times[0])} UTC: `time_zone` "
+                "is not the zone of this file",
                 times,
             )
-        )  # fmt: skip
+        )
     return np.flatnonzero(~missing & ~skipped)
 
 
@@ -141,24 +162,32 @@ def _order(symbol: str, time: IntArray, findings: list[Finding]) -> IntArray:
     if backwards.any():
         findings.append(
             Finding(
-                symbol, "unsorted", "warning", int(backwards.sum()),
+                symbol,
+                "unsorted",
+                "warning",
+                int(backwards.sum()),
                 f"time runs backwards {plural(int(backwards.sum()), 'time')}, first at "
-                f"{stamp(int(time[backwards][0]))}", "loading sorts the bars",
+                f"{stamp(int(time[backwards][0]))}",
+                "loading sorts the bars",
                 first_times(time, backwards),
             )
-        )  # fmt: skip
+        )
     order = np.argsort(time, kind="stable")
     ordered = time[order]
     superseded = np.append(ordered[1:] == ordered[:-1], False)
     if superseded.any():
         findings.append(
             Finding(
-                symbol, "duplicate", "warning", int(superseded.sum()),
+                symbol,
+                "duplicate",
+                "warning",
+                int(superseded.sum()),
                 f"{plural(int(superseded.sum()), 'bar')} with the stamp of another bar, first at "
-                f"{stamp(int(ordered[superseded][0]))}", "loading keeps the last of each",
+                f"{stamp(int(ordered[superseded][0]))}",
+                "loading keeps the last of each",
                 first_times(ordered, superseded),
             )
-        )  # fmt: skip
+        )
     return order[~superseded]
 
 
@@ -201,11 +230,15 @@ def _one_sided(table: RawTable, config: DataConfig) -> list[Finding]:
         return []
     return [
         Finding(
-            table.symbol, "no_spread", "error", len(table),
-            f"{config.price_side} prices without a spread to shift them to mid: set `spread_pips:`, or "
-            f"name the file's spread column in `columns`", "loading refuses",
+            table.symbol,
+            "no_spread",
+            "error",
+            len(table),
+            f"{config.price_side} prices without a spread to shift them to mid: set "
+            "`spread_pips:`, or name the file's spread column in `columns`",
+            "loading refuses",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _units(symbol: str, close: FloatArray, time: IntArray) -> list[Finding]:
@@ -221,14 +254,16 @@ def _units(symbol: str, close: FloatArray, time: IntArray) -> list[Finding]:
         scale = f"`price_scale: {10.0**-power:g}`"
         findings.append(
             Finding(
-                symbol, "integer_prices" if integers else "units",
-                "error" if integers else "warning", len(close),
+                symbol,
+                "integer_prices" if integers else "units",
+                "error" if integers else "warning",
+                len(close),
                 f"prices near {median:g} where about {typical:.3g} is usual"
                 + (", all of them whole numbers: these are points" if integers else "")
                 + f", so that pips and costs would be off by 1e{abs(power)}: set {scale} if so",
                 "loading refuses" if integers else "loading takes them as they are",
             )
-        )  # fmt: skip
+        )
     step = np.log10(close[1:] / close[:-1])
     jump = np.append(False, (np.abs(step) > 0.7) & (np.abs(step - np.rint(step)) < _JUMP_TOLERANCE))
     if jump.any():
@@ -236,12 +271,17 @@ def _units(symbol: str, close: FloatArray, time: IntArray) -> list[Finding]:
         ratio = 10.0 ** float(step[np.flatnonzero(jump)[0] - 1])
         findings.append(
             Finding(
-                symbol, "scale_jump", "error", int(jump.sum()),
-                f"the close jumps by a power of ten {plural(int(jump.sum()), 'time')}, first x{ratio:.4g} at "
-                f"{stamp(times[0])}: the unit of the prices changes inside the file",
-                "loading refuses", times,
+                symbol,
+                "scale_jump",
+                "error",
+                int(jump.sum()),
+                f"the close jumps by a power of ten {plural(int(jump.sum()), 'time')}, first "
+                f"x{ratio:.4g} at {stamp(times[0])}: the unit of the prices changes inside the "
+                "file",
+                "loading refuses",
+                times,
             )
-        )  # fmt: skip
+        )
     return findings
 
 
@@ -273,14 +313,22 @@ def agreed_length(lengths: dict[str, int], wanted: str | None) -> Finding | None
         wrong = [symbol for symbol in names if lengths[symbol] != expected]
         if wrong:
             return Finding(
-                wrong[0], "timeframe", "error", len(wrong),
+                wrong[0],
+                "timeframe",
+                "error",
+                len(wrong),
                 f"bars of {names[wrong[0]]} where `timeframe: {wanted}` asks for "
-                f"{timeframe.name(expected)}", "loading refuses: bars are never resampled",
-            )  # fmt: skip
+                f"{timeframe.name(expected)}",
+                "loading refuses: bars are never resampled",
+            )
     if len(set(names.values())) > 1:
         listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
         return Finding(
-            "all", "timeframe", "error", len(names), f"bars of different lengths ({listed})",
+            "all",
+            "timeframe",
+            "error",
+            len(names),
+            f"bars of different lengths ({listed})",
             "loading refuses: name symbols of one length in `symbols`",
-        )  # fmt: skip
+        )
     return None

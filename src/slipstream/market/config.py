@@ -20,8 +20,8 @@ class DataConfig(Config):
     """The `data:` section of a config file.
 
     Attributes:
-        folder: folder with one file a symbol, a single file, or ``package:NAME/sub/folder`` for data
-            that came inside an installed Python package.
+        folder: folder with one file a symbol, a single file, or ``package:NAME/sub/folder`` for
+            data that came inside an installed Python package.
         symbols: which symbols to load, None for all files of the folder.
         files: file name by symbol, for files that are not called ``{SYMBOL}.parquet|csv|feather``.
         timeframe: asserted bar length (``15m``); bars are never resampled.
@@ -35,15 +35,16 @@ class DataConfig(Config):
         price_scale: factor that turns the file's prices into prices (0.00001 for points).
         spread_pips: full spread in pips where the file has no spread column.
         point: price units of one point for `spread_points`, default a tenth of a pip.
-        bad_bars: whether bars with missing, non-positive or impossible prices stop loading or are dropped.
+        bad_bars: whether bars with missing, non-positive or impossible prices stop loading or are
+            dropped.
         market: trading hours; ``auto`` = ``fx`` for two fiat currencies, else ``24/7``.
     """
 
     folder: str
     symbols: tuple[str, ...] | None = None
-    files: dict[str, str] = {}
+    files: dict[str, str] = Field(default_factory=dict)
     timeframe: str | None = None
-    columns: dict[str, str] = {}
+    columns: dict[str, str] = Field(default_factory=dict)
     time_format: str | None = None
     time_zone: str | None = None
     separator: str | None = None

@@ -11,8 +11,22 @@ SEPARATORS = ("\t", ";", ",", "|")
 
 # Lower-case header names without <> and punctuation -> our column.
 ALIASES = {
-    "time": ("time", "timestamp", "datetime", "date time", "gmt time", "local time", "utc",
-             "utc time", "open time", "opentime", "unix", "epoch", "ts", "t"),
+    "time": (
+        "time",
+        "timestamp",
+        "datetime",
+        "date time",
+        "gmt time",
+        "local time",
+        "utc",
+        "utc time",
+        "open time",
+        "opentime",
+        "unix",
+        "epoch",
+        "ts",
+        "t",
+    ),
     "date": ("date", "day"),
     "open": ("open", "o", "open price"),
     "high": ("high", "h", "max"),
@@ -21,7 +35,7 @@ ALIASES = {
     "volume": ("volume", "tickvol", "tick volume", "tickvolume", "vol", "v"),
     "spread": ("spread",),
     "spread_points": ("spread points", "spreadpoints"),
-}  # fmt: skip
+}
 _OURS = {alias: ours for ours, aliases in ALIASES.items() for alias in aliases}
 _NUMBER_OR_TIME = re.compile(r"[\d\s.,:/+\-eETZ]*")
 _HEADERLESS = {
@@ -55,7 +69,7 @@ class Dialect:
 
 
 def simple(name: str) -> str:
-    """A header name in its plainest form: ``<TICKVOL>`` -> ``tickvol``, ``Adj Close`` -> ``adj close``."""
+    """A header name at its plainest: ``<TICKVOL>`` -> ``tickvol``, ``Adj Close`` -> ``adj close``."""
     return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
 
 
@@ -138,9 +152,7 @@ def _without_header(fields: tuple[str, ...], separator: str, label: str) -> Dial
     dated = re.fullmatch(r"\d{4}\.\d\d\.\d\d", fields[0]) and ":" in fields[1]
     if dated and len(fields) in (6, 7):
         columns = _HEADERLESS[7][: len(fields)]
-        return Dialect(
-            "MetaTrader", columns, separator, False, None, "America/New_York+7", True
-        )
+        return Dialect("MetaTrader", columns, separator, False, None, "America/New_York+7", True)
     if len(fields) in (5, 6):
         return Dialect("CSV", _HEADERLESS[len(fields)], separator, False)
     raise DataError(
@@ -152,9 +164,7 @@ def _without_header(fields: tuple[str, ...], separator: str, label: str) -> Dial
 def _with_header(fields: tuple[str, ...], separator: str) -> Dialect:
     names = tuple(field.lstrip("\ufeff") for field in fields)
     if any(name.startswith("<") and name.endswith(">") for name in names):
-        return Dialect(
-            "MetaTrader", names, separator, zone_hint="America/New_York+7", bid=True
-        )
+        return Dialect("MetaTrader", names, separator, zone_hint="America/New_York+7", bid=True)
     plain = {simple(name) for name in names}
     if "gmt time" in plain:
         return Dialect("Dukascopy", names, separator, zone="UTC")

@@ -62,22 +62,33 @@ def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Findin
             open_holes[index] = False
             findings.append(
                 Finding(
-                    bars.symbol, "holiday", "info", 1,
-                    f"{holiday} hole of {plural(size, 'missing bar')}, {stamp(begin)} to {stamp(end)} UTC",
-                    "loading leaves the hole: nothing is filled", (begin,), size,
+                    bars.symbol,
+                    "holiday",
+                    "info",
+                    1,
+                    f"{holiday} hole of {plural(size, 'missing bar')}, {stamp(begin)} to "
+                    f"{stamp(end)} UTC",
+                    "loading leaves the hole: nothing is filled",
+                    (begin,),
+                    size,
                 )
-            )  # fmt: skip
+            )
         elif silent >= 3:
             open_holes[index] = False
             last = int(bars.time[holes.row[index]])
             findings.append(
                 Finding(
-                    bars.symbol, "outage", "warning", 1,
-                    f"exchange outage: {plural(size, 'missing bar')} between {stamp(last)} and {stamp(end)} "
-                    f"UTC, after {silent} flat zero-volume bars",
-                    "loading leaves the hole and keeps the flat bars", (last,), size,
+                    bars.symbol,
+                    "outage",
+                    "warning",
+                    1,
+                    f"exchange outage: {plural(size, 'missing bar')} between {stamp(last)} and "
+                    f"{stamp(end)} UTC, after {silent} flat zero-volume bars",
+                    "loading leaves the hole and keeps the flat bars",
+                    (last,),
+                    size,
                 )
-            )  # fmt: skip
+            )
     return findings + _gaps(bars.symbol, holes, open_holes)
 
 
@@ -97,16 +108,24 @@ def _weekends(symbol: str, holes: Holes) -> list[Finding]:
         return []
     sizes, counts = np.unique((holes.missing - holes.in_session)[weekend], return_counts=True)
     usual = int(sizes[np.argmax(counts)])
-    others = [f"{size} once" if count == 1 else f"{size} in {count}"
-              for size, count in zip(sizes.tolist(), counts.tolist(), strict=True) if size != usual]  # fmt: skip
+    others = [
+        f"{size} once" if count == 1 else f"{size} in {count}"
+        for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
+        if size != usual
+    ]
     exceptions = f" ({' and '.join(others)}, when clocks change)" if others else ""
     return [
         Finding(
-            symbol, "weekend", "info", int(weekend.sum()),
+            symbol,
+            "weekend",
+            "info",
+            int(weekend.sum()),
             f"{plural(int(weekend.sum()), 'weekend')} of {usual} bars{exceptions}",
-            "they count as one step", tuple(holes.start[weekend][:10].tolist()), usual,
+            "they count as one step",
+            tuple(holes.start[weekend][:10].tolist()),
+            usual,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[Finding]:
@@ -116,7 +135,9 @@ def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[Finding]:
     action = "loading leaves the hole: nothing is filled"
     for size in np.sort(listed).tolist():
         starts = holes.start[chosen & (holes.in_session == size)]
-        first = f"at {stamp(int(starts[0]))}" if len(starts) == 1 else f"first {stamp(int(starts[0]))}"
+        first = (
+            f"at {stamp(int(starts[0]))}" if len(starts) == 1 else f"first {stamp(int(starts[0]))}"
+        )
         message = f"{plural(len(starts), 'hole')} of {plural(size, 'missing bar')}, {first} UTC"
         times = tuple(starts[:10].tolist())
         findings.append(
@@ -134,7 +155,7 @@ def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[Finding]:
 
 
 def _holiday(holes: Holes, index: int, bar_seconds: int) -> str | None:
-    """Name of the closed day that a hole overlaps (from 17:00 the day before), if it is long enough."""
+    """Name of the closed day that a hole overlaps (from 17:00 the day before), if long enough."""
     if holes.in_session[index] * bar_seconds < _HOLIDAY_SECONDS:
         return None
     moments = np.arange(holes.start[index], holes.stop[index], 3600, dtype=np.int64)[: 24 * 14]

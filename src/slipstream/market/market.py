@@ -25,7 +25,7 @@ class Market:
         bars: one entry a symbol, in the config's order.
         bar_seconds: length of a bar.
         kind: trading hours of the symbols: ``fx`` when all of them are, else ``24/7``.
-        hash: SHA-256 of symbols, times and numbers; equal content has an equal hash, whatever the file.
+        hash: SHA-256 of symbols, times and numbers; equal content has an equal hash.
         notes: sentences the user must see: what loading did about bad data.
     """
 
@@ -117,8 +117,8 @@ def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:
     bare = [table.symbol for table in tables if table.spread is None]
     if bare:
         notes.append(
-            f"{', '.join(bare)}: no spread in the file and no `spread_pips`; the market data itself "
-            f"charges no spread."
+            f"{', '.join(bare)}: no spread in the file and no `spread_pips`; the market data "
+            "itself charges no spread."
         )
     if config.price_side != "mid":
         notes.append(
@@ -132,7 +132,7 @@ def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:
     ]
     if ignored:
         notes.append(
-            f"{', '.join(ignored)}: `time_zone: {config.time_zone}` was ignored, the stamps carry their "
-            f"own zone."
+            f"{', '.join(ignored)}: `time_zone: {config.time_zone}` was ignored, the stamps "
+            "carry their own zone."
         )
     return notes

@@ -5,8 +5,8 @@ A signal x_t walks on seven levels in [-1, 1] and moves the price of the next ba
     open[t+1] = close[t]
     log(close[t+1] / open[t+1]) = beta x[t] - sigma^2 / 2 + sigma eps[t+1]
 
-An agent that sees x_t and pays `cost` per unit of exposure change has an average-reward optimum on the
-21-state chain (signal, position). With `beta = 0` the market has no edge.
+An agent that sees x_t and pays `cost` per unit of exposure change has an average-reward optimum on
+the 21-state chain (signal, position). With `beta = 0` the market has no edge.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def planted_forex(
 ) -> Bars:
     """Draws a path of `bars` bars; extra columns `signal` and `noise_0` ... `noise_13`.
 
-    Stamps follow the forex week, so that the data check finds nothing to complain about; the process itself
-    knows no weekends. Equal arguments give equal bars.
+    Stamps follow the forex week, so that the data check finds nothing to complain about; the
+    process itself knows no weekends. Equal arguments give equal bars.
     """
     draw = np.random.default_rng(np.random.SeedSequence([seed, 0x91A27ED]))
     signal = LEVELS[_walk(bars, draw)]
@@ -117,8 +117,8 @@ def write_planted_forex(
 def optimum(market: PlantedForex = STANDARD) -> Optimum:
     """The average-reward optimum by relative value iteration, to a span of 1e-14.
 
-    In state (x, position) the agent chooses a; it earns a beta x - a^2 sigma^2 / 2 - cost |a - position|, then
-    x moves. Rewards are scaled to units of `sigma` so that 1e-14 is a meaningful span.
+    In state (x, position) the agent chooses a; it earns
+    a beta x - a^2 sigma^2 / 2 - cost |a - position|, then x moves. Rewards are scaled to units of `sigma` so that 1e-14 is a meaningful span.
     """
     scale = market.sigma
     earned = (

@@ -40,7 +40,9 @@ def quality_findings(
     if warning is not None:
         message = warning.removeprefix(f"{bars.symbol} ").rstrip(".")
         findings.append(
-            Finding(bars.symbol, "calendar", "warning", 1, message, "loading takes the bars as they are")
+            Finding(
+                bars.symbol, "calendar", "warning", 1, message, "loading takes the bars as they are"
+            )
         )
     return findings
 
@@ -53,11 +55,14 @@ def _name(symbol: str, kind: MarketKind) -> list[Finding]:
     severity: Severity = "warning" if guess or kind == "fx" else "info"
     return [
         Finding(
-            symbol, "symbol_name", severity, 1,
+            symbol,
+            "symbol_name",
+            severity,
+            1,
             f"the name does not parse into two currencies{advice}",
             f"loading takes it as a {kind} market; a forex account cannot convert its profit",
         )
-    ]  # fmt: skip
+    ]
 
 
 def outage_bars(bars: Bars, bar_seconds: int, kind: MarketKind) -> BoolArray:
@@ -80,14 +85,25 @@ def _silence(bars: Bars) -> list[Finding]:
     if not has_volume:
         findings.append(
             Finding(
-                bars.symbol, "no_volume", "info", len(bars), "there is no volume",
+                bars.symbol,
+                "no_volume",
+                "info",
+                len(bars),
+                "there is no volume",
                 "loading sets it to 0; leave volume features out",
             )
-        )  # fmt: skip
+        )
     elif empty.any():
         share = float(empty.mean())
         findings.append(
-            _share(bars, "zero_volume", empty, share, "zero-volume bar", "warning" if share >= 1e-3 else "info")
+            _share(
+                bars,
+                "zero_volume",
+                empty,
+                share,
+                "zero-volume bar",
+                "warning" if share >= 1e-3 else "info",
+            )
         )
     flat = bars.high == bars.low
     if flat.any():
@@ -104,10 +120,14 @@ def _share(
     times = first_times(bars.time, mask)
     count = int(mask.sum())
     return Finding(
-        bars.symbol, kind, severity, count,
+        bars.symbol,
+        kind,
+        severity,
+        count,
         f"{plural(count, noun)} ({100 * share:.2g} %), first {stamp(times[0])} UTC",
-        "loading keeps them", times,
-    )  # fmt: skip
+        "loading keeps them",
+        times,
+    )
 
 
 def _stale(bars: Bars, ignore: BoolArray) -> list[Finding]:
@@ -124,12 +144,16 @@ def _stale(bars: Bars, ignore: BoolArray) -> list[Finding]:
     runs = len(np.unique(run[stale]))
     return [
         Finding(
-            bars.symbol, "stale", "warning", int(stale.sum()),
+            bars.symbol,
+            "stale",
+            "warning",
+            int(stale.sum()),
             f"{plural(int(stale.sum()), 'stale bar')} repeating the price before them, in "
             f"{plural(runs, 'run')} of up to {longest}, first {stamp(times[0])} UTC",
-            "loading keeps them", times,
+            "loading keeps them",
+            times,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _moves(bars: Bars, bar_seconds: int) -> list[Finding]:
@@ -142,11 +166,16 @@ def _moves(bars: Bars, bar_seconds: int) -> list[Finding]:
     largest = float(move[np.argmax(np.abs(move))])
     return [
         Finding(
-            bars.symbol, "large_move", "warning", int(large.sum()),
-            f"{plural(int(large.sum()), 'close')} more than {100 * limit:.0f} % away from the close before, the "
-            f"largest {100 * largest:+.1f} %, first {stamp(times[0])} UTC", "loading keeps them", times,
+            bars.symbol,
+            "large_move",
+            "warning",
+            int(large.sum()),
+            f"{plural(int(large.sum()), 'close')} more than {100 * limit:.0f} % away from the "
+            f"close before, the largest {100 * largest:+.1f} %, first {stamp(times[0])} UTC",
+            "loading keeps them",
+            times,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _bounce(bars: Bars) -> list[Finding]:
@@ -157,25 +186,33 @@ def _bounce(bars: Bars) -> list[Finding]:
     if tick / median > _COARSE_TICK:
         findings.append(
             Finding(
-                bars.symbol, "coarse_tick", "warning", 1,
-                f"the tick of {tick:g} is {1e4 * tick / median:.1f} bp of the price: fills at the same close "
-                f"would earn the bounce", "loading keeps the prices; fill at the next open",
+                bars.symbol,
+                "coarse_tick",
+                "warning",
+                1,
+                f"the tick of {tick:g} is {1e4 * tick / median:.1f} bp of the price: fills at "
+                "the same close would earn the bounce",
+                "loading keeps the prices; fill at the next open",
             )
-        )  # fmt: skip
+        )
     correlation = lag_one(np.diff(np.log(bars.close)))
     if correlation < _BOUNCE:
         findings.append(
             Finding(
-                bars.symbol, "bounce", "warning", 1,
-                f"lag-1 autocorrelation of returns is {correlation:.3f}: fills at the same close would earn "
-                f"the bounce", "loading keeps the prices; fill at the next open",
+                bars.symbol,
+                "bounce",
+                "warning",
+                1,
+                f"lag-1 autocorrelation of returns is {correlation:.3f}: fills at the same close "
+                "would earn the bounce",
+                "loading keeps the prices; fill at the next open",
             )
-        )  # fmt: skip
+        )
     return findings
 
 
 def smallest_step(close: FloatArray) -> float:
-    """The smallest change between neighbouring closes that is not rounding, price units; 0 if none."""
+    """The smallest change between closes that is not rounding, price units; 0 if none."""
     steps = np.abs(np.diff(close))
     steps = steps[steps > 1e-8 * float(np.median(close))]
     return float(steps.min()) if len(steps) else 0.0
@@ -196,11 +233,16 @@ def _spreads(bars: Bars) -> list[Finding]:
     widest = float(bars.spread.max()) / symbols.pip(bars.symbol)
     return [
         Finding(
-            bars.symbol, "wide_spread", "warning", int(wide.sum()),
-            f"{plural(int(wide.sum()), 'bar')} with a spread above 50 pips, the widest {widest:.0f} pips, first "
-            f"{stamp(times[0])} UTC: is the column in points?", "loading keeps them", times,
+            bars.symbol,
+            "wide_spread",
+            "warning",
+            int(wide.sum()),
+            f"{plural(int(wide.sum()), 'bar')} with a spread above 50 pips, the widest "
+            f"{widest:.0f} pips, first {stamp(times[0])} UTC: is the column in points?",
+            "loading keeps them",
+            times,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _alignment(bars: Bars, bar_seconds: int) -> list[Finding]:
@@ -214,8 +256,13 @@ def _alignment(bars: Bars, bar_seconds: int) -> list[Finding]:
     times = first_times(bars.time, off)
     return [
         Finding(
-            bars.symbol, "misaligned", "warning", int(off.sum()),
+            bars.symbol,
+            "misaligned",
+            "warning",
+            int(off.sum()),
             f"{plural(int(off.sum()), 'stamp')} off the {grid}-second grid of the others, first "
-            f"{stamp(times[0])} UTC", "loading keeps them", times,
+            f"{stamp(times[0])} UTC",
+            "loading keeps them",
+            times,
         )
-    ]  # fmt: skip
+    ]

@@ -13,7 +13,7 @@ SUFFIXES = (".parquet", ".csv", ".feather")
 
 
 def resolve_folder(folder: str) -> Path:
-    """The path that `folder` means; ``package:NAME/sub/folder`` is looked up without importing NAME."""
+    """The path that `folder` means; ``package:NAME/sub`` is found without importing NAME."""
     if not folder.startswith("package:"):
         return Path(folder).expanduser()
     package, _, inside = folder.removeprefix("package:").partition("/")
@@ -88,8 +88,9 @@ def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
     if len(paths) > 1:
         names = ", ".join(path.name for path in paths)
         raise DataError(
-            f"Symbol {symbol} must have one file in {str(root)!r}, it has {len(paths)} ({names}): remove "
-            f"all but one, or say which by `files: {{{symbol}: {paths[0].name}}}`."
+            f"Symbol {symbol} must have one file in {str(root)!r}, it has {len(paths)} "
+            f"({names}): remove all but one, or say which by `files: "
+            f"{{{symbol}: {paths[0].name}}}`."
         )
     have = ", ".join(sorted(found)[:20]) or "no data files"
     guess = nearest(symbol, found)

@@ -64,10 +64,10 @@ def split_times(
         most = max(_count(bars.time, first, last) for bars in market.bars)
         if most < min_bars:
             raise DataError(
-                f"Split `{name}` ({_date(int(edges[index]))} to {_date(last)}) must hold at least "
-                f"{min_bars:,} bars of a symbol after an embargo of {embargo_bars:,} bars, it holds "
-                f"{most:,}: give it a larger share, load more data, or shorten the lookback and the "
-                f"features' warm-up."
+                f"Split `{name}` ({_date(int(edges[index]))} to {_date(last)}) must hold at "
+                f"least {min_bars:,} bars of a symbol after an embargo of {embargo_bars:,} bars, "
+                f"it holds {most:,}: give it a larger share, load more data, or shorten the "
+                "lookback and the features' warm-up."
             )
     return times
 

@@ -78,8 +78,8 @@ def parse(
         column = _from_text(column, time_format, label)
     if column.dtype not in (pl.Datetime, pl.Date):
         raise DataError(
-            f"{label}: the time column must hold stamps, it holds {column.dtype}: rename columns by "
-            f"`columns`."
+            f"{label}: the time column must hold stamps, it holds {column.dtype}: rename columns "
+            "by `columns`."
         )
     aware = isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None
     seconds = column.cast(pl.Datetime("us", "UTC" if aware else None)).dt.epoch("s")

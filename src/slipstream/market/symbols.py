@@ -7,10 +7,11 @@ from typing import Literal, NamedTuple
 
 MarketKind = Literal["fx", "24/7"]
 
-FIAT = frozenset(
-    "USD EUR JPY GBP AUD NZD CAD CHF SEK NOK DKK PLN CZK HUF RON TRY ZAR MXN BRL CNY CNH HKD SGD "
-    "KRW INR IDR THB MYR PHP TWD ILS RUB CLP COP SAR AED".split()
-)
+_FIAT = """
+    USD EUR JPY GBP AUD NZD CAD CHF SEK NOK DKK PLN CZK HUF RON TRY ZAR MXN BRL CNY CNH HKD SGD
+    KRW INR IDR THB MYR PHP TWD ILS RUB CLP COP SAR AED
+"""
+FIAT = frozenset(_FIAT.split())
 METALS = frozenset({"XAU", "XAG", "XPT", "XPD"})  # traded in the forex week, against fiat
 _CRYPTO_QUOTES = ("USDT", "USDC", "BUSD", "FDUSD", "TUSD", "DAI", "BTC", "ETH", "BNB")
 
@@ -37,7 +38,7 @@ class Pair(NamedTuple):
 def parse(symbol: str) -> Pair | None:
     """The currencies of a symbol, or None when the name does not say.
 
-    Understands ``EURUSD``, ``eur_usd``, ``EUR/USD``, ``BTC-USDT``, ``BTCUSDT``; ``BTC`` alone is None.
+    Understands ``EURUSD``, ``eur_usd``, ``EUR/USD``, ``BTC-USDT``, ``BTCUSDT``; not ``BTC``.
     """
     name = symbol.upper().strip()
     parts = re.split(r"[/_\-.: ]", name)

@@ -121,9 +121,7 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     return dialect, frame
 
 
-def _named(
-    frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str
-) -> pl.DataFrame:
+def _named(frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str) -> pl.DataFrame:
     """The frame under our names, with at least a time and four prices."""
     names = rename(dialect, config.columns, label)
     frame = frame.select(list(names)).rename(names)
@@ -134,16 +132,14 @@ def _named(
     missing = [name for name in ("time", *PRICES) if name not in frame.columns]
     if missing:
         raise DataError(
-            f"{label} must have the columns time, open, high, low and close; {', '.join(missing)} "
-            f"is missing among {', '.join(dialect.columns)}: say which column is which, for example "
-            f"`columns: {{{dialect.columns[0]}: {missing[0]}}}`."
+            f"{label} must have the columns time, open, high, low and close; "
+            f"{', '.join(missing)} is missing among {', '.join(dialect.columns)}: say which "
+            f"column is which, for example `columns: {{{dialect.columns[0]}: {missing[0]}}}`."
         )
     return frame
 
 
-def _spread(
-    frame: pl.DataFrame, symbol: str, config: DataConfig
-) -> tuple[FloatArray | None, str]:
+def _spread(frame: pl.DataFrame, symbol: str, config: DataConfig) -> tuple[FloatArray | None, str]:
     """Full spread in price units: the config's pips, else a column, else none."""
     if config.spread_pips is not None:
         width = config.spread_pips * symbols.pip(symbol)

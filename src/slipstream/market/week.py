@@ -39,11 +39,15 @@ def week_findings(bars: Bars, bar_seconds: int, config: DataConfig) -> list[Find
     if closing_label.mean() > 0.5:
         return [
             Finding(
-                bars.symbol, "close_labelled", "warning", len(late),
-                "the week's first bar is stamped one bar after 17:00 New York and its last at 17:00: stamps mark "
-                "the close of the bars" + _close_advice(config), "loading takes them as opens",
+                bars.symbol,
+                "close_labelled",
+                "warning",
+                len(late),
+                "the week's first bar is stamped one bar after 17:00 New York and its last at "
+                "17:00: stamps mark the close of the bars" + _close_advice(config),
+                "loading takes them as opens",
             )
-        ]  # fmt: skip
+        ]
     wrong = _off(late, bar_seconds)
     if wrong.mean() >= _SHARE and wrong.sum() >= _FEWEST_WEEKS:
         return [_local_time(bars, bar_seconds, late[wrong], config)]
@@ -51,7 +55,7 @@ def week_findings(bars: Bars, bar_seconds: int, config: DataConfig) -> list[Find
 
 
 def _week_edges(time: IntArray, bar_seconds: int) -> tuple[IntArray, IntArray]:
-    """Seconds of each week's first open after Sunday 17:00 and of its last close before Friday 17:00.
+    """Seconds of a week's first open after Sunday 17:00, of its last close before Friday 17:00.
 
     Both New York time, in (-3.5, 3.5] days; a week whose neighbours are missing is left out.
     """
@@ -84,10 +88,14 @@ def _local_time(bars: Bars, bar_seconds: int, late: IntArray, config: DataConfig
             best, fewest = zone, wrong
     advice = f": `time_zone: {best}` would fit" if best is not None else ""
     return Finding(
-        bars.symbol, "local_time", "warning", len(late),
-        f"{plural(len(late), 'week')} open {typical:+.3g} hours from Sunday 17:00 New York: stamps seem to be in "
-        f"local time{advice}", "loading takes the stamps as they are",
-    )  # fmt: skip
+        bars.symbol,
+        "local_time",
+        "warning",
+        len(late),
+        f"{plural(len(late), 'week')} open {typical:+.3g} hours from Sunday 17:00 New York: "
+        f"stamps seem to be in local time{advice}",
+        "loading takes the stamps as they are",
+    )
 
 
 def _weekend_bars(bars: Bars, bar_seconds: int) -> list[Finding]:
@@ -98,11 +106,16 @@ def _weekend_bars(bars: Bars, bar_seconds: int) -> list[Finding]:
     times = first_times(bars.time, inside)
     return [
         Finding(
-            bars.symbol, "weekend_bars", "warning", int(inside.sum()),
+            bars.symbol,
+            "weekend_bars",
+            "warning",
+            int(inside.sum()),
             f"{plural(int(inside.sum()), 'bar')} between Friday and Sunday 17:00 New York, first "
-            f"{stamp(times[0])} UTC", "loading keeps them", times,
+            f"{stamp(times[0])} UTC",
+            "loading keeps them",
+            times,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _close_advice(config: DataConfig) -> str:
