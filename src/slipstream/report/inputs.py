@@ -1,0 +1,125 @@
+"""What a report is made from: everything is computed before a page is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slipstream.core.spec import MarketSpec
+from slipstream.report.statistics import Floats, Ints
+
+if TYPE_CHECKING:
+    from slipstream.training.track import Track
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The clock and the closes of all symbols, end to end, as in the kernel's `Data`."""
+
+    time: Ints  # UTC seconds of each bar's open [rows]
+    close: Floats  # mid [rows]
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """Mean cost of opening and closing one position over a split's bars."""
+
+    symbol: str
+    pips: float
+    basis_points: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Baselines on the bars of one split.
+
+    Attributes:
+        tracks: by baseline, in the order in which they are shown.
+        random_returns: total return of each matched random draw, fractions.
+        oracle_growth: final equity over the start that the dynamic programme promised, all symbols
+            together; the replayed oracle track is what is shown.
+    """
+
+    tracks: Mapping[str, Sequence[Track]]
+    random_returns: Floats = field(default_factory=lambda: np.empty(0))
+    oracle_growth: float | None = None
+
+
+@dataclass(frozen=True)
+class Stress:
+    """The agent's own decisions under other costs and one bar late: total returns, fractions.
+
+    Attributes:
+        multiples: cost multiple and the return under it, ascending.
+        break_even: cost multiple at which nothing is left; infinity when none up to 100 does it, None
+            when the decisions lose without any costs.
+        delayed: return with every decision carried out one bar later.
+    """
+
+    multiples: tuple[tuple[float, float], ...]
+    break_even: float | None
+    delayed: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of the learning curve: a score per member over steps per member.
+
+    Attributes:
+        name: "training" or a split's name.
+        steps: [k].
+        score: [k, M]; NaN where a member has none.
+    """
+
+    name: str
+    steps: Floats
+    score: Floats
+
+
+@dataclass(frozen=True)
+class RunEvaluation:
+    """Everything that a report shows.
+
+    Attributes:
+        title: headline of the page, such as the run's name.
+        tracks: episodes by split and member; the order of the splits is the order of the page.
+        market: None for environments without prices.
+        prices: needed with `market`.
+        holdout: the split that nothing was chosen on; its figures are the headline.
+        member: whose decisions are shown; the others form the seed band.
+        member_reason: why this member, in words.
+        same_settings: the members differ by their seed alone, so that they form a seed band.
+        comparisons: baselines by split (market only).
+        stress: of the hold-out (market only).
+        random_policy: returns of a uniformly random policy's episodes (without prices).
+        curves: learning curves; `score_name` is their unit.
+        round_trips: cost of a round trip by symbol on the hold-out.
+        financing: swaps are charged.
+        trials: configurations tried before this one was shown, this one included.
+        holdout_reads: how often the hold-out has been evaluated, this time included.
+        notes: sentences about the data or the run that the reader must see.
+        provenance: command, versions, machine, data hash: label and text.
+    """
+
+    title: str
+    tracks: Mapping[str, Sequence[Sequence[Track]]]
+    market: MarketSpec | None = None
+    prices: Prices | None = None
+    holdout: str = "test"
+    member: int = 0
+    member_reason: str = ""
+    same_settings: bool = True
+    comparisons: Mapping[str, Comparison] = field(default_factory=dict)
+    stress: Stress | None = None
+    random_policy: Floats = field(default_factory=lambda: np.empty(0))
+    curves: tuple[Curve, ...] = ()
+    score_name: str = "episode return"
+    round_trips: tuple[RoundTrip, ...] = ()
+    financing: bool = False
+    trials: int = 1
+    holdout_reads: int = 1
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)

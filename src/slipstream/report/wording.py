@@ -1,0 +1,161 @@
+"""The report's sentences. What the data does not show is not said.
+
+The words "profitable" and "outperforms" are written here and nowhere else, and only when the 95 % interval of
+the hold-out's Sharpe ratio lies above zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from slipstream.report.confidence import expected_best, smallest_confirmable
+
+NOTHING = "n/a"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """ "0.8"; "n/a" where there is none; never "-0.0"."""
+    if value is None or math.isnan(value):
+        return NOTHING
+    if math.isinf(value):
+        return "infinite"
+    text = f"{value:,.{digits}f}"
+    return text.lstrip("-") if not any(c in text for c in "123456789") else text
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """ "+2.0 %" of a fraction, always signed."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    text = number(100.0 * value, digits)
+    return f"{text if text.startswith('-') else '+' + text} %"
+
+
+def share(value: float | None, digits: int = 0) -> str:
+    """ "62 %" of a fraction, unsigned."""
+    return NOTHING if value is None else f"{number(100.0 * value, digits)} %"
+
+
+def against(mine: float, other: float) -> str:
+    """ "-3.1 % against +2.0 %", with as many digits as it takes to tell them apart."""
+    for digits in (1, 2, 3, 4):
+        first, second = percent(mine, digits), percent(other, digits)
+        if first != second:
+            break
+    else:
+        first, second = percent(mine), percent(other)
+    return f"{first} against {second}"
+
+
+def headline(
+    split: str,
+    sharpe: float | None,
+    interval: tuple[float, float] | None,
+    years: float,
+    trials: int = 1,
+) -> str:
+    """The first lines of the report: the hold-out's Sharpe ratio and what this much data can tell."""
+    span = f"({years:.2f} years)"
+    name = split.capitalize()
+    if sharpe is None:
+        return f"{name} Sharpe n/a: equity never moved, or there are too few days {span}."
+    if interval is None:
+        lead = f"{name} Sharpe {number(sharpe)}, no interval: too few days {span}."
+    else:
+        low, high = (number(v) for v in interval)
+        lead = f"{name} Sharpe {number(sharpe)}, 95 % interval {low} to {high} {span}."
+    lead += f" The smallest Sharpe that this much data could confirm is {number(smallest_confirmable(years))}"
+    best = expected_best(trials, years)
+    if best is None:
+        return f"{lead}."
+    return f"{lead}; after {trials} trials the best of {trials} skill-less ones is expected to show {number(best)}."
+
+
+def excludes_zero(interval: tuple[float, float] | None) -> bool:
+    """Whether the interval lies above zero."""
+    return interval is not None and interval[0] > 0.0
+
+
+def verdict(split: str, total_return: float, interval: tuple[float, float] | None) -> str:
+    """Whether money was made, and whether that can be told from luck."""
+    gain = f"{percent(total_return)} after costs on the {split} bars"
+    if excludes_zero(interval) and total_return > 0.0:
+        return f"The agent was profitable: {gain}, and the 95 % interval of its Sharpe ratio excludes zero."
+    if interval is not None and interval[1] < 0.0:
+        return f"The agent loses money: {gain}, and the 95 % interval of its Sharpe ratio lies below zero."
+    if interval is None:
+        return f"The agent ends at {gain}; there is too little to judge whether that is more than luck."
+    return (
+        f"The agent ends at {gain}; the interval includes zero, so this cannot be told from luck."
+    )
+
+
+def comparisons(
+    agent: float,
+    others: Mapping[str, float],
+    interval: tuple[float, float] | None,
+    differences: Mapping[str, tuple[float, float] | None],
+) -> list[str]:
+    """One sentence per baseline.
+
+    Args:
+        agent: the agent's total return, a fraction.
+        others: total returns of the baselines by name.
+        interval: of the agent's Sharpe ratio.
+        differences: interval of the Sharpe ratio of the daily returns minus each baseline's.
+    """
+    lines = []
+    for name, other in others.items():
+        if agent <= other:
+            lines.append(f"The agent does not beat {name}: {against(agent, other)}.")
+        elif excludes_zero(interval) and excludes_zero(differences.get(name)):
+            lines.append(f"The agent outperforms {name}: {against(agent, other)}.")
+        else:
+            lines.append(
+                f"The agent is ahead of {name}, {against(agent, other)}, but by no more than chance may explain."
+            )
+    return lines
+
+
+def random_traders(percentile: float | None, draws: int) -> str | None:
+    """Where the agent stands among traders that differ from it only in their timing."""
+    if percentile is None:
+        return None
+    text = (
+        f"Its return is at percentile {number(percentile, 0)} of {draws} random traders with the same "
+        "positions and holding times"
+    )
+    if percentile < 95.0:
+        return f"{text}: its timing is not shown to be better than theirs."
+    return f"{text}."
+
+
+def breaks_even(multiple: float | None) -> str:
+    """At which costs nothing is left."""
+    if multiple is None:
+        return "These decisions lose even without any costs."
+    if math.isinf(multiple):
+        return "These decisions keep a gain at any cost multiple up to 100 (or never trade)."
+    return f"Nothing is left at {number(multiple, 2)} times the costs."
+
+
+def round_trips(trips: Mapping[str, tuple[float, float]]) -> str:
+    """Cost of opening and closing in pips and basis points."""
+    parts = [f"{name} {number(p, 2)} pips ({number(b, 2)} bp)" for name, (p, b) in trips.items()]
+    return f"Round trip: {', '.join(parts)}." if parts else ""
+
+
+def episodes(agent: float, deviation: float, count: int, random: float | None) -> list[str]:
+    """The headline where there are no prices."""
+    lines = [
+        f"Mean episode return {number(agent)} over {count} episodes (deviation {number(deviation)})."
+    ]
+    if random is not None:
+        if agent > random:
+            lines.append(f"A random policy gets {number(random)}.")
+        else:
+            lines.append(
+                f"The agent does not beat a random policy: {number(agent)} against {number(random)}."
+            )
+    return lines
