@@ -63,7 +63,7 @@ def flat_spaces(env_id: str, observation: spaces.Space, action: spaces.Space) ->
     if isinstance(action, spaces.MultiBinary):
         action = spaces.MultiDiscrete([2] * int(np.prod(action.shape)))
     elif isinstance(action, spaces.MultiDiscrete):
-        action = spaces.MultiDiscrete(action.nvec.reshape(-1))
+        action = spaces.MultiDiscrete(action.nvec.reshape(-1), start=action.start.reshape(-1))
     elif isinstance(action, spaces.Box):
         action = spaces.Box(
             action.low.reshape(-1).astype(np.float32), action.high.reshape(-1).astype(np.float32), dtype=np.float32
@@ -91,7 +91,7 @@ class GymnasiumVectorEnv(VectorEnv):
     """Copies of a foreign environment.
 
     Every episode is reset with a seed made from (member's seed, index within the member, episode), so a
-    trajectory does not depend on its neighbours. such environments cannot be saved: they resume with a fresh episode.
+    trajectory does not depend on its neighbours. Such environments cannot be saved: they resume with a fresh episode.
 
     Args:
         env_id: as for `make_gymnasium`.
@@ -137,10 +137,9 @@ class GymnasiumVectorEnv(VectorEnv):
     def _native(self, action: NDArray[Any]) -> Any:
         space = self._action_space
         if isinstance(space, spaces.Discrete):
-            return int(action[0]) + int(space.start)
+            return int(action[0])
         assert space.shape is not None
-        native = action.reshape(space.shape).astype(space.dtype)
-        return native + space.start if isinstance(space, spaces.MultiDiscrete) else native
+        return action.reshape(space.shape).astype(space.dtype)
 
     def _begin(self, e: int, obs: NDArray[Any]) -> None:
         with np.errstate(over="ignore"):

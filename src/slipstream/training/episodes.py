@@ -1,0 +1,170 @@
+"""Runs chosen episodes to their end, for evaluation and for replaying decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.kernel import Kernel, Loaded
+from slipstream.core.spec import Spec
+from slipstream.training.track import Track
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import HOLD
+from slipstream.vector.vector_env import StepOut, VectorEnv
+
+Act: TypeAlias = Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
+"""(observations [E, *shape], episode of each copy [E], step within it [E]) -> actions [E, K]."""
+
+
+def run_episodes(
+    env: VectorEnv, act: Act, episodes: int, seed: int, *, members: int = 1, record: bool = True
+) -> list[list[Track]]:
+    """Runs episodes 0..J-1 once for every member and returns them in that order.
+
+    Episode j has the random stream (seed, j, 0) and Params record j % P whichever copy steps it, so
+    the number of copies changes nothing but speed.
+
+    Args:
+        env: E = members x C copies that hold where an episode ends (`at_end=HOLD`).
+        act: what decides.
+        episodes: J, for each member.
+        seed: evaluation seed, the same for all members.
+        members: M.
+        record: keep actions and traces.
+
+    Returns:
+        [M][J] tracks.
+    """
+    spec, e = env.spec, env.num_envs
+    copies = e // members
+    obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
+    out = _step_out(obs)
+    episode = np.tile(np.arange(copies, dtype=np.int64), members)
+    running = episode < episodes
+    pending = np.full(members, min(copies, episodes))  # the next episode of each member
+    time, began = np.zeros(e, np.int64), np.zeros(e, np.int64)
+    every = np.arange(e)
+    env.begin(every[running], episode[running], seed, obs)
+    tracks: list[list[Track | None]] = [[None] * episodes for _ in range(members)]
+    actions_kept: list[NDArray[Any]] = []
+    traces_kept: list[dict[str, NDArray[Any]]] = []
+    finished: list[tuple[int, int, int, int, int]] = []  # copy, member, episode, first and past-last step
+    t = 0
+    while running.any():
+        actions = act(obs, episode, time)
+        env.step(actions, out, t)
+        if record:
+            actions_kept.append(actions.copy())
+            traces_kept.append(env.read(spec.trace))
+        t += 1
+        time += 1
+        ended = (out.terminated | out.truncated) & running
+        if not ended.any():
+            continue
+        done = env.drain_episodes()
+        for row, copy in enumerate(done.e.tolist()):
+            member, j = copy // copies, int(episode[copy])
+            metrics = {name: float(values[row]) for name, values in done.metrics.items()}
+            tracks[member][j] = Track(_name(spec, j), float(done.ret[row]), int(done.length[row]), metrics)
+            finished.append((copy, member, j, int(began[copy]), t))
+            running[copy] = pending[member] < episodes
+            if running[copy]:
+                episode[copy], time[copy], began[copy] = pending[member], 0, t
+                pending[member] += 1
+                env.begin(np.array([copy]), np.array([episode[copy]]), seed, obs)
+    if record:
+        _attach(tracks, finished, actions_kept, traces_kept)
+    return [[track for track in row if track is not None] for row in tracks]
+
+
+def replay(
+    kernel: Kernel,
+    loaded: Loaded,
+    split: str,
+    actions: Sequence[NDArray[Any]],
+    *,
+    params: tuple[Any, ...] | None = None,
+    seed: int = 0,
+    backend: str = "compiled",
+    record: bool = True,
+) -> list[Track]:
+    """Takes given actions through a kernel's evaluation episodes; after the last one it is repeated.
+
+    Args:
+        kernel: the rules.
+        loaded: its data.
+        split: whose Params records are used: sequence i runs with record i % P.
+        actions: one [n, K] array per episode.
+        params: records to use instead of those of the split (other costs, say).
+        seed: evaluation seed.
+        backend: of the copies.
+        record: keep actions and traces.
+    """
+    if not actions:
+        return []
+    if params is not None:
+        loaded = replace(loaded, params={**loaded.params, split: params})
+    env = evaluation_env(kernel, loaded, split, len(actions), backend=backend)
+    dtype, width = env.spec.action_dtype, env.spec.action_width
+    if any(len(sequence) == 0 or sequence.shape[1] != width for sequence in actions):
+        raise ConfigError(f"Every sequence of actions must be a non-empty array [n, {width}].")
+    longest = max(len(sequence) for sequence in actions)
+    table = np.stack([_extend(sequence, longest) for sequence in actions], axis=1).astype(dtype)
+    rows = np.arange(len(actions))
+
+    def act(obs: NDArray[Any], episode: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[Any]:
+        return np.ascontiguousarray(table[np.minimum(time, longest - 1), rows])
+
+    return run_episodes(env, act, len(actions), seed, record=record)[0]
+
+
+def evaluation_env(
+    kernel: Kernel, loaded: Loaded, split: str, copies: int, *, members: int = 1, backend: str = "compiled"
+) -> KernelVectorEnv:
+    """Copies of a kernel that hold at an episode's end; a market's pass has no time limit.
+
+    Split X without Params records of its own (games) uses those of training.
+    """
+    split = split if split in loaded.params else "train"
+    zeros = np.zeros(members * copies, np.uint64)
+    market = kernel.spec(loaded.params[split][0], loaded.data).market is not None
+    return KernelVectorEnv(
+        kernel, loaded, zeros, zeros, split=split, backend=backend, stagger=False, time_limit=not market, at_end=HOLD
+    )
+
+
+def _step_out(obs: NDArray[Any]) -> StepOut:
+    e = len(obs)
+    flags = [np.zeros(e, np.bool_) for _ in range(3)]
+    return StepOut(obs, np.zeros(e, np.float32), *flags)
+
+
+def _extend(sequence: NDArray[Any], length: int) -> NDArray[Any]:
+    return np.concatenate([sequence, np.repeat(sequence[-1:], length - len(sequence), axis=0)])
+
+
+def _name(spec: Spec, j: int) -> str:
+    if spec.market is not None:
+        return spec.market.symbols[j % len(spec.market.symbols)]
+    return f"episode {j}"
+
+
+def _attach(
+    tracks: list[list[Track | None]],
+    finished: list[tuple[int, int, int, int, int]],
+    actions: list[NDArray[Any]],
+    traces: list[dict[str, NDArray[Any]]],
+) -> None:
+    """Cuts each episode's own stretch out of what was recorded for all copies."""
+    all_actions = np.stack(actions)
+    all_traces = {name: np.stack([trace[name] for trace in traces]) for name in (traces[0] if traces else {})}
+    for copy, member, j, first, last in finished:
+        track = tracks[member][j]
+        assert track is not None
+        cut = {name: values[first:last, copy].copy() for name, values in all_traces.items()}
+        tracks[member][j] = replace(track, actions=all_actions[first:last, copy].copy(), trace=cut)
