@@ -8,13 +8,16 @@ cooldowns and loss limits; the matched random draws and the stress tests keep al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 
+from slipstream.core.kernel import Kernel, Loaded
 from slipstream.envs._forex_record import (
     CLOSE,
     NEXT_CLOSE,
@@ -28,9 +31,8 @@ from slipstream.envs._forex_record import (
 from slipstream.report.inputs import Comparison, RoundTrip, Stress
 from slipstream.report.oracle import Plan, best_plan
 from slipstream.report.statistics import Floats
-
-if TYPE_CHECKING:
-    from slipstream.training.track import Track
+from slipstream.training.episodes import replay
+from slipstream.training.track import Track
 
 FLAT, BUY_AND_HOLD, SHORT = "flat", "buy and hold", "always short"
 EMA_CROSS, MATCHED_RANDOM, ORACLE = "EMA 20/50 cross", "matched random", "oracle"
@@ -38,6 +40,7 @@ RANDOM_DRAWS = 200
 COST_MULTIPLES = (0.0, 0.5, 1.0, 2.0, 3.0)
 MOST_COSTS = 100.0
 _SEED = 20_260_102
+_MOST_ACTIONS = 4_000_000  # replayed at once: 32 MB
 _NO_RULES = {
     "exposure": 1.0,
     "stop_loss": 0.0,
@@ -48,26 +51,44 @@ _NO_RULES = {
 }
 
 Actions = NDArray[Any]
-Replay = Callable[[Sequence[Actions], Sequence[Any] | None], "list[Track]"]
 
 
 @dataclass(frozen=True)
 class Passes:
-    """The continuous passes of one split, one per record.
+    """The continuous passes of one split through a market kernel, one per record.
 
     Attributes:
-        replay: plays one action sequence per record; the second argument replaces the records.
-        params: the split's records.
-        data: the kernel's `Data`: `bars`, `segments`, `constants` as in the forex kernel.
-        action: the kernel's action space, Discrete(3) or one number in [-1, 1].
-        initial_equity: account currency per pass.
+        kernel, loaded: the rules and their data; `Data` has `bars`, `segments`, `segment_symbol` and
+            `constants`, laid out as in the forex kernel.
+        split: whose records are passed through.
+        backend: how the copies are stepped.
     """
 
-    replay: Replay
-    params: tuple[Any, ...]
-    data: Any
-    action: spaces.Space[Any]
-    initial_equity: float
+    kernel: Kernel
+    loaded: Loaded
+    split: str
+    backend: str = "compiled"
+
+    @property
+    def params(self) -> tuple[Any, ...]:
+        """The split's records."""
+        return self.loaded.params[self.split]
+
+    @property
+    def data(self) -> Any:
+        """The kernel's arrays."""
+        return self.loaded.data
+
+    @cached_property
+    def discrete(self) -> bool:
+        """Whether actions are short / flat / long, not exposures in [-1, 1]."""
+        return isinstance(self.kernel.spec(self.params[0], self.data).action, spaces.Discrete)
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """Symbol of each pass."""
+        specs = [self.kernel.spec(p, self.data).market for p in self.params]
+        return tuple(market.symbols[0] for market in specs if market is not None)
 
     def window(self, record: int) -> tuple[int, int]:
         """First decision row and last row of a pass: decisions at [first, last)."""
@@ -76,18 +97,9 @@ class Passes:
 
     def encode(self, positions: NDArray[Any]) -> Actions:
         """Actions [n, 1] of positions [n] in {-1, 0, 1}, at exposure 1 when so replayed."""
-        if isinstance(self.action, spaces.Discrete):
+        if self.discrete:
             return (np.asarray(positions, np.int64) + 1)[:, None]
         return np.asarray(positions, np.float32)[:, None]
-
-    def decode(self, actions: Actions) -> Floats:
-        """Signed targets [n] in multiples of the configured exposure."""
-        targets = actions[:, 0].astype(np.float64)
-        return (
-            targets - 1.0
-            if isinstance(self.action, spaces.Discrete)
-            else np.clip(targets, -1.0, 1.0)
-        )
 
     def plain(self) -> tuple[Any, ...]:
         """The records at exposure 1 and without the agent's own exit rules; costs stay."""
@@ -96,11 +108,38 @@ class Passes:
             for p in self.params
         )
 
-    def growth(self, tracks: Sequence[Track]) -> float:
-        """Final equity over the start, all passes together."""
-        return sum(float(t.trace["equity"][-1]) for t in tracks) / (
-            self.initial_equity * len(tracks)
+    def replay(
+        self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
+    ) -> list[Track]:
+        """Plays one action sequence per record, named by symbol."""
+        tracks = replay(
+            self.kernel, self.loaded, self.split, actions, params=params, backend=self.backend
         )
+        return [replace(t, name=name) for t, name in zip(tracks, self.symbols, strict=True)]
+
+    def growth(
+        self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
+    ) -> NDArray[np.float64]:
+        """Final equity over the start of all passes together, without keeping traces.
+
+        Args:
+            actions: D sets of one sequence per record, one after another.
+            params: records to use instead of the split's.
+
+        Returns:
+            [D].
+        """
+        tracks = replay(
+            self.kernel,
+            self.loaded,
+            self.split,
+            actions,
+            params=params,
+            backend=self.backend,
+            record=False,
+        )
+        final = np.array([t.metrics["total_return"] for t in tracks]).reshape(-1, len(self.params))
+        return final.mean(axis=1) + 1.0
 
 
 def compare(passes: Passes, agent: Sequence[Track], draws: int = RANDOM_DRAWS) -> Comparison:
@@ -121,12 +160,14 @@ def compare(passes: Passes, agent: Sequence[Track], draws: int = RANDOM_DRAWS) -
         ORACLE: passes.replay([passes.encode(p.positions) for p in plans], plain),
     }
     random = np.random.Generator(np.random.PCG64(_SEED))
-    returns = np.empty(draws)
     full = padded(passes, agent)
-    for draw in range(draws):
-        shuffled = [matched_random(a, random) for a in full]
-        returns[draw] = passes.growth(passes.replay(shuffled, None)) - 1.0
-    return Comparison(tracks, returns, float(np.mean([p.growth for p in plans])))
+    returns = []
+    at_once = max(_MOST_ACTIONS // sum(lengths), 1)
+    for done in range(0, draws, at_once):
+        sets = range(min(at_once, draws - done))
+        shuffled = [matched_random(a, random) for _ in sets for a in full]
+        returns.append(passes.growth(shuffled) - 1.0)
+    return Comparison(tracks, np.concatenate(returns or [np.empty(0)]), float(np.mean([p.growth for p in plans])))
 
 
 def padded(passes: Passes, agent: Sequence[Track]) -> list[Actions]:
@@ -141,8 +182,6 @@ def padded(passes: Passes, agent: Sequence[Track]) -> list[Actions]:
 
 def ema(values: Floats, span: int) -> Floats:
     """Exponential moving average, weight 2 / (span + 1), started at the first value."""
-    from scipy.signal import lfilter
-
     weight = 2.0 / (span + 1.0)
     start = np.array([(1.0 - weight) * values[0]])
     return np.asarray(lfilter([weight], [1.0, weight - 1.0], values, zi=start)[0])
@@ -239,7 +278,7 @@ def stress(passes: Passes, agent: Sequence[Track]) -> Stress:
 
     def net(multiple: float) -> float:
         records = tuple(p._replace(cost_multiple=p.cost_multiple * multiple) for p in passes.params)
-        return passes.growth(passes.replay(actions, records)) - 1.0
+        return float(passes.growth(actions, records)[0]) - 1.0
 
     late = [
         np.concatenate([passes.encode(np.zeros(1)).astype(a.dtype), a[:-1]]) if len(a) else a
@@ -248,7 +287,7 @@ def stress(passes: Passes, agent: Sequence[Track]) -> Stress:
     return Stress(
         multiples=tuple((m, net(m)) for m in COST_MULTIPLES),
         break_even=break_even(net),
-        delayed=passes.growth(passes.replay(late, None)) - 1.0,
+        delayed=float(passes.growth(late)[0]) - 1.0,
     )
 
 
