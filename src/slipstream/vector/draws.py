@@ -31,17 +31,20 @@ _TO_UNIT_24 = 1.0 / 16777216.0  # 2^-24
 _TWO_PI = 2.0 * math.pi
 
 
-def member_keys(seeds: Sequence[int] | NDArray[Any], purpose: int, step: int) -> NDArray[np.uint64]:
+def member_keys(seeds: Sequence[int] | NDArray[Any], purpose: int, step: int | NDArray[Any]) -> NDArray[np.uint64]:
     """Key of each member's stream: uint64 [M].
 
     Args:
-        seeds: [M] members' seeds.
+        seeds: [M] members' seeds; a uint64 array is used as it is.
         purpose: ACT, MINIBATCH or INIT.
-        step: when the numbers are used; each step has its own stream.
+        step: when the numbers are used; each step has its own stream. An array [T] gives keys [T, M].
     """
-    seeds = np.asarray([int(seed) % 2**64 for seed in seeds], dtype=np.uint64)
+    if not (isinstance(seeds, np.ndarray) and seeds.dtype == np.uint64):
+        seeds = np.array([int(seed) % 2**64 for seed in seeds], dtype=np.uint64)
+    steps = np.asarray(step, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        return np.asarray(stream(seeds, np.uint64(purpose), np.uint64(step)), dtype=np.uint64)  # type: ignore[arg-type]
+        keys = stream(seeds, np.uint64(purpose), steps[..., None])  # type: ignore[arg-type]
+    return np.asarray(keys, dtype=np.uint64)
 
 
 def uniform_rows(keys: Any, counter: int, out: Any) -> None:

@@ -1,0 +1,95 @@
+"""What a config's `env` section means: a kernel with its data, or a foreign Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.kernel import Kernel, Loaded, load_kernel
+from slipstream.core.spec import Spec
+from slipstream.training.episodes import evaluation_env
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import HOLD
+from slipstream.vector.vector_env import VectorEnv
+
+GYMNASIUM = "gym:"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One environment, ready to be stepped in any number of copies that share its data.
+
+    Attributes:
+        name: a kernel's name or path, or ``gym:ID``.
+        spec: its outside.
+        kernel, loaded: rules and data, None for a foreign environment.
+        kwargs: keyword arguments of a foreign environment.
+    """
+
+    name: str
+    spec: Spec
+    kernel: Kernel | None = None
+    loaded: Loaded | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences the user must see."""
+        if self.loaded is not None:
+            return self.loaded.notes
+        return (f"{self.name} cannot be saved: a resumed run starts fresh episodes.",)
+
+    def copies(self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], backend: str = "auto") -> VectorEnv:
+        """Training copies with the given member seeds and indices, each uint64 [E]."""
+        if self.kernel is None or self.loaded is None:
+            if backend not in ("auto", "serial"):
+                raise ConfigError(f"{self.name} is stepped serially; backend `{backend}` is for kernels.")
+            return GymnasiumVectorEnv(self.name.removeprefix(GYMNASIUM), seeds, indices, kwargs=self.kwargs)
+        backend = "compiled" if backend == "auto" else backend
+        return KernelVectorEnv(self.kernel, self.loaded, seeds, indices, backend=backend)
+
+    def evaluation(self, split: str, copies: int, members: int = 1, backend: str = "auto") -> VectorEnv:
+        """Copies that hold at the end of an episode; see `run_episodes`."""
+        if self.kernel is None or self.loaded is None:
+            zeros = np.zeros(members * copies, np.uint64)
+            env_id = self.name.removeprefix(GYMNASIUM)
+            return GymnasiumVectorEnv(env_id, zeros, zeros, kwargs=self.kwargs, at_end=HOLD)
+        backend = "compiled" if backend == "auto" else backend
+        return evaluation_env(self.kernel, self.loaded, split, copies, members=members, backend=backend)
+
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that can be evaluated; a game has one, its own start states."""
+        return tuple(self.loaded.params) if self.loaded is not None else ("train",)
+
+    def episodes(self, split: str, games: int) -> int:
+        """Evaluation episodes of a split: one per Params record in a market, else `games`."""
+        if self.loaded is None or self.spec.market is None:
+            return games
+        return len(self.loaded.params[split])
+
+
+def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
+    """Loads what the `env` section names; for kernels the only place that reads data.
+
+    Args:
+        name: a kernel's name, a path ending in ``.py``, or ``gym:ID``.
+        settings: the section's other keys: the kernel's own Config, or ``kwargs`` of a Gymnasium environment.
+    """
+    if name.startswith(GYMNASIUM):
+        unknown = sorted(set(settings) - {"kwargs"})
+        if unknown:
+            raise ConfigError(f"`env.{unknown[0]}` is not a key of {name}; it takes `kwargs` only.")
+        kwargs = dict(settings.get("kwargs") or {})
+        one = np.zeros(1, np.uint64)
+        probe = GymnasiumVectorEnv(name.removeprefix(GYMNASIUM), one, one, kwargs=kwargs)
+        probe.close()
+        return Environment(name, probe.spec, kwargs=kwargs)
+    kernel = load_kernel(name)
+    loaded = kernel.load(kernel.configure(settings))
+    return Environment(name, kernel.spec(loaded.params["train"][0], loaded.data), kernel, loaded)
