@@ -1,0 +1,56 @@
+# The verbs of this repository. A first `make demo` or `make test` sets everything up in .venv.
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3))
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# -q: the list of what is installed is the lock file.
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps
+
+.PHONY: demo test test-all check check-cuda bench docs clean
+.DEFAULT_GOAL := test
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 is needed; name one: make PYTHON=/path/to/python"; exit 1; }
+	@echo "Setting up $(VENV) (once)"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -r requirements.lock
+	$(PIP) --no-build-isolation -e .
+	@# A build of torch for GPUs needs NVIDIA's libraries beside it, whose names depend on the build.
+	@$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install -q `grep '^torch==' requirements.lock`
+	@touch $@
+
+$(VENV)/.peers: $(INSTALLED) requirements-peers.lock
+	$(PIP) -r requirements-peers.lock
+	@touch $@
+
+demo: $(INSTALLED)  ## train an agent on real prices and write an honest report (about 2 minutes)
+	$(BIN)/slipstream train examples/demo.yaml
+
+test: $(INSTALLED)  ## everything but long learning and long fault tests (under 10 minutes on 2 cores)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+
+test-all: $(INSTALLED)  ## everything; results/test-all.json says when it last passed
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" $(ARGS)
+	$(BIN)/python -m slipstream.bench.passed results/test-all.json --command "make test-all"
+
+check: $(INSTALLED)  ## format, lint, types, layers
+	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+check-cuda: $(INSTALLED)  ## compile every kernel to PTX; needs neither GPU nor driver, but the extra
+	$(BIN)/python -m slipstream.vector.ptx
+
+bench: $(VENV)/.peers  ## measure beside the peers (two suites, at most 10 minutes each)
+	$(BIN)/slipstream bench env --json results/env.json
+	$(BIN)/slipstream bench train --json results/train.json
+	$(MAKE) docs
+
+docs: $(INSTALLED)  ## write the tables of docs/performance.md from results/*.json
+	$(BIN)/python -m slipstream.bench.page docs/performance.md results
+
+clean:  ## remove what make made, but not runs/
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
