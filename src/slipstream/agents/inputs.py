@@ -1,0 +1,144 @@
+"""A rollout's observations as network inputs, by member and row: row r = t * N + n of member m."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from slipstream.agents.observations import ObservationScale
+from slipstream.agents.policy import Policy
+from slipstream.experience.rollout import Rollout
+
+_BLOCK_NUMBERS = 4096  # rows of all members together that pass through the critic at once
+_IMAGE_BLOCK = 32  # images of one member; fixed, for a convolution's bits depend on their number
+
+
+class Inputs(Protocol):
+    """Access to the observations of all (T + 1) * N rows of every member.
+
+    Attributes:
+        block: rows that the critic values together, per member.
+        blocks: how many of them cover all rows.
+    """
+
+    block: int
+    blocks: int
+
+    def load(self, rollout: Rollout, lane: int, lanes: int) -> None:
+        """Prepares share `lane` of `lanes` of the rows."""
+
+    def rows(self, number: int) -> Tensor:
+        """Block `number` as [M, block, ...]; rows beyond the last are anything."""
+
+    def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Final observations as [M, k * block, ...], and the place of each in the flattened [M * k * block]."""
+
+    def offsets(self, rows: Tensor, first_member: int) -> Tensor:
+        """Places for `gather` of rows r, int64 [g, R], of members from `first_member` on."""
+
+    def gather(self, places: Tensor, out: Tensor) -> None:
+        """Copies the rows at `places` [n] into out [n, ...]."""
+
+    def batch(self, members: int, rows: int) -> Tensor:
+        """Memory for a minibatch [g, B, ...]."""
+
+
+class RowInputs:
+    """Scaled once into float32 [M, rows, D], then picked row by row."""
+
+    def __init__(self, policy: Policy, scale: ObservationScale, horizon: int, num_envs: int) -> None:
+        self._scale, self._horizon, self._num_envs = scale, horizon, num_envs
+        total = (horizon + 1) * num_envs
+        self.block = max(8, min(_BLOCK_NUMBERS // policy.members, total) // 8 * 8)
+        self.blocks = -(-total // self.block)
+        self._members, self._width = policy.members, policy.input_width
+        self._x = torch.zeros((self._members, self.blocks * self.block, self._width))
+        self._flat = self._x.view(-1, self._width)
+
+    def load(self, rollout: Rollout, lane: int, lanes: int) -> None:
+        m, n, t = self._members, self._num_envs, self._horizon + 1
+        lo, hi = lane * t // lanes, (lane + 1) * t // lanes
+        for member in range(m):  # small enough to stay in the cache between the scale's operations
+            obs = rollout.obs[lo:hi].view(hi - lo, m, n, -1)[:, member]
+            to = self._x[member, lo * n : hi * n].view(hi - lo, n, self._width)
+            self._scale.apply_member(member, obs, to)
+
+    def rows(self, number: int) -> Tensor:
+        return self._x[:, number * self.block : (number + 1) * self.block]
+
+    def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        place, longest = _slots(rollout, 8)
+        x = torch.zeros((self._members, longest, self._width))
+        obs = rollout.final_obs.flatten(1)
+        x.view(-1, self._width)[place, : obs.shape[1]] = obs
+        self._scale.apply(x[..., : obs.shape[1]], x)
+        return x, place
+
+    def offsets(self, rows: Tensor, first_member: int) -> Tensor:
+        start = torch.arange(first_member, first_member + len(rows)) * self._x.shape[1]
+        return rows + start[:, None]
+
+    def gather(self, places: Tensor, out: Tensor) -> None:
+        torch.index_select(self._flat, 0, places, out=out.view(-1, self._width))
+
+    def batch(self, members: int, rows: int) -> Tensor:
+        return torch.zeros((members, rows, self._width))
+
+
+class ImageInputs:
+    """uint8 images, left where they are."""
+
+    def __init__(self, policy: Policy, horizon: int, num_envs: int) -> None:
+        self._members, self._num_envs = policy.members, num_envs
+        self._total = (horizon + 1) * num_envs
+        self._shape = policy.observation_shape
+        self.block = _IMAGE_BLOCK
+        self.blocks = -(-self._total // self.block)
+        self._flat = torch.zeros(0, dtype=torch.uint8)
+
+    def load(self, rollout: Rollout, lane: int, lanes: int) -> None:
+        self._flat = rollout.obs.view(-1, *self._shape)
+
+    def rows(self, number: int) -> Tensor:
+        r = torch.arange(number * self.block, (number + 1) * self.block).clamp_(max=self._total - 1)
+        places = self.offsets(r.expand(self._members, -1), 0)
+        return self._flat[places.reshape(-1)].view(self._members, self.block, *self._shape)
+
+    def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        place, longest = _slots(rollout, self.block)
+        x = torch.zeros((self._members, longest, *self._shape), dtype=torch.uint8)
+        x.view(-1, *self._shape)[place] = rollout.final_obs
+        return x, place
+
+    def offsets(self, rows: Tensor, first_member: int) -> Tensor:
+        n = self._num_envs
+        t, env = torch.div(rows, n, rounding_mode="floor"), rows % n
+        start = torch.arange(first_member, first_member + len(rows)) * n
+        return t * (self._members * n) + env + start[:, None]
+
+    def gather(self, places: Tensor, out: Tensor) -> None:
+        torch.index_select(self._flat, 0, places, out=out.view(-1, *self._shape))
+
+    def batch(self, members: int, rows: int) -> Tensor:
+        return torch.zeros((members, rows, *self._shape), dtype=torch.uint8)
+
+
+def make_inputs(policy: Policy, horizon: int, num_envs: int) -> Inputs:
+    """The inputs that fit a policy's observations."""
+    if policy.scale is None:
+        return ImageInputs(policy, horizon, num_envs)
+    return RowInputs(policy, policy.scale, horizon, num_envs)
+
+
+def _slots(rollout: Rollout, multiple: int) -> tuple[Tensor, int]:
+    """Packs final observations by member: each one's place in [M * longest], and `longest`."""
+    member = torch.div(rollout.final_index[:, 1], rollout.num_envs, rounding_mode="floor")
+    counts = torch.bincount(member, minlength=rollout.members)
+    longest = -(-int(counts.max()) // multiple) * multiple
+    order = torch.argsort(member, stable=True)
+    start = torch.cumsum(counts, 0) - counts
+    place = torch.empty_like(member)
+    place[order] = torch.arange(len(member)) - start[member[order]] + member[order] * longest
+    return place, longest

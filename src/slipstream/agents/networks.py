@@ -1,0 +1,209 @@
+"""Networks of a whole population: every weight has a leading member axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from slipstream.agents.initial import orthogonal
+from slipstream.agents.parameters import Parameters
+
+Activation = Literal["tanh", "relu"]
+Shapes = dict[str, tuple[int, ...]]
+
+PAD = 8  # widths are padded to a multiple: below it, matrix products take other paths for M = 1
+_DEEP = 256  # longest inner sum in one product: beyond, its order would depend on the number of rows
+
+
+def padded(width: int) -> int:
+    """`width` rounded up to a multiple of PAD. Padding weights start at 0 and have gradient 0: they stay 0."""
+    return -(-width // PAD) * PAD
+
+
+@dataclass(frozen=True)
+class _Layer:
+    weight: str
+    bias: str
+    inputs: int
+    outputs: int
+    gain: float
+
+
+class Mlp:
+    """Fully connected layers, forward and backward by hand into preallocated buffers.
+
+    Args:
+        name: prefix of the parameters' names.
+        sizes: true widths (inputs, hidden..., outputs).
+        activation: between layers; the last one is linear.
+        output_gain: gain of the last layer's orthogonal start.
+    """
+
+    def __init__(self, name: str, sizes: Sequence[int], activation: Activation, output_gain: float) -> None:
+        self.activation = activation
+        gain = 5.0 / 3.0 if activation == "tanh" else math.sqrt(2.0)
+        last = len(sizes) - 2
+        self.layers = [
+            _Layer(f"{name}.{i}.weight", f"{name}.{i}.bias", a, b, output_gain if i == last else gain)
+            for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False))
+        ]
+
+    def shapes(self) -> Shapes:
+        """Padded shapes of one member's tensors."""
+        shapes: Shapes = {}
+        for layer in self.layers:
+            shapes[layer.weight] = (padded(layer.inputs), padded(layer.outputs))
+            shapes[layer.bias] = (1, padded(layer.outputs))
+        return shapes
+
+    def initialise(self, weights: Mapping[str, Tensor], seeds: Sequence[int], first: int) -> None:
+        """Orthogonal weights and zero biases; `first` numbers this network's first matrix."""
+        for i, layer in enumerate(self.layers):
+            shape = (layer.inputs, layer.outputs)
+            orthogonal(weights[layer.weight], shape, layer.gain, seeds, first + i)
+
+    def buffers(self, members: int, rows: int) -> list[Tensor]:
+        """Memory for the outputs of every layer, [M, R, width]."""
+        return [torch.zeros((members, rows, padded(layer.outputs))) for layer in self.layers]
+
+    def forward(self, weights: Mapping[str, Tensor], x: Tensor, outputs: list[Tensor]) -> Tensor:
+        """Fills `outputs` for x [M, R, padded inputs] and returns the last of them."""
+        for i, (layer, y) in enumerate(zip(self.layers, outputs, strict=True)):
+            _affine(x, weights[layer.weight], weights[layer.bias], y)
+            if i < len(self.layers) - 1:
+                if self.activation == "tanh":
+                    y.tanh_()
+                else:
+                    y.relu_()
+            x = y
+        return x
+
+    def backward(
+        self,
+        weights: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
+        x: Tensor,
+        outputs: list[Tensor],
+        d_outputs: list[Tensor],
+    ) -> None:
+        """Writes the gradients of all layers, given d loss / d output in d_outputs[-1].
+
+        Args:
+            weights: as in `forward`.
+            gradients: written, same shapes.
+            x, outputs: of the `forward` before.
+            d_outputs: buffers like `outputs`; all but the last are overwritten.
+        """
+        for i in range(len(self.layers) - 1, -1, -1):
+            layer, d = self.layers[i], d_outputs[i]
+            below = outputs[i - 1] if i else x
+            torch.bmm(below.transpose(1, 2), d, out=gradients[layer.weight])
+            torch.sum(d, dim=1, keepdim=True, out=gradients[layer.bias])
+            if i:
+                d_below = d_outputs[i - 1]
+                torch.bmm(d, weights[layer.weight].transpose(1, 2), out=d_below)
+                if self.activation == "tanh":
+                    torch.ops.aten.tanh_backward.grad_input(d_below, below, grad_input=d_below)
+                else:
+                    d_below.mul_(below > 0)
+
+
+def _affine(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
+    """out = x @ weight + bias, all [M, ., .]; long inner sums in blocks of a fixed length."""
+    torch.baddbmm(bias, x[..., :_DEEP], weight[:, :_DEEP], out=out)
+    for at in range(_DEEP, x.shape[-1], _DEEP):
+        out.baddbmm_(x[..., at : at + _DEEP], weight[:, at : at + _DEEP])
+
+
+class Workspace:
+    """Buffers of one thread for one shape [M, R]; what `forward` leaves there `backward` reads."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, list[Tensor]] = {}
+        self.d_outputs: dict[str, list[Tensor]] = {}
+        self.graph: tuple[Tensor, ...] = ()
+
+
+class Network(Protocol):
+    """An actor and a critic for one kind of observation."""
+
+    def shapes(self) -> Shapes:
+        """Shapes of one member's tensors by name."""
+
+    def initialise(self, weights: Mapping[str, Tensor], seeds: Sequence[int]) -> None:
+        """First weights, member m's from seeds[m] alone."""
+
+    def workspace(self, members: int, rows: int, *, gradients: bool) -> Workspace:
+        """Buffers for M members and R rows each."""
+
+    def act(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
+        """Actor's head [M, R, padded head width] of x [M, R, ...]."""
+
+    def value(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
+        """Critic's values [M, R]."""
+
+    def forward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
+        """Head and values together, remembering what `backward` needs."""
+
+    def backward(
+        self, parameters: Parameters, part: int, x: Tensor, space: Workspace, d_head: Tensor, d_value: Tensor
+    ) -> None:
+        """Writes gradients of all but log_std into buffer `part`.
+
+        Args:
+            d_head: [M, R, padded head width], d_value: [M, R].
+        """
+
+
+class MlpNetwork:
+    """Separate fully connected actor and critic.
+
+    Args:
+        inputs: D numbers of an observation.
+        widths: hidden layers of each.
+        head_width: outputs of the actor.
+        activation: between layers.
+    """
+
+    def __init__(self, inputs: int, widths: Sequence[int], head_width: int, activation: Activation) -> None:
+        self.actor = Mlp("actor", (inputs, *widths, head_width), activation, 0.01)
+        self.critic = Mlp("critic", (inputs, *widths, 1), activation, 1.0)
+
+    def shapes(self) -> Shapes:
+        return {**self.actor.shapes(), **self.critic.shapes()}
+
+    def initialise(self, weights: Mapping[str, Tensor], seeds: Sequence[int]) -> None:
+        self.actor.initialise(weights, seeds, 0)
+        self.critic.initialise(weights, seeds, len(self.actor.layers))
+
+    def workspace(self, members: int, rows: int, *, gradients: bool) -> Workspace:
+        space = Workspace()
+        for name, net in (("actor", self.actor), ("critic", self.critic)):
+            space.outputs[name] = net.buffers(members, rows)
+            if gradients:
+                space.d_outputs[name] = net.buffers(members, rows)
+        return space
+
+    def act(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
+        return self.actor.forward(weights, x, space.outputs["actor"])
+
+    def value(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
+        return self.critic.forward(weights, x, space.outputs["critic"])[..., 0]
+
+    def forward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
+        weights = parameters.weights
+        return self.act(weights, x, space), self.value(weights, x, space)
+
+    def backward(
+        self, parameters: Parameters, part: int, x: Tensor, space: Workspace, d_head: Tensor, d_value: Tensor
+    ) -> None:
+        weights, gradients = parameters.weights, parameters.weight_gradients[part]
+        for name, net, d in (("actor", self.actor, d_head), ("critic", self.critic, d_value[..., None])):
+            d_outputs = space.d_outputs[name]
+            d_outputs[-1][..., : d.shape[-1]] = d  # padding columns hold 0
+            net.backward(weights, gradients, x, space.outputs[name], d_outputs)

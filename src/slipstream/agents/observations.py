@@ -1,0 +1,90 @@
+"""Scaling of observations inside the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slipstream.core.spec import Spec
+from slipstream.experience.rollout import Rollout
+from slipstream.experience.scaling import RunningMoments
+
+LIMIT = 10.0  # scaled observations are clipped to +- this
+
+
+class ObservationScale:
+    """(x - mean) / std per member and column, clipped to +-10.
+
+    Columns that the environment knows beforehand (`Spec.fixed_mean`, not NaN) keep that scale. The
+    others use the statistics of the rollouts seen so far, or none where `running` is false. The scale
+    changes only in `learn`: while a rollout is collected and in evaluation it is frozen.
+
+    Args:
+        specs: one per member.
+        running: keep statistics for the columns that are not fixed.
+
+    Attributes:
+        mean, inverse_std: float32 [M, 1, D], in use now.
+    """
+
+    def __init__(self, specs: Sequence[Spec], running: bool) -> None:
+        width = int(np.prod(specs[0].observation_shape))
+        nothing = np.full(width, np.nan, np.float32)
+        mean = np.stack([nothing if s.fixed_mean is None else s.fixed_mean.ravel() for s in specs])
+        std = np.stack([nothing if s.fixed_std is None else s.fixed_std.ravel() for s in specs])
+        self._fixed_mean = torch.from_numpy(mean.astype(np.float64))
+        self._fixed_std = torch.from_numpy(std.astype(np.float64))
+        self._free = torch.isnan(self._fixed_mean) | torch.isnan(self._fixed_std)
+        self.running = running
+        self.moments = RunningMoments(len(specs), width)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        mean = torch.where(self._free, self.moments.mean, self._fixed_mean)
+        std = torch.where(self._free, self.moments.std, self._fixed_std)
+        # A column that never moved carries no information: leave its size alone.
+        std = torch.where(std < 1e-6, 1.0, std)
+        self.mean = mean.to(torch.float32)[:, None, :].contiguous()
+        self.inverse_std = (1.0 / std).to(torch.float32)[:, None, :].contiguous()
+
+    def apply(self, obs: Tensor, out: Tensor) -> None:
+        """Writes scaled obs [M, R, D] into out [M, R, >= D]; columns beyond D are left alone."""
+        to = out[..., : obs.shape[-1]]
+        torch.sub(obs, self.mean, out=to)
+        to.mul_(self.inverse_std).clamp_(-LIMIT, LIMIT)
+
+    def apply_member(self, m: int, obs: Tensor, out: Tensor) -> None:
+        """`apply` for one member: obs [..., *shape] into out [..., >= D]."""
+        flat = obs.flatten(2) if obs.ndim > 3 else obs
+        to = out[..., : flat.shape[-1]]
+        torch.sub(flat, self.mean[m], out=to)
+        to.mul_(self.inverse_std[m]).clamp_(-LIMIT, LIMIT)
+
+    def learn(self, rollout: Rollout) -> None:
+        """Takes a rollout's valid observations into the statistics."""
+        if not self.running or not bool(self._free.any()):
+            return
+        members, t = rollout.members, rollout.horizon
+        obs = rollout.obs[:t].view(t, members, rollout.num_envs, -1)
+        valid = rollout.valid.view(t, members, rollout.num_envs)
+        everything = bool(valid.all())
+        for m in range(members):
+            rows = obs[:, m]
+            self.moments.merge(m, rows.reshape(-1, rows.shape[-1]) if everything else rows[valid[:, m]])
+        self._refresh()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Statistics and the fixed columns, member axis first."""
+        fixed = {"fixed_mean": self._fixed_mean.clone(), "fixed_std": self._fixed_std.clone()}
+        return {**self.moments.state_dict(), **fixed}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from `state_dict()`."""
+        self._fixed_mean.copy_(state["fixed_mean"])
+        self._fixed_std.copy_(state["fixed_std"])
+        self._free = torch.isnan(self._fixed_mean) | torch.isnan(self._fixed_std)
+        self.moments.load_state_dict(state)
+        self._refresh()

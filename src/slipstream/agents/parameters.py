@@ -1,0 +1,167 @@
+"""All weights of a population in one block of memory, and their optimiser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-5
+_LINE = 16  # float32 numbers in a cache line: every tensor of every member begins on one
+_ROW = 64  # a member's row is a multiple of this, so that no vector loop has a remainder
+
+
+class Parameters:
+    """Weights, gradients and Adam moments of M members, each as one float32 tensor [M, P].
+
+    A named tensor is a view [M, *shape] into these blocks. Members never mix: every operation works
+    on a row by itself, so a row's bits do not depend on the rows beside it.
+
+    Args:
+        shapes: name -> shape of one member's tensor, in the order they are laid out.
+        members: M.
+        parts: gradient buffers; a minibatch computed in several parts needs one for each.
+
+    Attributes:
+        flat: [M, P]; gradients: [parts, M, P]; first, second: Adam's moments [M, P].
+        steps: int64 [M], updates applied to each member; failed: bool [M], members whose gradient was
+            not finite once: they are never updated again.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], members: int, parts: int = 1) -> None:
+        self.shapes = dict(shapes)
+        self._offsets: dict[str, int] = {}
+        width = 0
+        for name, shape in self.shapes.items():
+            self._offsets[name] = width
+            width += _rounded(math.prod(shape), _LINE)
+        width = _rounded(width, _ROW)
+        self.flat = torch.zeros((members, width))
+        self.gradients = torch.zeros((parts, members, width))
+        self.first = torch.zeros((members, width))
+        self.second = torch.zeros((members, width))
+        self._scratch = torch.zeros((members, width))
+        self.steps: NDArray[np.int64] = np.zeros(members, np.int64)
+        self.failed: NDArray[np.bool_] = np.zeros(members, np.bool_)
+        self._name_views()
+
+    def _name_views(self) -> None:
+        self.weights = self.split(self.flat)
+        self.weight_gradients = tuple(self.split(part) for part in self.gradients)
+
+    @property
+    def members(self) -> int:
+        """M."""
+        return len(self.flat)
+
+    def split(self, flat: Tensor) -> dict[str, Tensor]:
+        """Named views [M, *shape] into a block [M, P]."""
+        views = {}
+        for name, shape in self.shapes.items():
+            at = self._offsets[name]
+            views[name] = flat[:, at : at + math.prod(shape)].view(len(flat), *shape)
+        return views
+
+    def rows(self, members: slice) -> Parameters:
+        """The same memory, restricted to consecutive members."""
+        view = object.__new__(Parameters)
+        view.shapes, view._offsets = self.shapes, self._offsets
+        view.flat, view.gradients = self.flat[members], self.gradients[:, members]
+        view.first, view.second = self.first[members], self.second[members]
+        view._scratch = self._scratch[members]
+        view.steps, view.failed = self.steps[members], self.failed[members]
+        view._name_views()
+        return view
+
+    def leaves(self, part: int = 0) -> dict[str, Tensor]:
+        """Leaf tensors for autograd that share the weights' memory and whose .grad is the part's buffer."""
+        leaves = {}
+        for name, weight in self.weights.items():
+            leaf = weight.detach().requires_grad_()
+            leaf.grad = self.weight_gradients[part][name]
+            leaves[name] = leaf
+        return leaves
+
+    def adam_step(
+        self,
+        learning_rate: NDArray[np.float64],
+        max_norm: NDArray[np.float64],
+        frozen: NDArray[np.bool_],
+    ) -> NDArray[np.float32]:
+        """Sums the gradient parts, clips each member's gradient by its own norm, and takes one Adam step.
+
+            m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2
+            w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+
+        (Kingma and Ba 2015). A member that is frozen, or has failed, or whose gradient is not finite
+        (it then counts as failed) keeps weights, moments and step count bit for bit.
+
+        Args:
+            learning_rate: [M]; max_norm: [M], infinity for no clipping; frozen: bool [M].
+
+        Returns:
+            float32 [M], gradient norms before clipping.
+        """
+        gradient = self.gradients[0]
+        for part in self.gradients[1:]:  # always in this order
+            gradient.add_(part)
+        norm: NDArray[np.float32] = torch.linalg.vector_norm(gradient, dim=1).numpy()
+        np.logical_or(self.failed, ~np.isfinite(norm) & ~frozen, out=self.failed)
+        moving = ~(self.failed | frozen)
+        self.steps[moving] += 1
+        with np.errstate(invalid="ignore", divide="ignore"):
+            clip = np.minimum(1.0, max_norm / (norm.astype(np.float64) + 1e-6))
+        bias_1 = 1.0 - BETA_1 ** np.maximum(self.steps, 1)
+        bias_2 = np.sqrt(1.0 - BETA_2 ** np.maximum(self.steps, 1))
+        columns = torch.from_numpy(
+            np.stack([clip, 1.0 / bias_2, learning_rate / bias_1]).astype(np.float32)
+        )[:, :, None]
+        for run in _runs(moving):
+            self._move(run, *columns[:, run])
+        return norm
+
+    def _move(self, run: slice, clip: Tensor, root: Tensor, rate: Tensor) -> None:
+        gradient, step = self.gradients[0, run], self._scratch[run]
+        first, second = self.first[run], self.second[run]
+        gradient.mul_(clip)
+        first.lerp_(gradient, 1.0 - BETA_1)
+        second.mul_(BETA_2).addcmul_(gradient, gradient, value=1.0 - BETA_2)
+        torch.sqrt(second, out=step).mul_(root).add_(EPSILON)
+        torch.div(first, step, out=step).mul_(rate)
+        self.flat[run].sub_(step)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that training goes on from, member axis first."""
+        return {
+            "weights": self.flat.clone(),
+            "first_moment": self.first.clone(),
+            "second_moment": self.second.clone(),
+            "steps": torch.from_numpy(self.steps.copy()),
+            "failed": torch.from_numpy(self.failed.copy()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from `state_dict()`."""
+        self.flat.copy_(state["weights"])
+        self.first.copy_(state["first_moment"])
+        self.second.copy_(state["second_moment"])
+        self.steps[:] = state["steps"].numpy()
+        self.failed[:] = state["failed"].numpy()
+
+
+def _rounded(n: int, to: int) -> int:
+    return -(-n // to) * to
+
+
+def _runs(chosen: NDArray[np.bool_]) -> Iterator[slice]:
+    """Consecutive stretches of chosen members."""
+    if chosen.all():
+        yield slice(0, len(chosen))
+        return
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
+    for lo, hi in edges.reshape(-1, 2).tolist():
+        yield slice(lo, hi)

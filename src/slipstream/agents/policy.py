@@ -1,0 +1,239 @@
+"""A complete policy: networks, observation scaling and action mapping in one thing that can be exported."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slipstream.agents.actions import ActionMap
+from slipstream.agents.convolution import ConvolutionalNetwork
+from slipstream.agents.networks import Activation, MlpNetwork, Network, padded
+from slipstream.agents.observations import ObservationScale
+from slipstream.agents.parameters import Parameters
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.spec import Spec
+from slipstream.vector import draws
+
+FORMAT = 1
+_MIN_ROWS = 8  # fewer rows take other matrix paths, and bits would depend on how many act together
+
+
+class Policy:
+    """The policies of M members that act on the same kind of observation.
+
+    Args:
+        specs: one Spec per member; they differ in fixed scales only.
+        seeds: [M]; a member's first weights follow from its seed alone.
+        widths: hidden layers (an image's dense layer is the last of them).
+        activation: between layers.
+        observation_normalization: keep running statistics of columns without a fixed scale.
+        initial_std: standard deviation of continuous actions at the start, in policy units.
+        parts: gradient buffers.
+
+    Attributes:
+        parameters: all weights; scale: of observations (None for images); actions: the mapping.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[Spec],
+        seeds: Sequence[int],
+        *,
+        widths: tuple[int, ...] = (64, 64),
+        activation: Activation = "tanh",
+        observation_normalization: bool = True,
+        initial_std: float = 0.6,
+        parts: int = 1,
+    ) -> None:
+        if len(specs) != len(seeds):
+            raise ConfigError(f"One Spec per member is needed: {len(seeds)} members, {len(specs)} specs.")
+        spec = specs[0]
+        self.members, self.seeds = len(seeds), tuple(int(seed) for seed in seeds)
+        self.widths, self.activation = tuple(widths), activation
+        self.observation_shape = spec.observation_shape
+        self.observation_dtype = spec.observation_dtype
+        self.actions = ActionMap(spec.action)
+        self.is_image = self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
+        self.scale: ObservationScale | None = None
+        self.network: Network
+        if self.is_image:
+            c, h, w = self.observation_shape
+            self.network = ConvolutionalNetwork((c, h, w), self.widths[-1], self.actions.head_width)
+        else:
+            inputs = int(np.prod(self.observation_shape))
+            self.scale = ObservationScale(specs, observation_normalization)
+            self.network = MlpNetwork(inputs, self.widths, self.actions.head_width, activation)
+        shapes = dict(self.network.shapes())
+        if self.actions.continuous:
+            shapes["log_std"] = (self.actions.width,)
+        self.parameters = Parameters(shapes, self.members, parts)
+        self.network.initialise(self.parameters.weights, self.seeds)
+        if self.actions.continuous:
+            self.parameters.weights["log_std"].fill_(math.log(initial_std))
+        self._actors: dict[int, Actor] = {}
+
+    @property
+    def input_width(self) -> int:
+        """Padded numbers of one scaled observation row."""
+        return padded(int(np.prod(self.observation_shape)))
+
+    def actor(self, rows: int) -> Actor:
+        """Buffers to act for `rows` environments of every member; one for each thread that acts."""
+        return Actor(self, rows)
+
+    def act(
+        self,
+        obs: NDArray[Any],
+        *,
+        keys: NDArray[np.uint64] | None = None,
+        mask: NDArray[np.bool_] | None = None,
+    ) -> NDArray[Any]:
+        """What the environments receive, [M * R, K], for observations [M * R, *shape], member after member.
+
+        Args:
+            obs: as an environment writes them, not scaled.
+            keys: one noise stream per member, uint64 [M]; None for the most likely action.
+            mask: bool [M * R, choices] of allowed choices.
+        """
+        rows = len(obs) // self.members
+        actor = self._actors.setdefault(rows, Actor(self, rows))
+        dtype = np.float32 if self.actions.continuous else np.int64
+        out = np.zeros((len(obs), self.actions.width), dtype)
+        actor.act(torch.from_numpy(obs), None if mask is None else torch.from_numpy(mask), keys, 0)
+        self.actions.to_environment(actor.action.reshape(len(obs), -1), out)
+        return out
+
+    def member(self, m: int) -> Policy:
+        """A copy of one member's policy."""
+        return Policy.from_tensors(self.to_tensors(m), self.manifest(m))
+
+    def to_tensors(self, m: int) -> dict[str, Tensor]:
+        """Member m's weights and observation statistics, by name, for safetensors."""
+        tensors = {f"weights.{k}": w[m].clone() for k, w in self.parameters.weights.items()}
+        if self.scale is not None:
+            state = self.scale.state_dict()
+            tensors |= {f"observation.{k}": v[m : m + 1].clone() for k, v in state.items()}
+        return tensors
+
+    def manifest(self, m: int) -> dict[str, Any]:
+        """JSON-able description from which `from_tensors` rebuilds member m, with a hash over both."""
+        description = {
+            "format": FORMAT,
+            "kind": "image" if self.is_image else "rows",
+            "seed": self.seeds[m],
+            "observation": {"shape": list(self.observation_shape), "dtype": self.observation_dtype.name},
+            "action": self.actions.description(),
+            "widths": list(self.widths),
+            "activation": self.activation,
+            "observation_normalization": self.scale is not None and self.scale.running,
+        }
+        return {**description, "hash": _digest(self.to_tensors(m), description)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> Policy:
+        """A policy of one member from what `to_tensors` and `manifest` gave.
+
+        Raises:
+            CheckpointError: when the hash does not fit, or a tensor is missing or of another shape.
+        """
+        description = {k: v for k, v in manifest.items() if k != "hash"}
+        if manifest.get("format") != FORMAT:
+            raise CheckpointError(
+                f"This policy has format {manifest.get('format')}; this version reads format {FORMAT}. "
+                "Export it again with the version that trained it."
+            )
+        if _digest(tensors, description) != manifest.get("hash"):
+            raise CheckpointError(
+                "The policy's weights do not fit the hash in its manifest: a file was changed or cut short. "
+                "Use another checkpoint of the run."
+            )
+        shape = tuple(manifest["observation"]["shape"])
+        dtype = np.dtype(manifest["observation"]["dtype"])
+        low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+        spec = Spec(
+            observation=gymnasium.spaces.Box(low, high, shape, dtype.type),
+            action=ActionMap.space(manifest["action"]),
+        )
+        policy = cls(
+            [spec],
+            [manifest["seed"]],
+            widths=tuple(manifest["widths"]),
+            activation=manifest["activation"],
+            observation_normalization=manifest["observation_normalization"],
+        )
+        for name, weight in policy.parameters.weights.items():
+            weight[0].copy_(tensors[f"weights.{name}"])
+        if policy.scale is not None:
+            names = policy.scale.state_dict()
+            policy.scale.load_state_dict({k: tensors[f"observation.{k}"] for k in names})
+        return policy
+
+
+class Actor:
+    """Acts for R environments of every member, in buffers of its own.
+
+    Attributes:
+        action: [M, R, K], the policy's own actions of the last call.
+        log_prob: float32 [M, R], of those actions (not filled for the most likely action).
+    """
+
+    def __init__(self, policy: Policy, rows: int) -> None:
+        self._policy, self._rows = policy, rows
+        full = max(rows, _MIN_ROWS)
+        m = policy.members
+        shape = policy.observation_shape if policy.is_image else (policy.input_width,)
+        dtype = torch.uint8 if policy.is_image else torch.float32
+        self._x = torch.zeros((m, full, *shape), dtype=dtype)
+        self._space = policy.network.workspace(m, full, gradients=False)
+        self._noise = torch.zeros((m, rows, policy.actions.head_width))
+        self._flat_noise = self._noise.view(m, -1).numpy()
+        self.action = torch.zeros(0)
+        self.log_prob = torch.zeros(0)
+
+    @torch.no_grad()
+    def act(
+        self, obs: Tensor, mask: Tensor | None, keys: NDArray[np.uint64] | None, first: int
+    ) -> None:
+        """Chooses actions.
+
+        Args:
+            obs: [M * R, *shape], not scaled; mask: bool [M * R, choices] or None.
+            keys: noise stream of each member, or None for the most likely action.
+            first: index within the member of the first environment: its place in the noise stream.
+        """
+        policy, rows = self._policy, self._rows
+        x, actions = self._x, policy.actions
+        if policy.scale is None:
+            x[:, :rows] = obs.view(policy.members, rows, *policy.observation_shape)
+        else:
+            policy.scale.apply(obs.view(policy.members, rows, -1), x[:, :rows])
+        weights = policy.parameters.weights
+        head = policy.network.act(weights, x, self._space)[:, :rows]
+        allowed = None if mask is None else mask.view(policy.members, rows, -1)
+        distribution = actions.distribution(head, weights.get("log_std"), allowed)
+        if keys is None:
+            self.action = distribution.mode()
+            return
+        fill = draws.fill_normal if actions.continuous else draws.fill_gumbel
+        fill(keys, first * actions.head_width, self._flat_noise)
+        self.action = distribution.sample(self._noise)
+        self.log_prob = distribution.log_prob(self.action)
+
+
+def _digest(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:
+    """SHA-256 over the description and every tensor's name, shape and bytes."""
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
+    for name in sorted(tensors):
+        array = tensors[name].contiguous().numpy()
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

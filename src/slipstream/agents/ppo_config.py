@@ -1,0 +1,143 @@
+"""What a user may say about PPO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from slipstream.core.config import Config
+from slipstream.core.errors import ConfigError
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+PER_MEMBER = (
+    "learning_rate",
+    "clip_range",
+    "value_clip_range",
+    "entropy_coef",
+    "value_coef",
+    "discount",
+    "gae_lambda",
+    "max_grad_norm",
+    "target_kl",
+)
+
+
+class PPOConfig(Config):
+    """Proximal policy optimisation (Schulman et al. 2017).
+
+    The first group may be one number, or a list with one number per member. The second group changes
+    the shape of the computation and is the same for all members.
+    """
+
+    learning_rate: Positive | tuple[Positive, ...] = Field(3e-4, description="Adam's step size")
+    learning_rate_schedule: Literal["constant", "linear"] = Field(
+        "constant", description="linear: falls to 0 at the end of the budget"
+    )
+    clip_range: Positive | tuple[Positive, ...] = Field(
+        0.2, description="how far the probability ratio may leave 1 and still earn"
+    )
+    value_clip_range: Positive | tuple[Positive, ...] | None = Field(
+        None, description="how far a value may move from the old one, reward units; null: free"
+    )
+    entropy_coef: NotNegative | tuple[NotNegative, ...] = Field(0.0, description="weight of the entropy bonus")
+    value_coef: NotNegative | tuple[NotNegative, ...] = Field(0.5, description="weight of the critic's squared error")
+    discount: Fraction | tuple[Fraction, ...] = Field(0.99, description="gamma, per step")
+    gae_lambda: Fraction | tuple[Fraction, ...] = Field(0.95, description="lambda of the advantage estimate")
+    max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
+        0.5, description="a member's gradient is shortened to this length; null: never"
+    )
+    target_kl: Positive | tuple[Positive, ...] | None = Field(
+        None, description="a member's update ends once its estimated KL passes 1.5 times this; null: never"
+    )
+    observation_normalization: bool = Field(
+        True, description="running mean and deviation of observation columns without a fixed scale"
+    )
+    reward_scaling: Literal["auto", "on", "off"] = Field(
+        "auto", description="divide rewards by a running deviation of the return; auto: market environments"
+    )
+    normalize_advantage: bool = Field(True, description="mean 0, deviation 1 in each minibatch")
+
+    horizon: Annotated[int, Field(ge=1)] = Field(128, description="steps of a rollout, per environment")
+    minibatch: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="rows of a minibatch, per member; null: a quarter of the rollout"
+    )
+    epochs: Annotated[int, Field(ge=1)] = Field(4, description="passes over a rollout")
+    widths: tuple[Annotated[int, Field(ge=1)], ...] = Field((64, 64), min_length=1, description="hidden layers")
+    activation: Literal["tanh", "relu"] = Field("tanh", description="between layers")
+    initial_std: Positive = Field(0.6, description="first deviation of continuous actions; [-1, 1] is their range")
+    gradient_parts: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="parts a minibatch's gradient is summed from; null: 2 for one member with >= 1,024 rows"
+    )
+
+    def per_member(self, name: str, members: int, default: float = np.inf) -> NDArray[np.float64]:
+        """Field `name` as float64 [M]; `default` where it is null.
+
+        Raises:
+            ConfigError: when a list has another length.
+        """
+        value = getattr(self, name)
+        if value is None:
+            return np.full(members, default)
+        if isinstance(value, tuple) and len(value) != members:
+            raise ConfigError(
+                f"`agent.{name}` lists {len(value)} numbers for {members} members. "
+                "Give one number, or one for each member."
+            )
+        return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
+
+    def select(self, members: slice | Iterable[int], total: int, num_envs: int) -> PPOConfig:
+        """The config of some of `total` members: lists cut down to theirs, and what depends on M settled."""
+        chosen = list(range(total))[members] if isinstance(members, slice) else list(members)
+        changes: dict[str, Any] = {"gradient_parts": self.parts(total, num_envs)}
+        for name in PER_MEMBER:
+            if isinstance(getattr(self, name), tuple):
+                column = self.per_member(name, total)
+                changes[name] = tuple(float(column[m]) for m in chosen)
+        return self.model_copy(update=changes)
+
+    def rows(self, num_envs: int) -> int:
+        """Rows B of a minibatch, per member, for N environments per member.
+
+        Raises:
+            ConfigError: when minibatches do not fill the rollout exactly.
+        """
+        total = self.horizon * num_envs
+        if self.minibatch is None:
+            return next(total // k for k in (4, 3, 2, 1) if total % k == 0)
+        if total % self.minibatch:
+            raise ConfigError(
+                f"`agent.minibatch` = {self.minibatch} does not divide a member's rollout of horizon "
+                f"{self.horizon} x {num_envs} environments = {total} rows. Nearest values that do: "
+                f"{_nearest_divisors(total, self.minibatch)}."
+            )
+        return self.minibatch
+
+    def parts(self, members: int, num_envs: int) -> int:
+        """Gradient parts of a minibatch; follows from the config alone, never from the machine.
+
+        Raises:
+            ConfigError: when the parts would not be equal.
+        """
+        rows = self.rows(num_envs)
+        if self.gradient_parts is None:
+            return 2 if members == 1 and rows >= 1024 and rows % 2 == 0 else 1
+        if rows % self.gradient_parts:
+            raise ConfigError(
+                f"`agent.gradient_parts` = {self.gradient_parts} does not divide the minibatch of {rows} rows. "
+                f"Nearest values that do: {_nearest_divisors(rows, self.gradient_parts)}."
+            )
+        return self.gradient_parts
+
+
+def _nearest_divisors(total: int, wanted: int) -> str:
+    divisors = sorted({d for k in range(1, int(total**0.5) + 1) if total % k == 0 for d in (k, total // k)})
+    below = [d for d in divisors if 2 <= d < wanted][-1:]
+    above = [d for d in divisors if d > wanted][:1]
+    return " and ".join(str(d) for d in below + above)

@@ -1,0 +1,1 @@
+"""Experience: rollouts, and the pure mathematics on them."""
