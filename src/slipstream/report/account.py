@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from slipstream.core.spec import MarketSpec
 from slipstream.market.calendar import day_number
 from slipstream.report.statistics import Floats, Ints, daily_equity, simple_returns
-
-if TYPE_CHECKING:
-    from slipstream.training.track import Track
+from slipstream.training.track import Track
 
 _FLOOR = 1e-6  # of the initial equity, as in the log reward: returns need a positive base
 
@@ -23,7 +20,7 @@ class Account:
     """Equal capitals in the symbols of a split, never rebalanced, marked at every bar.
 
     Attributes:
-        time: UTC seconds, [n + 1]: the bar decided on first, then every bar of any symbol (its open).
+        time: UTC seconds, [n + 1]: first the bar decided on, then every symbol's bars (opens).
         equity: sum over symbols, account currency [n + 1], floored at a millionth of the start.
         net_exposure, gross_exposure: signed and absolute notional over equity after each bar [n].
         costs: cumulative by kind, account currency [n + 1].

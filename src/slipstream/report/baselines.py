@@ -1,8 +1,8 @@
 """What the agent is compared with: fixed rules whose decisions run through the very same kernel.
 
-Every baseline is a sequence of actions replayed on the agent's bars with the agent's costs. Flat, buy and
-hold, short, moving-average cross and oracle trade at exposure 1 and without the agent's own stops,
-cooldowns and loss limits; the matched random draws and the stress tests keep all of them.
+Every baseline is a sequence of actions replayed on the agent's bars with the agent's costs. Flat,
+buy and hold, short, moving-average cross and oracle trade at exposure 1 and without the agent's own
+stops, cooldowns and loss limits; the matched random draws and the stress tests keep all of them.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Passes:
     """The continuous passes of one split through a market kernel, one per record.
 
     Attributes:
-        kernel, loaded: the rules and their data; `Data` has `bars`, `segments`, `segment_symbol` and
-            `constants`, laid out as in the forex kernel.
+        kernel, loaded: the rules and their data; `Data` has `bars`, `segments`, `segment_symbol`
+            and `constants`, laid out as in the forex kernel.
         split: whose records are passed through.
         backend: how the copies are stepped.
     """
@@ -167,7 +167,9 @@ def compare(passes: Passes, agent: Sequence[Track], draws: int = RANDOM_DRAWS) -
         sets = range(min(at_once, draws - done))
         shuffled = [matched_random(a, random) for _ in sets for a in full]
         returns.append(passes.growth(shuffled) - 1.0)
-    return Comparison(tracks, np.concatenate(returns or [np.empty(0)]), float(np.mean([p.growth for p in plans])))
+    return Comparison(
+        tracks, np.concatenate(returns or [np.empty(0)]), float(np.mean([p.growth for p in plans]))
+    )
 
 
 def padded(passes: Passes, agent: Sequence[Track]) -> list[Actions]:
@@ -188,7 +190,7 @@ def ema(values: Floats, span: int) -> Floats:
 
 
 def ema_cross(passes: Passes, record: int, fast: int = 20, slow: int = 50) -> NDArray[np.int64]:
-    """Long while the fast average of the closes is above the slow one, else short, decided on each bar.
+    """Long while the fast average of closes is above the slow one, else short; decided on each bar.
 
     The averages start up to 1,000 bars before the pass, where the same symbol has them.
     """
@@ -207,7 +209,7 @@ def _symbol_start(passes: Passes, record: int) -> int:
 
 
 def fills(passes: Passes, record: int) -> tuple[Floats, Floats, Floats]:
-    """Mid, conversion rate and cost of one unit (account currency) at every fill of a pass, [n + 1].
+    """Mid, conversion rate and cost of one unit (account currency) at every fill, [n + 1].
 
     The last is the liquidation at the last close.
     """
@@ -243,9 +245,9 @@ def round_trip(passes: Passes, record: int, symbol: str) -> RoundTrip:
 def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
     """The agent's own positions and holding times at random places.
 
-    The sequence is cut where the action changes. The order of the kinds (short, flat, long) stays, from a
-    random piece on, so there are as many trades as before; the pieces of each kind are shuffled among
-    themselves. Exposure and holding times keep their exact distribution.
+    The sequence is cut where the action changes. The order of the kinds (short, flat, long) stays,
+    from a random piece on, so there are as many trades as before; the pieces of each kind are
+    shuffled among themselves. Exposure and holding times keep their exact distribution.
     """
     starts = np.flatnonzero(np.append(True, (actions[1:] != actions[:-1]).any(axis=1)))
     lengths = np.diff(np.append(starts, len(actions)))

@@ -1,8 +1,8 @@
 """What the amount of data allows to conclude: bootstrap intervals and what chance alone would show.
 
 Sources: Politis and Romano 1994, "The Stationary Bootstrap" (blocks of geometric length keep the
-dependence between neighbouring days); Bailey and Lopez de Prado 2014, "The Deflated Sharpe Ratio" (the
-expected maximum over trials without skill).
+dependence between neighbouring days); Bailey and Lopez de Prado 2014, "The Deflated Sharpe Ratio"
+(the expected maximum over trials without skill).
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ def smallest_confirmable(years: float) -> float | None:
 
 
 def expected_best(trials: int, years: float) -> float | None:
-    """Annual Sharpe that the best of N skill-less trials is expected to show (Bailey, Lopez de Prado).
+    """Annual Sharpe that the best of N skill-less trials is expected to show.
 
-    sqrt(V) ((1 - g) Z(1 - 1/N) + g Z(1 - 1/(N e))) with V = 1 / years and g Euler's constant.
+    Bailey and Lopez de Prado 2014: sqrt(V) ((1 - g) Z(1 - 1/N) + g Z(1 - 1/(N e))) with
+    V = 1 / years and g Euler's constant.
     """
     if trials < 2 or years <= 0.0:
         return None

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from slipstream.core.spec import MarketSpec
 from slipstream.report.statistics import Floats, Ints
-
-if TYPE_CHECKING:
-    from slipstream.training.track import Track
+from slipstream.training.track import Track
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,8 @@ class Stress:
 
     Attributes:
         multiples: cost multiple and the return under it, ascending.
-        break_even: cost multiple at which nothing is left; infinity when none up to 100 does it, None
-            when the decisions lose without any costs.
+        break_even: cost multiple at which nothing is left; infinity when none up to 100 does it,
+            None when the decisions lose without any costs.
         delayed: return with every decision carried out one bar later.
     """
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,9 +16,7 @@ from slipstream.report.page import Table
 from slipstream.report.performance import Performance, Slice, Trading, performance
 from slipstream.report.statistics import Drawdown, Floats
 from slipstream.report.wording import NOTHING, number, percent, share
-
-if TYPE_CHECKING:
-    from slipstream.training.track import Track
+from slipstream.training.track import Track
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -35,6 +34,11 @@ def interval(values: tuple[float, float] | None) -> str:
     return NOTHING if values is None else f"{number(values[0])} to {number(values[1])}"
 
 
+def fall(value: float, digits: int = 1) -> str:
+    """A drawdown: never with a plus."""
+    return f"{number(100.0 * value, digits)} %"
+
+
 def by_split(splits: Mapping[str, Performance], market: MarketSpec) -> Table:
     """One column per split, the hold-out first."""
     of = list(splits.values())
@@ -47,7 +51,7 @@ def by_split(splits: Mapping[str, Performance], market: MarketSpec) -> Table:
         ["Sortino", *(number(p.sortino, 2) for p in of)],
         ["Calmar", *(number(p.calmar, 2) for p in of)],
         ["Volatility a year", *(share(p.volatility, 1) for p in of)],
-        ["Deepest drawdown", *(percent(p.max_drawdown) if p.max_drawdown else "0.0 %" for p in of)],
+        ["Deepest drawdown", *(fall(p.max_drawdown) for p in of)],
         ["Mean exposure", *(number(p.exposure, 2) for p in of)],
         ["Time in the market", *(share(p.time_in_market) for p in of)],
         [f"Costs, {market.account_currency}", *(number(p.costs, 0) for p in of)],
@@ -55,12 +59,13 @@ def by_split(splits: Mapping[str, Performance], market: MarketSpec) -> Table:
         ["Years", *(number(p.years, 2) for p in of)],
     ]
     note = (
-        f"Daily figures: days roll at {market.day_roll}, times the root of {market.days_per_year:g}; per bar: "
-        f"times the root of {market.bars_per_year:,.0f}. Simple returns, flat bars included, risk-free rate 0, "
-        "ddof 1. Interval: stationary block bootstrap of daily returns, mean block 10 days (Politis and Romano 1994)."
+        f"Daily figures: days roll at {market.day_roll}, times the root of "
+        f"{market.days_per_year:g}; per bar: times the root of {market.bars_per_year:,.0f}. Simple "
+        "returns, flat bars included, risk-free rate 0, ddof 1. Interval: stationary block "
+        "bootstrap of daily returns, mean block 10 days (Politis and Romano 1994)."
     )
     if len(market.symbols) > 1:
-        note += " Several symbols are one account with equal capital in each at the start, not rebalanced."
+        note += " Several symbols are one account, with equal capital in each at the start."
     return Table("", ("", *splits), rows, note=note)
 
 
@@ -72,7 +77,7 @@ def members(of: Sequence[Performance], shown: int, split: str) -> Table:
             percent(p.total_return),
             number(p.sharpe, 2),
             interval(p.interval),
-            percent(p.max_drawdown),
+            fall(p.max_drawdown),
             number(p.exposure, 2),
         ]
         for index, p in enumerate(of)
@@ -87,19 +92,11 @@ def baselines(
     """The agent first, then its rivals, random timing, and the upper bound."""
     lines = [_baseline(row) for row in rows]
     if len(draws):
-        low, middle, high = np.quantile(draws, [0.05, 0.5, 0.95])
-        spread = f"5-95 %: {percent(float(low))} to {percent(float(high))}"
-        lines.append([f"{MATCHED_RANDOM}, median", percent(float(middle)), "", spread, "", "", ""])
+        middle = percent(float(np.median(draws)))
+        lines.append([f"{MATCHED_RANDOM} (median)", middle, *[""] * 5])
     lines += [_baseline(row) for row in last]
-    columns = (
-        "",
-        "return",
-        "Sharpe",
-        "95 % interval",
-        "drawdown",
-        "fills",
-        f"costs, {market.account_currency}",
-    )
+    money = f"costs, {market.account_currency}"
+    columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
     return Table("Same bars, same costs", columns, lines, emphasis=0)
 
 
@@ -111,7 +108,7 @@ def _baseline(row: NamedAccount) -> list[str]:
         percent(found.total_return),
         number(found.sharpe, 2),
         interval(found.interval),
-        percent(found.max_drawdown) if found.max_drawdown else "0.0 %",
+        fall(found.max_drawdown),
         number(fills, 0),
         number(found.costs, 0),
     ]
@@ -163,12 +160,12 @@ def costs(of: Account) -> Table:
         [
             name.removeprefix("cost_"),
             number(float(paid[-1]), 0),
-            percent(float(paid[-1]) / start, 2),
+            share(float(paid[-1]) / start, 2),
         ]
         for name, paid in of.costs.items()
     ]
     rows += [
-        ["all costs", number(total, 0), percent(total / start, 2)],
+        ["all costs", number(total, 0), share(total / start, 2)],
         ["gross result", number(gross, 0), percent(gross / start, 2)],
         ["net result", number(gross - total, 0), percent((gross - total) / start, 2)],
     ]
@@ -191,7 +188,7 @@ def drawdowns(of: Sequence[Drawdown]) -> Table:
     """Deepest first."""
     rows = [
         [
-            percent(d.depth),
+            fall(d.depth, 2),
             str(d.peak),
             str(d.trough),
             "not yet" if d.recovered is None else str(d.recovered),
@@ -201,10 +198,27 @@ def drawdowns(of: Sequence[Drawdown]) -> Table:
     return Table("Five worst drawdowns", ("depth", "peak", "trough", "recovered"), rows)
 
 
-def slices(caption: str, score: str, of: Sequence[Slice]) -> Table:
-    """By symbol, weekday or hour."""
-    rows = [
-        [s.name, percent(s.profit, 2), number(s.score, 2), number(s.exposure, 2), number(s.bars, 0)]
-        for s in of
-    ]
-    return Table(caption, ("", "result", score, "exposure", "bars"), rows)
+def by_symbol(of: Sequence[Slice]) -> Table:
+    """Each symbol on its own capital."""
+    rows = [[*_cells(s), number(s.bars, 0)] for s in of]
+    return Table("By symbol", ("", "result", "Sharpe", "exposure", "bars"), rows)
+
+
+def by_weekday(of: Sequence[Slice]) -> Table:
+    """Weekdays of the trading day, which begins at the roll before."""
+    rows = [[*_cells(s), number(s.bars, 0)] for s in of]
+    return Table("By weekday", ("", "result", "t value", "exposure", "bars"), rows)
+
+
+def by_hour(of: Sequence[Slice]) -> Table:
+    """Two hours a row: the table stays short."""
+    half = (len(of) + 1) // 2
+    rows = []
+    for first, second in zip_longest(of[:half], of[half:]):
+        rows.append([*_cells(first), *(_cells(second) if second else [""] * 4)])
+    names = ("result", "t value", "exposure")
+    return Table("By hour in which a bar opens (UTC)", ("", *names, "", *names), rows)
+
+
+def _cells(of: Slice) -> list[str]:
+    return [of.name, percent(of.profit, 2), number(of.score, 2), number(of.exposure, 2)]

@@ -1,4 +1,4 @@
-"""A page: sentences, tables and pictures in sections, rendered into one self-contained HTML file."""
+"""A page: sentences, tables and pictures in sections, rendered into one self-contained file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
 
-from slipstream.report import figures
+from slipstream.report.canvas import png
 
 _TEMPLATES = Environment(
     loader=PackageLoader("slipstream.report", "."),
@@ -71,9 +72,9 @@ class Page:
     sections: Sequence[Section] = field(default_factory=tuple)
 
 
-def picture(name: str, words: str, figure: figures.Figure) -> Picture:
+def picture(name: str, words: str, figure: Figure) -> Picture:
     """Draws a figure."""
-    return Picture(name, words, figures.png(figure))
+    return Picture(name, words, png(figure))
 
 
 def render(page: Page) -> str:

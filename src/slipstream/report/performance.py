@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +22,7 @@ from slipstream.report.statistics import (
     sortino,
     volatility,
 )
-
-if TYPE_CHECKING:
-    from slipstream.training.track import Track
+from slipstream.training.track import Track
 
 HOUR = 3_600
 

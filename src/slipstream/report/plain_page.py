@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.report import figures, wording
+from slipstream.report import learning_figures, wording
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market_page import notes
 from slipstream.report.page import Page, Section, Table, picture
+from slipstream.report.statistics import Floats
 from slipstream.report.wording import number
 
 
@@ -26,8 +27,8 @@ def plain_page(run: RunEvaluation) -> Page:
         means = [float(r.mean()) for r in returns]
         kind = "seeds" if run.same_settings else "members with different settings"
         lines.append(
-            f"Over {len(returns)} {kind} the mean is {number(min(means))} to {number(max(means))}, median "
-            f"{number(float(np.median(means)))}. Shown is member {run.member}"
+            f"Over {len(returns)} {kind} the mean is {number(min(means))} to {number(max(means))}, "
+            f"median {number(float(np.median(means)))}. Shown is member {run.member}"
             f"{run.member_reason and ', ' + run.member_reason}."
         )
     rows = []
@@ -50,14 +51,14 @@ def plain_page(run: RunEvaluation) -> Page:
             picture(
                 "learning_curve",
                 "Score over training",
-                figures.learning(run.curves, run.score_name),
+                learning_figures.learning(run.curves, run.score_name),
             )
         )
     pictures.append(
         picture(
             "episode_returns",
             "Distribution of episode returns",
-            figures.episode_returns(agent, random),
+            learning_figures.episode_returns(agent, random),
         )
     )
     return Page(
@@ -71,11 +72,11 @@ def plain_page(run: RunEvaluation) -> Page:
     )
 
 
-def _deviation(values: figures.Floats) -> float:
+def _deviation(values: Floats) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else 0.0
 
 
-def _row(name: str, values: figures.Floats, length: float | None) -> list[str]:
+def _row(name: str, values: Floats, length: float | None) -> list[str]:
     return [
         name,
         number(float(values.mean())),

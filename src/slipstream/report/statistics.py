@@ -57,7 +57,7 @@ def sharpe(returns: Floats, periods: float) -> float | None:
 
 
 def sortino(returns: Floats, periods: float) -> float | None:
-    """As the Sharpe ratio with the downside deviation, taken over all returns (gains count as 0)."""
+    """As the Sharpe ratio with the downside deviation over all returns (gains count as 0)."""
     if len(returns) < 2:
         return None
     downside = math.sqrt(float(np.mean(np.minimum(returns, 0.0) ** 2)))

@@ -1,7 +1,7 @@
 """The report's sentences. What the data does not show is not said.
 
-The words "profitable" and "outperforms" are written here and nowhere else, and only when the 95 % interval of
-the hold-out's Sharpe ratio lies above zero.
+The words "profitable" and "outperforms" are written here and nowhere else, and only when the 95 %
+interval of the hold-out's Sharpe ratio lies above zero.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def headline(
     years: float,
     trials: int = 1,
 ) -> str:
-    """The first lines of the report: the hold-out's Sharpe ratio and what this much data can tell."""
+    """The report's first lines: the hold-out's Sharpe ratio and what this much data can tell."""
     span = f"({years:.2f} years)"
     name = split.capitalize()
     if sharpe is None:
@@ -65,11 +65,15 @@ def headline(
     else:
         low, high = (number(v) for v in interval)
         lead = f"{name} Sharpe {number(sharpe)}, 95 % interval {low} to {high} {span}."
-    lead += f" The smallest Sharpe that this much data could confirm is {number(smallest_confirmable(years))}"
+    smallest = number(smallest_confirmable(years))
+    lead += f" The smallest Sharpe that this much data could confirm is {smallest}"
     best = expected_best(trials, years)
     if best is None:
         return f"{lead}."
-    return f"{lead}; after {trials} trials the best of {trials} skill-less ones is expected to show {number(best)}."
+    return (
+        f"{lead}; after {trials} trials the best of {trials} skill-less ones is expected to show "
+        f"{number(best)}."
+    )
 
 
 def excludes_zero(interval: tuple[float, float] | None) -> bool:
@@ -81,11 +85,17 @@ def verdict(split: str, total_return: float, interval: tuple[float, float] | Non
     """Whether money was made, and whether that can be told from luck."""
     gain = f"{percent(total_return)} after costs on the {split} bars"
     if excludes_zero(interval) and total_return > 0.0:
-        return f"The agent was profitable: {gain}, and the 95 % interval of its Sharpe ratio excludes zero."
+        return (
+            f"The agent was profitable: {gain}, and the 95 % interval of its Sharpe ratio excludes "
+            "zero."
+        )
     if interval is not None and interval[1] < 0.0:
-        return f"The agent loses money: {gain}, and the 95 % interval of its Sharpe ratio lies below zero."
+        return (
+            f"The agent loses money: {gain}, and the 95 % interval of its Sharpe ratio lies below "
+            "zero."
+        )
     if interval is None:
-        return f"The agent ends at {gain}; there is too little to judge whether that is more than luck."
+        return f"The agent ends at {gain}; that is too little data to tell skill from luck."
     return (
         f"The agent ends at {gain}; the interval includes zero, so this cannot be told from luck."
     )
@@ -113,22 +123,23 @@ def comparisons(
             lines.append(f"The agent outperforms {name}: {against(agent, other)}.")
         else:
             lines.append(
-                f"The agent is ahead of {name}, {against(agent, other)}, but by no more than chance may explain."
+                f"The agent is ahead of {name}, {against(agent, other)}, but by no more than "
+                "chance may explain."
             )
     return lines
 
 
-def random_traders(percentile: float | None, draws: int) -> str | None:
+def random_traders(percentile: float | None, draws: int) -> list[str]:
     """Where the agent stands among traders that differ from it only in their timing."""
     if percentile is None:
-        return None
+        return []
     text = (
-        f"Its return is at percentile {number(percentile, 0)} of {draws} random traders with the same "
-        "positions and holding times"
+        f"Its return is at percentile {number(percentile, 0)} of {draws} random traders with the "
+        "same positions and holding times"
     )
     if percentile < 95.0:
-        return f"{text}: its timing is not shown to be better than theirs."
-    return f"{text}."
+        return [f"{text}: its timing is not shown to be better than theirs."]
+    return [f"{text}."]
 
 
 def breaks_even(multiple: float | None) -> str:
@@ -140,22 +151,24 @@ def breaks_even(multiple: float | None) -> str:
     return f"Nothing is left at {number(multiple, 2)} times the costs."
 
 
-def round_trips(trips: Mapping[str, tuple[float, float]]) -> str:
+def round_trips(trips: Mapping[str, tuple[float, float]]) -> list[str]:
     """Cost of opening and closing in pips and basis points."""
     parts = [f"{name} {number(p, 2)} pips ({number(b, 2)} bp)" for name, (p, b) in trips.items()]
-    return f"Round trip: {', '.join(parts)}." if parts else ""
+    return [f"Round trip: {', '.join(parts)}."] if parts else []
 
 
 def episodes(agent: float, deviation: float, count: int, random: float | None) -> list[str]:
     """The headline where there are no prices."""
     lines = [
-        f"Mean episode return {number(agent)} over {count} episodes (deviation {number(deviation)})."
+        f"Mean episode return {number(agent)} over {count} episodes "
+        f"(deviation {number(deviation)})."
     ]
     if random is not None:
         if agent > random:
             lines.append(f"A random policy gets {number(random)}.")
         else:
             lines.append(
-                f"The agent does not beat a random policy: {number(agent)} against {number(random)}."
+                f"The agent does not beat a random policy: {number(agent)} against "
+                f"{number(random)}."
             )
     return lines

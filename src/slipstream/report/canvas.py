@@ -1,0 +1,123 @@
+"""The house style of all pictures, and what each needs: a canvas, axes of time and percent."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+from numpy.typing import NDArray
+
+from slipstream.report.statistics import Floats, Ints
+
+# Okabe and Ito's palette: told apart with every common kind of colour blindness, and in grey.
+BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
+PURPLE, SKY, VERMILION = "#CC79A7", "#56B4E9", "#D55E00"
+INK, GREY, PALE = "#222222", "#8A8F98", "#D9DCE1"
+LINES = (ORANGE, GREEN, PURPLE, SKY)
+DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
+WIDTH = 6.8  # inches; a phone shows it at half its size, so letters are large
+MOST_POINTS = 3_000
+DPI = 160
+
+_STYLE: dict[str, Any] = {
+    "font.size": 10.5,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": PALE,
+    "grid.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+}
+
+
+def canvas(
+    title: str,
+    height: float,
+    ratios: Sequence[float] = (1.0,),
+    *,
+    share: bool = True,
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure with one column of panels.
+
+    Args:
+        title: what the picture shows.
+        height: inches.
+        ratios: relative heights of the panels.
+        share: the panels have one x axis.
+    """
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(WIDTH, height), dpi=DPI)
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(
+            len(ratios), 1, sharex=share, squeeze=False, gridspec_kw={"height_ratios": list(ratios)}
+        )
+    figure.suptitle(title, x=0.012, ha="left", fontsize=11.5, fontweight="bold")
+    return figure, [row[0] for row in panels]
+
+
+def png(figure: Figure) -> bytes:
+    """The picture's bytes, without a time stamp: the same report is the same file."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(_STYLE):
+        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "slipstream"})
+    return buffer.getvalue()
+
+
+def thin(values: Floats, most: int = MOST_POINTS) -> NDArray[np.int64]:
+    """Indices of at most about `most` points that keep each stretch's lowest and highest value."""
+    if len(values) <= most:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), most // 2 + 1).astype(int)
+    kept = {0, len(values) - 1}
+    for low, high in pairwise(edges):
+        part = values[low:high]
+        kept.add(low + int(np.nanargmin(part)) if not np.isnan(part).all() else low)
+        kept.add(low + int(np.nanargmax(part)) if not np.isnan(part).all() else low)
+    return np.array(sorted(kept))
+
+
+def dates(time: Ints) -> NDArray[np.datetime64]:
+    """UTC seconds as Matplotlib takes them."""
+    return time.astype("datetime64[s]")
+
+
+def time_axis(axes: Axes) -> None:
+    """Dates with few, short labels."""
+    locator = AutoDateLocator(minticks=3, maxticks=7)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def percent_axis(axes: Axes, axis: str = "y") -> None:
+    """Values are fractions, labels percent."""
+    target = axes.yaxis if axis == "y" else axes.xaxis
+    target.set_major_formatter(FuncFormatter(lambda v, _: f"{100.0 * v:.4g} %"))
+
+
+def legend(axes: Axes, columns: int = 4) -> None:
+    """Names of the lines above the panel."""
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 0.98),
+        ncols=columns,
+        borderaxespad=0.2,
+        columnspacing=1.3,
+        handlelength=1.7,
+        frameon=False,
+        fontsize=9.5,
+    )

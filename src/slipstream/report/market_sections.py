@@ -1,0 +1,180 @@
+"""The parts of a market page, each with its tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from slipstream.report import learning_figures, market_figures, market_tables, wording
+from slipstream.report.baselines import BUY_AND_HOLD, ORACLE
+from slipstream.report.inputs import RunEvaluation
+from slipstream.report.market_tables import NamedAccount
+from slipstream.report.page import Picture, Section, picture
+from slipstream.report.performance import by_hour, by_symbol, by_weekday, performance, trading
+from slipstream.report.split_view import SplitView
+from slipstream.report.statistics import alpha_beta, monthly_returns, worst_drawdowns
+
+_MOST_PICTURES = 8  # of positions; more symbols than that are in the tables only
+_ROLLING_DAYS = 60
+
+
+def results(splits: Sequence[SplitView]) -> Section:
+    """Figures of all splits, the members, the hold-out's equity."""
+    held = splits[0]
+    tables = [market_tables.by_split({s.name: s.found for s in splits}, held.market)]
+    if len(held.members) > 1:
+        every = [performance(member) for member in held.members]
+        tables.append(market_tables.members(every, held.run.member, held.name))
+    band = [m for index, m in enumerate(held.members) if index != held.run.member]
+    drawn = picture(
+        f"equity_{held.name}",
+        f"Equity and drawdown of the agent and its baselines on the {held.name} split",
+        market_figures.equity(held.name, held.agent, held.lines, band),
+    )
+    return Section("Result", (), tables, [drawn])
+
+
+def against(held: SplitView) -> Section:
+    """Baselines, random timing, other costs."""
+    title, comparison, stress = (
+        "Against baselines and other costs",
+        held.comparison,
+        held.run.stress,
+    )
+    if comparison is None:
+        return Section(title, ("There are no baselines for these actions.",))
+    rows = [NamedAccount("agent", held.agent, held.tracks)]
+    rows += [NamedAccount(n, a, comparison.tracks[n]) for n, a in held.rivals.items()]
+    sentences = [
+        "All baselines trade the same bars under the same rules and pay the same costs, at "
+        "exposure 1 and without the agent's own stops and limits. The oracle knows all future prices: an "
+        "upper bound, not a rival.",
+        *_random(held),
+        *_slope(held),
+        *_promise(held),
+    ]
+    bound = [NamedAccount(ORACLE, held.baselines[ORACLE], comparison.tracks[ORACLE])]
+    tables = [market_tables.baselines(rows, held.draws, bound, held.market)]
+    if stress:
+        sentences.append(wording.breaks_even(stress.break_even))
+        tables.append(market_tables.stress(stress))
+    pictures: list[Picture] = []
+    if len(held.draws):
+        shown = {name: rival.total_return for name, rival in held.lines.items()}
+        drawn = market_figures.random_draws(held.name, held.agent.total_return, held.draws, shown)
+        words = f"Total return of the agent among {len(held.draws)} random traders"
+        pictures.append(picture("random_timing", words, drawn))
+    return Section(title, sentences, tables, pictures)
+
+
+def _random(held: SplitView) -> list[str]:
+    if not len(held.draws):
+        return []
+    low, high = (wording.percent(float(v)) for v in np.quantile(held.draws, [0.05, 0.95]))
+    return [
+        f"Matched random: {len(held.draws)} draws with the agent's own positions and holding times "
+        f"at random places; nine of ten end between {low} and {high}."
+    ]
+
+
+def _slope(held: SplitView) -> list[str]:
+    hold = held.baselines[BUY_AND_HOLD]
+    line = alpha_beta(held.agent.daily_returns, hold.daily_returns, held.market.days_per_year)
+    if line is None:
+        return []
+    alpha, beta = line
+    return [
+        f"Against buy and hold: beta {wording.number(beta, 2)}, alpha {wording.percent(alpha)} "
+        "a year."
+    ]
+
+
+def _promise(held: SplitView) -> list[str]:
+    """Says when the replay of the oracle's actions is not what its programme computed."""
+    promised = held.comparison.oracle_growth if held.comparison else None
+    replayed = 1.0 + held.baselines[ORACLE].total_return
+    if promised is None or abs(np.log(replayed / promised)) <= 1e-2:
+        return []
+    return [
+        f"The oracle's programme promised {wording.percent(promised - 1.0)}: swaps, clock rules or "
+        "rounding that it does not see make its replay in the table differ."
+    ]
+
+
+def trades(held: SplitView) -> Section:
+    """What was traded and what it cost."""
+    market = held.market
+    done = trading(held.tracks, held.agent)
+    drawn = picture(
+        "costs",
+        f"Return before and after costs, and costs by kind, on the {held.name} split",
+        market_figures.gross_and_net(held.name, held.agent),
+    )
+    tables = [
+        market_tables.trades(done, held.found, market.bar_seconds, market.account_currency),
+        market_tables.costs(held.agent),
+    ]
+    return Section("Trades and costs", (), tables, [drawn])
+
+
+def calendar(held: SplitView) -> Section:
+    """Months, falls, symbols, weekdays, hours."""
+    mine = held.agent
+    months = monthly_returns(mine.equity, mine.time[1:])
+    window = min(_ROLLING_DAYS, max(mine.days // 3, 2))
+    tables = [
+        market_tables.months(months),
+        market_tables.drawdowns(worst_drawdowns(mine.equity, mine.time)),
+        market_tables.by_symbol(by_symbol(held.tracks, held.market, held.prices.time)),
+        market_tables.by_weekday(by_weekday(mine)),
+        market_tables.by_hour(by_hour(mine)),
+    ]
+    rolling = market_figures.rolling(held.name, mine, window)
+    days = market_figures.daily_distribution(held.name, mine)
+    pictures = [
+        picture("rolling_sharpe", f"Sharpe ratio of the last {window} trading days", rolling),
+        picture("daily_returns", "Distribution of daily returns", days),
+        picture("monthly_returns", "Monthly returns", market_figures.monthly(months)),
+    ]
+    sentence = (
+        "Some rows stand out by chance: of twenty without any effect, one is expected to show a t "
+        "value beyond 2."
+    )
+    return Section("When it was earned", (sentence,), tables, pictures)
+
+
+def positions(held: SplitView) -> Section:
+    """One picture a symbol."""
+    pictures = [
+        picture(
+            f"positions_{''.join(c if c.isalnum() else '_' for c in track.name)}",
+            f"Price and position of {track.name} on the {held.name} split",
+            market_figures.positions(track, held.prices),
+        )
+        for track in held.tracks[:_MOST_PICTURES]
+        if len(track.trace["bar"])
+    ]
+    left = len(held.tracks) - _MOST_PICTURES
+    return Section(
+        "Positions", (f"{left} more symbols are not drawn.",) if left > 0 else (), (), pictures
+    )
+
+
+def training(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
+    """The learning curve, and equity on the bars that the agent was made with."""
+    pictures = []
+    if run.curves:
+        drawn = learning_figures.learning(run.curves, run.score_name)
+        pictures.append(picture("learning_curve", "Score over training", drawn))
+    for split in seen:
+        drawn = market_figures.equity(split.name, split.agent, split.lines)
+        words = f"Equity and drawdown on the {split.name} split"
+        pictures.append(picture(f"equity_{split.name}", words, drawn))
+    sentence = (
+        "The agent learned from the training split and was chosen on the validation split: what it "
+        "shows there proves nothing."
+    )
+    return Section(
+        "Training, and the splits it has seen", (sentence,) if seen else (), (), pictures
+    )

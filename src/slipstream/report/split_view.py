@@ -1,0 +1,91 @@
+"""One split of a run as accounts: the shown member, the other members and the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from slipstream.core.spec import MarketSpec
+from slipstream.report.account import Account, account
+from slipstream.report.baselines import BUY_AND_HOLD, EMA_CROSS, FLAT, SHORT
+from slipstream.report.inputs import Comparison, Prices, RunEvaluation
+from slipstream.report.performance import Performance, performance
+from slipstream.report.statistics import Floats
+from slipstream.training.track import Track
+
+RIVALS = (FLAT, BUY_AND_HOLD, SHORT, EMA_CROSS)
+
+
+@dataclass(frozen=True)
+class SplitView:
+    """Everything is marked on the clock of the full passes, also where an agent ended early."""
+
+    name: str
+    run: RunEvaluation
+
+    @property
+    def market(self) -> MarketSpec:
+        """Annualisation and currency."""
+        assert self.run.market is not None
+        return self.run.market
+
+    @property
+    def prices(self) -> Prices:
+        """Clock and closes."""
+        assert self.run.prices is not None
+        return self.run.prices
+
+    @property
+    def tracks(self) -> Sequence[Track]:
+        """The shown member's passes."""
+        return self.run.tracks[self.name][self.run.member]
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The baselines, where there are any."""
+        return self.run.comparisons.get(self.name)
+
+    @property
+    def draws(self) -> Floats:
+        """Total returns of the matched random traders."""
+        return self.comparison.random_returns if self.comparison else np.empty(0)
+
+    @cached_property
+    def members(self) -> list[Account]:
+        """One account per member."""
+        return [self._account(tracks) for tracks in self.run.tracks[self.name]]
+
+    @property
+    def agent(self) -> Account:
+        """The shown member's account."""
+        return self.members[self.run.member]
+
+    @cached_property
+    def baselines(self) -> Mapping[str, Account]:
+        """Accounts of all baselines by name."""
+        if self.comparison is None:
+            return {}
+        return {name: self._account(tracks) for name, tracks in self.comparison.tracks.items()}
+
+    @property
+    def rivals(self) -> Mapping[str, Account]:
+        """The baselines that a trader could have followed."""
+        return {name: self.baselines[name] for name in RIVALS if name in self.baselines}
+
+    @property
+    def lines(self) -> Mapping[str, Account]:
+        """The rivals that are worth a line in a picture: flat is the axis."""
+        return {name: rival for name, rival in self.rivals.items() if name != FLAT}
+
+    @cached_property
+    def found(self) -> Performance:
+        """The shown member's figures."""
+        return performance(self.agent)
+
+    def _account(self, tracks: Sequence[Track]) -> Account:
+        full = self.comparison.tracks.get(FLAT) if self.comparison else None
+        clock = account(full, self.market, self.prices.time).time if full else None
+        return account(tracks, self.market, self.prices.time, clock)
