@@ -31,13 +31,17 @@ def new_york_hour_cos(bars: Bars, n: int) -> FloatArray:
 
 def day_of_week_sin(bars: Bars, n: int) -> FloatArray:
     """Sine of the weekday, UTC, Monday at angle 0, seven days a turn."""
-    return np.sin(weekday(bars.time, "UTC") * (2.0 * np.pi / 7.0))
+    return np.sin(_week_angle(bars))
 
 
 def day_of_week_cos(bars: Bars, n: int) -> FloatArray:
     """Cosine of the weekday, UTC."""
-    return np.cos(weekday(bars.time, "UTC") * (2.0 * np.pi / 7.0))
+    return np.cos(_week_angle(bars))
 
 
 def _day_angle(bars: Bars, zone: str) -> FloatArray:
-    return minutes_since_midnight(bars.time, zone) * (2.0 * np.pi / 1440.0)
+    return minutes_since_midnight(bars.time, zone).astype(np.float64) * (2.0 * np.pi / 1440.0)
+
+
+def _week_angle(bars: Bars) -> FloatArray:
+    return weekday(bars.time, "UTC").astype(np.float64) * (2.0 * np.pi / 7.0)

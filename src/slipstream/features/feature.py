@@ -65,7 +65,7 @@ def wilder_rows(n: int) -> int:
 
 
 def twice_wilder_rows(n: int) -> int:
-    """Warm-up of a Wilder average of Wilder averages (ADX), which forgets about 1.2 times slower."""
+    """Warm-up of a Wilder average of Wilder averages (ADX), which forgets 1.2 times slower."""
     return 2 * n + 1 + math.ceil(1.25 * exponential(1.0 / n))
 
 

@@ -29,7 +29,7 @@ def atr(bars: Bars, n: int) -> FloatArray:
 
 
 def cci(bars: Bars, n: int) -> FloatArray:
-    """Commodity channel index: distance of the typical price from its mean, in 0.015 mean deviations."""
+    """Commodity channel index: typical price minus its mean, in 0.015 mean deviations."""
     return talib.CCI(bars.high, bars.low, bars.close, n)
 
 

@@ -243,7 +243,7 @@ def _one_sided(table: RawTable, config: DataConfig) -> list[Finding]:
 
 def _units(symbol: str, close: FloatArray, time: IntArray) -> list[Finding]:
     """Prices in points, and jumps by a power of ten."""
-    findings = []
+    findings: list[Finding] = []
     if len(close) == 0:
         return findings
     typical = symbols.typical_price(symbol)

@@ -69,7 +69,7 @@ class Dialect:
 
 
 def simple(name: str) -> str:
-    """A header name at its plainest: ``<TICKVOL>`` -> ``tickvol``, ``Adj Close`` -> ``adj close``."""
+    """A header name at its plainest: ``<TICKVOL>`` -> ``tickvol``."""
     return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
 
 

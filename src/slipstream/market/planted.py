@@ -75,10 +75,11 @@ def planted_forex(
     """
     draw = np.random.default_rng(np.random.SeedSequence([seed, 0x91A27ED]))
     signal = LEVELS[_walk(bars, draw)]
-    growth = market.beta * signal[:-1] - 0.5 * market.sigma**2
-    growth = growth + market.sigma * draw.standard_normal(bars - 1)
-    close = _FIRST_PRICE * np.exp(np.concatenate([[0.0], np.cumsum(growth)]))
-    opens = np.concatenate([close[:1], close[:-1]])
+    seen = np.concatenate([[0.0], signal[:-1]])  # what moved each bar; nothing moved the first
+    growth = market.beta * seen - 0.5 * market.sigma**2
+    growth = growth + market.sigma * draw.standard_normal(bars)
+    close = _FIRST_PRICE * np.exp(np.cumsum(growth))
+    opens = np.concatenate([[_FIRST_PRICE], close[:-1]])
     noise = draw.standard_normal((NOISE_COLUMNS, bars))
     return Bars(
         symbol=symbol,
@@ -118,7 +119,8 @@ def optimum(market: PlantedForex = STANDARD) -> Optimum:
     """The average-reward optimum by relative value iteration, to a span of 1e-14.
 
     In state (x, position) the agent chooses a; it earns
-    a beta x - a^2 sigma^2 / 2 - cost |a - position|, then x moves. Rewards are scaled to units of `sigma` so that 1e-14 is a meaningful span.
+    a beta x - a^2 sigma^2 / 2 - cost |a - position|, then x moves. Rewards are scaled to
+    units of `sigma` so that 1e-14 is a meaningful span.
     """
     scale = market.sigma
     earned = (

@@ -87,7 +87,7 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
             frame = pl.read_parquet(path, glob=False)
             return Dialect("Parquet", tuple(frame.columns)), frame
         if path.suffix.lower() == ".feather":
-            frame = pl.read_ipc(path, memory_map=False)
+            frame = pl.read_ipc(path)
             return Dialect("Feather", tuple(frame.columns)), frame
         return _read_text(path, config, label)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:

@@ -1,0 +1,33 @@
+"""The demo's prices, and the real ones where they are there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slipstream.market.bars import Bars
+from slipstream.market.config import DataConfig
+from slipstream.market.market import load_market
+
+
+@pytest.fixture(scope="session")
+def demo_bars() -> Bars:
+    """Hourly EURUSD of 2017 from gym-anytrading, ask prices as they are in the file."""
+    config = DataConfig(
+        folder="package:gym_anytrading/datasets/data",
+        files={"EURUSD": "FOREX_EURUSD_1H_ASK.csv"},
+        time_zone="UTC",
+    )
+    return load_market(config).symbol("EURUSD")
+
+
+@pytest.fixture(scope="session")
+def eurusd() -> Bars:
+    """15-minute EURUSD, or a skip where it is absent."""
+    root = Path(os.environ.get("SLIPSTREAM_MARKET_DATA", Path(__file__).parents[3] / "shared/data"))
+    file = root / "forex_m15" / "EURUSD.parquet"
+    if not file.is_file():
+        pytest.skip(f"no real prices: set SLIPSTREAM_MARKET_DATA to the parent of {file.parent}")
+    return load_market(DataConfig(folder=str(file))).symbol("EURUSD")

@@ -1,0 +1,365 @@
+"""The data check: one planted defect a test, each found under its name, and nothing else."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from slipstream.core.errors import DataError
+from slipstream.market.check import check, render
+from slipstream.market.config import DataConfig
+
+PRICES = ("open", "high", "low", "close")
+
+
+def findings(folder: str, **options: object) -> dict[str, object]:
+    """Findings by kind, the harmless count of weekends left out."""
+    report = check(DataConfig(folder=folder, **options))
+    return {one.kind: one for one in report.findings if one.kind != "weekend"}
+
+
+def scaled(frame: pl.DataFrame, factor: object) -> pl.DataFrame:
+    return frame.with_columns(pl.col(name) * factor for name in PRICES)
+
+
+def repriced(frame: pl.DataFrame, close: np.ndarray) -> pl.DataFrame:
+    """The frame with other closes and opens, and the tightest possible ranges."""
+    opens = np.concatenate([close[:1], close[:-1]])
+    columns = (opens, np.maximum(opens, close), np.minimum(opens, close), close)
+    pairs = zip(PRICES, columns, strict=True)
+    return frame.with_columns(pl.Series(name, column) for name, column in pairs)
+
+
+def test_sound_data_raises_no_alarm(folder, frame):
+    path = folder(EURUSD=frame(), GBPUSD=frame(seed=4))
+    report = check(DataConfig(folder=path))
+    assert [(one.kind, one.count, one.size) for one in report.findings] == [("weekend", 5, 192)] * 2
+    assert report.loadable
+    assert "all symbols: 5 weekends of 192 bars; they count as one step." in render(report)
+    assert render(report).endswith("Loadable, with 0 warnings.")
+
+
+def test_weekends_in_the_weeks_when_clocks_change(folder, frame):
+    report = check(DataConfig(folder=folder(EURUSD=frame(bars=25_000))))
+    (weekend,) = report.findings
+    assert weekend.count == 52
+    assert "192 bars (188 once and 196 once, when clocks change)" in weekend.message
+
+
+def test_single_holes_by_size(folder, frame):
+    keep = np.ones(2400, dtype=bool)
+    keep[[50, 150, 300, 301]] = False
+    report = check(DataConfig(folder=folder(EURUSD=frame().filter(pl.Series(keep)))))
+    gaps = [(one.size, one.count) for one in report.of("gap", "EURUSD")]
+    assert gaps == [(1, 2), (2, 1)]
+    assert report.of("gap")[0].times[0] == int(frame()["timestamp"][50].timestamp())
+    assert "nothing is filled" in report.of("gap")[0].action
+    assert report.loadable
+
+
+def test_holidays_are_not_gaps(folder, frame):
+    one = frame(bars=25_000)
+    stamp = pl.col("timestamp")
+    start, stop = pl.datetime(2020, 12, 25, 8, time_zone="UTC"), pl.datetime(
+        2020, 12, 25, 22, time_zone="UTC"
+    )  # fmt: skip
+    report = check(DataConfig(folder=folder(EURUSD=one.filter((stamp < start) | (stamp >= stop)))))
+    (holiday,) = report.of("holiday")
+    assert holiday.size == 56
+    assert holiday.message.startswith("Christmas hole of 56 missing bars")
+    assert not report.of("gap")
+
+
+def test_an_exchange_outage_is_told_from_a_gap(folder, frame):
+    one = coins(frame)
+    close = one["close"].to_numpy().copy()
+    close[986:1000] = close[985]
+    volume = one["volume"].to_numpy().copy()
+    volume[986:1000] = 0.0
+    one = repriced(one, close).with_columns(pl.Series("volume", volume))
+    keep = np.ones(len(one), dtype=bool)
+    keep[1000:1016] = False
+    found = findings(folder(BTCUSD=one.filter(pl.Series(keep))))
+    assert found["outage"].size == 16
+    assert "after 14 flat zero-volume bars" in found["outage"].message
+    assert "gap" not in found
+    assert "stale" not in found
+    assert found["zero_volume"].count == 14
+
+
+def coins(frame, bars: int = 3000) -> pl.DataFrame:
+    """A sound frame without weekends."""
+    first = frame()["timestamp"][0]
+    one = frame(bars=bars)
+    offsets = pl.Series("timestamp", np.arange(bars) * 300_000_000).cast(pl.Duration("us"))
+    return one.with_columns(timestamp=pl.lit(first) + offsets)
+
+
+def test_zero_volume_and_flat_bars(folder, frame, put):
+    one = coins(frame)
+    close = one["close"].to_numpy().copy()
+    close[100:2000:10] = close[99:1999:10]
+    one = put(repriced(one, close), "volume", range(60), 0.0)
+    found = findings(folder(BTCUSD=one))
+    assert (found["zero_volume"].count, found["zero_volume"].severity) == (60, "warning")
+    # 190 of them, and the first bar, which has no open of its own.
+    assert (found["flat"].count, found["flat"].severity) == (191, "warning")
+    assert "(2 %)" in found["zero_volume"].message
+
+
+def test_stale_prices(folder, frame):
+    one = frame()
+    close = one["close"].to_numpy().copy()
+    close[500:520] = close[499]
+    found = findings(folder(EURUSD=repriced(one, close)))
+    assert found["stale"].count == 20
+    assert "1 run of up to 20" in found["stale"].message
+
+
+def test_large_moves(folder, frame):
+    one = coins(frame)
+    close = one["close"].to_numpy() * np.where(np.arange(3000) < 1500, 1.0, 1.12)
+    found = findings(folder(BTCUSD=repriced(one, close)))
+    assert found["large_move"].count == 1
+    assert "+12" in found["large_move"].message
+
+
+def test_a_coarse_tick(folder, frame):
+    one = coins(frame)
+    close = np.round(one["close"].to_numpy() * 8.0, 2)
+    found = findings(folder(AVAXUSD=repriced(one, close)))
+    assert "the tick of 0.01 is 11" in found["coarse_tick"].message
+
+
+def test_bid_ask_bounce(folder, frame):
+    one = frame()
+    flicker = 1.0 + 4e-4 * np.where(np.random.default_rng(1).random(2400) < 0.5, -1.0, 1.0)
+    found = findings(folder(EURUSD=repriced(one, one["close"].to_numpy() * flicker)))
+    assert set(found) - {"flat"} == {"bounce"}  # the first bar has no open of its own
+    assert "fills at the same close would earn the bounce" in found["bounce"].message
+
+
+def test_unequal_ends(folder, frame):
+    found = findings(folder(EURUSD=frame(), GBPUSD=frame(seed=4)[96:2300]))
+    assert found["unequal_ends"].symbol == "all"
+    assert "splits are by time" in found["unequal_ends"].action
+
+
+def test_prices_in_points(folder, frame):
+    one = frame().with_columns((pl.col(name) * 1e5).round().cast(pl.Int64) for name in PRICES)
+    found = findings(folder(EURUSD=one))
+    assert found["integer_prices"].severity == "error"
+    assert "price_scale: 1e-05" in found["integer_prices"].message
+
+
+def test_suspicious_units(folder, frame):
+    found = findings(folder(USDJPY=scaled(frame(), 1.3)))
+    assert found["units"].severity == "warning"
+    assert "price_scale: 100" in found["units"].message
+
+
+@pytest.mark.parametrize("factor", [10.0, 100.0, 0.1, 1000.0])
+def test_scale_jumps(folder, frame, factor):
+    jump = pl.when(pl.int_range(pl.len()) >= 1200).then(factor).otherwise(1.0)
+    found = findings(folder(EURUSD=scaled(frame(), jump)))
+    assert found["scale_jump"].count == 1
+    assert found["scale_jump"].severity == "error"
+
+
+LOCAL = [
+    ("Europe/London", "Europe/London"),
+    ("Asia/Tokyo", "Asia/Tokyo"),
+    ("America/New_York", "America/New_York"),
+    ("Europe/Athens", "Europe/Athens"),
+]
+
+
+@pytest.mark.parametrize(("zone", "guess"), LOCAL)
+def test_local_time_stamps(folder, frame, zone, guess):
+    stamp = pl.col("timestamp")
+    local = stamp.dt.convert_time_zone(zone).dt.replace_time_zone(None).dt.replace_time_zone("UTC")
+    found = findings(folder(EURUSD=frame(bars=20_000).with_columns(local).unique("timestamp")))
+    assert f"`time_zone: {guess}` would fit" in found["local_time"].message
+
+
+def test_broker_time_seven_hours_ahead_of_new_york(folder, frame):
+    stamp = pl.col("timestamp").dt.convert_time_zone("America/New_York").dt.replace_time_zone(None)
+    server = (stamp + pl.duration(hours=7)).dt.replace_time_zone("UTC")
+    found = findings(folder(EURUSD=frame(bars=20_000).with_columns(server)))
+    assert "`time_zone: America/New_York+7` would fit" in found["local_time"].message
+
+
+def test_close_labelled_bars(folder, frame):
+    late = frame().with_columns(pl.col("timestamp") + pl.duration(minutes=15))
+    path = folder(EURUSD=late)
+    found = findings(path)
+    assert "set `time_is: close`" in found["close_labelled"].message
+    assert "close_labelled" not in findings(path, time_is="close")
+
+
+def weekend_rows(frame, moving: bool) -> pl.DataFrame:
+    """Four candles on each Saturday between the frame's first and last."""
+    one = frame()
+    rows = []
+    for friday in one.filter(pl.col("timestamp").dt.weekday() == 5)["timestamp"].dt.date().unique():
+        for minute in (0, 15, 30, 45):
+            moment = pl.datetime(friday.year, friday.month, friday.day, 23, minute, time_zone="UTC")
+            low = 1.1 - 0.001 * moving
+            rows.append(
+                pl.select(
+                    moment.dt.cast_time_unit("us").alias("timestamp"),
+                    *(pl.lit(1.1 if name != "low" else low).alias(name) for name in PRICES),
+                    pl.lit(float(moving)).alias("volume"),
+                )
+            )
+    return pl.concat([one, *[row.cast(one.schema) for row in rows]]).sort("timestamp")
+
+
+def test_weekend_candles(folder, frame):
+    path = folder(EURUSD=weekend_rows(frame, moving=False))
+    assert findings(path)["weekend_flat"].count == 20
+    assert "loading drops them" in findings(path)["weekend_flat"].action
+    path = folder(EURUSD=weekend_rows(frame, moving=True))
+    assert findings(path)["weekend_bars"].count == 20
+
+
+def test_bid_only_data(tmp_path, frame):
+    one = frame()
+    stamps = one["timestamp"].dt.replace_time_zone(None).dt.strftime("%Y%m%d %H%M%S")
+    one.with_columns(stamps).write_csv(tmp_path / "EURUSD.csv", include_header=False, separator=";")
+    found = findings(str(tmp_path), time_zone="UTC")
+    assert "HistData holds bid prices only" in found["bid_only"].message
+    shifted = findings(str(tmp_path), time_zone="UTC", price_side="bid", spread_pips=1.0)
+    assert "bid_only" not in shifted
+
+
+def test_negative_and_wide_spreads(folder, frame, put):
+    one = frame().with_columns(pl.lit(0.0001).alias("spread"))
+    wide = findings(folder(EURUSD=put(one, "spread", [5, 6, 7], 0.0060)))
+    assert wide["wide_spread"].count == 3
+    assert "the widest 60 pips" in wide["wide_spread"].message
+    negative = findings(folder(EURUSD=put(one, "spread", [5], -0.0001)))
+    assert negative["negative_spread"].severity == "error"
+
+
+def test_symbol_names_that_do_not_parse(folder, frame):
+    found = findings(folder(EURUSD_M15=frame()), market="fx")
+    assert "contains EURUSD" in found["symbol_name"].message
+    assert found["symbol_name"].severity == "warning"
+    assert findings(folder(EURUSD_M15=coins(frame)))["symbol_name"].severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "kind"),
+    [
+        ("close", float("nan"), "nan"),
+        ("open", -1.0, "non_positive"),
+        ("high", 0.5, "high_below_low"),
+        ("close", 1.5, "outside_range"),
+        ("volume", -2.0, "negative_volume"),
+    ],
+)
+def test_impossible_numbers(folder, frame, put, column, value, kind):
+    found = findings(folder(EURUSD=put(frame(), column, [40, 41], value)))
+    assert (found[kind].count, found[kind].severity) == (2, "error")
+    assert "bad_bars: drop" in found[kind].action
+    assert found["gap"].size == 2  # what would be left if they were dropped
+    assert len(found) == 2
+
+
+def test_duplicates_and_disorder(folder, frame):
+    one = frame()
+    found = findings(folder(EURUSD=pl.concat([one[1000:], one[:1001]])))
+    assert (found["duplicate"].count, found["unsorted"].count) == (1, 1)
+    assert "keeps the last" in found["duplicate"].action
+    assert len(found) == 2
+
+
+def test_misaligned_stamps(folder, frame):
+    moved = pl.when(pl.int_range(pl.len()) == 70).then(7).otherwise(0)
+    one = frame().with_columns(pl.col("timestamp") + pl.duration(seconds=moved))
+    found = findings(folder(EURUSD=one))
+    assert found["misaligned"].count == 1
+
+
+def test_naive_and_unreadable_stamps(tmp_path, frame):
+    one = frame().with_columns(pl.col("timestamp").dt.strftime("%Y-%m-%d %H:%M:%S"))
+    broken = pl.when(pl.int_range(pl.len()) == 9).then(pl.lit("??")).otherwise(pl.col("timestamp"))
+    one.with_columns(broken.alias("timestamp")).write_csv(tmp_path / "EURUSD.csv")
+    found = findings(str(tmp_path))
+    assert "time_zone: UTC" in found["naive_time"].message
+    assert "data row 10" in found["bad_time"].message
+
+
+def test_odd_calendars(folder, frame):
+    every_second_day = frame(bars=40_000).filter(pl.col("timestamp").dt.ordinal_day() % 2 == 0)
+    found = findings(folder(EURUSD=every_second_day))
+    assert "off by more than 2 %" in found["calendar"].message
+
+
+def test_every_problem_of_a_folder_is_reported_at_once(tmp_path, folder, frame, put):
+    path = folder(
+        EURUSD=put(frame(), "close", [3], float("nan")),
+        GBPUSD=frame(bars=600, bar_seconds=3600),
+        USDCHF=frame()[:1],
+        NZDUSD=frame(),
+    )
+    Path(tmp_path / "USDCAD.parquet").write_bytes(b"rubbish")
+    frame().write_csv(tmp_path / "NZDUSD.csv")
+    report = check(DataConfig(folder=path))
+    kinds = {(one.symbol, one.kind) for one in report.findings if one.severity == "error"}
+    assert kinds == {
+        ("EURUSD", "nan"),
+        ("USDCHF", "too_few"),
+        ("USDCAD", "unreadable"),
+        ("NZDUSD", "file"),
+        ("all", "timeframe"),
+    }
+    assert not report.loadable
+    assert "Errors: loading refuses this data:" in render(report)
+    assert "Not loadable: 5 errors" in render(report)
+
+
+def test_nothing_to_check_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="holds no"):
+        check(DataConfig(folder=str(tmp_path)))
+    with pytest.raises(DataError, match="does not exist"):
+        check(DataConfig(folder=str(tmp_path / "nowhere")))
+
+
+def test_real_forex_prices(forex_m15):
+    report = check(DataConfig(folder=str(forex_m15)))
+    assert report.loadable
+    weekends = {one.symbol: one.count for one in report.of("weekend")}
+    assert weekends == {"EURUSD": 51, "GBPUSD": 52, "USDCHF": 52, "USDJPY": 52}
+    assert all("188 once and 196 once" in one.message for one in report.of("weekend"))
+    holidays = [(one.symbol, one.size) for one in report.of("holiday")]
+    assert holidays == [(symbol, size) for symbol in weekends for size in (56, 96)]
+    gaps = {(one.symbol, one.size): one.count for one in report.of("gap")}
+    assert gaps == {
+        ("EURUSD", 1): 4,
+        ("GBPUSD", 1): 2,
+        ("GBPUSD", 2): 1,
+        ("USDCHF", 1): 2,
+        ("USDJPY", 1): 1,
+        ("USDJPY", 20): 1,
+    }
+    assert [one.symbol for one in report.of("bounce")] == ["EURUSD", "GBPUSD"]
+    kinds = {one.kind for one in report.findings}
+    assert kinds == {"weekend", "holiday", "gap", "bounce", "flat", "unequal_ends"}
+
+
+def test_real_crypto_prices(crypto_5m):
+    report = check(DataConfig(folder=str(crypto_5m)))
+    assert report.loadable
+    assert [(one.size, one.times) for one in report.of("outage")] == [(16, (1679661300,))] * 7
+    assert all("after 14 flat zero-volume bars" in one.message for one in report.of("outage"))
+    assert not report.of("gap")
+    assert report.of("zero_volume", "AAVE")[0].count == 303
+    assert "(3.9 %)" in report.of("flat", "AAVE")[0].message
+    assert [one.symbol for one in report.of("coarse_tick")] == ["AVAX"]
+    assert {one.symbol for one in report.of("bounce")} == set(report.symbols) - {"AVAX"}
+    moves = {one.symbol: one.count for one in report.of("large_move")}
+    assert moves == {"AAVE": 3, "AVAX": 1, "LINK": 2, "LTC": 1, "UNI": 2}
+    assert len(report.of("unequal_ends")) == 1

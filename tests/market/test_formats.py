@@ -1,0 +1,210 @@
+"""Formats: files as vendors write them, and stamps in every spelling."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from slipstream.core.errors import DataError
+from slipstream.market.config import DataConfig
+from slipstream.market.market import load_market
+from slipstream.market.table import read
+
+PRICES = "1.10,1.12,1.09,1.11"
+JAN3 = 1577999700  # 2020-01-02 21:15 UTC
+
+
+def bars_of(tmp_path: Path, text: str | bytes, name: str = "EURUSD.csv", **options: object):
+    content = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / name).write_bytes(content)
+    return load_market(DataConfig(folder=str(tmp_path), **options)).bars[0]
+
+
+def dialect_of(tmp_path: Path, **options: object) -> str:
+    config = DataConfig(folder=str(tmp_path), time_zone="UTC", **options)
+    return read("EURUSD", tmp_path / "EURUSD.csv", config).dialect.name
+
+
+def seconds(*moment: int) -> int:
+    return int(datetime(*moment, tzinfo=UTC).timestamp())
+
+
+METATRADER_5 = (
+    "<DATE>\t<TIME>\t<OPEN>\t<HIGH>\t<LOW>\t<CLOSE>\t<TICKVOL>\t<VOL>\t<SPREAD>\r\n"
+    "2020.01.02\t00:00:00\t1.10\t1.12\t1.09\t1.11\t100\t0\t12\r\n"
+    "2020.01.02\t00:15:00\t1.11\t1.13\t1.10\t1.12\t90\t0\t14\r\n"
+)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_metatrader_5(tmp_path, encoding):
+    text = METATRADER_5.encode(encoding)
+    with pytest.raises(DataError, match=r"time_zone: America/New_York\+7"):
+        bars_of(tmp_path, text)
+    bars = bars_of(tmp_path, text, time_zone="America/New_York+7", price_side="bid")
+    assert bars.time[0] == seconds(2020, 1, 1, 22, 0)  # the server's midnight is 17:00 New York
+    np.testing.assert_allclose(bars.spread, [12e-5, 14e-5])
+    np.testing.assert_allclose(bars.close, [1.11006, 1.12007])
+    assert bars.volume.tolist() == [100.0, 90.0]
+    assert list(bars.extra) == ["vol"]
+    assert dialect_of(tmp_path) == "MetaTrader"
+
+
+def test_metatrader_4_without_header(tmp_path):
+    text = f"2020.01.02,00:00,{PRICES},100\n2020.01.02,00:15,{PRICES},90\n"
+    bars = bars_of(tmp_path, text, time_zone="UTC")
+    assert bars.time.tolist() == [seconds(2020, 1, 2), seconds(2020, 1, 2, 0, 15)]
+    assert bars.volume.tolist() == [100.0, 90.0]
+    assert dialect_of(tmp_path) == "MetaTrader"
+
+
+def test_histdata(tmp_path):
+    text = "20200102 170000;1.10;1.12;1.09;1.11;0\n20200102 170100;1.11;1.13;1.10;1.12;0\n"
+    with pytest.raises(DataError, match=r"time_zone: Etc/GMT\+5"):
+        bars_of(tmp_path, text)
+    bars = bars_of(tmp_path, text, time_zone="Etc/GMT+5")
+    assert bars.time.tolist() == [seconds(2020, 1, 2, 22, 0), seconds(2020, 1, 2, 22, 1)]
+    assert dialect_of(tmp_path) == "HistData"
+
+
+def test_dukascopy_states_gmt_in_its_header(tmp_path):
+    text = (
+        "Gmt time,Open,High,Low,Close,Volume\n"
+        f"02.01.2020 22:00:00.000,{PRICES},5\n02.01.2020 23:00:00.000,{PRICES},6\n"
+    )
+    bars = bars_of(tmp_path, text)
+    assert bars.time.tolist() == [seconds(2020, 1, 2, 22), seconds(2020, 1, 2, 23)]
+    assert dialect_of(tmp_path) == "Dukascopy"
+
+
+def test_dukascopy_local_time_carries_its_offset(tmp_path):
+    text = (
+        "Local time,Open,High,Low,Close,Volume\n"
+        f"29.03.2020 00:00:00.000 GMT+0100,{PRICES},5\n"
+        f"29.03.2020 01:00:00.000 GMT+0100,{PRICES},6\n"
+        f"29.03.2020 03:00:00.000 GMT+0200,{PRICES},6\n"
+    )
+    bars = bars_of(tmp_path, text)
+    assert bars.time.tolist() == [seconds(2020, 3, 28, 23) + 3600 * k for k in range(3)]
+
+
+@pytest.mark.parametrize("factor", [1, 1e3, 1e6, 1e9])
+def test_epoch_stamps_in_every_unit(tmp_path, factor):
+    rows = [f"{int(JAN3 * factor)},{PRICES},1", f"{int((JAN3 + 300) * factor)},{PRICES},1"]
+    text = "open_time,open,high,low,close,volume\n" + "\n".join(rows)
+    bars = bars_of(tmp_path, text)
+    assert bars.time.tolist() == [JAN3, JAN3 + 300]
+    frame = pl.read_csv(tmp_path / "EURUSD.csv")
+    (tmp_path / "EURUSD.csv").unlink()
+    frame.write_parquet(tmp_path / "EURUSD.parquet")
+    assert load_market(DataConfig(folder=str(tmp_path))).bars[0].time.tolist() == [
+        JAN3,
+        JAN3 + 300,
+    ]
+
+
+AWARE = [
+    "2020-01-02T21:15:00Z",
+    "2020-01-02 21:15:00+00:00",
+    "2020-01-02 22:15:00.000+0100",
+    "2020-01-02T21:15Z",
+    "2020-01-02 21:15:00 UTC",
+    "02.01.2020 23:15:00.000 GMT+0200",
+]
+
+
+@pytest.mark.parametrize("stamp", AWARE)
+def test_stamps_with_a_zone(tmp_path, stamp):
+    later = stamp.replace("15:00", "30:00") if "15:00" in stamp else stamp.replace("15Z", "30Z")
+    text = f"time,open,high,low,close\n{stamp},{PRICES}\n{later},{PRICES}\n"
+    assert bars_of(tmp_path, text).time.tolist() == [JAN3, JAN3 + 900]
+
+
+NAIVE = [
+    ("2020-01-02 21:15:00", "2020-01-02 21:30:00"),
+    ("2020-01-02 21:15:00.000", "2020-01-02 21:30:00.000"),
+    ("2020-01-02T21:15:00", "2020-01-02T21:30:00"),
+    ("2020-01-02 21:15", "2020-01-02 21:30"),
+    ("2020.01.02 21:15:00", "2020.01.02 21:30:00"),
+    ("2020/01/02 21:15", "2020/01/02 21:30"),
+    ("20200102 211500", "20200102 213000"),
+    ("20200102 21:15:00", "20200102 21:30:00"),
+    ("20200102211500", "20200102213000"),
+    ("02.01.2020 21:15:00.000", "02.01.2020 21:30:00.000"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), NAIVE)
+def test_stamps_without_a_zone(tmp_path, first, second):
+    text = f"time,open,high,low,close\n{first},{PRICES}\n{second},{PRICES}\n"
+    with pytest.raises(DataError, match="time_zone: UTC"):
+        bars_of(tmp_path, text)
+    assert bars_of(tmp_path, text, time_zone="UTC").time.tolist() == [JAN3, JAN3 + 900]
+
+
+def test_dates_alone_are_midnight(tmp_path):
+    text = f"Date,Open,High,Low,Close\n2020-01-02,{PRICES}\n2020-01-03,{PRICES}\n"
+    assert bars_of(tmp_path, text, time_zone="UTC").time[1] == seconds(2020, 1, 3)
+
+
+def test_a_date_beside_a_full_time_is_ignored(tmp_path):
+    text = f"unix,date,open,high,low,close\n{JAN3},x,{PRICES}\n{JAN3 + 60},y,{PRICES}\n"
+    assert bars_of(tmp_path, text).time.tolist() == [JAN3, JAN3 + 60]
+
+
+def test_slashed_dates_are_ambiguous_until_told(tmp_path):
+    text = f"time,open,high,low,close\n01/02/2020 21:15,{PRICES}\n01/02/2020 21:30,{PRICES}\n"
+    with pytest.raises(DataError, match=r"time_format: '%d/%m/%Y %H:%M'"):
+        bars_of(tmp_path, text, time_zone="UTC")
+    american = bars_of(tmp_path, text, time_zone="UTC", time_format="%m/%d/%Y %H:%M")
+    assert american.time[0] == JAN3
+    with pytest.raises(DataError, match="fits no stamp"):
+        bars_of(tmp_path, text, time_zone="UTC", time_format="%Y-%m-%d")
+
+
+def test_one_unreadable_stamp_is_refused_with_its_row(tmp_path):
+    rows = [f"2020-01-02 {h:02d}:00:00,{PRICES}" for h in range(20)]
+    rows[12] = f"yesterday,{PRICES}"
+    text = "time,open,high,low,close\n" + "\n".join(rows)
+    with pytest.raises(DataError, match=r"1 unreadable time stamp, the first in data row 13"):
+        bars_of(tmp_path, text, time_zone="UTC")
+    assert len(bars_of(tmp_path, text, time_zone="UTC", bad_bars="drop")) == 19
+
+
+def test_semicolons_and_decimal_commas(tmp_path):
+    rows = "\n".join(f"2020-01-02 0{h}:00:00;1,10;1,12;1,09;1,11" for h in range(3))
+    bars = bars_of(tmp_path, f"time;open;high;low;close\n{rows}\n", time_zone="UTC")
+    np.testing.assert_allclose(bars.close, 1.11)
+
+
+def test_words_among_numbers_are_missing_numbers(tmp_path):
+    rows = [f"2020-01-02 {h:02d}:00:00,{PRICES}" for h in range(20)]
+    rows[5] = "2020-01-02 05:00:00,1.10,1.12,1.09,n/a"
+    text = "time,open,high,low,close\n" + "\n".join(rows)
+    with pytest.raises(DataError, match=r"1 bar with no number in column close.*05:00"):
+        bars_of(tmp_path, text, time_zone="UTC")
+
+
+def test_unnamed_index_columns_are_ignored(tmp_path):
+    text = f",time,open,high,low,close\n0,{JAN3},{PRICES}\n1,{JAN3 + 60},{PRICES}\n"
+    assert bars_of(tmp_path, text).extra == {}
+
+
+def test_headerless_files_that_say_nothing_are_refused(tmp_path):
+    with pytest.raises(DataError, match="must begin with a line that names its columns"):
+        bars_of(tmp_path, f"{JAN3},{PRICES},1,2,3,4\n")
+    with pytest.raises(DataError, match="name the field separator"):
+        bars_of(tmp_path, "time open high low close\n1 2 3 4 5\n")
+
+
+def test_autumn_hour_happens_twice_and_spring_hour_never(tmp_path):
+    # London leaves summer time on 2020-10-25 at 01:00 UTC: 01:00 to 02:00 local comes twice.
+    rows = ["00:00", "00:30", "01:00", "01:30", "01:00", "01:30", "02:00"]
+    text = "time,open,high,low,close\n" + "\n".join(f"2020-10-25 {r},{PRICES}" for r in rows)
+    bars = bars_of(tmp_path, text, time_zone="Europe/London")
+    assert np.diff(bars.time).tolist() == [1800] * 6
+    spring = text.replace("2020-10-25", "2020-03-29").replace("01:30", "01:45")
+    with pytest.raises(DataError, match="clocks of Europe/London skipped"):
+        bars_of(tmp_path, spring, time_zone="Europe/London")
