@@ -196,8 +196,8 @@ def test_flat_prices_stay_finite(demo_bars):
 def test_constant_columns_are_named(demo_bars):
     features = compute(["spread_rel", "rsi_14"], demo_bars, HOUR)
     assert features.notes == (
-        "EURUSD: feature spread_rel never changes (it is 0 in every bar) and tells an agent nothing; "
-        "leave it out.",
+        "EURUSD: feature spread_rel never changes (it is 0 in every bar) and tells an agent "
+        "nothing; leave it out.",
     )
 
 

@@ -183,6 +183,12 @@ def test_local_time_stamps(folder, frame, zone, guess):
     assert f"`time_zone: {guess}` would fit" in found["local_time"].message
 
 
+def test_metals_open_an_hour_later(folder, frame):
+    local = pl.col("timestamp").dt.convert_time_zone("America/New_York")
+    gold = frame(bars=20_000).filter(local.dt.hour() != 17)
+    assert "local_time" not in findings(folder(XAUUSD=gold))
+
+
 def test_broker_time_seven_hours_ahead_of_new_york(folder, frame):
     stamp = pl.col("timestamp").dt.convert_time_zone("America/New_York").dt.replace_time_zone(None)
     server = (stamp + pl.duration(hours=7)).dt.replace_time_zone("UTC")

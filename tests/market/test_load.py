@@ -31,8 +31,8 @@ def test_sound_files_load_sorted_readonly_and_without_repairs(folder, frame):
         with pytest.raises(ValueError, match="read-only"):
             bars.close[0] = 1.0
     assert market.notes == (
-        "EURUSD, GBPUSD: no spread in the file and no `spread_pips`; the market data itself charges "
-        "no spread.",
+        "EURUSD, GBPUSD: no spread in the file and no `spread_pips`; the market data itself "
+        "charges no spread.",
     )
     assert market.symbol("GBPUSD") is market.bars[1]
     with pytest.raises(DataError, match="did you mean GBPUSD"):
@@ -131,6 +131,13 @@ def test_spread_in_points_and_pips(folder, frame):
     np.testing.assert_allclose(load(path, spread_pips=2.0).bars[0].spread, 0.02)
 
 
+def test_a_spread_from_the_config_replaces_the_files_aloud(folder, frame):
+    one = frame().with_columns(pl.lit(0.0004).alias("spread"))
+    market = load(folder(EURUSD=one), spread_pips=1.0)
+    np.testing.assert_allclose(market.bars[0].spread, 1e-4)
+    assert market.notes == ("EURUSD: the file's own spread was replaced by `spread_pips: 1`.",)
+
+
 def test_close_labelled_stamps_are_shifted_by_one_bar(folder, frame):
     late = frame().with_columns(pl.col("timestamp") + pl.duration(minutes=15))
     market = load(folder(EURUSD=late), time_is="close")
@@ -195,7 +202,7 @@ def test_a_jump_of_scale_is_refused(folder, frame):
         .alias(name)
         for name in ("open", "high", "low", "close")
     )  # fmt: skip
-    with pytest.raises(DataError, match="power of ten 1 time, first x0.0"):
+    with pytest.raises(DataError, match=r"power of ten 1 time, first x0\.0"):
         load(folder(EURUSD=one))
 
 

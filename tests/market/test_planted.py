@@ -51,7 +51,7 @@ def test_the_optimum_is_the_published_one():
 
 
 def test_no_stationary_policy_with_hysteresis_beats_the_optimum():
-    """Long-run gain of symmetric threshold policies, exactly, from their stationary distribution."""
+    """Long-run gains of threshold policies, exactly, from their stationary distributions."""
     gains = {}
     for enter, leave in itertools.product(range(4), range(-3, 4)):
         policy = np.zeros((7, 3))

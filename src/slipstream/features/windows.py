@@ -33,17 +33,20 @@ def rolling(values: FloatArray, n: int, reduce: Callable[[FloatArray], FloatArra
 
 def total(windows: FloatArray) -> FloatArray:
     """Sum of each window."""
-    return windows.sum(axis=1)
+    result: FloatArray = windows.sum(axis=1)
+    return result
 
 
 def mean(windows: FloatArray) -> FloatArray:
     """Mean of each window."""
-    return windows.mean(axis=1)
+    result: FloatArray = windows.mean(axis=1)
+    return result
 
 
 def deviation(windows: FloatArray) -> FloatArray:
     """Sample standard deviation (ddof 1) of each window."""
-    return windows.std(axis=1, ddof=1)
+    result: FloatArray = windows.std(axis=1, ddof=1)
+    return result
 
 
 def last_score(windows: FloatArray) -> FloatArray:

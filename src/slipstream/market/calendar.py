@@ -82,7 +82,7 @@ def day_number(time: IntArray, roll: DayRoll = NEW_YORK_ROLL) -> IntArray:
 
 def day_weekday(day: IntArray) -> IntArray:
     """Weekday (Monday = 0) of day numbers, int64 [n]."""
-    return (day + _EPOCH_WEEKDAY) % 7
+    return np.asarray((day + _EPOCH_WEEKDAY) % 7, dtype=np.int64)
 
 
 def swap_nights(time: IntArray, roll: DayRoll = NEW_YORK_ROLL) -> IntArray:
@@ -96,7 +96,8 @@ def swap_nights(time: IntArray, roll: DayRoll = NEW_YORK_ROLL) -> IntArray:
     monday_based = day + _EPOCH_WEEKDAY
     week, weekday = np.divmod(monday_based, 7)
     before = np.concatenate([[0], np.cumsum(_NIGHTS)])[weekday] + week * int(_NIGHTS.sum())
-    return np.diff(before, prepend=before[:1])
+    nights: IntArray = np.diff(before, prepend=before[:1])
+    return nights
 
 
 def local_time(time: IntArray, zone: str = NEW_YORK) -> IntArray:
@@ -116,7 +117,8 @@ def weekday(time: IntArray, zone: str = NEW_YORK) -> IntArray:
 
 def is_friday(time: IntArray, zone: str = NEW_YORK) -> BoolArray:
     """Whether each bar opens on a local Friday, bool [n]."""
-    return weekday(time, zone) == FRIDAY
+    friday: BoolArray = weekday(time, zone) == FRIDAY
+    return friday
 
 
 def closed_seconds(start: IntArray, stop: IntArray) -> IntArray:
@@ -153,4 +155,5 @@ def _closed_before(time: IntArray) -> IntArray:
     shifted = local + DAY - _ROLL_SECOND + (_EPOCH_WEEKDAY - MONDAY) * DAY
     week, second = np.divmod(shifted, 7 * DAY)
     nominal = week * 2 * DAY + np.maximum(second - 5 * DAY, 0)
-    return nominal - (local - time)
+    elapsed: IntArray = nominal - (local - time)
+    return elapsed

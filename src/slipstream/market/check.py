@@ -10,7 +10,7 @@ import numpy as np
 from slipstream.core.errors import DataError
 from slipstream.market import timeframe
 from slipstream.market.bars import Bars
-from slipstream.market.clean import Cleaned, agreed_length, clean
+from slipstream.market.clean import Cleaned, clean
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import ALL, CheckReport, Finding, plural, render, stamp
 from slipstream.market.holes import hole_findings
@@ -18,6 +18,7 @@ from slipstream.market.quality import outage_bars, quality_findings
 from slipstream.market.source import SUFFIXES, find_files, resolve_folder
 from slipstream.market.stamps import NaiveTimeError
 from slipstream.market.table import RawTable, read
+from slipstream.market.units import agreed_length
 from slipstream.market.week import week_findings
 
 __all__ = ["CheckReport", "Finding", "check", "render"]

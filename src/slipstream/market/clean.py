@@ -24,14 +24,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.market import symbols, timeframe
+from slipstream.market import symbols
 from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
 from slipstream.market.calendar import in_weekend
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, first_times, plural, stamp
 from slipstream.market.table import PRICES, RawTable
+from slipstream.market.units import unit_findings
 
-_JUMP_TOLERANCE = 0.15  # in log10: ratios within 10**(1 +- 0.15) of a power of ten
 _ROUNDING = 1e-9  # relative: files written with float32 or scaled prices
 
 
@@ -80,7 +80,7 @@ def clean(table: RawTable, config: DataConfig) -> Cleaned:
     shift = {"mid": 0.0, "bid": 0.5, "ask": -0.5}[config.price_side] * spread
     for name in PRICES:
         columns[name] = columns[name] + shift
-    findings += _units(table.symbol, columns["close"], time)
+    findings += unit_findings(table.symbol, columns["close"], time)
     keep = ~_weekend_candles(kind, time, bar_seconds, columns)
     if not keep.all():
         findings.append(
@@ -188,7 +188,8 @@ def _order(symbol: str, time: IntArray, findings: list[Finding]) -> IntArray:
                 first_times(ordered, superseded),
             )
         )
-    return order[~superseded]
+    kept: IntArray = order[~superseded]
+    return kept
 
 
 def _sound_rows(
@@ -241,50 +242,6 @@ def _one_sided(table: RawTable, config: DataConfig) -> list[Finding]:
     ]
 
 
-def _units(symbol: str, close: FloatArray, time: IntArray) -> list[Finding]:
-    """Prices in points, and jumps by a power of ten."""
-    findings: list[Finding] = []
-    if len(close) == 0:
-        return findings
-    typical = symbols.typical_price(symbol)
-    median = float(np.median(close))
-    power = 0 if typical is None else round(np.log10(median / typical))
-    if power != 0 and abs(np.log10(median / (typical or 1.0))) > 0.7:
-        integers = bool((close == np.rint(close)).all())
-        scale = f"`price_scale: {10.0**-power:g}`"
-        findings.append(
-            Finding(
-                symbol,
-                "integer_prices" if integers else "units",
-                "error" if integers else "warning",
-                len(close),
-                f"prices near {median:g} where about {typical:.3g} is usual"
-                + (", all of them whole numbers: these are points" if integers else "")
-                + f", so that pips and costs would be off by 1e{abs(power)}: set {scale} if so",
-                "loading refuses" if integers else "loading takes them as they are",
-            )
-        )
-    step = np.log10(close[1:] / close[:-1])
-    jump = np.append(False, (np.abs(step) > 0.7) & (np.abs(step - np.rint(step)) < _JUMP_TOLERANCE))
-    if jump.any():
-        times = first_times(time, jump)
-        ratio = 10.0 ** float(step[np.flatnonzero(jump)[0] - 1])
-        findings.append(
-            Finding(
-                symbol,
-                "scale_jump",
-                "error",
-                int(jump.sum()),
-                f"the close jumps by a power of ten {plural(int(jump.sum()), 'time')}, first "
-                f"x{ratio:.4g} at {stamp(times[0])}: the unit of the prices changes inside the "
-                "file",
-                "loading refuses",
-                times,
-            )
-        )
-    return findings
-
-
 def _weekend_candles(
     kind: str, time: IntArray, bar_seconds: int, columns: dict[str, FloatArray]
 ) -> BoolArray:
@@ -292,7 +249,8 @@ def _weekend_candles(
     if kind != "fx" or bar_seconds > 4 * 3600 or len(time) == 0:
         return np.zeros(len(time), dtype=np.bool_)
     flat = (columns["high"] == columns["low"]) & (columns["volume"] == 0.0)
-    return flat & in_weekend(time)
+    closed: BoolArray = flat & in_weekend(time)
+    return closed
 
 
 def _bad(
@@ -303,32 +261,3 @@ def _bad(
         return Finding(symbol, kind, "warning", count, message, "loading drops them", times)
     action = "loading refuses, or drops them with `bad_bars: drop`"
     return Finding(symbol, kind, "error", count, message, action, times)
-
-
-def agreed_length(lengths: dict[str, int], wanted: str | None) -> Finding | None:
-    """A finding when symbols disagree about the bar length, or with the config's `timeframe`."""
-    names = {symbol: timeframe.name(length) for symbol, length in lengths.items() if length > 0}
-    if wanted is not None:
-        expected = timeframe.seconds(wanted)
-        wrong = [symbol for symbol in names if lengths[symbol] != expected]
-        if wrong:
-            return Finding(
-                wrong[0],
-                "timeframe",
-                "error",
-                len(wrong),
-                f"bars of {names[wrong[0]]} where `timeframe: {wanted}` asks for "
-                f"{timeframe.name(expected)}",
-                "loading refuses: bars are never resampled",
-            )
-    if len(set(names.values())) > 1:
-        listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
-        return Finding(
-            "all",
-            "timeframe",
-            "error",
-            len(names),
-            f"bars of different lengths ({listed})",
-            "loading refuses: name symbols of one length in `symbols`",
-        )
-    return None

@@ -14,6 +14,7 @@ from slipstream.market.zone import DAY, NEW_YORK
 
 _KEPT_SIZES = 8
 _HOLIDAY_SECONDS = 3 * 3600  # shorter holes around Christmas are ordinary gaps
+_OUTAGE_BARS = 3  # bars without trading before a hole that make it an outage
 _WEEKEND_SECONDS = 40 * 3600
 _CLOSED_DAYS = {"Christmas": (12, 25), "New Year": (1, 1)}
 
@@ -53,9 +54,10 @@ def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Findin
     holes = find_holes(bars.time, bar_seconds, kind)
     findings = _weekends(bars.symbol, holes) if kind == "fx" else []
     open_holes = holes.in_session > 0
+    quiet_run = _run_length(silent(bars))
     for index in np.flatnonzero(open_holes):
         holiday = _holiday(holes, int(index), bar_seconds) if kind == "fx" else None
-        silent = _silent_bars_before(bars, int(holes.row[index]))
+        quiet = int(quiet_run[holes.row[index]])
         size = int(holes.in_session[index])
         begin, end = int(holes.start[index]), int(holes.stop[index])
         if holiday is not None:
@@ -73,7 +75,7 @@ def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Findin
                     size,
                 )
             )
-        elif silent >= 3:
+        elif quiet >= _OUTAGE_BARS:
             open_holes[index] = False
             last = int(bars.time[holes.row[index]])
             findings.append(
@@ -83,7 +85,7 @@ def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Findin
                     "warning",
                     1,
                     f"exchange outage: {plural(size, 'missing bar')} between {stamp(last)} and "
-                    f"{stamp(end)} UTC, after {silent} flat zero-volume bars",
+                    f"{stamp(end)} UTC, after {quiet} flat zero-volume bars",
                     "loading leaves the hole and keeps the flat bars",
                     (last,),
                     size,
@@ -99,7 +101,8 @@ def is_weekend_hole(holes: Holes) -> BoolArray:
 
 def silent(bars: Bars) -> BoolArray:
     """Bars in which nothing traded: flat, without volume, bool [n]."""
-    return (bars.high == bars.low) & (bars.volume == 0.0)
+    quiet: BoolArray = (bars.high == bars.low) & (bars.volume == 0.0)
+    return quiet
 
 
 def _weekends(symbol: str, holes: Holes) -> list[Finding]:
@@ -167,7 +170,7 @@ def _holiday(holes: Holes, index: int, bar_seconds: int) -> str | None:
     return None
 
 
-def _silent_bars_before(bars: Bars, row: int) -> int:
-    """Length of the run of bars without trading that ends at `row`."""
-    quiet = silent(bars.rows(max(row - 500, 0), row + 1))[::-1]
-    return int(np.argmin(quiet)) if not quiet.all() else len(quiet)
+def _run_length(mask: BoolArray) -> IntArray:
+    """For each row the number of true values in a row that end there, int64 [n]."""
+    rows = np.arange(1, len(mask) + 1)
+    return rows - np.maximum.accumulate(np.where(mask, 0, rows))

@@ -9,12 +9,13 @@ from slipstream.core.config import nearest
 from slipstream.core.errors import DataError
 from slipstream.market.bars import Bars
 from slipstream.market.calendar import calendar, calendar_warning
-from slipstream.market.clean import Cleaned, agreed_length, clean
+from slipstream.market.clean import Cleaned, clean
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding
 from slipstream.market.source import find_files
 from slipstream.market.symbols import MarketKind
 from slipstream.market.table import RawTable, read
+from slipstream.market.units import agreed_length
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +120,12 @@ def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:
         notes.append(
             f"{', '.join(bare)}: no spread in the file and no `spread_pips`; the market data "
             "itself charges no spread."
+        )
+    replaced = [table.symbol for table in tables if table.spread_replaced]
+    if replaced:
+        notes.append(
+            f"{', '.join(replaced)}: the file's own spread was replaced by `spread_pips: "
+            f"{config.spread_pips:g}`."
         )
     if config.price_side != "mid":
         notes.append(

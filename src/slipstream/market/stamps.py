@@ -37,7 +37,8 @@ class Stamps:
     @property
     def missing(self) -> BoolArray:
         """Rows without a usable stamp, bool [n]."""
-        return self.time == MISSING
+        absent: BoolArray = self.time == MISSING
+        return absent
 
 
 class NaiveTimeError(DataError):

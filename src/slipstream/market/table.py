@@ -31,6 +31,7 @@ class RawTable:
         columns: open, high, low, close, volume as float64 [n], NaN where missing or not a number.
         spread: full spread in price units, NaN where missing; None when there is no source of it.
         spread_source: where the spread came from, in words.
+        spread_replaced: whether the config's spread took the place of the file's own.
         extra: other numeric columns.
     """
 
@@ -42,6 +43,7 @@ class RawTable:
     spread: FloatArray | None
     spread_source: str
     extra: dict[str, FloatArray]
+    spread_replaced: bool = False
 
     def __len__(self) -> int:
         return len(self.stamps.time)
@@ -71,8 +73,17 @@ def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
         for name in frame.columns
         if name not in _CORE and _is_numeric(frame[name])
     }
+    has_spread = "spread" in frame.columns or "spread_points" in frame.columns
     return RawTable(
-        symbol, path, dialect, parsed, {**columns, "volume": volume}, spread, source, extra
+        symbol=symbol,
+        path=path,
+        dialect=dialect,
+        stamps=parsed,
+        columns={**columns, "volume": volume},
+        spread=spread,
+        spread_source=source,
+        extra=extra,
+        spread_replaced=has_spread and config.spread_pips is not None,
     )
 
 

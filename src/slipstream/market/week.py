@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.market.bars import Bars, IntArray
+from slipstream.market import symbols
+from slipstream.market.bars import Bars, BoolArray, IntArray
 from slipstream.market.calendar import in_weekend, local_time
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, first_times, plural, stamp
@@ -33,6 +34,9 @@ def week_findings(bars: Bars, bar_seconds: int, config: DataConfig) -> list[Find
     if bar_seconds > 4 * 3600:
         return []
     late, early = _week_edges(bars.time, bar_seconds)
+    pair = symbols.parse(bars.symbol)
+    if pair is not None and pair.base in symbols.METALS:
+        late = late - 3600  # metals open at 18:00
     if len(late) < _FEWEST_WEEKS:
         return _weekend_bars(bars, bar_seconds)
     closing_label = (late == bar_seconds) & (early == -bar_seconds)
@@ -71,7 +75,7 @@ def _centred(seconds: IntArray) -> IntArray:
     return (seconds + _WEEK // 2) % _WEEK - _WEEK // 2
 
 
-def _off(late: IntArray, bar_seconds: int) -> np.ndarray:
+def _off(late: IntArray, bar_seconds: int) -> BoolArray:
     """Weeks that open before 17:00 by a bar or more, or an hour or more after it."""
     return (late <= -bar_seconds) | (late >= max(3600, bar_seconds))
 
