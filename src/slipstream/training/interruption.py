@@ -1,0 +1,48 @@
+"""Ctrl-C, SIGTERM and SIGHUP as a request to stop after the running iteration."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Interrupted(Exception):
+    """Training was asked to stop; its state is in a checkpoint.
+
+    Attributes:
+        run: the run's directory, to hand to `slipstream resume`.
+    """
+
+    def __init__(self, run: Path) -> None:
+        super().__init__(f"stopped; go on with: slipstream resume {run}")
+        self.run = run
+
+
+class Interruption:
+    """While entered, turns the first signal into `requested`; a second Ctrl-C interrupts at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: dict[int, Any] = {}
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():  # only it may set handlers
+            for number in _SIGNALS:
+                self._previous[number] = signal.signal(number, self._request)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)

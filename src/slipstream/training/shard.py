@@ -1,0 +1,137 @@
+"""Some members with their environments, rollout and learner: the training loop over a slice of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from slipstream.agents.ppo import PPO
+from slipstream.agents.ppo_config import PPOConfig
+from slipstream.experience.rollout import Rollout
+from slipstream.training.collector import Collector, Run
+from slipstream.training.environment import Environment
+from slipstream.vector.vector_env import member_indices
+
+RECENT = 100  # training episodes that the score is the mean of
+
+
+class Shard:
+    """Members lo..hi-1 of a run.
+
+    Args:
+        environment: what they train on.
+        config: the agent's settings, of the whole run.
+        seeds: [M], of the whole run.
+        members: which of them, a range.
+        num_envs: N, copies per member.
+        backend: how kernels are stepped.
+
+    Attributes:
+        agent: policies and their learner.
+        collector: environments and rollout.
+        recent: float64 [m, RECENT], returns of the last training episodes, newest overwriting oldest.
+        episodes: int64 [m], training episodes ended so far.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: PPOConfig,
+        seeds: Sequence[int],
+        members: range,
+        num_envs: int,
+        backend: str = "auto",
+    ) -> None:
+        total = len(seeds)
+        own = [seeds[m] for m in members]
+        self.members = members
+        self._num_envs = num_envs
+        self.agent = PPO(config.select(members, total, num_envs), environment.spec, own, num_envs)
+        rollout = Rollout.of(environment.spec, config.horizon, len(own), num_envs)
+        seed_rows, index_rows = member_indices(own, num_envs)
+        slices = self._slices(self.agent.parts if total == 1 else 1)
+        envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]
+        self.collector = Collector(self.agent, envs, rollout)
+        self.recent = np.full((len(own), RECENT), np.nan)
+        self.episodes = np.zeros(len(own), np.int64)
+        self.seconds_update = 0.0
+
+    def _slices(self, parts: int) -> list[slice]:
+        """A lone member's environments are cut like its gradients: by the config, never by the machine."""
+        e = len(self.members) * self._num_envs
+        parts = max(1, min(parts, e // 8))  # fewer than 8 rows are padded when acting: nothing gained
+        edges = np.linspace(0, e, parts + 1).astype(int).tolist()
+        return [slice(lo, hi) for lo, hi in zip(edges[:-1], edges[1:], strict=True)]
+
+    def reset(self) -> None:
+        """Begins an episode everywhere."""
+        self.collector.reset()
+
+    def iterate(self, fraction: float, run: Run) -> dict[str, NDArray[Any]]:
+        """One rollout and its update.
+
+        Args:
+            fraction: share of the budget spent before it, for schedules.
+            run: runs independent tasks.
+
+        Returns:
+            Metrics of each member, [m] by name; `score` is the mean of the recent episodes' returns.
+        """
+        for ended in self.collector.collect(run):
+            for e, ret in zip(ended.e.tolist(), ended.ret.tolist(), strict=True):
+                m = e // self._num_envs
+                self.recent[m, self.episodes[m] % RECENT] = ret
+                self.episodes[m] += 1
+        began = time.perf_counter()
+        metrics = self.agent.update(self.collector.rollout, fraction, run)
+        self.seconds_update += time.perf_counter() - began
+        return {**metrics, "score": self.scores(), "episodes": self.episodes.astype(np.float64)}
+
+    def scores(self) -> NDArray[np.float64]:
+        """Mean return of each member's recent training episodes, [m]; NaN before the first has ended."""
+        counts = np.minimum(self.episodes, RECENT)
+        sums = np.nansum(self.recent, axis=1)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Everything needed to go on: the first axis of every array counts members or copies."""
+        agent = {f"agent.{name}": np.asarray(value) for name, value in self.agent.state_dict().items()}
+        env = {f"env.{name}": value for name, value in self.collector.get_state().items()}
+        return {**agent, **env, "recent": self.recent.copy(), "episodes": self.episodes.copy()}
+
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from this shard's rows of `get_state()`."""
+        agent = _below("agent.", state)
+        self.agent.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in agent.items()})
+        self.collector.set_state(_below("env.", state))
+        self.recent[:] = state["recent"]
+        self.episodes[:] = state["episodes"]
+
+
+def cut(members: int, shards: int) -> list[range]:
+    """Members 0..M-1 in `shards` consecutive ranges of nearly equal length."""
+    edges = np.linspace(0, members, min(shards, members) + 1).round().astype(int).tolist()
+    return [range(lo, hi) for lo, hi in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def join_states(states: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """One state for all members, whatever shards they were in."""
+    return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
+
+
+def state_of(state: Mapping[str, NDArray[Any]], members: range, total: int) -> dict[str, NDArray[Any]]:
+    """The rows of some members: arrays count members, or copies of members, along their first axis."""
+    rows = {}
+    for name, values in state.items():
+        each = len(values) // total
+        rows[name] = values[members.start * each : members.stop * each]
+    return rows
+
+
+def _below(prefix: str, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
