@@ -76,7 +76,7 @@ def equity(
     percent_axis(top)
     percent_axis(bottom)
     time_axis(bottom)
-    legend(top, 3)
+    legend(top, 3 if band else 4)
     return figure
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.report import market_sections, wording
-from slipstream.report.baselines import percentile
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.page import Page, Section, Table
 from slipstream.report.performance import performance
 from slipstream.report.split_view import SplitView
+from slipstream.report.stress import percentile
 
 
 def market_page(run: RunEvaluation) -> Page:

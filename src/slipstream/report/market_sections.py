@@ -48,8 +48,8 @@ def against(held: SplitView) -> Section:
     rows += [NamedAccount(n, a, comparison.tracks[n]) for n, a in held.rivals.items()]
     sentences = [
         "All baselines trade the same bars under the same rules and pay the same costs, at "
-        "exposure 1 and without the agent's own stops and limits. The oracle knows all future prices: an "
-        "upper bound, not a rival.",
+        "exposure 1 and without the agent's own stops and limits. The oracle knows all future "
+        "prices: an upper bound, not a rival.",
         *_random(held),
         *_slope(held),
         *_promise(held),

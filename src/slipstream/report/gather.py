@@ -1,0 +1,164 @@
+"""From evaluated tracks to everything that a report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from slipstream.core.kernel import Kernel, Loaded
+from slipstream.core.spec import MarketSpec, Spec
+from slipstream.envs._forex_record import CLOSE
+from slipstream.report.baselines import compare, rivals
+from slipstream.report.inputs import Comparison, Curve, Prices, RunEvaluation
+from slipstream.report.passes import Passes, comparable, round_trip
+from slipstream.report.statistics import Floats
+from slipstream.report.stress import RANDOM_DRAWS, stress
+from slipstream.training.environment import Environment
+from slipstream.training.episodes import run_episodes
+from slipstream.training.track import Track
+
+LABELS = {
+    "train_window": "train",
+    "window": "chosen window",
+}  # split of the data -> name on the page
+RANDOM_EPISODES = 100
+_RANDOM_SEED = 20_260_103
+
+Tracks = Mapping[str, Sequence[Sequence[Track]]]
+
+
+def gather(
+    environment: Environment,
+    tracks: Tracks,
+    *,
+    title: str,
+    holdout: str | None = None,
+    member: int = 0,
+    member_reason: str = "",
+    same_settings: bool = True,
+    curves: tuple[Curve, ...] = (),
+    trials: int = 1,
+    holdout_reads: int = 1,
+    notes: tuple[str, ...] = (),
+    provenance: Mapping[str, str] | None = None,
+    backend: str = "compiled",
+    draws: int = RANDOM_DRAWS,
+) -> RunEvaluation:
+    """Replays the baselines and stress tests and collects what is known about a run.
+
+    Args:
+        environment: what was trained on, with its data.
+        tracks: recorded evaluation episodes by split of the data, member and episode.
+        title: headline of the page.
+        holdout: the split that nothing was chosen on; "test" where there is one, else the last.
+        member, member_reason: whose decisions are shown and why.
+        same_settings: the members differ by their seed alone.
+        curves: learning curves.
+        trials: configurations tried before this one was shown, this one included.
+        holdout_reads: how often the hold-out has been evaluated, this time included.
+        notes: sentences to show besides the environment's own.
+        provenance: command, versions, machine, data hash: label and text.
+        backend: how kernels are stepped.
+        draws: matched random traders.
+    """
+    if holdout is None:
+        holdout = "test" if "test" in tracks else list(tracks)[-1]
+    run = RunEvaluation(
+        title=title,
+        tracks={LABELS.get(name, name): members for name, members in tracks.items()},
+        holdout=LABELS.get(holdout, holdout),
+        member=member,
+        member_reason=member_reason,
+        same_settings=same_settings,
+        curves=curves,
+        score_name="episode return" if environment.spec.market is None else "mean log return",
+        trials=trials,
+        holdout_reads=holdout_reads,
+        notes=(*environment.notes, *notes),
+        provenance=provenance or {},
+    )
+    if environment.spec.market is None or environment.kernel is None or environment.loaded is None:
+        return replace(run, random_policy=random_policy(environment, holdout, backend))
+    return _with_market(
+        run, environment.kernel, environment.loaded, tracks, holdout, backend, draws
+    )
+
+
+def _with_market(
+    run: RunEvaluation,
+    kernel: Kernel,
+    loaded: Loaded,
+    tracks: Tracks,
+    holdout: str,
+    backend: str,
+    draws: int,
+) -> RunEvaluation:
+    passes = {name: Passes(kernel, loaded, name, backend) for name in tracks}
+    held = passes[holdout]
+    agent = tracks[holdout][run.member]
+    comparisons: dict[str, Comparison] = {}
+    if comparable(held):
+        for name, split in passes.items():
+            found = compare(split, agent, draws) if name == holdout else rivals(split)
+            comparisons[LABELS.get(name, name)] = found
+    return replace(
+        run,
+        tracks={LABELS.get(n, n): _named(members, passes[n]) for n, members in tracks.items()},
+        market=market_of(held),
+        prices=Prices(loaded.data.time, loaded.data.bars[:, CLOSE]),
+        comparisons=comparisons,
+        stress=stress(held, agent) if comparisons else None,
+        round_trips=tuple(round_trip(held, k, s) for k, s in enumerate(held.symbols))
+        if comparisons
+        else (),
+        financing=any(_swaps(p) for p in held.params),
+    )
+
+
+def market_of(passes: Passes) -> MarketSpec:
+    """The market of all passes together: one record knows its own symbol only."""
+    market = passes.kernel.spec(passes.params[0], passes.data).market
+    assert market is not None
+    return replace(market, symbols=passes.symbols)
+
+
+def _named(members: Sequence[Sequence[Track]], passes: Passes) -> list[list[Track]]:
+    return [
+        [replace(t, name=n) for t, n in zip(tracks, passes.symbols, strict=True)]
+        for tracks in members
+    ]
+
+
+def _swaps(params: Any) -> bool:
+    return bool(getattr(params, "swap_long", 0.0) or getattr(params, "swap_short", 0.0))
+
+
+def random_policy(environment: Environment, split: str, backend: str = "auto") -> Floats:
+    """Returns [100] of episodes under uniformly random actions."""
+    env = environment.evaluation(split, min(RANDOM_EPISODES, 32), 1, backend)
+    random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
+
+    def act(obs: NDArray[Any], episode: NDArray[np.int64], step: NDArray[np.int64]) -> NDArray[Any]:
+        return random_actions(environment.spec, len(obs), random)
+
+    tracks = run_episodes(env, act, RANDOM_EPISODES, _RANDOM_SEED, record=False)[0]
+    env.close()
+    return np.array([track.ret for track in tracks])
+
+
+def random_actions(spec: Spec, count: int, random: np.random.Generator) -> NDArray[Any]:
+    """Uniform actions [count, K]; unbounded dimensions of a Box draw from [-1, 1]."""
+    space, shape = spec.action, (count, spec.action_width)
+    if isinstance(space, spaces.Discrete):
+        return random.integers(0, space.n, shape, dtype=np.int64)
+    if isinstance(space, spaces.MultiDiscrete):
+        return random.integers(0, space.nvec.ravel(), shape, dtype=np.int64)
+    assert isinstance(space, spaces.Box)
+    low = np.where(np.isfinite(space.low), space.low, -1.0).ravel()
+    high = np.where(np.isfinite(space.high), space.high, 1.0).ravel()
+    return random.uniform(low, high, shape).astype(np.float32)

@@ -1,0 +1,174 @@
+"""The continuous passes of one split, through which any sequence of actions can be replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from slipstream.core.kernel import Kernel, Loaded
+from slipstream.envs._forex_record import (
+    CLOSE,
+    NEXT_CLOSE,
+    NEXT_OPEN,
+    OPEN,
+    PIP,
+    RATE_CLOSE,
+    RATE_OPEN,
+    SPREAD,
+)
+from slipstream.report.inputs import RoundTrip
+from slipstream.report.statistics import Floats
+from slipstream.training.episodes import replay
+from slipstream.training.track import Track
+
+_NO_RULES = {
+    "exposure": 1.0,
+    "stop_loss": 0.0,
+    "take_profit": 0.0,
+    "max_daily_drawdown": 0.0,
+    "cooldown": 0,
+    "stop_cooldown": 0,
+}
+
+Actions = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The continuous passes of one split through a market kernel, one per record.
+
+    Attributes:
+        kernel, loaded: the rules and their data; `Data` has `bars`, `segments`, `segment_symbol`
+            and `constants`, laid out as in the forex kernel.
+        split: whose records are passed through.
+        backend: how the copies are stepped.
+    """
+
+    kernel: Kernel
+    loaded: Loaded
+    split: str
+    backend: str = "compiled"
+
+    @property
+    def params(self) -> tuple[Any, ...]:
+        """The split's records."""
+        return self.loaded.params[self.split]
+
+    @property
+    def data(self) -> Any:
+        """The kernel's arrays."""
+        return self.loaded.data
+
+    @cached_property
+    def discrete(self) -> bool:
+        """Whether actions are short / flat / long, not exposures in [-1, 1]."""
+        return isinstance(self.kernel.spec(self.params[0], self.data).action, spaces.Discrete)
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """Symbol of each pass."""
+        specs = [self.kernel.spec(p, self.data).market for p in self.params]
+        return tuple(market.symbols[0] for market in specs if market is not None)
+
+    def window(self, record: int) -> tuple[int, int]:
+        """First decision row and last row of a pass: decisions at [first, last)."""
+        start, stop = self.data.segments[self.params[record].first_segment]
+        return int(start), int(stop) - 1
+
+    def encode(self, positions: NDArray[Any]) -> Actions:
+        """Actions [n, 1] of positions [n] in {-1, 0, 1}, at exposure 1 when so replayed."""
+        if self.discrete:
+            return (np.asarray(positions, np.int64) + 1)[:, None]
+        return np.asarray(positions, np.float32)[:, None]
+
+    def plain(self) -> tuple[Any, ...]:
+        """The records at exposure 1 and without the agent's own exit rules; costs stay."""
+        return tuple(
+            p._replace(**{k: v for k, v in _NO_RULES.items() if k in p._fields})
+            for p in self.params
+        )
+
+    def replay(
+        self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
+    ) -> list[Track]:
+        """Plays one action sequence per record, named by symbol."""
+        tracks = replay(
+            self.kernel, self.loaded, self.split, actions, params=params, backend=self.backend
+        )
+        return [replace(t, name=name) for t, name in zip(tracks, self.symbols, strict=True)]
+
+    def growth(
+        self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
+    ) -> NDArray[np.float64]:
+        """Final equity over the start of all passes together, without keeping traces.
+
+        Args:
+            actions: D sets of one sequence per record, one after another.
+            params: records to use instead of the split's.
+
+        Returns:
+            [D].
+        """
+        tracks = replay(
+            self.kernel,
+            self.loaded,
+            self.split,
+            actions,
+            params=params,
+            backend=self.backend,
+            record=False,
+        )
+        final = np.array([t.metrics["total_return"] for t in tracks]).reshape(-1, len(self.params))
+        return final.mean(axis=1) + 1.0
+
+
+def comparable(passes: Passes) -> bool:
+    """Whether an action is one position, and the data is laid out as in the forex kernel."""
+    action = passes.kernel.spec(passes.params[0], passes.data).action
+    one = action.n == 3 if isinstance(action, spaces.Discrete) else action.shape == (1,)
+    fields = {"first_segment", "fill", "cost_multiple", "slippage_pips", "commission"}
+    return bool(one) and fields <= set(passes.params[0]._fields)
+
+
+def padded(passes: Passes, agent: Sequence[Track]) -> list[Actions]:
+    """The agent's actions, flat from where its pass ended early."""
+    out = []
+    for record, track in enumerate(agent):
+        first, last = passes.window(record)
+        rest = passes.encode(np.zeros(max(last - first - len(track.actions), 0)))
+        out.append(np.concatenate([track.actions, rest.astype(track.actions.dtype)]))
+    return out
+
+
+def fills(passes: Passes, record: int) -> tuple[Floats, Floats, Floats]:
+    """Mid, conversion rate and cost of one unit (account currency) at every fill, [n + 1].
+
+    The last is the liquidation at the last close.
+    """
+    first, last = passes.window(record)
+    p, bars = passes.params[record], passes.data.bars
+    rows = np.arange(first + 1, last + 1)
+    if p.fill == NEXT_OPEN:
+        mid, rate = bars[rows, OPEN], bars[rows, RATE_OPEN]
+    else:
+        rows = rows if p.fill == NEXT_CLOSE else rows - 1
+        mid, rate = bars[rows, CLOSE], bars[rows, RATE_CLOSE]
+    mid = np.append(mid, bars[last, CLOSE])
+    rate = np.append(rate, bars[last, RATE_CLOSE])
+    half = 0.5 * np.append(bars[rows, SPREAD], bars[last, SPREAD])
+    slip = p.slippage_pips * passes.data.constants[p.first_segment, PIP]
+    return mid, rate, p.cost_multiple * rate * (half + slip + mid * p.commission)
+
+
+def round_trip(passes: Passes, record: int, symbol: str) -> RoundTrip:
+    """Mean cost of opening and closing, over the bars of a pass."""
+    mid, rate, leg = fills(passes, record)
+    pip = float(passes.data.constants[passes.params[record].first_segment, PIP])
+    quote = 2.0 * leg / rate
+    return RoundTrip(symbol, float(np.mean(quote)) / pip, float(np.mean(quote / mid)) * 1e4)

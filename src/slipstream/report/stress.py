@@ -1,0 +1,100 @@
+"""The agent's own decisions under other costs, one bar late, and at random places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.report.inputs import Stress
+from slipstream.report.passes import Actions, Passes, padded
+from slipstream.report.statistics import Floats
+from slipstream.training.track import Track
+
+COST_MULTIPLES = (0.0, 0.5, 1.0, 2.0, 3.0)
+MOST_COSTS = 100.0
+RANDOM_DRAWS = 200
+_SEED = 20_260_102
+_MOST_ACTIONS = 4_000_000  # replayed at once: 32 MB
+
+
+def stress(passes: Passes, agent: Sequence[Track]) -> Stress:
+    """The agent's decisions with scaled costs and one bar late."""
+    actions = padded(passes, agent)
+
+    def net(multiple: float) -> float:
+        records = tuple(p._replace(cost_multiple=p.cost_multiple * multiple) for p in passes.params)
+        return float(passes.growth(actions, records)[0]) - 1.0
+
+    late = [
+        np.concatenate([passes.encode(np.zeros(1)).astype(a.dtype), a[:-1]]) if len(a) else a
+        for a in actions
+    ]
+    return Stress(
+        multiples=tuple((m, net(m)) for m in COST_MULTIPLES),
+        break_even=break_even(net),
+        delayed=float(passes.growth(late)[0]) - 1.0,
+    )
+
+
+def break_even(net: Callable[[float], float], tolerance: float = 1e-3) -> float | None:
+    """Cost multiple at which the return reaches zero, by bisection."""
+    if net(0.0) <= 0.0:
+        return None
+    low, high = 0.0, 1.0
+    while net(high) > 0.0:
+        low, high = high, high * 2.0
+        if low >= MOST_COSTS:
+            return float("inf")
+    while high - low > tolerance * max(high, 1.0):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if net(middle) > 0.0 else (low, middle)
+    return 0.5 * (low + high)
+
+
+def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
+    """The agent's own positions and holding times at random places.
+
+    The sequence is cut where the action changes. The order of the kinds (short, flat, long) stays,
+    from a random piece on, so there are as many trades as before; the pieces of each kind are
+    shuffled among themselves. Exposure and holding times keep their exact distribution.
+    """
+    starts = np.flatnonzero(np.append(True, (actions[1:] != actions[:-1]).any(axis=1)))
+    lengths = np.diff(np.append(starts, len(actions)))
+    if actions.dtype.kind == "f":
+        kind = np.sign(np.where(np.abs(actions[starts, 0]) < 0.05, 0.0, actions[starts, 0])).astype(
+            int
+        )
+    else:
+        kind = actions[starts, 0].astype(int)
+    offset = int(random.integers(len(starts)))
+    order = (np.arange(len(starts)) + offset) % len(starts)
+    for value in np.unique(kind):
+        mine = np.flatnonzero(kind[order] == value)
+        order[mine] = random.permutation(order[mine])
+    return np.repeat(actions[starts[order]], lengths[order], axis=0)
+
+
+def percentile(value: float, draws: Floats) -> float | None:
+    """Share of the draws below `value`, ties counted half, in percent."""
+    if not len(draws):
+        return None
+    below = np.count_nonzero(draws < value - 1e-12)
+    ties = np.count_nonzero(np.abs(draws - value) <= 1e-12)
+    return 100.0 * (below + 0.5 * ties) / len(draws)
+
+
+def random_returns(
+    passes: Passes, agent: Sequence[Track], draws: int = RANDOM_DRAWS
+) -> NDArray[np.float64]:
+    """Total returns [draws] of matched random traders under the agent's own rules."""
+    random = np.random.Generator(np.random.PCG64(_SEED))
+    full = padded(passes, agent)
+    returns = []
+    at_once = max(_MOST_ACTIONS // sum(map(len, full)), 1)
+    for done in range(0, draws, at_once):
+        sets = range(min(at_once, draws - done))
+        shuffled = [matched_random(a, random) for _ in sets for a in full]
+        returns.append(passes.growth(shuffled) - 1.0)
+    return np.concatenate(returns or [np.empty(0)])
