@@ -85,7 +85,9 @@ def _check_state(kernel: Kernel) -> None:
         raise KernelError(f"{where} must be a structured NumPy dtype: np.dtype([...], align=True).")
     for name in ("key", "counter"):
         if name not in kernel.STATE.names or kernel.STATE[name] != np.dtype("u8"):
-            raise KernelError(f'{where} must contain ("{name}", "u8"): the loop keeps the random stream there.')
+            raise KernelError(
+                f'{where} must contain ("{name}", "u8"): the loop keeps the random stream there.'
+            )
     if not kernel.STATE.isalignedstruct:
         raise KernelError(f"{where} must be aligned: np.dtype([...], align=True).")
     for name in kernel.STATE.names:
@@ -117,7 +119,9 @@ def _check_function(function: Any, narrow: frozenset[str], seen: set[FunctionTyp
     lines, first = inspect.getsourcelines(function)
     tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
     if not isinstance(tree, ast.FunctionDef) or tree.decorator_list:
-        raise KernelError(f"{_place(function)}: remove the decorator; the renderer compiles plain functions.")
+        raise KernelError(
+            f"{_place(function)}: remove the decorator; the renderer compiles plain functions."
+        )
     body = tree.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]  # the docstring
@@ -145,7 +149,9 @@ class _Rules(ast.NodeVisitor):
 
     def fail(self, node: ast.AST, message: str) -> None:
         line = self.offset + getattr(node, "lineno", 1)
-        raise KernelError(f"{_place(self.function, line)} (in `{self.function.__name__}`): {message}.")
+        raise KernelError(
+            f"{_place(self.function, line)} (in `{self.function.__name__}`): {message}."
+        )
 
     def generic_visit(self, node: ast.AST) -> None:
         for kind, message in _FORBIDDEN.items():
@@ -181,14 +187,23 @@ class _Rules(ast.NodeVisitor):
         base = node.value
         if isinstance(base, ast.Attribute) and base.attr in self.narrow:
             text = ast.unparse(node)
-            self.fail(node, f"`{text}` is float32, and arithmetic on it differs compiled: write `float({text})`")
+            self.fail(
+                node,
+                f"`{text}` is float32, and arithmetic on it differs compiled: write `float({text})`",
+            )
         if actions and isinstance(base, ast.Name) and base.id == "action":
             text = ast.unparse(node)
-            self.fail(node, f"`{text}` may be float32: write `float({text})` or `int({text})` before calculating")
+            self.fail(
+                node,
+                f"`{text}` may be float32: write `float({text})` or `int({text})` before calculating",
+            )
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str | bytes | complex):
-            self.fail(node, f"{node.value!r}: kernels know numbers only; use a module-level int constant as a code")
+            self.fail(
+                node,
+                f"{node.value!r}: kernels know numbers only; use a module-level int constant as a code",
+            )
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         owner = node.value
@@ -197,10 +212,14 @@ class _Rules(ast.NodeVisitor):
             if module is math and node.attr == "pow":
                 self.fail(node, _FORBIDDEN[ast.Pow].replace("`**`", "`math.pow`"))
             if module is np and node.attr not in _NUMPY:
-                self.fail(node, f"`np.{node.attr}`: of NumPy a kernel may use {', '.join(sorted(_NUMPY))}; use `math`")
+                self.fail(
+                    node,
+                    f"`np.{node.attr}`: of NumPy a kernel may use {', '.join(sorted(_NUMPY))}; use `math`",
+                )
             if inspect.ismodule(module) and module not in (math, np):
                 self.fail(
-                    node, f"`{owner.id}.{node.attr}`: import helpers by name, `from {module.__name__} import {node.attr}`"
+                    node,
+                    f"`{owner.id}.{node.attr}`: import helpers by name, `from {module.__name__} import {node.attr}`",
                 )
         self.generic_visit(node)
 
@@ -209,12 +228,18 @@ class _Rules(ast.NodeVisitor):
             return
         if node.id not in self.function.__globals__:
             if node.id not in _BUILTINS:
-                self.fail(node, f"`{node.id}` is not among the built-ins of a kernel ({', '.join(sorted(_BUILTINS))})")
+                self.fail(
+                    node,
+                    f"`{node.id}` is not among the built-ins of a kernel ({', '.join(sorted(_BUILTINS))})",
+                )
             return
         value = self.function.__globals__[node.id]
         if isinstance(value, FunctionType):
             self.helpers.append(value)
-        elif not (inspect.ismodule(value) or isinstance(value, bool | int | float | np.generic | type | tuple)):
+        elif not (
+            inspect.ismodule(value)
+            or isinstance(value, bool | int | float | np.generic | type | tuple)
+        ):
             self.fail(
                 node,
                 f"`{node.id}` is a global {type(value).__name__}: put arrays into Data and settings into Params",

@@ -66,7 +66,9 @@ class Kernel(NamedTuple):
 def list_kernels() -> list[str]:
     """Names of the built-in kernels: the files of `slipstream.envs` that do not start with an underscore."""
     package = importlib.import_module("slipstream.envs")
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+    return sorted(
+        m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")
+    )
 
 
 def load_kernel(name_or_path: str) -> Kernel:
@@ -140,7 +142,9 @@ def _import_path(path: Path) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         line = _line_of(error, path)
-        raise KernelError(f"{path}{line} cannot be imported: {type(error).__name__}: {error}.") from error
+        raise KernelError(
+            f"{path}{line} cannot be imported: {type(error).__name__}: {error}."
+        ) from error
     return module
 
 

@@ -78,7 +78,9 @@ class Spec:
         """Shape of one observation row as the batch stores it."""
         shape = self.observation.shape
         if shape is None:
-            raise TypeError(f"{self.observation} must be flattened to a Box before it can be batched")
+            raise TypeError(
+                f"{self.observation} must be flattened to a Box before it can be batched"
+            )
         return tuple(shape)
 
     @property

@@ -44,7 +44,8 @@ class Data(NamedTuple):
 
 
 STATE = np.dtype(
-    [("key", "u8"), ("counter", "u8"), ("x", "f8"), ("v", "f8"), ("angle", "f8"), ("spin", "f8")], align=True
+    [("key", "u8"), ("counter", "u8"), ("x", "f8"), ("v", "f8"), ("angle", "f8"), ("spin", "f8")],
+    align=True,
 )
 
 X_LIMIT = 2.4  # m

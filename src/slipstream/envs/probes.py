@@ -32,9 +32,9 @@ WIDTH = 3  # numbers in an observation; most probes use the first only
 
 
 class Config(config.Config):
-    probe: Literal["one", "observed", "delayed", "action", "matched", "endless", "switches", "target"] = Field(
-        "matched", description="which one"
-    )
+    probe: Literal[
+        "one", "observed", "delayed", "action", "matched", "endless", "switches", "target"
+    ] = Field("matched", description="which one")
     max_steps: int = Field(8, ge=1, description="time limit, steps (of use to `endless`)")
 
 
@@ -48,7 +48,8 @@ class Data(NamedTuple):
 
 
 STATE = np.dtype(
-    [("key", "u8"), ("counter", "u8"), ("seen", "f8", (WIDTH,)), ("time", "i8"), ("score", "f8")], align=True
+    [("key", "u8"), ("counter", "u8"), ("seen", "f8", (WIDTH,)), ("time", "i8"), ("score", "f8")],
+    align=True,
 )
 
 

@@ -28,7 +28,9 @@ def loop_text(kernel: Kernel, spec: Spec) -> str:
     for name in kernel.STATE.names or ():
         lines += _clear_field(name, kernel.STATE[name])
     lines += ["", "", "def copy_metrics(s, row):"]
-    lines += [f"    row[{4 + i}] = s.{metric.name}" for i, metric in enumerate(spec.metrics)] or ["    pass"]
+    lines += [f"    row[{4 + i}] = s.{metric.name}" for i, metric in enumerate(spec.metrics)] or [
+        "    pass"
+    ]
     names = ("FINALS", "EPISODES", "FAULT", "RESET", "RESET_KEEP_ALL", "HOLD")
     constants = [f"{name} = {getattr(loop, name)}" for name in names]
     parts = ["import numpy as np", "\n".join(constants), "\n".join(lines)]
@@ -49,8 +51,18 @@ def _clear_field(name: str, dtype: np.dtype) -> list[str]:
 
 def bindings(kernel: Kernel) -> dict[str, FunctionType]:
     """The plain functions that the loop's text calls."""
-    functions: dict[str, Any] = {"reset": kernel.reset, "step": kernel.step, "observe": kernel.observe}
-    return {**functions, "stream": stream, "take": loop.take_slot, "lane": loop.lane_zero, "lanes": loop.one_lane}
+    functions: dict[str, Any] = {
+        "reset": kernel.reset,
+        "step": kernel.step,
+        "observe": kernel.observe,
+    }
+    return {
+        **functions,
+        "stream": stream,
+        "take": loop.take_slot,
+        "lane": loop.lane_zero,
+        "lanes": loop.one_lane,
+    }
 
 
 def interpreted_loop(kernel: Kernel, spec: Spec) -> Loop:

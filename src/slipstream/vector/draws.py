@@ -31,7 +31,9 @@ _TO_UNIT_24 = 1.0 / 16777216.0  # 2^-24
 _TWO_PI = 2.0 * math.pi
 
 
-def member_keys(seeds: Sequence[int] | NDArray[Any], purpose: int, step: int | NDArray[Any]) -> NDArray[np.uint64]:
+def member_keys(
+    seeds: Sequence[int] | NDArray[Any], purpose: int, step: int | NDArray[Any]
+) -> NDArray[np.uint64]:
     """Key of each member's stream: uint64 [M].
 
     Args:
@@ -123,7 +125,11 @@ def fill_normal(keys, counter, out):
 def permute(keys, out):
     permutation_rows(keys, out)
 """
-    keys, floats, integers = np.zeros(1, np.uint64), np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int64)
+    keys, floats, integers = (
+        np.zeros(1, np.uint64),
+        np.zeros((1, 1), np.float32),
+        np.zeros((1, 1), np.int64),
+    )
     entries: dict[str, tuple[Any, ...]] = {
         "fill_uniform": (keys, 0, floats),
         "fill_gumbel": (keys, 0, floats),

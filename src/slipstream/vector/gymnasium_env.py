@@ -20,7 +20,9 @@ from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 _SEED_MASK = np.uint64(2**31 - 1)  # Gymnasium seeds are non-negative and fit an int32 everywhere
 
 
-def make_gymnasium(env_id: str, kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None) -> Any:
+def make_gymnasium(
+    env_id: str, kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None
+) -> Any:
     """Builds one Gymnasium environment.
 
     Args:
@@ -41,12 +43,18 @@ def make_gymnasium(env_id: str, kwargs: Mapping[str, Any] | None = None, render_
     except gymnasium.error.DependencyNotInstalled as error:
         raise ResourceError(f"gym:{env_id} needs a package that is missing: {error}") from error
     except ModuleNotFoundError as error:
-        raise ConfigError(f"gym:{env_id}: {error}; install the package, or correct the module's name.") from error
+        raise ConfigError(
+            f"gym:{env_id}: {error}; install the package, or correct the module's name."
+        ) from error
     except (gymnasium.error.Error, TypeError, AssertionError, ValueError) as error:
-        raise ConfigError(f"gym:{env_id} cannot be made with {dict(kwargs or {})}: {error}") from error
+        raise ConfigError(
+            f"gym:{env_id} cannot be made with {dict(kwargs or {})}: {error}"
+        ) from error
 
 
-def flat_spaces(env_id: str, observation: spaces.Space, action: spaces.Space) -> tuple[spaces.Box, spaces.Space]:
+def flat_spaces(
+    env_id: str, observation: spaces.Space, action: spaces.Space
+) -> tuple[spaces.Box, spaces.Space]:
     """The one rule by which observations and actions become rows.
 
     A uint8 Box of three axes is an image and stays uint8 [channels, height, width]; every other
@@ -55,7 +63,9 @@ def flat_spaces(env_id: str, observation: spaces.Space, action: spaces.Space) ->
     Raises:
         ConfigError: a space without a fixed flat form.
     """
-    if not isinstance(action, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box):
+    if not isinstance(
+        action, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
+    ):
         raise ConfigError(
             f"gym:{env_id} has the action space {action}; agents act in Discrete, MultiDiscrete, MultiBinary and "
             "Box. Wrap the environment so that its actions are one of these."
@@ -66,7 +76,9 @@ def flat_spaces(env_id: str, observation: spaces.Space, action: spaces.Space) ->
         action = spaces.MultiDiscrete(action.nvec.reshape(-1), start=action.start.reshape(-1))
     elif isinstance(action, spaces.Box):
         action = spaces.Box(
-            action.low.reshape(-1).astype(np.float32), action.high.reshape(-1).astype(np.float32), dtype=np.float32
+            action.low.reshape(-1).astype(np.float32),
+            action.high.reshape(-1).astype(np.float32),
+            dtype=np.float32,
         )
     if is_image(observation):
         shape = observation.shape
@@ -79,7 +91,9 @@ def flat_spaces(env_id: str, observation: spaces.Space, action: spaces.Space) ->
         )
     flat = spaces.flatten_space(observation)
     assert isinstance(flat, spaces.Box)
-    return spaces.Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32), action
+    return spaces.Box(
+        flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32
+    ), action
 
 
 def is_image(space: spaces.Space) -> bool:
@@ -154,7 +168,9 @@ class GymnasiumVectorEnv(VectorEnv):
         for e in range(self.num_envs):
             self._begin(e, obs)
 
-    def begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]) -> None:
+    def begin(
+        self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]
+    ) -> None:
         for e, j in zip(copies.tolist(), episodes.tolist(), strict=True):
             self._seeds[e], self._indices[e], self._episode[e] = seed % 2**64, j, 0
             self._begin(e, obs)
@@ -201,7 +217,9 @@ class GymnasiumVectorEnv(VectorEnv):
     def drain_episodes(self) -> Episodes:
         rows, self._episodes = np.array(self._episodes, np.float64).reshape(-1, 4), []
         places = rows[:, :2].astype(np.int64)
-        return Episodes(places[:, 0], places[:, 1], rows[:, 2].copy(), rows[:, 3].astype(np.int64), {})
+        return Episodes(
+            places[:, 0], places[:, 1], rows[:, 2].copy(), rows[:, 3].astype(np.int64), {}
+        )
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         # The number of the next episode is all that can be kept: a resumed copy starts a fresh one.

@@ -53,7 +53,9 @@ class KernelVectorEnv(VectorEnv):
         if backend not in BACKENDS:
             raise ConfigError(f"A kernel has no backend `{backend}`; it has {', '.join(BACKENDS)}.")
         if split not in loaded.params:
-            raise ConfigError(f"`{kernel.name}` has no split `{split}`; it has {', '.join(loaded.params)}.")
+            raise ConfigError(
+                f"`{kernel.name}` has no split `{split}`; it has {', '.join(loaded.params)}."
+            )
         self.kernel, self.loaded, self.backend = kernel, loaded, backend
         self.num_envs = len(seeds)
         records = loaded.params[split]
@@ -130,7 +132,9 @@ class KernelVectorEnv(VectorEnv):
             "divisor or the argument of log or sqrt that produced it."
         )
 
-    def begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]) -> None:
+    def begin(
+        self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]
+    ) -> None:
         self._book["seed"][copies] = seed % 2**64
         self._book["index"][copies] = episodes.astype(np.uint64)
         self._book["episode"][copies] = 0
@@ -156,7 +160,9 @@ class KernelVectorEnv(VectorEnv):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         # Field by field: the padding bytes of a record are not carried by copies.
-        state = {f"state.{name}": self._state[name].copy() for name in self.kernel.STATE.names or ()}
+        state = {
+            f"state.{name}": self._state[name].copy() for name in self.kernel.STATE.names or ()
+        }
         return {**state, **{f"book.{name}": self._book[name].copy() for name in BOOK.names or ()}}
 
     def set_state(self, state: Mapping[str, NDArray[Any]], obs: NDArray[Any]) -> None:

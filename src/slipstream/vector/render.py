@@ -96,17 +96,23 @@ class Reached:
 
 
 def _is_constant_tuple(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(item, bool | int | float | np.generic) for item in value)
+    return isinstance(value, tuple) and all(
+        isinstance(item, bool | int | float | np.generic) for item in value
+    )
 
 
 def _global_names(code: CodeType) -> set[str]:
     return {
-        str(i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+        str(i.argval)
+        for i in dis.get_instructions(code)
+        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
     }
 
 
 def _place(function: FunctionType) -> str:
-    return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno} ({function.__name__})"
+    return (
+        f"{function.__code__.co_filename}:{function.__code__.co_firstlineno} ({function.__name__})"
+    )
 
 
 def source_of(functions: Sequence[Callable[..., Any]]) -> str:
@@ -114,7 +120,9 @@ def source_of(functions: Sequence[Callable[..., Any]]) -> str:
     return "\n\n".join(inspect.getsource(function) for function in functions)
 
 
-def interpret(text: str, bindings: Mapping[str, FunctionType], constants: Mapping[str, Any]) -> ModuleType:
+def interpret(
+    text: str, bindings: Mapping[str, FunctionType], constants: Mapping[str, Any]
+) -> ModuleType:
     """A module made of `text` with the plain functions bound: the oracle of every other backend."""
     reached = Reached(lambda function: function)
     bound = {name: reached.bind(function) for name, function in bindings.items()}
@@ -151,9 +159,16 @@ def compile_module(
     reached = Reached(compiled)
     bound = {key: reached.bind(function) for key, function in bindings.items()}
     signatures = {
-        entry: tuple(numba.typeof(argument) for argument in arguments) for entry, arguments in entries.items()
+        entry: tuple(numba.typeof(argument) for argument in arguments)
+        for entry, arguments in entries.items()
     }
-    facts = [text, reached.digest(), repr(sorted(signatures.items())), numba.__version__, np.__version__]
+    facts = [
+        text,
+        reached.digest(),
+        repr(sorted(signatures.items())),
+        numba.__version__,
+        np.__version__,
+    ]
     facts += [sys.version, repr(sorted((k, repr(v)) for k, v in constants.items()))]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
     path = cache_folder() / f"{name}_{digest}.py"
@@ -164,11 +179,17 @@ def compile_module(
     module = _import(path, {**constants, **bound})
     # Inner functions that the text itself defines are compiled in the order of their definition.
     for key, value in list(vars(module).items()):
-        if isinstance(value, FunctionType) and key not in entries and value.__code__.co_filename == str(path):
+        if (
+            isinstance(value, FunctionType)
+            and key not in entries
+            and value.__code__.co_filename == str(path)
+        ):
             setattr(module, key, numba.njit(error_model="numpy")(value))
     result = {}
     for entry, signature in signatures.items():
-        function = numba.njit([signature], cache=True, nogil=True, error_model="numpy")(getattr(module, entry))
+        function = numba.njit([signature], cache=True, nogil=True, error_model="numpy")(
+            getattr(module, entry)
+        )
         function.disable_compile()
         setattr(module, entry, function)
         result[entry] = function
@@ -209,7 +230,9 @@ def _write(path: Path, text: str) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
-    os.utime(temporary, (1e9, 1e9))  # Numba's index compares the stamp; the name already says the content
+    os.utime(
+        temporary, (1e9, 1e9)
+    )  # Numba's index compares the stamp; the name already says the content
     os.replace(temporary, path)
 
 

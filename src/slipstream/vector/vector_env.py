@@ -95,7 +95,9 @@ class VectorEnv(ABC):
         """Goes on from `get_state()`; writes the current observation into obs."""
 
     @abstractmethod
-    def begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]) -> None:
+    def begin(
+        self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]
+    ) -> None:
         """Starts evaluation episode j on a copy: random stream (seed, j, 0), Params record j % P.
 
         Args:
@@ -113,7 +115,9 @@ class VectorEnv(ABC):
         """Releases what the copies hold."""
 
 
-def member_indices(seeds: Sequence[int], num_envs: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def member_indices(
+    seeds: Sequence[int], num_envs: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Seed and index within the member of each of E = M x N copies, member after member: two uint64 [E]."""
     members = np.asarray([seed % 2**64 for seed in seeds], dtype=np.uint64)
     return np.repeat(members, num_envs), np.tile(np.arange(num_envs, dtype=np.uint64), len(members))
