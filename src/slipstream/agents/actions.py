@@ -11,7 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.agents.distributions import Categorical, DiagonalGaussian, Distribution, MultiCategorical
+from slipstream.agents.distributions import (
+    Categorical,
+    DiagonalGaussian,
+    Distribution,
+    MultiCategorical,
+)
 from slipstream.core.errors import ConfigError
 
 
@@ -60,7 +65,9 @@ class ActionMap:
         """Whether actions are real numbers, with normal noise; otherwise choices, with Gumbel noise."""
         return self.kind == "box"
 
-    def distribution(self, head: Tensor, log_std: Tensor | None, mask: Tensor | None) -> Distribution:
+    def distribution(
+        self, head: Tensor, log_std: Tensor | None, mask: Tensor | None
+    ) -> Distribution:
         """The distribution of a head [M, R, >= head_width]; columns beyond head_width are padding."""
         head = head[..., : self.head_width]
         if log_std is not None:

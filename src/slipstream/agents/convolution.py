@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from slipstream.agents.initial import orthogonal
-from slipstream.agents.networks import Shapes, Workspace, padded
+from slipstream.agents.networks import Graph, Shapes, Workspace, padded
 from slipstream.agents.parameters import Parameters
 
 _LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride (Mnih et al. 2015)
@@ -35,7 +35,9 @@ class ConvolutionalNetwork:
         self.shape, self.dense, self.head_width = shape, dense, head_width
         channels, height, width = shape
         self.layers: list[tuple[str, int, int, int, int]] = []
-        for i, (outputs, kernel, stride) in enumerate(_LARGE if min(height, width) >= 36 else _SMALL):
+        for i, (outputs, kernel, stride) in enumerate(
+            _LARGE if min(height, width) >= 36 else _SMALL
+        ):
             kernel = min(kernel, height, width)
             self.layers.append((f"convolution.{i}", channels, outputs, kernel, stride))
             height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
@@ -53,7 +55,11 @@ class ConvolutionalNetwork:
 
     def _dense_layers(self) -> list[tuple[str, int, int]]:
         dense = padded(self.dense)
-        return [("dense", self.flat, dense), ("actor", dense, self.head_width), ("critic", dense, 1)]
+        return [
+            ("dense", self.flat, dense),
+            ("actor", dense, self.head_width),
+            ("critic", dense, 1),
+        ]
 
     def initialise(self, weights: Mapping[str, Tensor], seeds: Sequence[int]) -> None:
         for i, (name, inputs, outputs, kernel, _) in enumerate(self.layers):
@@ -73,7 +79,9 @@ class ConvolutionalNetwork:
         for m in range(len(x)):
             y = x[m].to(torch.float32).div_(255.0)
             for name, _, _, _, stride in self.layers:
-                y = F.relu(F.conv2d(y, weights[f"{name}.weight"][m], weights[f"{name}.bias"][m], stride))
+                y = F.relu(
+                    F.conv2d(y, weights[f"{name}.weight"][m], weights[f"{name}.bias"][m], stride)
+                )
             features.append(y.flatten(1))
         dense = torch.baddbmm(weights["dense.bias"], torch.stack(features), weights["dense.weight"])
         return F.relu(dense)
@@ -84,24 +92,36 @@ class ConvolutionalNetwork:
     def value(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
         return _head(weights, "critic", self._features(weights, x))[..., 0]
 
-    def forward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, parameters: Parameters, part: int, x: Tensor, space: Workspace
+    ) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
-            leaves = parameters.leaves(part)
+            leaves = parameters.leaves()
             features = self._features(leaves, x)
-            space.graph = (_head(leaves, "actor", features), _head(leaves, "critic", features))
-        return space.graph[0].detach(), space.graph[1].detach()[..., 0]
+            head, value = _head(leaves, "actor", features), _head(leaves, "critic", features)
+        space.graph = Graph(leaves, head, value)
+        return head.detach(), value.detach()[..., 0]
 
     def backward(
-        self, parameters: Parameters, part: int, x: Tensor, space: Workspace, d_head: Tensor, d_value: Tensor
+        self,
+        parameters: Parameters,
+        part: int,
+        x: Tensor,
+        space: Workspace,
+        d_head: Tensor,
+        d_value: Tensor,
     ) -> None:
-        for gradient in parameters.weight_gradients[part].values():
-            gradient.zero_()
-        head, value = space.graph
-        d_padded_head, d_padded_value = torch.zeros_like(head), torch.zeros_like(value)
-        d_padded_head[..., : d_head.shape[-1]] = d_head
-        d_padded_value[..., 0] = d_value
-        torch.autograd.backward([head, value], [d_padded_head, d_padded_value])
-        space.graph = ()
+        graph = space.graph
+        assert graph is not None, "forward comes before backward"
+        d_outputs = (torch.zeros_like(graph.head), torch.zeros_like(graph.value))
+        d_outputs[0][..., : d_head.shape[-1]] = d_head
+        d_outputs[1][..., 0] = d_value
+        names = list(self.shapes())
+        leaves = [graph.leaves[name] for name in names]
+        gradients = torch.autograd.grad([graph.head, graph.value], leaves, d_outputs)
+        for name, gradient in zip(names, gradients, strict=True):
+            parameters.weight_gradients[part][name].copy_(gradient)
+        space.graph = None
 
 
 def _head(weights: Mapping[str, Tensor], name: str, features: Tensor) -> Tensor:

@@ -31,7 +31,9 @@ class Distribution(Protocol):
     def entropy(self) -> Tensor:
         """[M, R], nats."""
 
-    def gradient(self, action: Tensor, d_log_prob: Tensor, d_entropy: Tensor, out: Tensor) -> Tensor | None:
+    def gradient(
+        self, action: Tensor, d_log_prob: Tensor, d_entropy: Tensor, out: Tensor
+    ) -> Tensor | None:
         """Writes d loss / d head into out [M, R, C]; returns d loss / d log_std [M, K] where there is one."""
 
 
@@ -82,13 +84,13 @@ class MultiCategorical:
     """Several independent choices side by side; `logits` [M, R, sum of sizes]. Noise as for one choice."""
 
     def __init__(self, logits: Tensor, sizes: tuple[int, ...], mask: Tensor | None = None) -> None:
-        masks = (None,) * len(sizes) if mask is None else mask.split(sizes, dim=-1)
-        pieces = logits.split(sizes, dim=-1)
+        masks = (None,) * len(sizes) if mask is None else torch.split_with_sizes(mask, sizes, dim=-1)
+        pieces = torch.split_with_sizes(logits, sizes, dim=-1)
         self.parts = [Categorical(piece, part) for piece, part in zip(pieces, masks, strict=True)]
         self.sizes = sizes
 
     def sample(self, noise: Tensor) -> Tensor:
-        pieces = noise.split(self.sizes, dim=-1)
+        pieces = torch.split_with_sizes(noise, self.sizes, dim=-1)
         return torch.cat([p.sample(n) for p, n in zip(self.parts, pieces, strict=True)], dim=-1)
 
     def mode(self) -> Tensor:
@@ -107,7 +109,9 @@ class MultiCategorical:
         return total
 
     def gradient(self, action: Tensor, d_log_prob: Tensor, d_entropy: Tensor, out: Tensor) -> None:
-        for k, (part, piece) in enumerate(zip(self.parts, out.split(self.sizes, dim=-1), strict=True)):
+        for k, (part, piece) in enumerate(
+            zip(self.parts, torch.split_with_sizes(out, self.sizes, dim=-1), strict=True)
+        ):
             part.gradient(action[..., k : k + 1], d_log_prob, d_entropy, piece)
 
 
@@ -139,7 +143,9 @@ class DiagonalGaussian:
         h = (self.log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum(dim=-1)
         return h.expand(self.mean.shape[:2])
 
-    def gradient(self, action: Tensor, d_log_prob: Tensor, d_entropy: Tensor, out: Tensor) -> Tensor:
+    def gradient(
+        self, action: Tensor, d_log_prob: Tensor, d_entropy: Tensor, out: Tensor
+    ) -> Tensor:
         u = self._standard(action)
         d = d_log_prob[..., None]
         out.copy_(d * u * (-self.log_std).exp())

@@ -11,7 +11,9 @@ from torch import Tensor
 from slipstream.vector import draws
 
 
-def orthogonal(weight: Tensor, shape: tuple[int, int], gain: float, seeds: Sequence[int], layer: int) -> None:
+def orthogonal(
+    weight: Tensor, shape: tuple[int, int], gain: float, seeds: Sequence[int], layer: int
+) -> None:
     """Fills weight [M, >= in, >= out] with orthogonal matrices of `shape` (in, out); padding stays 0.
 
     Q of the QR decomposition of a normal matrix, signs taken from R (Saxe, McClelland, Ganguli 2014,

@@ -48,7 +48,9 @@ class Inputs(Protocol):
 class RowInputs:
     """Scaled once into float32 [M, rows, D], then picked row by row."""
 
-    def __init__(self, policy: Policy, scale: ObservationScale, horizon: int, num_envs: int) -> None:
+    def __init__(
+        self, policy: Policy, scale: ObservationScale, horizon: int, num_envs: int
+    ) -> None:
         self._scale, self._horizon, self._num_envs = scale, horizon, num_envs
         total = (horizon + 1) * num_envs
         self.block = max(8, min(_BLOCK_NUMBERS // policy.members, total) // 8 * 8)

@@ -74,7 +74,9 @@ class Columns:
     all_valid: bool
 
     @classmethod
-    def of(cls, rollout: Rollout, advantage: Tensor, target: Tensor, value: Tensor, continuous: bool) -> Columns:
+    def of(
+        cls, rollout: Rollout, advantage: Tensor, target: Tensor, value: Tensor, continuous: bool
+    ) -> Columns:
         """Packs [T, E, ...] by member."""
         t, m, n = rollout.horizon, rollout.members, rollout.num_envs
         packed = torch.empty((m, t, n, _ACTION + rollout.actions.shape[-1]))
@@ -119,7 +121,14 @@ class Learner:
     """
 
     def __init__(
-        self, policy: Policy, inputs: Inputs, settings: Settings, members: slice, total: int, rows: int, parts: int
+        self,
+        policy: Policy,
+        inputs: Inputs,
+        settings: Settings,
+        members: slice,
+        total: int,
+        rows: int,
+        parts: int,
     ) -> None:
         self.members, self._policy, self._inputs = members, policy, inputs
         self._parameters = policy.parameters.rows(members)
@@ -158,20 +167,27 @@ class Learner:
         updates = np.zeros(self._count, np.int64)
         frozen = self._parameters.failed.copy()
         for epoch in range(self._settings.epochs):
-            draws.permute(draws.member_keys(seeds, draws.MINIBATCH, first_epoch + epoch), self._order)
+            draws.permute(
+                draws.member_keys(seeds, draws.MINIBATCH, first_epoch + epoch), self._order
+            )
             shuffled = self._shuffle(columns)
             for at in range(0, self._total, self._rows):
                 if frozen.all():
                     break
                 statistics = self._gradient(shuffled, at, run)
                 frozen |= statistics[_STATISTICS.index("approx_kl")] > self._target_kl
-                norm = self._parameters.adam_step(learning_rate, self._settings.max_grad_norm[self.members], frozen)
+                norm = self._parameters.adam_step(
+                    learning_rate, self._settings.max_grad_norm[self.members], frozen
+                )
                 frozen |= self._parameters.failed
                 moved = ~frozen
                 updates += moved
                 sums += np.where(moved, np.concatenate([statistics, norm[None]]), 0.0)
         means = sums / np.maximum(updates, 1)
-        return {**dict(zip((*_STATISTICS, "gradient_norm"), means, strict=True)), "updates": updates}
+        return {
+            **dict(zip((*_STATISTICS, "gradient_norm"), means, strict=True)),
+            "updates": updates,
+        }
 
     def _shuffle(self, columns: Columns) -> _Shuffled:
         """An epoch's rows in the order of `self._order`, advantages normalised minibatch by minibatch."""
@@ -195,7 +211,9 @@ class Learner:
             places=self._inputs.offsets(order, self.members.start),
             columns=column,
             action=action.contiguous() if columns.continuous else action.to(torch.int64),
-            mask=None if mask is None else mask[self.members].reshape(g * r, -1)[flat].view(g, r, -1),
+            mask=None
+            if mask is None
+            else mask[self.members].reshape(g * r, -1)[flat].view(g, r, -1),
         )
 
     def _gradient(
@@ -204,7 +222,7 @@ class Learner:
         """Fills the gradient parts of the minibatch that begins at row `at`; statistics [5, g]."""
         size = self._rows // len(self._parts)
         tasks = [
-            lambda k=k: self._part(k, shuffled, slice(at + k * size, at + (k + 1) * size))  # type: ignore[misc]
+            lambda k=k: self._part(k, shuffled, slice(at + k * size, at + (k + 1) * size))
             for k in range(len(self._parts))
         ]
         run(tasks)
@@ -219,16 +237,24 @@ class Learner:
             self._inputs.gather(shuffled.places[:, rows].reshape(-1), part.x)
             head, value = network.forward(parameters, k, part.x, part.space)
             mask = None if shuffled.mask is None else shuffled.mask[:, rows]
-            distribution = self._policy.actions.distribution(head, parameters.weights.get("log_std"), mask)
-            old_log_prob, advantage, target, old_value, weight = shuffled.columns[:, :, rows].unbind(0)
+            distribution = self._policy.actions.distribution(
+                head, parameters.weights.get("log_std"), mask
+            )
+            old_log_prob, advantage, target, old_value, weight = shuffled.columns[
+                :, :, rows
+            ].unbind(0)
             action = shuffled.action[:, rows]
             log_ratio = distribution.log_prob(action) - old_log_prob
             entropy = distribution.entropy()
-            policy_loss, d_log_prob, kl, outside = clipped_surrogate(log_ratio, advantage, weight, self._clip)
+            policy_loss, d_log_prob, kl, outside = clipped_surrogate(
+                log_ratio, advantage, weight, self._clip
+            )
             value_loss, d_value = value_error(value, target, old_value, weight, self._value_clip)
             d_entropy = weight * -self._entropy_coef
             d_log_std = distribution.gradient(action, d_log_prob, d_entropy, part.d_head)
-            network.backward(parameters, k, part.x, part.space, part.d_head, d_value.mul_(self._value_coef))
+            network.backward(
+                parameters, k, part.x, part.space, part.d_head, d_value.mul_(self._value_coef)
+            )
             if d_log_std is not None:
                 parameters.weight_gradients[k]["log_std"].copy_(d_log_std)
             each = torch.stack((policy_loss, value_loss, entropy, kl, outside))

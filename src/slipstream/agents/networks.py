@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ Activation = Literal["tanh", "relu"]
 Shapes = dict[str, tuple[int, ...]]
 
 PAD = 8  # widths are padded to a multiple: below it, matrix products take other paths for M = 1
-_DEEP = 256  # longest inner sum in one product: beyond, its order would depend on the number of rows
+_DEEP = (
+    256  # longest inner sum in one product: beyond, its order would depend on the number of rows
+)
 
 
 def padded(width: int) -> int:
@@ -44,13 +47,17 @@ class Mlp:
         output_gain: gain of the last layer's orthogonal start.
     """
 
-    def __init__(self, name: str, sizes: Sequence[int], activation: Activation, output_gain: float) -> None:
+    def __init__(
+        self, name: str, sizes: Sequence[int], activation: Activation, output_gain: float
+    ) -> None:
         self.activation = activation
         gain = 5.0 / 3.0 if activation == "tanh" else math.sqrt(2.0)
         last = len(sizes) - 2
         self.layers = [
-            _Layer(f"{name}.{i}.weight", f"{name}.{i}.bias", a, b, output_gain if i == last else gain)
-            for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False))
+            _Layer(
+                f"{name}.{i}.weight", f"{name}.{i}.bias", a, b, output_gain if i == last else gain
+            )
+            for i, (a, b) in enumerate(itertools.pairwise(sizes))
         ]
 
     def shapes(self) -> Shapes:
@@ -120,13 +127,22 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
         out.baddbmm_(x[..., at : at + _DEEP], weight[:, at : at + _DEEP])
 
 
+@dataclass(frozen=True)
+class Graph:
+    """What autograd needs from `forward` to `backward`: leaves, and outputs with their padding."""
+
+    leaves: dict[str, Tensor]
+    head: Tensor
+    value: Tensor
+
+
 class Workspace:
     """Buffers of one thread for one shape [M, R]; what `forward` leaves there `backward` reads."""
 
     def __init__(self) -> None:
         self.outputs: dict[str, list[Tensor]] = {}
         self.d_outputs: dict[str, list[Tensor]] = {}
-        self.graph: tuple[Tensor, ...] = ()
+        self.graph: Graph | None = None
 
 
 class Network(Protocol):
@@ -147,11 +163,19 @@ class Network(Protocol):
     def value(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
         """Critic's values [M, R]."""
 
-    def forward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, parameters: Parameters, part: int, x: Tensor, space: Workspace
+    ) -> tuple[Tensor, Tensor]:
         """Head and values together, remembering what `backward` needs."""
 
     def backward(
-        self, parameters: Parameters, part: int, x: Tensor, space: Workspace, d_head: Tensor, d_value: Tensor
+        self,
+        parameters: Parameters,
+        part: int,
+        x: Tensor,
+        space: Workspace,
+        d_head: Tensor,
+        d_value: Tensor,
     ) -> None:
         """Writes gradients of all but log_std into buffer `part`.
 
@@ -170,7 +194,9 @@ class MlpNetwork:
         activation: between layers.
     """
 
-    def __init__(self, inputs: int, widths: Sequence[int], head_width: int, activation: Activation) -> None:
+    def __init__(
+        self, inputs: int, widths: Sequence[int], head_width: int, activation: Activation
+    ) -> None:
         self.actor = Mlp("actor", (inputs, *widths, head_width), activation, 0.01)
         self.critic = Mlp("critic", (inputs, *widths, 1), activation, 1.0)
 
@@ -195,15 +221,26 @@ class MlpNetwork:
     def value(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
         return self.critic.forward(weights, x, space.outputs["critic"])[..., 0]
 
-    def forward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, parameters: Parameters, part: int, x: Tensor, space: Workspace
+    ) -> tuple[Tensor, Tensor]:
         weights = parameters.weights
         return self.act(weights, x, space), self.value(weights, x, space)
 
     def backward(
-        self, parameters: Parameters, part: int, x: Tensor, space: Workspace, d_head: Tensor, d_value: Tensor
+        self,
+        parameters: Parameters,
+        part: int,
+        x: Tensor,
+        space: Workspace,
+        d_head: Tensor,
+        d_value: Tensor,
     ) -> None:
         weights, gradients = parameters.weights, parameters.weight_gradients[part]
-        for name, net, d in (("actor", self.actor, d_head), ("critic", self.critic, d_value[..., None])):
+        for name, net, d in (
+            ("actor", self.actor, d_head),
+            ("critic", self.critic, d_value[..., None]),
+        ):
             d_outputs = space.d_outputs[name]
             d_outputs[-1][..., : d.shape[-1]] = d  # padding columns hold 0
             net.backward(weights, gradients, x, space.outputs[name], d_outputs)

@@ -73,7 +73,9 @@ class ObservationScale:
         everything = bool(valid.all())
         for m in range(members):
             rows = obs[:, m]
-            self.moments.merge(m, rows.reshape(-1, rows.shape[-1]) if everything else rows[valid[:, m]])
+            self.moments.merge(
+                m, rows.reshape(-1, rows.shape[-1]) if everything else rows[valid[:, m]]
+            )
         self._refresh()
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -77,14 +77,9 @@ class Parameters:
         view._name_views()
         return view
 
-    def leaves(self, part: int = 0) -> dict[str, Tensor]:
-        """Leaf tensors for autograd that share the weights' memory and whose .grad is the part's buffer."""
-        leaves = {}
-        for name, weight in self.weights.items():
-            leaf = weight.detach().requires_grad_()
-            leaf.grad = self.weight_gradients[part][name]
-            leaves[name] = leaf
-        return leaves
+    def leaves(self) -> dict[str, Tensor]:
+        """Leaf tensors for autograd that share the weights' memory."""
+        return {name: weight.detach().requires_grad_() for name, weight in self.weights.items()}
 
     def adam_step(
         self,

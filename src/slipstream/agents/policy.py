@@ -55,7 +55,9 @@ class Policy:
         parts: int = 1,
     ) -> None:
         if len(specs) != len(seeds):
-            raise ConfigError(f"One Spec per member is needed: {len(seeds)} members, {len(specs)} specs.")
+            raise ConfigError(
+                f"One Spec per member is needed: {len(seeds)} members, {len(specs)} specs."
+            )
         spec = specs[0]
         self.members, self.seeds = len(seeds), tuple(int(seed) for seed in seeds)
         self.widths, self.activation = tuple(widths), activation
@@ -130,7 +132,10 @@ class Policy:
             "format": FORMAT,
             "kind": "image" if self.is_image else "rows",
             "seed": self.seeds[m],
-            "observation": {"shape": list(self.observation_shape), "dtype": self.observation_dtype.name},
+            "observation": {
+                "shape": list(self.observation_shape),
+                "dtype": self.observation_dtype.name,
+            },
             "action": self.actions.description(),
             "widths": list(self.widths),
             "activation": self.activation,

@@ -47,13 +47,15 @@ class PPO:
         iteration: rollouts learned from.
     """
 
-    def __init__(self, config: PPOConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int) -> None:
+    def __init__(
+        self, config: PPOConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
+    ) -> None:
         self.seeds = np.asarray([int(seed) % 2**64 for seed in seeds], np.uint64)
         members = len(self.seeds)
         specs = [specs] * members if isinstance(specs, Spec) else list(specs)
         self.config, self.members, self.num_envs = config, members, num_envs
         self.horizon = config.horizon
-        parts = config.parts(members, num_envs)
+        parts = self.parts = config.parts(members, num_envs)
         self.policy = Policy(
             specs,
             [int(seed) for seed in seeds],
@@ -65,22 +67,38 @@ class PPO:
         )
         self.iteration = 0
         self.settings = Settings.of(config, members)
-        scaled = config.reward_scaling == "on" or (config.reward_scaling == "auto" and specs[0].scale_reward)
+        scaled = config.reward_scaling == "on" or (
+            config.reward_scaling == "auto" and specs[0].scale_reward
+        )
         self.reward_scale = RewardScale(members, num_envs) if scaled else None
         self._inputs = make_inputs(self.policy, self.horizon, num_envs)
-        self._lanes = [self.policy.network.workspace(members, self._inputs.block, gradients=False) for _ in range(parts)]
+        self._lanes = [
+            self.policy.network.workspace(members, self._inputs.block, gradients=False)
+            for _ in range(parts)
+        ]
         self._learners = self._make_learners(config.rows(num_envs), parts)
         self._actors: dict[tuple[int, int], Actor] = {}
         self._env_actions = np.zeros(
-            (members * num_envs, self.policy.actions.width), np.float32 if self.policy.actions.continuous else np.int64
+            (members * num_envs, self.policy.actions.width),
+            np.float32 if self.policy.actions.continuous else np.int64,
         )
 
     def _make_learners(self, rows: int, parts: int) -> list[Learner]:
         """Members are updated a few at a time, so that what they touch stays in the cache."""
         together = max(1, _ROWS_TOGETHER // rows)
-        groups = [slice(m, min(m + together, self.members)) for m in range(0, self.members, together)]
+        groups = [
+            slice(m, min(m + together, self.members)) for m in range(0, self.members, together)
+        ]
         return [
-            Learner(self.policy, self._inputs, self.settings, group, self.horizon * self.num_envs, rows, parts)
+            Learner(
+                self.policy,
+                self._inputs,
+                self.settings,
+                group,
+                self.horizon * self.num_envs,
+                rows,
+                parts,
+            )
             for group in groups
         ]
 
@@ -117,7 +135,9 @@ class PPO:
         return out
 
     @torch.no_grad()
-    def update(self, rollout: Rollout, progress: float = 0.0, run: Run = in_sequence) -> dict[str, NDArray[Any]]:
+    def update(
+        self, rollout: Rollout, progress: float = 0.0, run: Run = in_sequence
+    ) -> dict[str, NDArray[Any]]:
         """Improves every member on its part of the rollout.
 
         Args:
@@ -138,10 +158,14 @@ class PPO:
             rate *= max(0.0, 1.0 - progress)
         first_epoch = self.iteration * self.config.epochs
         results = [
-            learner.learn(columns, self.seeds[learner.members], first_epoch, rate[learner.members], run)
+            learner.learn(
+                columns, self.seeds[learner.members], first_epoch, rate[learner.members], run
+            )
             for learner in self._learners
         ]
-        metrics = {name: np.concatenate([result[name] for result in results]) for name in results[0]}
+        metrics = {
+            name: np.concatenate([result[name] for result in results]) for name in results[0]
+        }
         if self.policy.scale is not None:
             self.policy.scale.learn(rollout)
         self.iteration += 1
@@ -186,7 +210,9 @@ class PPO:
         def lane(k: int) -> None:
             for number in range(k, inputs.blocks, len(self._lanes)):
                 at = slice(number * inputs.block, (number + 1) * inputs.block)
-                values[:, at] = self.policy.network.value(weights, inputs.rows(number), self._lanes[k])
+                values[:, at] = self.policy.network.value(
+                    weights, inputs.rows(number), self._lanes[k]
+                )
 
         run([lambda k=k: lane(k) for k in range(len(self._lanes))])  # type: ignore[misc]
         rows = (self.horizon + 1) * self.num_envs
@@ -203,7 +229,9 @@ class PPO:
         values = torch.empty((self.members, rows))
         space = self.policy.network.workspace(self.members, step, gradients=False)
         for at in range(0, rows, step):
-            values[:, at : at + step] = self.policy.network.value(weights, x[:, at : at + step], space)
+            values[:, at : at + step] = self.policy.network.value(
+                weights, x[:, at : at + step], space
+            )
         return values.view(-1)[place]
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -46,34 +46,49 @@ class PPOConfig(Config):
     value_clip_range: Positive | tuple[Positive, ...] | None = Field(
         None, description="how far a value may move from the old one, reward units; null: free"
     )
-    entropy_coef: NotNegative | tuple[NotNegative, ...] = Field(0.0, description="weight of the entropy bonus")
-    value_coef: NotNegative | tuple[NotNegative, ...] = Field(0.5, description="weight of the critic's squared error")
+    entropy_coef: NotNegative | tuple[NotNegative, ...] = Field(
+        0.0, description="weight of the entropy bonus"
+    )
+    value_coef: NotNegative | tuple[NotNegative, ...] = Field(
+        0.5, description="weight of the critic's squared error"
+    )
     discount: Fraction | tuple[Fraction, ...] = Field(0.99, description="gamma, per step")
-    gae_lambda: Fraction | tuple[Fraction, ...] = Field(0.95, description="lambda of the advantage estimate")
+    gae_lambda: Fraction | tuple[Fraction, ...] = Field(
+        0.95, description="lambda of the advantage estimate"
+    )
     max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
         0.5, description="a member's gradient is shortened to this length; null: never"
     )
     target_kl: Positive | tuple[Positive, ...] | None = Field(
-        None, description="a member's update ends once its estimated KL passes 1.5 times this; null: never"
+        None,
+        description="a member's update ends once its estimated KL passes 1.5 times this; null: never",
     )
     observation_normalization: bool = Field(
         True, description="running mean and deviation of observation columns without a fixed scale"
     )
     reward_scaling: Literal["auto", "on", "off"] = Field(
-        "auto", description="divide rewards by a running deviation of the return; auto: market environments"
+        "auto",
+        description="divide rewards by a running deviation of the return; auto: market environments",
     )
     normalize_advantage: bool = Field(True, description="mean 0, deviation 1 in each minibatch")
 
-    horizon: Annotated[int, Field(ge=1)] = Field(128, description="steps of a rollout, per environment")
+    horizon: Annotated[int, Field(ge=1)] = Field(
+        128, description="steps of a rollout, per environment"
+    )
     minibatch: Annotated[int, Field(ge=2)] | None = Field(
         None, description="rows of a minibatch, per member; null: a quarter of the rollout"
     )
     epochs: Annotated[int, Field(ge=1)] = Field(4, description="passes over a rollout")
-    widths: tuple[Annotated[int, Field(ge=1)], ...] = Field((64, 64), min_length=1, description="hidden layers")
+    widths: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (64, 64), min_length=1, description="hidden layers"
+    )
     activation: Literal["tanh", "relu"] = Field("tanh", description="between layers")
-    initial_std: Positive = Field(0.6, description="first deviation of continuous actions; [-1, 1] is their range")
+    initial_std: Positive = Field(
+        0.6, description="first deviation of continuous actions; [-1, 1] is their range"
+    )
     gradient_parts: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="parts a minibatch's gradient is summed from; null: 2 for one member with >= 1,024 rows"
+        None,
+        description="parts a minibatch's gradient is summed from; null: 2 for one member with >= 1,024 rows",
     )
 
     def per_member(self, name: str, members: int, default: float = np.inf) -> NDArray[np.float64]:
@@ -137,7 +152,9 @@ class PPOConfig(Config):
 
 
 def _nearest_divisors(total: int, wanted: int) -> str:
-    divisors = sorted({d for k in range(1, int(total**0.5) + 1) if total % k == 0 for d in (k, total // k)})
+    divisors = sorted(
+        {d for k in range(1, int(total**0.5) + 1) if total % k == 0 for d in (k, total // k)}
+    )
     below = [d for d in divisors if 2 <= d < wanted][-1:]
     above = [d for d in divisors if d > wanted][:1]
     return " and ".join(str(d) for d in below + above)

@@ -86,7 +86,9 @@ class Rollout:
         )
 
     @classmethod
-    def of(cls, spec: Spec, horizon: int, members: int, num_envs: int, mask_width: int = 0) -> Rollout:
+    def of(
+        cls, spec: Spec, horizon: int, members: int, num_envs: int, mask_width: int = 0
+    ) -> Rollout:
         """A rollout that fits the environment `spec`."""
         return cls(
             horizon,

@@ -1,0 +1,98 @@
+"""Synthetic experience in which every member's numbers follow from its own seed."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from slipstream.agents.ppo import PPO
+from slipstream.agents.ppo_config import PPOConfig
+from slipstream.core.spec import Spec
+from slipstream.experience.rollout import Rollout
+from slipstream.vector.vector_env import Finals
+
+ACTIONS = {
+    "discrete": gymnasium.spaces.Discrete(3),
+    "multi": gymnasium.spaces.MultiDiscrete([3, 2]),
+    "box": gymnasium.spaces.Box(-2, 2, (2,), np.float32),
+    "scalar": gymnasium.spaces.Box(-2, 2, (1,), np.float32),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Experience:
+    """Fills rollouts with random numbers keyed by (member's seed, iteration)."""
+
+    spaces = ACTIONS
+
+    def spec(self, shape=(5,), action="discrete", dtype=np.float32, **fields):
+        low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+        return Spec(gymnasium.spaces.Box(low, high, shape, dtype), self.spaces[action], **fields)
+
+    def fill(self, agent, rollout, iteration=0, ends=0.05, act=True):
+        t, n = rollout.horizon, rollout.num_envs
+        numpy = rollout.numpy
+        finals, index = [], []
+        for m, seed in enumerate(agent.seeds):
+            rng = np.random.default_rng((int(seed), iteration))
+            e = slice(m * n, (m + 1) * n)
+            shape = numpy.obs[:, e].shape
+            image = numpy.obs.dtype == np.uint8
+            numpy.obs[:, e] = (
+                rng.integers(0, 256, shape) if image else rng.standard_normal(shape) * 3 + 1
+            )
+            numpy.reward[:, e] = rng.standard_normal((t, n))
+            numpy.terminated[:, e] = rng.random((t, n)) < ends
+            numpy.truncated[:, e] = (rng.random((t, n)) < ends) & ~numpy.terminated[:, e]
+            for row, env in np.argwhere(numpy.truncated[:, e]):
+                index.append((row, m * n + env))
+                final = rng.integers(0, 256, shape[2:]) if image else rng.standard_normal(shape[2:])
+                finals.append(final.astype(numpy.obs.dtype))
+        if index:
+            rollout.set_finals(Finals(np.stack(finals), np.array(index, np.int64)))
+        for row in range(t if act else 0):
+            agent.act(rollout, row)
+
+    def train(self, seeds, spec, num_envs=6, iterations=3, after=None, run=None, **settings):
+        settings = {
+            "horizon": 16,
+            "minibatch": 24,
+            "learning_rate": 1e-2,
+            "entropy_coef": 0.01,
+        } | settings
+        agent = PPO(PPOConfig(**settings), spec, seeds, num_envs)
+        rollout = Rollout.of(
+            spec if isinstance(spec, Spec) else spec[0], agent.horizon, len(seeds), num_envs
+        )
+        for i in range(iterations):
+            self.fill(agent, rollout, agent.iteration)
+            if after is not None:
+                after(i, agent, rollout)
+            extra = {} if run is None else {"run": run}
+            metrics = agent.update(rollout, i / iterations, **extra)
+        return agent, metrics
+
+
+@pytest.fixture
+def experience():
+    return Experience()
+
+
+@pytest.fixture
+def same_members():
+    def check(one, chosen, other):
+        """Whether the state of `one` is, bit for bit, that of members `chosen` of `other`."""
+        mine, theirs = one.state_dict(), other.state_dict()
+        assert mine.keys() == theirs.keys()
+        for name, tensor in mine.items():
+            a, b = tensor.numpy(), theirs[name][chosen].numpy()
+            assert a.tobytes() == np.ascontiguousarray(b).tobytes(), f"{name} differs"
+
+    return check

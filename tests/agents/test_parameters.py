@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+import torch
+
+from slipstream.agents.parameters import EPSILON, Parameters
+
+SHAPES = {"a.weight": (3, 5), "a.bias": (1, 5), "b": (7,)}
+
+
+def filled(members, parts=1, seed=0):
+    parameters = Parameters(SHAPES, members, parts)
+    generator = torch.Generator().manual_seed(seed)
+    for weight in parameters.weights.values():
+        weight.copy_(torch.randn(weight.shape, generator=generator))
+    return parameters
+
+
+def set_gradients(parameters, seed, size=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    for views in parameters.weight_gradients:
+        for gradient in views.values():
+            gradient.copy_(size * torch.randn(gradient.shape, generator=generator))
+
+
+def step(parameters, rate=0.1, norm=np.inf, frozen=None):
+    m = parameters.members
+    frozen = np.zeros(m, bool) if frozen is None else np.array(frozen)
+    return parameters.adam_step(np.full(m, rate), np.full(m, norm), frozen)
+
+
+@pytest.mark.parametrize("norm", [np.inf, 0.5])
+def test_adam_agrees_with_torch(norm):
+    parameters = filled(1)
+    theirs = [w.clone().requires_grad_() for w in parameters.weights.values()]
+    optimiser = torch.optim.Adam(theirs, lr=0.01, eps=EPSILON)
+    for i in range(20):
+        set_gradients(parameters, i)
+        for weight, gradient in zip(theirs, parameters.weight_gradients[0].values(), strict=True):
+            weight.grad = gradient.clone()
+        expected_norm = torch.nn.utils.clip_grad_norm_(theirs, norm)
+        optimiser.step()
+        ours = step(parameters, 0.01, norm)
+        torch.testing.assert_close(torch.from_numpy(ours)[0], expected_norm)
+    for ours, weight in zip(parameters.weights.values(), theirs, strict=True):
+        torch.testing.assert_close(ours, weight.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_parts_are_summed():
+    one, two = filled(2), filled(2, parts=2)
+    set_gradients(two, 1)
+    one.gradients[0] = two.gradients[0] + two.gradients[1]
+    step(one)
+    step(two)
+    assert torch.equal(one.flat, two.flat)
+
+
+def test_frozen_members_keep_every_bit():
+    parameters = filled(5)
+    set_gradients(parameters, 1)
+    step(parameters)
+    before = {k: v.clone() for k, v in parameters.state_dict().items()}
+    set_gradients(parameters, 2)
+    step(parameters, frozen=[False, True, True, False, True])
+    for name, after in parameters.state_dict().items():
+        for m in (1, 2, 4):
+            assert torch.equal(after[m], before[name][m])
+    assert parameters.steps.tolist() == [2, 1, 1, 2, 1]
+    assert not torch.equal(parameters.flat[0], before["weights"][0])
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_a_poisoned_member_fails_alone(poison):
+    healthy, sick = filled(3), filled(3)
+    for i in range(3):
+        for parameters in (healthy, sick):
+            set_gradients(parameters, i)
+        if i == 1:
+            sick.weight_gradients[0]["b"][1, 3] = poison
+        before = sick.flat[1].clone()
+        step(healthy)
+        step(sick)
+        if i >= 1:
+            assert torch.equal(sick.flat[1], before)
+    assert sick.failed.tolist() == [False, True, False]
+    assert torch.equal(sick.flat[[0, 2]], healthy.flat[[0, 2]])
+    assert torch.isfinite(sick.flat).all()
+
+
+def test_rows_share_memory():
+    parameters = filled(4)
+    part = parameters.rows(slice(1, 3))
+    set_gradients(part, 0)
+    step(part)
+    assert parameters.steps.tolist() == [0, 1, 1, 0]
+    assert part.flat.data_ptr() == parameters.flat[1].data_ptr()
+    assert torch.equal(parameters.weights["b"][1:3], part.weights["b"])
+
+
+def test_leaves_share_memory():
+    parameters = filled(2)
+    leaves = parameters.leaves()
+    (gradient,) = torch.autograd.grad((leaves["b"] * 3).sum(), [leaves["b"]])
+    assert (gradient == 3).all()
+    assert leaves["b"].data_ptr() == parameters.weights["b"].data_ptr()
+
+
+def test_state_survives():
+    one, other = filled(2), filled(2, seed=5)
+    set_gradients(one, 0)
+    step(one)
+    other.load_state_dict(one.state_dict())
+    for parameters in (one, other):
+        set_gradients(parameters, 1)
+        step(parameters)
+    assert torch.equal(one.flat, other.flat)

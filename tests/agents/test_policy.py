@@ -1,0 +1,92 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from slipstream.agents.policy import Policy
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.spec import Spec
+from slipstream.vector import draws
+
+
+@pytest.mark.parametrize("action", ["discrete", "multi", "box"])
+def test_an_exported_member_acts_the_same(experience, action):
+    agent, _ = experience.train(range(3), experience.spec((5,), action))
+    obs = np.random.default_rng(0).standard_normal((3, 20, 5)).astype(np.float32)
+    together = agent.policy.act(obs.reshape(60, 5)).reshape(3, 20, -1)
+    for m in range(3):
+        manifest = json.loads(json.dumps(agent.policy.manifest(m)))
+        alone = Policy.from_tensors(agent.policy.to_tensors(m), manifest)
+        assert (alone.act(obs[m]) == together[m]).all()
+        assert (alone.act(obs[m, 4:5]) == together[m, 4:5]).all()  # one row is padded to eight
+        keys = draws.member_keys([9], draws.ACT, 0)
+        assert alone.act(obs[m], keys=keys).shape == together[m].shape
+
+
+def test_images_are_exported_too(experience):
+    agent, _ = experience.train(
+        [0], experience.spec((1, 10, 10), "discrete", np.uint8), iterations=1
+    )
+    obs = np.random.default_rng(0).integers(0, 256, (8, 1, 10, 10), np.uint8)
+    alone = agent.policy.member(0)
+    assert (alone.act(obs) == agent.policy.act(obs)).all()
+
+
+@pytest.mark.parametrize("damage", ["weight", "scale", "description", "format"])
+def test_a_changed_policy_is_refused(experience, damage):
+    policy = Policy([experience.spec()], [0])
+    tensors, manifest = policy.to_tensors(0), policy.manifest(0)
+    if damage == "weight":
+        tensors["weights.actor.0.weight"][0, 0] += 1
+    elif damage == "scale":
+        tensors["observation.mean"][0, 0] += 1
+    elif damage == "format":
+        manifest["format"] = 99
+    else:
+        manifest["widths"] = [32, 64]
+    with pytest.raises(CheckpointError):
+        Policy.from_tensors(tensors, manifest)
+
+
+def test_fixed_columns_keep_their_scale_and_others_learn(experience):
+    mean, std = np.array([1, np.nan, 3], np.float32), np.array([2, np.nan, 4], np.float32)
+    spec = experience.spec((3,), fixed_mean=mean, fixed_std=std)
+    other = experience.spec((3,), fixed_mean=mean * 10, fixed_std=std)
+    agent, _ = experience.train([0, 1], [spec, other], iterations=2)
+    scale = agent.policy.scale
+    assert scale.mean[:, 0, [0, 2]].tolist() == [[1, 3], [10, 30]]
+    np.testing.assert_allclose(1 / scale.inverse_std[:, 0, [0, 2]], [[2, 4]] * 2)
+    np.testing.assert_allclose(scale.mean[:, 0, 1], 1.0, atol=0.5)  # conftest draws 1 + 3 z
+    np.testing.assert_allclose(1 / scale.inverse_std[:, 0, 1], 3.0, atol=0.5)
+
+
+def test_scaled_observations_are_clipped(experience):
+    policy = Policy([experience.spec((2,))], [0])
+    out = torch.zeros(1, 1, 8)
+    policy.scale.apply(torch.tensor([[[1e6, -1e6]]]), out)
+    assert out[0, 0, :2].tolist() == [10, -10]
+
+
+def test_nobody_acts_outside_the_bounds(experience):
+    policy = Policy([experience.spec((4,), "box")], [0], initial_std=5.0)
+    obs = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)
+    actions = policy.act(obs, keys=draws.member_keys([0], draws.ACT, 0))
+    assert actions.dtype == np.float32 and np.abs(actions).max() == 2.0
+
+
+def test_masks_are_honoured(experience):
+    policy = Policy([experience.spec((4,))], [0])
+    obs = np.zeros((30, 4), np.float32)
+    mask = np.tile([False, True, False], (30, 1))
+    assert (policy.act(obs, mask=mask) == 1).all()
+    assert (policy.act(obs, keys=draws.member_keys([0], draws.ACT, 0), mask=mask) == 1).all()
+
+
+def test_unknown_action_spaces_are_refused(experience):
+    import gymnasium
+
+    spec = experience.spec()
+    strange = Spec(spec.observation, gymnasium.spaces.MultiBinary(3))
+    with pytest.raises(ConfigError, match="MultiDiscrete"):
+        Policy([strange], [0])

@@ -1,0 +1,124 @@
+"""A member's weights are the same bits alone, in any population and with any cut into shards."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from slipstream.agents.ppo import PPO
+from slipstream.agents.ppo_config import PPOConfig
+from slipstream.experience.rollout import Rollout
+
+POPULATIONS = ([0], [23], [5, 6], [3, 4, 5, 6, 7, 8, 9])
+
+
+@pytest.mark.parametrize("width", [1, 20, 300])
+@pytest.mark.parametrize("action", ["discrete", "multi", "box", "scalar"])
+def test_alone_or_in_company(experience, same_members, width, action):
+    spec = experience.spec((width,), action, scale_reward=True)
+    everyone, _ = experience.train(range(24), spec)
+    for chosen in POPULATIONS:
+        few, _ = experience.train(chosen, spec)
+        same_members(few, chosen, everyone)
+
+
+def test_large_minibatches(experience, same_members):
+    spec = experience.spec((20,))
+    sizes = {"num_envs": 64, "horizon": 32, "minibatch": 1024, "gradient_parts": 2, "iterations": 2}
+    everyone, _ = experience.train(range(7), spec, **sizes)
+    for chosen in ([4], [1, 2]):
+        few, _ = experience.train(chosen, spec, **sizes)
+        same_members(few, chosen, everyone)
+
+
+def test_images(experience, same_members):
+    spec = experience.spec((1, 12, 12), "discrete", np.uint8)
+    sizes = {"num_envs": 4, "horizon": 8, "minibatch": 16, "iterations": 2, "widths": (32,)}
+    everyone, _ = experience.train(range(3), spec, **sizes)
+    for chosen in ([1], [0, 1]):
+        few, _ = experience.train(chosen, spec, **sizes)
+        same_members(few, chosen, everyone)
+
+
+def test_settings_follow_their_member(experience, same_members):
+    spec = experience.spec((4,))
+    settings = {
+        "learning_rate": tuple(1e-3 * (m + 1) for m in range(6)),
+        "clip_range": tuple(0.1 + 0.02 * m for m in range(6)),
+        "discount": tuple(0.9 + 0.01 * m for m in range(6)),
+        "target_kl": tuple(0.001 * (m + 1) for m in range(6)),
+        "value_clip_range": 0.5,
+        "learning_rate_schedule": "linear",
+    }
+    everyone, metrics = experience.train(range(6), spec, **settings)
+    assert len(set(metrics["updates"].tolist())) > 1  # some members stopped early
+    for chosen in (slice(0, 1), slice(2, 5)):
+        config = PPOConfig(horizon=16, minibatch=24, **settings).select(chosen, 6, 6)
+        few, _ = experience.train(
+            range(6)[chosen], spec, **{k: getattr(config, k) for k in settings}
+        )
+        same_members(few, list(range(6))[chosen], everyone)
+
+
+def test_ranges_of_a_lone_members_environments(experience, same_members):
+    spec = experience.spec((7,))
+    config = PPOConfig(horizon=16, minibatch=40)
+    whole, cut = (PPO(config, spec, [3], 20) for _ in range(2))
+    rollouts = [Rollout.of(spec, 16, 1, 20) for _ in range(2)]
+    for agent, rollout in zip((whole, cut), rollouts, strict=True):
+        experience.fill(agent, rollout, act=False)
+    for t in range(16):
+        actions = whole.act(rollouts[0], t)
+        pieces = [cut.act(rollouts[1], t, lo, hi).copy() for lo, hi in ((0, 3), (3, 12), (12, 20))]
+        assert (np.concatenate(pieces) == actions).all()
+    assert torch.equal(rollouts[0].log_prob, rollouts[1].log_prob)
+    whole.update(rollouts[0])
+    cut.update(rollouts[1])
+    same_members(whole, [0], cut)
+
+
+def test_a_crew_of_threads_changes_nothing(experience, same_members):
+    spec = experience.spec((9,), "box")
+    sizes = {"num_envs": 16, "gradient_parts": 4, "minibatch": 64}
+    calm, _ = experience.train([8], spec, **sizes)
+    with ThreadPoolExecutor(4) as pool:
+
+        def run(tasks):
+            for future in [pool.submit(task) for task in reversed(tasks)]:
+                future.result()
+
+        busy, _ = experience.train([8], spec, run=run, **sizes)
+    same_members(busy, [0], calm)
+
+
+def test_a_poisoned_member_leaves_the_others_untouched(experience, same_members):
+    spec = experience.spec((6,))
+
+    def poison(i, agent, rollout):
+        if i == 1:
+            rollout.numpy.reward[5, 2 * 6 + 1] = np.nan  # member 2
+
+    healthy, _ = experience.train(range(5), spec)
+    sick, metrics = experience.train(range(5), spec, after=poison)
+    assert metrics["failed"].tolist() == [False, False, True, False, False]
+    assert torch.isfinite(sick.policy.parameters.flat).all()
+    for m in (0, 1, 3, 4):
+        mine, theirs = sick.state_dict(), healthy.state_dict()
+        for name in mine:
+            assert mine[name][m].numpy().tobytes() == theirs[name][m].numpy().tobytes()
+
+
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_training_goes_on_from_its_state(experience, same_members, action):
+    spec = experience.spec((5,), action, scale_reward=True)
+    whole, _ = experience.train([0, 1, 2], spec, iterations=4)
+    first, _ = experience.train([0, 1, 2], spec, iterations=2)
+    config = PPOConfig(horizon=16, minibatch=24, learning_rate=1e-2, entropy_coef=0.01)
+    second = PPO(config, spec, [0, 1, 2], 6)
+    second.load_state_dict(first.state_dict())
+    rollout = Rollout.of(spec, 16, 3, 6)
+    for i in (2, 3):
+        experience.fill(second, rollout, i)
+        second.update(rollout)
+    same_members(second, [0, 1, 2], whole)

@@ -1,0 +1,176 @@
+import numpy as np
+import pytest
+import torch
+
+from slipstream.agents.ppo import PPO
+from slipstream.agents.ppo_config import PPOConfig
+from slipstream.core.config import validate
+from slipstream.core.errors import ConfigError
+from slipstream.experience.rollout import Rollout
+
+
+def play(agent, rollout, iterations, reward):
+    """One-step episodes: the observation is noise, the reward a function of it and the action."""
+    rng = np.random.default_rng(0)
+    numpy = rollout.numpy
+    numpy.terminated[:] = True
+    for i in range(iterations):
+        numpy.obs[:] = rng.standard_normal(numpy.obs.shape)
+        for t in range(rollout.horizon):
+            numpy.reward[t] = reward(numpy.obs[t], agent.act(rollout, t))
+        metrics = agent.update(rollout, i / iterations)
+    return metrics
+
+
+def test_choices_that_follow_the_observation_are_learned(experience):
+    spec = experience.spec((4,))
+    agent = PPO(PPOConfig(horizon=16, minibatch=64, learning_rate=3e-3), spec, [0, 1, 2], 16)
+    rollout = Rollout.of(spec, 16, 3, 16)
+
+    def reward(obs, action):
+        best = np.where(obs[:, 0] > 0.4, 2, np.where(obs[:, 0] < -0.4, 0, 1))
+        return (action[:, 0] == best).astype(np.float32)
+
+    play(agent, rollout, 40, reward)
+    obs = np.random.default_rng(1).standard_normal((3 * 200, 4)).astype(np.float32)
+    score = reward(obs, agent.policy.act(obs)).reshape(3, 200).mean(1)
+    assert (score > 0.9).all()
+
+
+def test_a_continuous_target_is_learned(experience):
+    spec = experience.spec((3,), "scalar")
+    agent = PPO(PPOConfig(horizon=16, minibatch=64, learning_rate=3e-3), spec, [0, 1], 16)
+    rollout = Rollout.of(spec, 16, 2, 16)
+
+    def reward(obs, action):
+        return -np.abs(action[:, 0] - np.clip(obs[:, 1], -1.5, 1.5))
+
+    play(agent, rollout, 60, reward)
+    obs = np.random.default_rng(1).standard_normal((2 * 200, 3)).astype(np.float32)
+    assert reward(obs, agent.policy.act(obs)).mean() > -0.25  # acting 0 scores about -0.77
+
+
+def test_a_time_limit_is_not_an_end(experience):
+    # Reward 1 a step, cut short every step: the value must be 1 / (1 - gamma), not 1.
+    spec = experience.spec((1,))
+    config = PPOConfig(
+        horizon=8, minibatch=32, learning_rate=1e-2, discount=0.5, observation_normalization=False
+    )
+    agent = PPO(config, spec, [0], 8)
+    rollout = Rollout.of(spec, 8, 1, 8)
+    rollout.numpy.reward[:] = 1
+    rollout.numpy.truncated[:] = True
+    rollout.final_obs = torch.zeros(64, 1)
+    rollout.final_index = torch.cartesian_prod(torch.arange(8), torch.arange(8))
+    for _ in range(150):
+        for t in range(8):
+            agent.act(rollout, t)
+        agent.update(rollout)
+    assert abs(float(agent._values(lambda tasks: [task() for task in tasks])[0, 0]) - 2.0) < 0.05
+
+
+def test_whole_gradient_agrees_with_autograd(experience):
+    spec = experience.spec((5,), "box")
+    clip, entropy_coef, value_coef = 0.2, 0.03, 0.7
+    config = PPOConfig(
+        horizon=16, minibatch=96, epochs=1, entropy_coef=entropy_coef, value_coef=value_coef,
+        clip_range=clip, max_grad_norm=None, learning_rate=1e-12, observation_normalization=False,
+    )  # fmt: skip
+    agent = PPO(config, spec, [0, 1], 6)
+    rollout = Rollout.of(spec, 16, 2, 6)
+    experience.fill(agent, rollout)
+    rollout.numpy.valid[3, 2:8] = False
+    rollout.log_prob += 0.3 * torch.randn(16, 12)  # as if the policy had moved since
+    metrics = agent.update(rollout)
+    ours = agent.policy.parameters.gradients[0].clone()
+
+    leaves = agent.policy.parameters.leaves()
+    agent._inputs.load(rollout, 0, 1)
+    columns, _ = agent._columns(rollout, lambda tasks: [task() for task in tasks])
+    old, advantage, target, _, valid = columns.packed[..., :5].unbind(-1)
+    x = agent._inputs._x[:, :96]
+
+    def mlp(name):
+        y = torch.tanh(x @ leaves[f"{name}.0.weight"] + leaves[f"{name}.0.bias"])
+        y = torch.tanh(y @ leaves[f"{name}.1.weight"] + leaves[f"{name}.1.bias"])
+        return y @ leaves[f"{name}.2.weight"] + leaves[f"{name}.2.bias"]
+
+    normal = torch.distributions.Normal(mlp("actor")[..., :2], leaves["log_std"][:, None].exp())
+    log_prob, entropy = normal.log_prob(columns.packed[..., 5:]).sum(-1), normal.entropy().sum(-1)
+    loss = 0.0
+    for m in range(2):
+        real = valid[m] > 0
+        a = advantage[m][real]
+        a = (a - a.mean()) / (a.std(unbiased=False) + 1e-8)
+        ratio = (log_prob[m][real] - old[m][real]).exp()
+        policy = -torch.minimum(ratio * a, ratio.clamp(1 - clip, 1 + clip) * a).mean()
+        value = ((mlp("critic")[m, :, 0][real] - target[m][real]) ** 2).mean()
+        loss = loss + policy + value_coef * value - entropy_coef * entropy[m][real].mean()
+        np.testing.assert_allclose(metrics["policy_loss"][m], policy.item(), rtol=1e-4)
+        np.testing.assert_allclose(metrics["value_loss"][m], value.item(), rtol=1e-4)
+    loss.backward()
+    theirs = agent.policy.parameters.split(ours)
+    for name, leaf in leaves.items():
+        scale = float(leaf.grad.abs().max())
+        torch.testing.assert_close(theirs[name] / scale, leaf.grad / scale, rtol=1e-5, atol=2e-5)
+
+
+def test_rows_that_are_not_valid_do_not_count(experience):
+    spec = experience.spec((3,))
+    poisoned = {}
+
+    def spoil(i, agent, rollout):
+        rollout.numpy.valid[:, 3] = False
+        rollout.numpy.reward[:, 3] = poisoned["reward"]
+
+    weights = []
+    for poisoned["reward"] in (0.0, 1e6):
+        agent, _ = experience.train([0], spec, after=spoil, reward_scaling="on")
+        weights.append(agent.policy.parameters.flat.clone())
+    assert torch.equal(*weights)
+
+
+def test_linear_schedule_and_target_kl(experience):
+    spec = experience.spec()
+    _, metrics = experience.train([0, 1], spec, learning_rate_schedule="linear", iterations=4)
+    np.testing.assert_allclose(metrics["learning_rate"], 1e-2 * 0.25)
+    _, metrics = experience.train([0, 1], spec, target_kl=(1e-9, 1e9))
+    assert metrics["updates"].tolist() == [1, 16]
+
+
+def test_masked_choices_have_no_gradient(experience):
+    spec = experience.spec((4,))
+    agent = PPO(PPOConfig(horizon=8, minibatch=32, entropy_coef=0.1), spec, [0], 8)
+    rollout = Rollout.of(spec, 8, 1, 8, mask_width=3)
+    rollout.numpy.mask[..., 1] = False
+    before = agent.policy.parameters.weights["actor.2.weight"].clone()
+    experience.fill(agent, rollout)
+    assert (rollout.actions != 1).all()
+    agent.update(rollout)
+    change = (agent.policy.parameters.weights["actor.2.weight"] - before)[0].abs().sum(0)
+    assert change[1] == 0 and change[0] > 0 and change[2] > 0
+
+
+def test_impossible_sizes_name_the_nearest():
+    with pytest.raises(ConfigError, match="96 and 128"):
+        PPOConfig(horizon=64, minibatch=100).rows(6)
+    with pytest.raises(ConfigError, match="gradient_parts"):
+        PPOConfig(horizon=64, minibatch=64, gradient_parts=3).parts(1, 4)
+    with pytest.raises(ConfigError, match="3 numbers for 2 members"):
+        PPOConfig(clip_range=(0.1, 0.2, 0.3)).per_member("clip_range", 2)
+    with pytest.raises(ConfigError, match="learning_rate"):
+        validate(PPOConfig, {"learning_rte": 1.0})
+    with pytest.raises(ConfigError):
+        validate(PPOConfig, {"learning_rate": [1e-3, -1.0]})
+
+
+def test_gradient_parts_follow_from_the_config_alone():
+    assert PPOConfig(horizon=64, minibatch=1024).parts(1, 32) == 2
+    assert PPOConfig(horizon=64, minibatch=1024).parts(2, 32) == 1
+    assert PPOConfig(horizon=64, minibatch=512).parts(1, 32) == 1
+    assert PPOConfig(horizon=64, minibatch=1024).select(slice(0, 1), 4, 32).gradient_parts == 1
+    assert PPOConfig(learning_rate=(1.0, 2.0, 3.0)).select(slice(1, 3), 3, 4).learning_rate == (
+        2.0,
+        3.0,
+    )
+    assert PPOConfig(horizon=10).rows(6) == 15

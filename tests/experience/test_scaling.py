@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+import torch
+
+from slipstream.experience.scaling import RewardScale, RunningMoments
+
+
+def test_merged_batches_equal_one_sample():
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((1000, 3)) * [1.0, 1e-3, 50.0] + [0.0, 7.0, -1e4]
+    moments = RunningMoments(2, 3)
+    for piece in np.array_split(rows, [10, 11, 400]):
+        moments.merge(1, torch.from_numpy(piece))
+    np.testing.assert_allclose(moments.mean[1], rows.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(moments.std[1], rows.std(0), rtol=1e-9)
+    assert moments.count.tolist() == [0.0, 1000.0]
+    assert moments.std[0].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_reward_scale_is_the_deviation_of_the_discounted_return():
+    gamma, t, n = 0.9, 50, 4
+    rng = np.random.default_rng(2)
+    reward = rng.standard_normal((2, t, n)).astype(np.float32)
+    ended = rng.random((2, t, n)) < 0.1
+    scale = RewardScale(1, n)
+    returns, carried = [], np.zeros(n)
+    for block in range(2):
+        out = scale.scale(
+            torch.from_numpy(reward[block]),
+            torch.from_numpy(ended[block]),
+            torch.ones((t, n), dtype=torch.bool),
+            torch.full((n,), gamma),
+        )
+        for s in range(t):
+            carried = gamma * carried + reward[block, s]
+            returns.append(carried.copy())
+            carried = np.where(ended[block, s], 0.0, carried)
+    np.testing.assert_allclose(out, reward[1] / np.std(returns), rtol=1e-4)
+
+
+def test_reward_scale_goes_on_from_its_state():
+    reward, ended = torch.randn(10, 6), torch.zeros(10, 6, dtype=torch.bool)
+    valid, gamma = ~ended, torch.full((6,), 0.99)
+    one, other = RewardScale(2, 3), RewardScale(2, 3)
+    one.scale(reward, ended, valid, gamma)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(
+        one.scale(reward, ended, valid, gamma), other.scale(reward, ended, valid, gamma)
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-30])
+def test_constant_rewards_stay_finite(value):
+    scale = RewardScale(1, 2)
+    shape = (5, 2)
+    ended = torch.ones(shape, dtype=torch.bool)
+    out = scale.scale(
+        torch.full(shape, value), ended, torch.ones(shape, dtype=torch.bool), torch.ones(2)
+    )
+    assert torch.isfinite(out).all()
