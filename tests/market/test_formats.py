@@ -187,6 +187,11 @@ def test_words_among_numbers_are_missing_numbers(tmp_path):
         bars_of(tmp_path, text, time_zone="UTC")
 
 
+def test_two_columns_of_one_name_do_not_pass_for_two(tmp_path):
+    with pytest.raises(DataError, match="high is missing among time, open, open_dup"):
+        bars_of(tmp_path, f"time,open,open,low,close\n{JAN3},{PRICES}\n")
+
+
 def test_unnamed_index_columns_are_ignored(tmp_path):
     text = f",time,open,high,low,close\n0,{JAN3},{PRICES}\n1,{JAN3 + 60},{PRICES}\n"
     assert bars_of(tmp_path, text).extra == {}

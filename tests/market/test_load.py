@@ -8,6 +8,7 @@ import pytest
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError, DataError
+from slipstream.market.check import check
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
 
@@ -160,8 +161,8 @@ BAD_BARS = [
     ("close", float("nan"), "no number in column close"),
     ("volume", float("nan"), "no number in column volume"),
     ("open", float("inf"), "no number in column open"),
-    ("low", 0.0, "a low that is not positive"),
-    ("close", -1.0, "a close that is not positive"),
+    ("low", 0.0, r"a price \(low\) that is not positive"),
+    ("close", -1.0, r"a price \(close\) that is not positive"),
     ("high", 0.5, "high below low"),
     ("close", 2.0, "open or close outside low to high"),
     ("volume", -1.0, "negative volume"),
@@ -320,3 +321,27 @@ def test_impossible_configs_are_refused(options, message):
 def test_real_files_load_whole(forex_m15):
     market = load(str(forex_m15), timeframe="15m")
     assert [len(bars) for bars in market.bars] == [24804, 24904, 24906, 24887]
+
+
+ODD = {
+    "lists": pl.concat_list("open", "close").alias("close"),
+    "words": pl.lit("abc").alias("close"),
+    "nothing": pl.lit(None).alias("close"),
+    "sentinels": pl.lit(1e308).alias("close"),
+    "denormals": pl.lit(5e-324).alias("low"),
+    "no stamps": pl.lit(None).cast(pl.Datetime("us", "UTC")).alias("timestamp"),
+    "one stamp": pl.lit(1577916000).alias("timestamp"),
+    "row numbers": pl.int_range(pl.len()).alias("timestamp"),
+    "infinite stamps": pl.lit(float("inf")).alias("timestamp"),
+    "truth": pl.lit(True).alias("timestamp"),
+    "ancient": pl.datetime(1, 1, 1, time_zone="UTC").dt.cast_time_unit("us").alias("timestamp"),
+}
+
+
+@pytest.mark.parametrize("column", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("bad_bars", ["refuse", "drop"])
+def test_odd_columns_are_refused_in_words(folder, frame, column, bad_bars):
+    path = folder(EURUSD=frame().with_columns(column))
+    with pytest.raises(DataError, match="EURUSD"):
+        load(path, bad_bars=bad_bars)
+    assert not check(DataConfig(folder=path, bad_bars=bad_bars)).loadable

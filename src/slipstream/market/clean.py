@@ -32,6 +32,7 @@ from slipstream.market.finding import Finding, first_times, plural, stamp
 from slipstream.market.table import PRICES, RawTable
 from slipstream.market.units import unit_findings
 
+_LARGEST, _SMALLEST_PRICE = 1e100, 1e-20  # beyond: a sentinel of somebody's database
 _ROUNDING = 1e-9  # relative: files written with float32 or scaled prices
 
 
@@ -174,7 +175,8 @@ def _order(symbol: str, time: IntArray, findings: list[Finding]) -> IntArray:
         )
     order = np.argsort(time, kind="stable")
     ordered = time[order]
-    superseded = np.append(ordered[1:] == ordered[:-1], False)
+    superseded = np.zeros(len(ordered), dtype=np.bool_)
+    superseded[:-1] = ordered[1:] == ordered[:-1]
     if superseded.any():
         findings.append(
             Finding(
@@ -210,9 +212,13 @@ def _sound_rows(
             np.logical_and(good, ~bad, out=good)
 
     for name, column in columns.items():
-        report("nan", ~np.isfinite(column), f"no number in column {name}")
+        report("nan", ~(np.abs(column) <= _LARGEST), f"no number in column {name}")
     for name in PRICES:
-        report("non_positive", columns[name] <= 0.0, f"a {name} that is not positive")
+        report(
+            "non_positive",
+            columns[name] < _SMALLEST_PRICE,
+            f"a price ({name}) that is not positive",
+        )
     low, high = columns["low"], columns["high"]
     slack = _ROUNDING * np.abs(columns["close"])
     report("high_below_low", high < low - slack, "high below low")

@@ -11,7 +11,7 @@ from slipstream.market.bars import Bars
 from slipstream.market.calendar import calendar, calendar_warning
 from slipstream.market.clean import Cleaned, clean
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import Finding
+from slipstream.market.finding import Finding, plural
 from slipstream.market.source import find_files
 from slipstream.market.symbols import MarketKind
 from slipstream.market.table import RawTable, read
@@ -105,7 +105,7 @@ def _refuse(table: RawTable, one: Cleaned) -> None:
     errors: list[Finding] = [finding for finding in one.findings if finding.severity == "error"]
     if not errors:
         return
-    others = f" ({len(errors) - 1} more kinds of error in this file)" if len(errors) > 1 else ""
+    others = f" (and {plural(len(errors) - 1, 'other kind')} of error)" if len(errors) > 1 else ""
     first = errors[0]
     raise DataError(
         f"{first.symbol} ({table.path.name}): {first.message}; {first.action}{others}. "

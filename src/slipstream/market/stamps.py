@@ -9,14 +9,14 @@ import polars as pl
 
 from slipstream.core.errors import DataError
 from slipstream.market.bars import BoolArray, IntArray
-from slipstream.market.zone import DAY, clock
+from slipstream.market.zone import clock
 
 _DATES = ("%Y-%m-%d", "%Y.%m.%d", "%Y/%m/%d", "%Y%m%d", "%d.%m.%Y", "%d-%m-%Y")
 _CLOCKS = (" %H:%M:%S%.f", " %H:%M", "T%H:%M:%S%.f", "T%H:%M", " %H%M%S", "%H%M%S", "")
 _FORMATS = tuple(date + hour for date in _DATES for hour in _CLOCKS)
 _AMBIGUOUS = ("%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M")
 _OFFSET = r"[+-]\d{2}:?\d{2}$"
-_EARLIEST, _LATEST = 0, 4_102_444_800  # 1970 to 2100
+_OLDEST, _EPOCH_FROM, _LATEST = -2_208_988_800, 31_536_000, 4_102_444_800  # 1900, 1971, 2100
 MISSING = np.iinfo(np.int64).min
 
 
@@ -25,7 +25,8 @@ class Stamps:
     """Parsed stamps.
 
     Attributes:
-        time: UTC seconds, int64 [n]; MISSING where a stamp is absent or unreadable.
+        time: UTC seconds, int64 [n]; MISSING where a stamp is absent, unreadable or
+            outside the years 1900 to 2100.
         skipped: rows whose wall-clock time does not exist in the zone (spring), bool [n].
         origin: ``"aware"``, ``"epoch"`` or ``"naive"``: what the file itself says about the zone.
     """
@@ -98,7 +99,7 @@ def parse(
 
 def _placed(seconds: pl.Series, origin: str, zone: str) -> Stamps:
     """Local seconds of `zone` (nulls allowed) as UTC."""
-    missing = seconds.is_null().to_numpy()
+    missing = (~seconds.is_between(_OLDEST, _LATEST)).fill_null(True).to_numpy()
     local = seconds.fill_null(0).to_numpy().astype(np.int64)
     skipped = np.zeros(len(local), dtype=np.bool_)
     time = local
@@ -115,7 +116,7 @@ def _epoch(column: pl.Series) -> pl.Series | None:
     if not isinstance(typical, float):
         return None
     for unit in (1.0, 1e3, 1e6, 1e9):
-        if _EARLIEST + DAY * 365 < typical / unit < _LATEST:
+        if _EPOCH_FROM < typical / unit < _LATEST:
             return (column / unit).floor().cast(pl.Int64, strict=False)
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -126,8 +126,8 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
         encoding="utf8-lossy",
     )
     names = dialect.columns[: frame.width]
-    if len(set(names)) < len(names):
-        names = tuple(frame.columns)
+    if len(set(names)) < len(names):  # two columns of one name: the reader numbered them
+        return replace(dialect, columns=tuple(frame.columns)), frame
     frame.columns = [*names, *frame.columns[len(names) :]]
     return dialect, frame
 
@@ -188,4 +188,6 @@ def _numbers(column: pl.Series) -> FloatArray:
         if numbers.null_count() == len(column) > column.null_count():  # decimal commas
             numbers = column.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
         column = numbers
+    elif column.dtype.is_nested() or column.dtype.is_temporal():
+        return np.full(len(column), np.nan)
     return column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().copy()
