@@ -44,6 +44,7 @@ class PPO:
 
     Attributes:
         policy: weights, observation scaling, action mapping.
+        parts: tasks that `update` cuts its work into; as many ranges may act side by side.
         iteration: rollouts learned from.
     """
 
