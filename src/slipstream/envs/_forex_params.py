@@ -92,7 +92,7 @@ def _settings(config: Config, bar_seconds: int, days: Calendar) -> Params:
         unit_step=config.unit_step,
         initial_equity=config.initial_equity,
         leverage=config.leverage,
-        fill=_FILLS[config.fill],
+        fill_at=_FILLS[config.fill],
         cost_multiple=1.0,
         slippage_pips=config.slippage_pips,
         commission=1e-6 * config.commission_per_million,

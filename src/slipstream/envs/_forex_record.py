@@ -27,7 +27,7 @@ ROLL = 1  # a trading day ended between the previous bar and this one
 FLAT = 2  # a fill on this bar's step must be flat
 NIGHT = 4  # nights of swap due at this bar's open, counted in units of this value
 
-# Params.fill
+# Params.fill_at
 NEXT_OPEN = 0
 NEXT_CLOSE = 1
 SAME_CLOSE = 2
@@ -73,7 +73,7 @@ class Params(NamedTuple):
     unit_step: float
     initial_equity: float
     leverage: float
-    fill: int
+    fill_at: int
     cost_multiple: float
     slippage_pips: float
     commission: float

@@ -108,7 +108,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
         wish = min(max(float(action[0]), -1.0), 1.0) * p.exposure
     flat = (calendar & FLAT) != 0 or s.breached != 0
 
-    if p.fill == SAME_CLOSE:
+    if p.fill_at == SAME_CLOSE:
         mid = d.bars[seen, CLOSE]
         rate = d.bars[seen, RATE_CLOSE]
         spread = 0.5 * d.bars[seen, SPREAD] * p.cost_multiple
@@ -125,7 +125,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     open_rate = d.bars[row, RATE_OPEN]
     if s.units != 0.0:
         exit_kind = exit_at_open(s, p, d.bars[row, OPEN], half_spread, slip, open_rate, row)
-    if p.fill == NEXT_OPEN and exit_kind == NO_EXIT:
+    if p.fill_at == NEXT_OPEN and exit_kind == NO_EXIT:
         mid = d.bars[row, OPEN]
         traded = order(
             s,
@@ -155,7 +155,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
             row,
         )
     close_rate = d.bars[row, RATE_CLOSE]
-    if p.fill == NEXT_CLOSE and exit_kind == NO_EXIT:
+    if p.fill_at == NEXT_CLOSE and exit_kind == NO_EXIT:
         order(
             s,
             p,
@@ -238,64 +238,54 @@ def _keep_score(s: Any, p: Any, before: float, equity: float) -> None:
 
 
 def observe(s: Any, p: Any, d: Any, out: Any) -> None:
-    """Feature window (oldest bar first), position, unrealised profit, drawdown, clock."""
-    place = 0
-    for bar in range(s.bar - p.lookback + 1, s.bar + 1):
-        for column in range(p.num_features):
-            out[place] = d.features[bar, column]
-            place += 1
+    """Feature window (oldest bar first), clock, position, unrealised profit, drawdown.
+
+    Unrealised profit is in ATR, drawdown in ATR times the root of the bars per day.
+    """
+    bar = s.bar
+    columns = p.num_features
+    older = p.lookback - 1
+    for k in range(older):
+        for column in range(columns):
+            out[k * columns + column] = d.features[bar - older + k, column]
+    place = older * columns
+    columns += _CLOCK  # the newest bar's clock lies beside its features
+    for column in range(columns):
+        out[place + column] = d.features[bar, column]
+    place += columns
+    units = s.units
     if p.discrete:
-        out[place] = 1.0 if s.units < 0.0 else 0.0
-        out[place + 1] = 1.0 if s.units == 0.0 else 0.0
-        out[place + 2] = 1.0 if s.units > 0.0 else 0.0
+        out[place] = 1.0 if units < 0.0 else 0.0
+        out[place + 1] = 1.0 if units == 0.0 else 0.0
+        out[place + 2] = 1.0 if units > 0.0 else 0.0
         place += 3
     else:
         out[place] = s.exposure
         place += 1
-    atr = d.bars[s.bar, ATR]
-    close = d.bars[s.bar, CLOSE]
+    atr = d.bars[bar, ATR]
+    close = d.bars[bar, CLOSE]
     gain = 0.0
     fall = 0.0
     if atr > 0.0:
-        if s.units > 0.0:
+        if units > 0.0:
             gain = (close - s.entry) / atr
-        elif s.units < 0.0:
+        elif units < 0.0:
             gain = (s.entry - close) / atr
         fall = s.drawdown * close / (atr * p.day_bars_root)
     out[place] = gain
     out[place + 1] = fall
-    place += 2
-    for column in range(p.num_features, p.num_features + _CLOCK):
-        out[place] = d.features[s.bar, column]
-        place += 1
     if p.reward == DIFFERENTIAL_SHARPE:
         start = d.constants[s.segment, VARIANCE]
-        out[place] = s.sharpe_a / math.sqrt(start)
-        out[place + 1] = s.sharpe_b / start
+        out[place + 2] = s.sharpe_a / math.sqrt(start)
+        out[place + 3] = s.sharpe_b / start
 
 
 def spec(p: Params, d: Data) -> Spec:
     """Spaces, metrics and what reports need; feature columns come with their training moments."""
-    position = 3 if p.discrete else 1
-    tail = 2 if p.reward == DIFFERENTIAL_SHARPE else 0
-    mean = np.concatenate(
-        [
-            np.tile(d.feature_mean, p.lookback),
-            np.zeros(position),
-            [np.nan] * 2,
-            np.zeros(_CLOCK),
-            [np.nan] * tail,
-        ]
-    ).astype(np.float32)
-    deviation = np.concatenate(
-        [
-            np.tile(d.feature_std, p.lookback),
-            np.ones(position),
-            [np.nan] * 2,
-            np.ones(_CLOCK),
-            [np.nan] * tail,
-        ]
-    ).astype(np.float32)
+    bounded = _CLOCK + (3 if p.discrete else 1)
+    running = [np.nan] * (4 if p.reward == DIFFERENTIAL_SHARPE else 2)
+    mean = np.concatenate([np.tile(d.feature_mean, p.lookback), np.zeros(bounded), running])
+    deviation = np.concatenate([np.tile(d.feature_std, p.lookback), np.ones(bounded), running])
     action = spaces.Discrete(3) if p.discrete else spaces.Box(-1.0, 1.0, (1,), np.float32)
     return Spec(
         observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
@@ -305,8 +295,8 @@ def spec(p: Params, d: Data) -> Spec:
         max_episode_steps=None if p.evaluation else p.max_steps,
         stagger=not p.evaluation,
         scale_reward=True,
-        fixed_mean=mean,
-        fixed_std=deviation,
+        fixed_mean=mean.astype(np.float32),
+        fixed_std=deviation.astype(np.float32),
         market=_market(p, d),
     )
 
