@@ -1,0 +1,103 @@
+"""YAML as slipstream reads it: safe, every key once, and no surprises from YAML 1.1.
+
+The scalars are those of YAML 1.2: ``1e-4`` is a number, ``17:00`` and ``2024-01-31`` are text, and
+only ``true`` and ``false`` are booleans (PyYAML's own rules read text, 1020, a date and ``no``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from slipstream.core.errors import ConfigError
+
+_SCALARS = (
+    ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("tag:yaml.org,2002:int", r"[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "tag:yaml.org,2002:float",
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    ("tag:yaml.org,2002:merge", r"<<", ["<"]),
+)
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own class attribute
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[Any, yaml.Node] = {}
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, (list, dict)):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key must be a plain word", key_node.start_mark
+                )
+            if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
+                first = seen[key].start_mark.line + 1
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"`{key}` stands here again (first on line {first})", key_node.start_mark
+                )
+            seen[key] = key_node
+        return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that either our rules or PyYAML's would read as something else."""
+
+    yaml_implicit_resolvers = {
+        first: list(rules) for first, rules in yaml.SafeDumper.yaml_implicit_resolvers.items()
+    }
+
+
+for _tag, _pattern, _first in _SCALARS:
+    _compiled = re.compile(rf"^(?:{_pattern})$")
+    _Loader.add_implicit_resolver(_tag, _compiled, _first)
+    _Dumper.add_implicit_resolver(_tag, _compiled, _first)
+
+
+def _represent_sequence(dumper: yaml.SafeDumper, values: Any) -> yaml.Node:
+    plain = all(isinstance(value, (bool, int, float, str)) for value in values)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=plain)
+
+
+_Dumper.add_representer(list, _represent_sequence)
+_Dumper.add_representer(tuple, _represent_sequence)
+
+
+def parse(text: str, source: str) -> Any:
+    """Read one YAML document.
+
+    Args:
+        text: the document.
+        source: what messages call it: a file's path, or ``--set ...``.
+
+    Raises:
+        ConfigError: bad syntax or a repeated key, with line and column.
+    """
+    try:
+        # _Loader is a SafeLoader: it builds plain values only.
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = str(error.problem or error.context or "it cannot be read").rstrip(".")
+        raise ConfigError(f"{source}{place}: {problem}. Mend that line of the YAML.") from None
+    except (yaml.YAMLError, ValueError) as error:
+        problem = " ".join(str(error).split()).rstrip(".")
+        raise ConfigError(f"{source} is not YAML: {problem}.") from None
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """Block-style YAML that `parse` reads back to the same values, keys in their given order."""
+    return str(
+        yaml.dump(
+            dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
+        )
+    )
