@@ -35,7 +35,7 @@ def validate(model: type[ModelT], values: Mapping[str, Any], where: str = "") ->
         where: dotted prefix of the values in the user's file, for messages (``"env"``).
 
     Raises:
-        ConfigError: with every problem in one paragraph, the nearest known key beside an unknown one.
+        ConfigError: every problem in one paragraph, the nearest known key beside an unknown one.
     """
     try:
         return model.model_validate(dict(values))

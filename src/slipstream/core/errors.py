@@ -1,4 +1,4 @@
-"""Errors a user can act on: one paragraph that says what was expected, what came, and what to do."""
+"""Errors a user can act on: one paragraph of what was expected, what came, and what to do."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.config import Config, nearest, validate
+from slipstream.core import config
+from slipstream.core.config import nearest, validate
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import Spec
 
@@ -43,14 +44,14 @@ class Loaded:
 
 
 class Kernel(NamedTuple):
-    """One environment's rules. Names follow DESIGN.md section 3; `mask` is None where all actions are allowed."""
+    """One environment's rules; `mask` is None where all actions are always allowed."""
 
     name: str
     module: ModuleType
-    Config: type[Config]
+    Config: type[config.Config]
     Params: Any
     Data: Any
-    STATE: np.dtype
+    STATE: np.dtype[Any]
     load: Callable[[Any], Loaded]
     reset: Callable[..., None]
     step: Callable[..., tuple[float, bool, bool]]
@@ -58,13 +59,13 @@ class Kernel(NamedTuple):
     spec: Callable[[Any, Any], Spec]
     mask: Callable[..., None] | None
 
-    def configure(self, values: Mapping[str, Any]) -> Config:
+    def configure(self, values: Mapping[str, Any]) -> config.Config:
         """Validates what a user wrote under `env:`."""
         return validate(self.Config, values, where="env")
 
 
 def list_kernels() -> list[str]:
-    """Names of the built-in kernels: the files of `slipstream.envs` that do not start with an underscore."""
+    """Names of the built-in kernels: files of `slipstream.envs` without a leading underscore."""
     package = importlib.import_module("slipstream.envs")
     return sorted(
         m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")
@@ -76,7 +77,7 @@ def load_kernel(name_or_path: str) -> Kernel:
 
     Raises:
         ConfigError: no such kernel or file.
-        KernelError: the file fails to import, lacks a part of the contract, or breaks the numeric rules.
+        KernelError: the file fails to import, lacks a part of the contract, or breaks its rules.
     """
     if name_or_path.endswith(".py"):
         module = _import_path(Path(name_or_path))
@@ -87,8 +88,8 @@ def load_kernel(name_or_path: str) -> Kernel:
             guess = nearest(name_or_path, known)
             advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}."
             raise ConfigError(
-                f"There is no environment `{name_or_path}`; {advice} A file of your own is named by its "
-                "path (`my_env.py`), a Gymnasium environment by `gym:ID`."
+                f"There is no environment `{name_or_path}`; {advice} A file of your own is named "
+                "by its path (`my_env.py`), a Gymnasium environment by `gym:ID`."
             )
         module = importlib.import_module(f"slipstream.envs.{name_or_path}")
         name = name_or_path
@@ -99,14 +100,14 @@ def load_kernel(name_or_path: str) -> Kernel:
     return kernel
 
 
-def params_dtype(params: type[Any]) -> np.dtype:
+def params_dtype(params: type[Any]) -> np.dtype[Any]:
     """Record dtype of a `Params` NamedTuple: float, int and bool become float64, int64 and bool."""
     fields = []
     for field_name, annotation in get_type_hints(params).items():
         if annotation not in _PARAM_TYPES:
             raise KernelError(
-                f"{params.__module__}.Params.{field_name} is annotated {annotation!r}: Params holds scalars, "
-                "so use float, int or bool, and put arrays into Data."
+                f"{params.__module__}.Params.{field_name} is annotated {annotation!r}: Params "
+                "holds scalars, so use float, int or bool, and put arrays into Data."
             )
         fields.append((field_name, _PARAM_TYPES[annotation]))
     if not fields:
@@ -163,8 +164,8 @@ def _from_module(name: str, module: ModuleType) -> Kernel:
     missing = [part for part in REQUIRED if not hasattr(module, part)]
     if missing:
         raise KernelError(
-            f"{module.__file__} is not a kernel: it lacks {', '.join(missing)}. A kernel file defines "
-            f"{', '.join(REQUIRED)}; docs/extending.md shows the shortest one."
+            f"{module.__file__} is not a kernel: it lacks {', '.join(missing)}. A kernel file "
+            f"defines {', '.join(REQUIRED)}; docs/extending.md shows the shortest one."
         )
     parts = {part: getattr(module, part) for part in REQUIRED}
     return Kernel(name=name, module=module, mask=getattr(module, "mask", None), **parts)

@@ -31,7 +31,7 @@ _TWO_PI = 2.0 * math.pi
 
 
 def mix(x: np.uint64) -> np.uint64:
-    """SplitMix64's finaliser: a bijection of 64-bit words in which every input bit reaches every output bit."""
+    """SplitMix64's finaliser: a bijection of words; every input bit reaches every output bit."""
     x = (x ^ (x >> _SHIFT_30)) * _MUL_1
     x = (x ^ (x >> _SHIFT_27)) * _MUL_2
     return x ^ (x >> _SHIFT_31)
@@ -55,11 +55,11 @@ def uniform(s: Any) -> float:
 
 
 def normal(s: Any) -> float:
-    """Next number of record `s`, standard normal (Box and Muller 1958); advances `s.counter` by two."""
+    """Next number of record `s`, standard normal (Box, Muller 1958); advances it by two."""
     radius = math.sqrt(-2.0 * math.log(1.0 - uniform(s)))  # 1 - u lies in (0, 1]: the log is finite
     return radius * math.cos(_TWO_PI * uniform(s))
 
 
 def integer(s: Any, n: int) -> int:
     """Next number of record `s`, uniform in 0..n-1 (n < 2^53, bias below n 2^-53)."""
-    return int(math.floor(uniform(s) * float(n)))
+    return int(uniform(s) * float(n))

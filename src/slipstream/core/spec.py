@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -53,16 +53,16 @@ class Spec:
         trace: STATE fields recorded after every step of an evaluation.
         players: rows per environment when more than one agent acts.
         max_episode_steps: time limit kept by the batch loop, None for none.
-        stagger: draw the first episode's length uniformly in 1..max_episode_steps while training, so
-            that copies do not reset together.
+        stagger: draw the first episode's length uniformly in 1..max_episode_steps while training,
+            so that copies do not reset together.
         scale_reward: divide training rewards by a running deviation of the discounted return.
         fixed_mean, fixed_std: float32 [D], known before training; NaN where the policy shall keep
             running statistics. None: running statistics everywhere.
         market: set by market environments.
     """
 
-    observation: gymnasium.Space
-    action: gymnasium.Space
+    observation: gymnasium.Space[Any]
+    action: gymnasium.Space[Any]
     metrics: tuple[Metric, ...] = ()
     trace: tuple[str, ...] = ()
     players: int = 1
@@ -84,7 +84,7 @@ class Spec:
         return tuple(shape)
 
     @property
-    def observation_dtype(self) -> np.dtype:
+    def observation_dtype(self) -> np.dtype[Any]:
         """uint8 for images, float32 for everything else."""
         return np.dtype(np.uint8 if self.observation.dtype == np.uint8 else np.float32)
 
@@ -98,6 +98,15 @@ class Spec:
         return int(np.prod(shape)) if shape else 1
 
     @property
-    def action_dtype(self) -> np.dtype:
+    def choices(self) -> int:
+        """Allowed or forbidden choices that an action mask covers: n, or the sum of all n."""
+        if isinstance(self.action, gymnasium.spaces.Discrete):
+            return int(self.action.n)
+        if isinstance(self.action, gymnasium.spaces.MultiDiscrete):
+            return int(self.action.nvec.sum())
+        return 0
+
+    @property
+    def action_dtype(self) -> np.dtype[Any]:
         """float32 for Box, int64 for Discrete and MultiDiscrete."""
         return np.dtype(np.float32 if isinstance(self.action, gymnasium.spaces.Box) else np.int64)

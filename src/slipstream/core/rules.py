@@ -1,0 +1,233 @@
+"""What the source of a kernel may contain, statement by statement."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+from types import FunctionType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from slipstream.core.errors import KernelError
+
+BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "round"})
+"""The built-in functions that mean the same interpreted, compiled and on a GPU."""
+
+_NUMPY = frozenset({"uint64", "int64", "float64", "bool_"})
+_MATH = frozenset(
+    {"acos", "asin", "atan", "atan2", "ceil", "copysign", "cos", "cosh", "exp", "expm1", "fabs"}
+    | {"floor", "isfinite", "isinf", "isnan", "log", "log1p", "sin", "sinh", "sqrt", "tan", "tanh"}
+    | {"e", "inf", "nan", "pi", "tau"}
+)
+_POWER = (
+    "calls the C library's pow, whose last bit differs from a product: write `x * x`, or "
+    "`math.exp(y * math.log(x))`"
+)
+_ALLOCATES = "is allocated on every step: use a fixed array field of STATE"
+_LOOP = "a comprehension allocates: write a `for` loop over `range`"
+_ON_TOP = "import at the top of the file"
+_FIELD = "a kernel's state is its record `s`: make it a STATE field"
+_ONCE = "a kernel function returns once"
+
+_FORBIDDEN: dict[type[ast.AST], str] = {
+    ast.Pow: f"`**` {_POWER}",
+    ast.List: f"a list {_ALLOCATES}",
+    ast.Dict: "a dict is allocated on every step: use STATE fields",
+    ast.Set: "a set is allocated on every step: use STATE fields",
+    ast.ListComp: _LOOP,
+    ast.SetComp: _LOOP,
+    ast.DictComp: _LOOP,
+    ast.GeneratorExp: "a generator allocates: write a `for` loop over `range`",
+    ast.Lambda: "a lambda is a new function on every call: define it at module level",
+    ast.FunctionDef: "a nested function closes over its surroundings: define it at module level",
+    ast.ClassDef: "a class cannot be compiled: use STATE fields and module-level functions",
+    ast.Try: "exceptions cannot be caught in compiled code: guard the value with `if`",
+    ast.Raise: (
+        "a kernel cannot raise: guard the value with `if`, and check settings in `Config` or `load`"
+    ),
+    ast.Assert: "a kernel cannot assert: check settings in `Config` or `load`",
+    ast.With: "a context manager cannot be compiled: do input and output in `load`",
+    ast.JoinedStr: "text cannot be made on a GPU: do it in `load`",
+    ast.Import: _ON_TOP,
+    ast.ImportFrom: _ON_TOP,
+    ast.Global: _FIELD,
+    ast.Nonlocal: _FIELD,
+    ast.Yield: _ONCE,
+    ast.YieldFrom: _ONCE,
+    ast.Await: "a kernel function does no input or output",
+    ast.Starred: "pass arguments one by one",
+}
+# Right shifts apart, an int beside a uint64 makes uint64 interpreted and int64 compiled.
+_MIXES = (
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.Mod,
+    ast.FloorDiv,
+    ast.BitAnd,
+    ast.BitOr,
+    ast.BitXor,
+    ast.LShift,
+)
+
+
+class Fields(NamedTuple):
+    """Names that need care wherever they are read.
+
+    Attributes:
+        narrow: Data fields of float32.
+        unsigned: STATE fields of uint64.
+    """
+
+    narrow: frozenset[str]
+    unsigned: frozenset[str]
+
+
+def place(function: Any, line: int | None = None) -> str:
+    """``file:line`` of a function, or of a line within it."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(function)
+    return f"{code.co_filename}:{line or code.co_firstlineno}"
+
+
+class SourceRules(ast.NodeVisitor):
+    """Visits the body of one function; collects the helper functions that it calls.
+
+    Args:
+        function: whose body is visited.
+        offset: lines of its file above the parsed text.
+        fields: names that need care.
+    """
+
+    def __init__(self, function: FunctionType, offset: int, fields: Fields) -> None:
+        self.function, self.offset, self.fields = function, offset, fields
+        self.helpers: list[FunctionType] = []
+        self._local = set(function.__code__.co_varnames)
+
+    def fail(self, node: ast.AST, message: str) -> NoReturn:
+        line = self.offset + getattr(node, "lineno", 1)
+        where = place(self.function, line)
+        raise KernelError(f"{where} (in `{self.function.__name__}`): {message}.")
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for kind, message in _FORBIDDEN.items():
+            if isinstance(node, kind):
+                self.fail(node, message)
+        super().generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        self._calculates(node, node.op, node.left, node.right)
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._calculates(node, node.op, node.target, node.value)
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        for side in (node.left, *node.comparators):
+            self._refuse_narrow(side, actions=False)
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        self._refuse_narrow(node.operand)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str | bytes | complex):
+            self.fail(
+                node,
+                f"{node.value!r}: kernels know numbers only; use a module-level int constant as a "
+                "code",
+            )
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        owner = node.value
+        if isinstance(owner, ast.Name) and owner.id not in self._local:
+            self._check_module_attribute(node, owner.id)
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id in self._local:
+            return
+        if node.id not in self.function.__globals__:
+            if node.id not in BUILTINS:
+                known = ", ".join(sorted(BUILTINS))
+                self.fail(node, f"`{node.id}` is not among the built-ins of a kernel ({known})")
+            return
+        value = self.function.__globals__[node.id]
+        if isinstance(value, FunctionType):
+            self.helpers.append(value)
+        elif not (
+            inspect.ismodule(value)
+            or isinstance(value, bool | int | float | np.generic | type | tuple)
+        ):
+            self.fail(
+                node,
+                f"`{node.id}` is a global {type(value).__name__}: put arrays into Data and "
+                "settings into Params",
+            )
+
+    def _calculates(
+        self, node: ast.AST, operator: ast.operator, left: ast.AST, right: ast.AST
+    ) -> None:
+        if isinstance(operator, ast.Pow):
+            self.fail(node, _FORBIDDEN[ast.Pow])
+        for side, other in ((left, right), (right, left)):
+            self._refuse_narrow(side)
+            if isinstance(operator, _MIXES) and self._is_unsigned(side) and _is_int(other):
+                number = ast.unparse(other)
+                self.fail(
+                    node,
+                    f"`{ast.unparse(side)}` is uint64, and beside an int it means different "
+                    f"things interpreted and compiled: write `np.uint64({number})`",
+                )
+
+    def _is_unsigned(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+            return False
+        return node.value.id in self._local and node.attr in self.fields.unsigned
+
+    def _refuse_narrow(self, node: ast.AST, actions: bool = True) -> None:
+        if not isinstance(node, ast.Subscript):
+            return
+        base, text = node.value, ast.unparse(node)
+        if isinstance(base, ast.Attribute) and base.attr in self.fields.narrow:
+            self.fail(
+                node,
+                f"`{text}` is float32, and arithmetic on it differs compiled: write "
+                f"`float({text})`",
+            )
+        if actions and isinstance(base, ast.Name) and base.id == "action":
+            self.fail(
+                node,
+                f"`{text}` may be float32: write `float({text})` or `int({text})` before "
+                "calculating",
+            )
+
+    def _check_module_attribute(self, node: ast.Attribute, owner: str) -> None:
+        module, name = self.function.__globals__.get(owner), node.attr
+        if module is math and name == "pow":
+            self.fail(node, f"`math.pow` {_POWER}")
+        if module is math and name not in _MATH:
+            self.fail(node, f"`math.{name}`: a kernel may use {', '.join(sorted(_MATH))} of `math`")
+        if module is np and name not in _NUMPY:
+            self.fail(
+                node,
+                f"`np.{name}`: of NumPy a kernel may use {', '.join(sorted(_NUMPY))}; use `math`",
+            )
+        if inspect.ismodule(module) and module not in (math, np):
+            self.fail(
+                node,
+                f"`{owner}.{name}`: import helpers by name, `from {module.__name__} import {name}`",
+            )
+
+
+def _is_int(node: ast.AST) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant) and type(node.value) is int

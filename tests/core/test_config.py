@@ -1,0 +1,73 @@
+"""Configs refuse what nobody reads, and say what was probably meant."""
+
+from typing import Annotated
+
+import pytest
+from pydantic import Field, ValidationError, field_validator
+
+from slipstream.core.config import Config, nearest, validate
+from slipstream.core.errors import ConfigError
+
+
+class Fees(Config):
+    spread_pips: Annotated[float, Field(ge=0)] = 0.0
+    commission: float = 0.0
+
+
+class Market(Config):
+    folder: str
+    fees: Fees | None = None
+    windows: tuple[Fees, ...] = ()
+
+    @field_validator("folder")
+    @classmethod
+    def _named(cls, value):
+        if value == "nowhere":
+            raise ValueError("a folder that exists.")
+        return value
+
+
+def test_valid():
+    market = validate(Market, {"folder": "prices", "fees": {"spread_pips": 1}})
+    assert market.fees == Fees(spread_pips=1.0)
+    with pytest.raises(ValidationError):
+        market.folder = "other"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"folder": "x", "foldr": 1}, "`env.foldr` is not a known key; did you mean `folder`?"),
+        ({"folder": "x", "zzz": 1}, "known keys: fees, folder, windows."),
+        (
+            {"folder": "x", "fees": {"spread_pip": 1}},
+            "`env.fees.spread_pip` is not a known key; did you mean `spread_pips`?",
+        ),
+        (
+            {"folder": "x", "windows": [{"comission": 1}]},
+            "`env.windows.0.comission` is not a known key; did you mean `commission`?",
+        ),
+        ({}, "`env.folder` is required and missing."),
+        ({"folder": "x", "fees": {"spread_pips": -1}}, "`env.fees.spread_pips`: "),
+        ({"folder": "x", "fees": {"spread_pips": -1}}, "(got -1)"),
+        ({"folder": "x", "fees": {"commission": float("nan")}}, "finite number"),
+        ({"folder": "nowhere"}, "`env.folder`: a folder that exists (got 'nowhere')."),
+    ],
+)
+def test_message(values, message):
+    with pytest.raises(ConfigError) as error:
+        validate(Market, values, where="env")
+    assert message in str(error.value)
+
+
+def test_all_problems_in_one_paragraph():
+    with pytest.raises(ConfigError) as error:
+        validate(Market, {"foldr": 1, "fees": {"commission": "dear"}})
+    text = str(error.value)
+    assert "`folder` is required" in text and "`foldr`" in text and "`fees.commission`" in text
+    assert "\n" not in text
+
+
+def test_nearest():
+    assert nearest("gama", ["gamma", "lambda"]) == "gamma"
+    assert nearest("qqq", ["gamma", "lambda"]) is None

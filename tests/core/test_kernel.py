@@ -1,0 +1,95 @@
+"""Kernels are found by name or path, and a file that is none says what it lacks."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.kernel import REQUIRED, list_kernels, load_kernel, params_dtype, params_table
+
+
+def test_built_in_kernels_load():
+    names = list_kernels()
+    assert {"cartpole", "pendulum", "probes", "forex"} <= set(names)
+    assert not [name for name in names if name.startswith("_")]
+    for name in names:
+        assert load_kernel(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cartpol", ("`cartpol`", "did you mean `cartpole`?", "gym:ID")),
+        ("zzzz", ("known: ", "cartpole", "my_env.py")),
+        ("absent/thing.py", ("no kernel file absent/thing.py",)),
+    ],
+)
+def test_unknown(name, words):
+    with pytest.raises(ConfigError) as error:
+        load_kernel(name)
+    assert all(word in str(error.value) for word in words)
+
+
+def test_file_of_ones_own(write_kernel):
+    path = write_kernel("my_env.py")
+    kernel = load_kernel(str(path))
+    assert kernel.name == "my_env" and kernel.mask is None
+    loaded = kernel.load(kernel.configure({"size": 2.0}))
+    assert loaded.params["train"] == (kernel.Params(2.0),)
+    with pytest.raises(ConfigError, match=r"`env.sise`.*`size`"):
+        kernel.configure({"sise": 2.0})
+
+
+def test_a_changed_file_is_another_kernel(write_kernel):
+    path = write_kernel()
+    first = load_kernel(str(path))
+    assert load_kernel(str(path)).module is first.module
+    second = load_kernel(str(write_kernel(reset="def reset(s, p, d):\n    s.x = 2.0")))
+    assert second.module is not first.module
+    assert second.module.__name__ in sys.modules
+
+
+@pytest.mark.parametrize("part", REQUIRED)
+def test_missing_part(write_kernel, part):
+    if part in ("Config", "Params", "Data"):
+        replaced = {part: "", "load": "def load(config):\n    return None"}
+    else:
+        replaced = {part: ""}
+    path = write_kernel(**replaced)
+    with pytest.raises(KernelError, match=f"lacks {part}.*extending.md"):
+        load_kernel(str(path))
+
+
+@pytest.mark.parametrize(
+    ("top", "words"),
+    [
+        ("def broken(:\n    pass", ("SyntaxError", ":12")),
+        ("import no_such_module_anywhere", ("ModuleNotFoundError", ":13")),
+        ("LIMIT = 1 / 0", ("ZeroDivisionError", ":13")),
+    ],
+)
+def test_file_that_cannot_be_imported(write_kernel, top, words):
+    path = write_kernel(top=top)
+    with pytest.raises(KernelError) as error:
+        load_kernel(str(path))
+    assert str(path) in str(error.value)
+    assert words[0] in str(error.value)
+    with pytest.raises(KernelError):  # nothing half-imported is left behind
+        load_kernel(str(path))
+
+
+def test_params_become_a_table(write_kernel):
+    text = "class Params(NamedTuple):\n    size: float\n    count: int\n    on: bool"
+    kernel = load_kernel(str(write_kernel(Params=text)))
+    dtype = params_dtype(kernel.Params)
+    assert [dtype[name] for name in dtype.names] == [np.float64, np.int64, np.bool_]
+    table = params_table(kernel, (kernel.Params(1.5, 3, True), kernel.Params(2.5, -1, False)))
+    assert table["size"].tolist() == [1.5, 2.5]
+    assert table["count"].tolist() == [3, -1] and table["on"].tolist() == [True, False]
+
+
+def test_params_hold_scalars_only(write_kernel):
+    path = write_kernel(Params="class Params(NamedTuple):\n    size: float\n    table: tuple")
+    with pytest.raises(KernelError, match=r"Params.table.*scalars.*Data"):
+        load_kernel(str(path))
