@@ -8,7 +8,6 @@ from slipstream.report import market_sections, wording
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.page import Page, Section, Table
-from slipstream.report.performance import performance
 from slipstream.report.split_view import SplitView
 from slipstream.report.stress import percentile
 
@@ -76,7 +75,7 @@ def _seed_band(held: SplitView) -> list[str]:
     if count < 2:
         return []
     run = held.run
-    values = [performance(account).sharpe for account in held.members]
+    values = [found.sharpe for found in held.every]
     known = [value for value in values if value is not None]
     shown = f"Shown is member {run.member}{run.member_reason and ', ' + run.member_reason}."
     if not known:

@@ -11,7 +11,7 @@ from slipstream.report.baselines import BUY_AND_HOLD, ORACLE
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market_tables import NamedAccount
 from slipstream.report.page import Picture, Section, picture
-from slipstream.report.performance import by_hour, by_symbol, by_weekday, performance, trading
+from slipstream.report.performance import by_hour, by_symbol, by_weekday, trading
 from slipstream.report.split_view import SplitView
 from slipstream.report.statistics import alpha_beta, monthly_returns, worst_drawdowns
 
@@ -24,8 +24,7 @@ def results(splits: Sequence[SplitView]) -> Section:
     held = splits[0]
     tables = [market_tables.by_split({s.name: s.found for s in splits}, held.market)]
     if len(held.members) > 1:
-        every = [performance(member) for member in held.members]
-        tables.append(market_tables.members(every, held.run.member, held.name))
+        tables.append(market_tables.members(held.every, held.run.member, held.name))
     band = [m for index, m in enumerate(held.members) if index != held.run.member]
     drawn = picture(
         f"equity_{held.name}",

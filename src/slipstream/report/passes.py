@@ -132,7 +132,7 @@ def comparable(passes: Passes) -> bool:
     """Whether an action is one position, and the data is laid out as in the forex kernel."""
     action = passes.kernel.spec(passes.params[0], passes.data).action
     one = action.n == 3 if isinstance(action, spaces.Discrete) else action.shape == (1,)
-    fields = {"first_segment", "fill", "cost_multiple", "slippage_pips", "commission"}
+    fields = {"first_segment", "fill_at", "cost_multiple", "slippage_pips", "commission"}
     return bool(one) and fields <= set(passes.params[0]._fields)
 
 
@@ -154,10 +154,10 @@ def fills(passes: Passes, record: int) -> tuple[Floats, Floats, Floats]:
     first, last = passes.window(record)
     p, bars = passes.params[record], passes.data.bars
     rows = np.arange(first + 1, last + 1)
-    if p.fill == NEXT_OPEN:
+    if p.fill_at == NEXT_OPEN:
         mid, rate = bars[rows, OPEN], bars[rows, RATE_OPEN]
     else:
-        rows = rows if p.fill == NEXT_CLOSE else rows - 1
+        rows = rows if p.fill_at == NEXT_CLOSE else rows - 1
         mid, rate = bars[rows, CLOSE], bars[rows, RATE_CLOSE]
     mid = np.append(mid, bars[last, CLOSE])
     rate = np.append(rate, bars[last, RATE_CLOSE])

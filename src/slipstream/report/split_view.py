@@ -81,9 +81,14 @@ class SplitView:
         return {name: rival for name, rival in self.rivals.items() if name != FLAT}
 
     @cached_property
+    def every(self) -> list[Performance]:
+        """Figures of each member."""
+        return [performance(member) for member in self.members]
+
+    @property
     def found(self) -> Performance:
         """The shown member's figures."""
-        return performance(self.agent)
+        return self.every[self.run.member]
 
     def _account(self, tracks: Sequence[Track]) -> Account:
         full = self.comparison.tracks.get(FLAT) if self.comparison else None

@@ -1,0 +1,116 @@
+"""The sentences: exact where they are specified, and silent where the data is."""
+
+import math
+
+import pytest
+
+from slipstream.report import wording as wo
+
+LOUD = ("profitable", "outperforms")
+
+
+def test_headline_as_specified():
+    assert wo.headline("test", 0.8, (-1.1, 2.7), 1.16, 500) == (
+        "Test Sharpe 0.8, 95 % interval -1.1 to 2.7 (1.16 years). The smallest Sharpe that this "
+        "much data could confirm is 1.5; after 500 trials the best of 500 skill-less ones is "
+        "expected to show 2.8."
+    )
+
+
+def test_headline_of_one_trial_claims_nothing_about_many():
+    assert wo.headline("test", 0.8, (-1.1, 2.7), 1.16).endswith("could confirm is 1.5.")
+
+
+@pytest.mark.parametrize(("sharpe", "interval"), [(None, None), (1.0, None)])
+def test_headline_without_figures(sharpe, interval):
+    text = wo.headline("test", sharpe, interval, 0.05)
+    assert "n/a" in text or "no interval" in text
+
+
+def test_not_beating_as_specified():
+    lines = wo.comparisons(-0.031, {"buy and hold": 0.02}, (-1.1, 2.7), {})
+    assert lines == ["The agent does not beat buy and hold: -3.1 % against +2.0 %."]
+
+
+@pytest.mark.parametrize(
+    ("interval", "difference", "loud"),
+    [
+        ((0.1, 2.0), (0.2, 3.0), True),
+        ((0.1, 2.0), (-0.2, 3.0), False),
+        ((0.1, 2.0), None, False),
+        ((-0.1, 2.0), (0.2, 3.0), False),
+        ((0.0, 2.0), (0.2, 3.0), False),
+        ((-2.0, -0.1), (-3.0, -0.2), False),
+        (None, (0.2, 3.0), False),
+        (None, None, False),
+    ],
+)
+def test_outperforms_only_when_intervals_exclude_zero(interval, difference, loud):
+    (line,) = wo.comparisons(0.05, {"flat": 0.0}, interval, {"flat": difference})
+    assert ("outperforms" in line) == loud
+
+
+@pytest.mark.parametrize("interval", [(0.5, 2.0), (-0.5, 2.0), (-2.0, -0.5), (0.0, 1.0), None])
+@pytest.mark.parametrize("total", [0.05, 0.0, -0.05])
+def test_profitable_only_when_the_interval_excludes_zero(interval, total):
+    text = wo.verdict("test", total, interval)
+    allowed = interval is not None and interval[0] > 0 and total > 0
+    assert ("profitable" in text) == allowed
+
+
+@pytest.mark.parametrize("name", ["flat", "buy and hold", "always short", "EMA 20/50 cross"])
+@pytest.mark.parametrize("interval", [(0.5, 2.0), (-0.5, 2.0), None])
+def test_equal_is_not_beaten(name, interval):
+    (line,) = wo.comparisons(0.0, {name: 0.0}, interval, {name: (0.5, 1.0)})
+    assert line == f"The agent does not beat {name}: +0.0 % against +0.0 %."
+    assert not any(word in line for word in LOUD)
+
+
+def test_close_returns_get_the_digits_that_tell_them_apart():
+    assert wo.against(0.01231, 0.01234) == "+1.231 % against +1.234 %"
+    assert wo.against(-0.031, 0.02) == "-3.1 % against +2.0 %"
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (0.84, 1, "0.8"),
+        (-0.04, 1, "0.0"),
+        (None, 1, "n/a"),
+        (math.nan, 1, "n/a"),
+        (12345.6, 0, "12,346"),
+        (-1.25, 2, "-1.25"),
+    ],
+)
+def test_number(value, digits, text):
+    assert wo.number(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.02, "+2.0 %"), (-0.031, "-3.1 %"), (-0.0001, "+0.0 %"), (None, "n/a")]
+)
+def test_percent(value, text):
+    assert wo.percent(value) == text
+
+
+@pytest.mark.parametrize("percentile", [0.0, 50.0, 94.9, 95.0, 100.0])
+def test_random_traders_are_beaten_from_the_95th_percentile(percentile):
+    (text,) = wo.random_traders(percentile, 200)
+    assert ("not shown" in text) == (percentile < 95.0)
+
+
+@pytest.mark.parametrize(
+    ("multiple", "part"), [(None, "lose even"), (math.inf, "up to 100"), (1.5, "1.50 times")]
+)
+def test_break_even(multiple, part):
+    assert part in wo.breaks_even(multiple)
+
+
+def test_round_trip_in_pips_and_basis_points():
+    assert wo.round_trips({"EURUSD": (1.234, 1.08)}) == ["Round trip: EURUSD 1.23 pips (1.08 bp)."]
+
+
+@pytest.mark.parametrize(("agent", "beats"), [(20.0, False), (22.0, False), (23.0, True)])
+def test_random_policy_must_be_beaten(agent, beats):
+    lines = wo.episodes(agent, 1.0, 100, 22.0)
+    assert ("does not beat a random policy" in lines[1]) != beats
