@@ -1,0 +1,159 @@
+"""Checkpoints: tensors and a manifest in a folder that is whole or not there; no pickle."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from slipstream.core.errors import CheckpointError
+from slipstream.training.files import sha256, whole_folder, write_json
+
+FORMAT = 1
+STATE, MANIFEST = "state.safetensors", "manifest.json"
+Tensors = dict[str, NDArray[Any]]
+
+
+def save(folder: Path, tensors: Mapping[str, Any], manifest: Mapping[str, Any]) -> Path:
+    """Writes `tensors` and `manifest` as `folder`, replacing what was there, atomically.
+
+    Args:
+        folder: the checkpoint's folder.
+        tensors: NumPy arrays or CPU torch tensors; dtypes and bits survive.
+        manifest: JSON-able facts; `format` and `files` (hashes) are added.
+
+    Raises:
+        ResourceError: the disk is full; older checkpoints are untouched.
+    """
+    arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+    with whole_folder(folder) as place:
+        path = place / STATE
+        try:
+            safetensors.numpy.save_file(arrays, path)
+        except SafetensorError as error:  # it reports the system's errors as text
+            if "os error 28" in str(error) or "No space left" in str(error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+            raise
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+        files = {STATE: {"sha256": sha256(path), "bytes": path.stat().st_size}}
+        write_json(place / MANIFEST, {"format": FORMAT, **manifest, "files": files})
+    return folder
+
+
+def load(folder: Path) -> tuple[Tensors, dict[str, Any]]:
+    """Tensors and manifest of a checkpoint.
+
+    Raises:
+        CheckpointError: missing, truncated, altered, or not written by slipstream.
+    """
+    manifest = read_manifest(folder)
+    path = folder / STATE
+    try:
+        expected = manifest["files"][STATE]["sha256"]
+        if not path.is_file():
+            raise CheckpointError(f"The checkpoint {folder} lacks {STATE}; use another one.")
+        if sha256(path) != expected:
+            raise CheckpointError(
+                f"The checkpoint {folder} is corrupt: {STATE} is not the file that was written "
+                "(its hash differs). Use another checkpoint."
+            )
+        return safetensors.numpy.load_file(path), manifest
+    except (KeyError, TypeError, SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"The checkpoint {folder} cannot be read ({type(error).__name__}: {error}). "
+            "Use another checkpoint."
+        ) from error
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest alone; the tensors are not looked at."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{folder} is not a checkpoint: it has no {MANIFEST}. Give a folder that slipstream wrote."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder / MANIFEST} cannot be read: {error}.") from error
+    version = manifest.get("format") if isinstance(manifest, dict) else None
+    if version != FORMAT:
+        raise CheckpointError(
+            f"{folder} has checkpoint format {version!r}, this slipstream reads {FORMAT}; "
+            "use the version that wrote it, or train again."
+        )
+    return dict(manifest)
+
+
+def checkpoints(parent: Path) -> list[Path]:
+    """Checkpoint folders of a run, oldest first; their names sort by step."""
+    return sorted(path for path in parent.glob("step-*") if path.is_dir())
+
+
+def folder_name(steps: int) -> str:
+    """``step-000000012800``: zero-padded, so that names sort by step."""
+    return f"step-{steps:012d}"
+
+
+def load_newest(
+    parent: Path, say: Callable[[str], None], config_hash: str | None = None
+) -> tuple[Path, Tensors, dict[str, Any]] | None:
+    """The newest checkpoint that is whole and belongs to this config; None where there is none at all.
+
+    Args:
+        parent: folder of checkpoints.
+        say: told about every one that had to be passed over, and why.
+        config_hash: what the manifest's `config` must be.
+
+    Raises:
+        CheckpointError: there are checkpoints, and none of them can be used.
+    """
+    found = checkpoints(parent)
+    for folder in reversed(found):
+        try:
+            tensors, manifest = load(folder)
+            if config_hash is not None and manifest.get("config") != config_hash:
+                raise CheckpointError(f"The checkpoint {folder} was written by a run of another config.")
+        except CheckpointError as error:
+            say(f"{error} It is passed over for the one before it.")
+            continue
+        return folder, tensors, manifest
+    if found:
+        raise CheckpointError(
+            f"None of the {len(found)} checkpoints in {parent} can be used. Train again into another "
+            "directory (--out), or restore them from a backup."
+        )
+    return None
+
+
+def rotate(parent: Path, keep: int) -> None:
+    """Deletes the oldest checkpoints beyond `keep`, and what a crash left half written.
+
+    The newest whole one always stays: corrupt folders do not count as kept.
+    """
+    for leftover in parent.glob(".step-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    whole = 0
+    for folder in reversed(checkpoints(parent)):
+        if whole >= keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        elif _looks_whole(folder):
+            whole += 1
+
+
+def _looks_whole(folder: Path) -> bool:
+    """Manifest readable and the tensors of the stated size: cheap enough for every save."""
+    try:
+        stated = read_manifest(folder)["files"][STATE]["bytes"]
+        return (folder / STATE).stat().st_size == stated
+    except (CheckpointError, KeyError, TypeError, OSError):
+        return False

@@ -1,0 +1,236 @@
+"""Run: one directory that holds everything about one training of M members."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.training import checkpoint, provenance
+from slipstream.training.config import RunConfig, load
+from slipstream.training.events import Event
+from slipstream.training.files import disk_errors, write_json, write_text
+from slipstream.training.metrics import EVALUATIONS, METRICS, TableWriter, TensorBoardWriter
+from slipstream.training.table import read
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
+CHECKPOINTS, BEST, TENSORBOARD = "checkpoints", "best", "tensorboard"
+
+
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+class Run:
+    """A run directory.
+
+    ::
+
+        config.yaml       resolved config, `slipstream train` reproduces the run from it
+        provenance.json   command, code, libraries, machine, data hashes, notes
+        metrics.csv       one row per member and iteration
+        evaluations.csv   one row per member and evaluation
+        tensorboard/      the same as event files, one folder a member
+        checkpoints/      step-*/ with the whole state, to resume from
+        best/             member-*/ with the policy that validation chose
+        result.json       written at the end
+
+    Attributes:
+        path: the directory, absolute.
+        config: resolved.
+        listener: writes tables and curves; the trainer's first listener.
+        say: told in a sentence what had to be passed over.
+    """
+
+    def __init__(self, path: Path, config: RunConfig, say: Callable[[str], None] = _to_stderr) -> None:
+        self.path, self.config, self.say = path, config, say
+        self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
+        self._lock: TextIO | None = None
+
+    @classmethod
+    def create(
+        cls, config: RunConfig, out: str | Path | None = None, say: Callable[[str], None] = _to_stderr
+    ) -> Run:
+        """Makes a new directory: `out`, else the config's `training.out`, else one named by the time.
+
+        Raises:
+            ConfigError: there is a run or anything else already.
+        """
+        wanted = out if out is not None else config.training.out
+        path = Path(wanted).expanduser().absolute() if wanted else _fresh_name(config.short_name)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            held = "holds a run" if (path / CONFIG).exists() else "is not empty"
+            raise ConfigError(
+                f"{path} {held} already and is never overwritten. Go on with it by `slipstream resume "
+                f"{path}`, or name another directory with --out."
+            )
+        with disk_errors(path):
+            (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+            (path / BEST).mkdir(exist_ok=True)
+        config = config.with_training(out=str(path))
+        write_json(path / PROVENANCE, provenance.describe())
+        write_text(path / CONFIG, config.to_yaml())
+        return cls(path, config, say)
+
+    @classmethod
+    def open(cls, path: str | Path, say: Callable[[str], None] = _to_stderr) -> Run:
+        """An existing run directory.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        folder = Path(path).expanduser().absolute()
+        if not (folder / CONFIG).is_file():
+            raise CheckpointError(
+                f"{folder} is not a run directory: it has no {CONFIG}. Give the directory that "
+                "`slipstream train` printed."
+            )
+        return cls(folder, load(folder / CONFIG), say)
+
+    def listener(self, event: Event) -> None:
+        """Writes the event down."""
+        if not self._writers:
+            self.lock()
+            self._writers = (TableWriter(self.path), TensorBoardWriter(self.path / TENSORBOARD))
+        for writer in self._writers:
+            writer(event)
+
+    def close(self) -> None:
+        """Flushes and closes what is open."""
+        for writer in self._writers:
+            writer.close()
+        self._writers = ()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def lock(self) -> None:
+        """Makes this process the only one that trains this run, until `close` or its death.
+
+        Raises:
+            ConfigError: another process trains it.
+        """
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            return
+        if self._lock is not None:
+            return
+        file = (self.path / ".lock").open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise ConfigError(
+                f"Another process is training {self.path}; wait for it or stop it first."
+            ) from None
+        self._lock = file
+
+    def save_checkpoint(self, tensors: Mapping[str, Any], progress: Mapping[str, Any]) -> Path:
+        """Writes the whole state, then deletes the oldest beyond `training.keep_last`.
+
+        Args:
+            tensors: the state, NumPy arrays or CPU tensors.
+            progress: `Progress.as_dict()`; its `steps` names the folder.
+        """
+        steps = int(progress["steps"])
+        folder = self.path / CHECKPOINTS / checkpoint.folder_name(steps)
+        manifest = {"steps": steps, "config": self.config.hash, "progress": dict(progress)}
+        checkpoint.save(folder, tensors, manifest)
+        checkpoint.rotate(folder.parent, self.config.training.keep_last)
+        return folder
+
+    def load_checkpoint(self) -> tuple[checkpoint.Tensors, dict[str, Any]] | None:
+        """Tensors and progress of the newest valid checkpoint; None before the first one.
+
+        Raises:
+            CheckpointError: there are some and none is valid.
+        """
+        found = checkpoint.load_newest(self.path / CHECKPOINTS, self.say, self.config.hash)
+        if found is None:
+            return None
+        folder, tensors, manifest = found
+        if folder != checkpoint.checkpoints(folder.parent)[-1]:
+            self.say(f"Going on from {folder}, the newest checkpoint that is whole.")
+        return tensors, manifest["progress"]
+
+    def save_best(self, member: int, tensors: Mapping[str, Any], manifest: Mapping[str, Any]) -> Path:
+        """Replaces a member's best policy."""
+        return checkpoint.save(self.best_folder(member), tensors, manifest)
+
+    def load_best(self, member: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """A member's best policy and what is known about it.
+
+        Raises:
+            CheckpointError: there is none yet, or it is corrupt.
+        """
+        import torch
+
+        folder = self.best_folder(member)
+        if not folder.is_dir():
+            raise CheckpointError(
+                f"{self.path} has no best policy of member {member}: it was never validated. Train on "
+                f"with `slipstream resume {self.path}`, or choose a member that has one."
+            )
+        arrays, manifest = checkpoint.load(folder)
+        return {name: torch.from_numpy(values) for name, values in arrays.items()}, manifest
+
+    def best_folder(self, member: int) -> Path:
+        """Where a member's best policy is."""
+        return self.path / BEST / f"member-{member:03d}"
+
+    def save_result(self, result: Mapping[str, Any]) -> None:
+        """Writes `result.json`: the run is complete."""
+        write_json(self.path / RESULT, result)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What `result.json` says; None before the end."""
+        return _read_json(self.path / RESULT)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What `provenance.json` says."""
+        return _read_json(self.path / PROVENANCE) or {}
+
+    def record(self, **facts: Any) -> None:
+        """Adds JSON-able facts to `provenance.json`: data hashes, notes, commands that resumed it."""
+        write_json(self.path / PROVENANCE, {**self.provenance, **facts})
+
+    def metrics(self) -> dict[str, list[float | str | None]]:
+        """Columns of `metrics.csv`."""
+        return read(self.path / METRICS)
+
+    def evaluations(self) -> dict[str, list[float | str | None]]:
+        """Columns of `evaluations.csv`."""
+        return read(self.path / EVALUATIONS)
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error}); restore it, or train again into another directory."
+        ) from error
+
+
+def _fresh_name(name: str) -> Path:
+    """``runs/<env>-<date>-<time>`` under the working directory, numbered where two begin in one second."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    base = Path(os.getcwd()) / "runs" / f"{name}-{stamp}"
+    path, number = base, 2
+    while path.exists():
+        path = base.with_name(f"{base.name}-{number}")
+        number += 1
+    return path
