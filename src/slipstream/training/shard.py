@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,11 @@ class Shard:
         self.seconds_update += time.perf_counter() - began
         return {**metrics, "score": self.scores(), "episodes": self.episodes.astype(np.float64)}
 
+    def close(self) -> None:
+        """Releases the environments."""
+        for env in self.collector.envs:
+            env.close()
+
     def scores(self) -> NDArray[np.float64]:
         """Mean return of each member's recent training episodes, [m]; NaN before the first has ended."""
         counts = np.minimum(self.episodes, RECENT)
@@ -111,6 +116,12 @@ class Shard:
         self.collector.set_state(_below("env.", state))
         self.recent[:] = state["recent"]
         self.episodes[:] = state["episodes"]
+
+
+def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
+    """Runs tasks one after another: what a shard does with its parts while others work beside it."""
+    for task in tasks:
+        task()
 
 
 def cut(members: int, shards: int) -> list[range]:

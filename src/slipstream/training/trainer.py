@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from slipstream.training.events import (
 from slipstream.training.interruption import Interrupted, Interruption
 from slipstream.training.progress import Progress
 from slipstream.training.run import Run
-from slipstream.training.shard import Shard, cut, join_states, state_of
+from slipstream.training.shard import Shard, cut, in_turn, join_states, state_of
 
 
 def train(config: RunConfig, run: Run, listeners: Sequence[Listener] = ()) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Trainer:
         """One rollout and update of every shard; members' metrics in order."""
         results: list[dict[str, NDArray[Any]]] = [{} for _ in self.shards]
         # A lone shard hands its own parts to the crew; several shards each run theirs alone.
-        inner = crew.run if len(self.shards) == 1 else _in_turn
+        inner = crew.run if len(self.shards) == 1 else in_turn
 
         def iterate(i: int) -> None:
             results[i] = self.shards[i].iterate(self.progress.fraction, inner)
@@ -285,7 +285,3 @@ class Trainer:
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
-
-def _in_turn(tasks: Sequence[Callable[[], None]]) -> None:
-    for task in tasks:
-        task()
