@@ -7,7 +7,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -46,12 +45,12 @@ class ActionMap:
             self.kind = "box"
             low, high = space.low.ravel().astype(np.float64), space.high.ravel().astype(np.float64)
             bounded = np.isfinite(low) & np.isfinite(high)
-            self._low = torch.from_numpy(low.astype(np.float32))
-            self._high = torch.from_numpy(high.astype(np.float32))
+            self._low = low.astype(np.float32)
+            self._high = high.astype(np.float32)
             with np.errstate(invalid="ignore"):
                 half, middle = (high - low) / 2, (high + low) / 2
-            self._half = torch.from_numpy(np.where(bounded, half, 1.0).astype(np.float32))
-            self._middle = torch.from_numpy(np.where(bounded, middle, 0.0).astype(np.float32))
+            self._half = np.where(bounded, half, 1.0).astype(np.float32)
+            self._middle = np.where(bounded, middle, 0.0).astype(np.float32)
         else:
             raise ConfigError(
                 f"PPO acts in Discrete, MultiDiscrete and Box action spaces; this environment has {space}. "
@@ -76,13 +75,19 @@ class ActionMap:
             return Categorical(head, mask)
         return MultiCategorical(head, self.sizes, mask)
 
-    def to_environment(self, action: Tensor, out: NDArray[Any]) -> None:
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of action rows: float32 for a Box, else int64."""
+        return np.dtype(np.float32 if self.continuous else np.int64)
+
+    def to_environment(self, action: NDArray[Any], out: NDArray[Any]) -> None:
         """Writes what the environment receives, [R, K], for the policy's actions [R, K]."""
-        if not self.continuous:
-            np.add(action.numpy(), self._start, out=out)
-            return
-        mapped = torch.mul(action, self._half, out=torch.from_numpy(out)).add_(self._middle)
-        torch.clamp(mapped, self._low, self._high, out=mapped)
+        if self.continuous:
+            np.multiply(action, self._half, out=out)
+            out += self._middle
+            np.clip(out, self._low, self._high, out=out)
+        else:
+            np.add(action, self._start, out=out)
 
     def description(self) -> dict[str, Any]:
         """JSON-able form, enough to rebuild the space."""
@@ -104,6 +109,6 @@ class ActionMap:
         return gymnasium.spaces.MultiDiscrete(sizes, start=start)
 
 
-def _numbers(values: Tensor) -> list[float | str]:
+def _numbers(values: NDArray[np.float32]) -> list[float | str]:
     """Infinities as strings: JSON has none, and float("-inf") reads them back."""
     return [x if np.isfinite(x) else str(x) for x in values.tolist()]

@@ -71,7 +71,7 @@ class ConvolutionalNetwork:
             orthogonal(weights[f"{name}.weight"], (a, b), gain, seeds, len(self.layers) + i)
 
     def workspace(self, members: int, rows: int, *, gradients: bool) -> Workspace:
-        return Workspace()
+        return Workspace(members, rows, self.head_width)
 
     def _features(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """[M, R, dense] of uint8 images x [M, R, C, H, W]."""
@@ -90,35 +90,25 @@ class ConvolutionalNetwork:
         return _head(weights, "actor", self._features(weights, x))
 
     def value(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
-        return _head(weights, "critic", self._features(weights, x))[..., 0]
+        return _head(weights, "critic", self._features(weights, x))
 
-    def forward(
-        self, parameters: Parameters, part: int, x: Tensor, space: Workspace
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, parameters: Parameters, x: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
             leaves = parameters.leaves()
             features = self._features(leaves, x)
             head, value = _head(leaves, "actor", features), _head(leaves, "critic", features)
         space.graph = Graph(leaves, head, value)
-        return head.detach(), value.detach()[..., 0]
+        return head.detach(), value.detach()
 
-    def backward(
-        self,
-        parameters: Parameters,
-        part: int,
-        x: Tensor,
-        space: Workspace,
-        d_head: Tensor,
-        d_value: Tensor,
-    ) -> None:
+    def backward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> None:
         graph = space.graph
         assert graph is not None, "forward comes before backward"
-        d_outputs = (torch.zeros_like(graph.head), torch.zeros_like(graph.value))
-        d_outputs[0][..., : d_head.shape[-1]] = d_head
-        d_outputs[1][..., 0] = d_value
         names = list(self.shapes())
-        leaves = [graph.leaves[name] for name in names]
-        gradients = torch.autograd.grad([graph.head, graph.value], leaves, d_outputs)
+        gradients = torch.autograd.grad(
+            [graph.head, graph.value],
+            [graph.leaves[name] for name in names],
+            [space.d_head, space.d_value],
+        )
         for name, gradient in zip(names, gradients, strict=True):
             parameters.weight_gradients[part][name].copy_(gradient)
         space.graph = None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from slipstream.agents.compiled import loops
 from slipstream.agents.observations import ObservationScale
 from slipstream.agents.policy import Policy
 from slipstream.experience.rollout import Rollout
@@ -35,11 +38,8 @@ class Inputs(Protocol):
     def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Final observations as [M, k * block, ...], and the place of each in the flattened [M * k * block]."""
 
-    def offsets(self, rows: Tensor, first_member: int) -> Tensor:
-        """Places for `gather` of rows r, int64 [g, R], of members from `first_member` on."""
-
-    def gather(self, places: Tensor, out: Tensor) -> None:
-        """Copies the rows at `places` [n] into out [n, ...]."""
+    def gather(self, members: slice, order: NDArray[np.int64], at: int, out: Tensor) -> None:
+        """Copies rows order[:, at : at + b] of some members, [g, R], into out [g, b, ...]."""
 
     def batch(self, members: int, rows: int) -> Tensor:
         """Memory for a minibatch [g, B, ...]."""
@@ -57,33 +57,27 @@ class RowInputs:
         self.blocks = -(-total // self.block)
         self._members, self._width = policy.members, policy.input_width
         self._x = torch.zeros((self._members, self.blocks * self.block, self._width))
-        self._flat = self._x.view(-1, self._width)
+        self._numpy = self._x.numpy()
+        self._gather_rows = loops()["gather_rows"]
 
     def load(self, rollout: Rollout, lane: int, lanes: int) -> None:
-        m, n, t = self._members, self._num_envs, self._horizon + 1
+        t = self._horizon + 1
         lo, hi = lane * t // lanes, (lane + 1) * t // lanes
-        for member in range(m):  # small enough to stay in the cache between the scale's operations
-            obs = rollout.obs[lo:hi].view(hi - lo, m, n, -1)[:, member]
-            to = self._x[member, lo * n : hi * n].view(hi - lo, n, self._width)
-            self._scale.apply_member(member, obs, to)
+        self._scale.apply(rollout.numpy.obs[lo:hi], self._numpy, lo * self._num_envs)
 
     def rows(self, number: int) -> Tensor:
         return self._x[:, number * self.block : (number + 1) * self.block]
 
     def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         place, longest = _slots(rollout, 8)
+        obs = torch.zeros((1, self._members * longest, *rollout.final_obs.shape[1:]))
+        obs[0, place] = rollout.final_obs
         x = torch.zeros((self._members, longest, self._width))
-        obs = rollout.final_obs.flatten(1)
-        x.view(-1, self._width)[place, : obs.shape[1]] = obs
-        self._scale.apply(x[..., : obs.shape[1]], x)
+        self._scale.apply(obs.numpy(), x.numpy())
         return x, place
 
-    def offsets(self, rows: Tensor, first_member: int) -> Tensor:
-        start = torch.arange(first_member, first_member + len(rows)) * self._x.shape[1]
-        return rows + start[:, None]
-
-    def gather(self, places: Tensor, out: Tensor) -> None:
-        torch.index_select(self._flat, 0, places, out=out.view(-1, self._width))
+    def gather(self, members: slice, order: NDArray[np.int64], at: int, out: Tensor) -> None:
+        self._gather_rows(self._numpy[members], order, at, out.numpy())
 
     def batch(self, members: int, rows: int) -> Tensor:
         return torch.zeros((members, rows, self._width))
@@ -105,8 +99,8 @@ class ImageInputs:
 
     def rows(self, number: int) -> Tensor:
         r = torch.arange(number * self.block, (number + 1) * self.block).clamp_(max=self._total - 1)
-        places = self.offsets(r.expand(self._members, -1), 0)
-        return self._flat[places.reshape(-1)].view(self._members, self.block, *self._shape)
+        places = self._places(r.expand(self._members, -1), 0)
+        return self._flat[places].view(self._members, self.block, *self._shape)
 
     def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         place, longest = _slots(rollout, self.block)
@@ -114,14 +108,17 @@ class ImageInputs:
         x.view(-1, *self._shape)[place] = rollout.final_obs
         return x, place
 
-    def offsets(self, rows: Tensor, first_member: int) -> Tensor:
+    def gather(self, members: slice, order: NDArray[np.int64], at: int, out: Tensor) -> None:
+        rows = torch.from_numpy(order[:, at : at + out.shape[1]])
+        places = self._places(rows, members.start)
+        torch.index_select(self._flat, 0, places, out=out.view(-1, *self._shape))
+
+    def _places(self, rows: Tensor, first_member: int) -> Tensor:
+        """Where rows r, [g, b], of members from `first_member` on lie in the rollout, flattened."""
         n = self._num_envs
         t, env = torch.div(rows, n, rounding_mode="floor"), rows % n
         start = torch.arange(first_member, first_member + len(rows)) * n
-        return t * (self._members * n) + env + start[:, None]
-
-    def gather(self, places: Tensor, out: Tensor) -> None:
-        torch.index_select(self._flat, 0, places, out=out.view(-1, *self._shape))
+        return (t * (self._members * n) + env + start[:, None]).view(-1)
 
     def batch(self, members: int, rows: int) -> Tensor:
         return torch.zeros((members, rows, *self._shape), dtype=torch.uint8)

@@ -1,64 +1,51 @@
-"""PPO's losses and their derivatives, row by row.
-
-Every function returns the loss of each row before weighting and the derivative of the weighted sum;
-a row's weight is 1 / (valid rows of its member's minibatch), or 0 where the row is not valid.
-"""
+"""PPO's losses of one row, as plain scalar functions; `surrogate.py` applies them to minibatches."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import math
 
 
 def clipped_surrogate(
-    log_ratio: Tensor, advantage: Tensor, weight: Tensor, clip: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The clipped surrogate objective of Schulman et al. 2017, "Proximal policy optimization", equation 7.
+    log_ratio: float, advantage: float, clip: float
+) -> tuple[float, float, float, float]:
+    """The clipped surrogate objective of Schulman et al. 2017, equation 7.
 
         loss = -min(r A, clamp(r, 1 - c, 1 + c) A),  r = exp(log p - log p_old)
 
-    Its derivative with respect to log p is -r A, or 0 where the clamp is what the minimum chose.
-
-    Args:
-        log_ratio, advantage, weight: [M, R]; clip: [M, 1].
+    ("Proximal policy optimization algorithms".) Its derivative with respect to log p is -r A, or 0
+    where the clamp is what the minimum chose.
 
     Returns:
-        loss [M, R]; d loss / d log_prob [M, R], weighted; the ratio's estimate of KL(old, new),
-        (r - 1) - log r (Schulman 2020); 1.0 where r lies outside 1 +- c, both [M, R].
+        loss; d loss / d log p; the estimate of KL(old, new) that this ratio gives, (r - 1) - log r
+        (Schulman 2020, "Approximating KL divergence"); 1.0 where r lies outside 1 +- c, else 0.0.
     """
-    ratio = log_ratio.exp()
+    ratio = math.exp(log_ratio)
+    bounded = min(max(ratio, 1.0 - clip), 1.0 + clip)
     plain = ratio * advantage
-    bounded = torch.minimum(torch.maximum(ratio, 1.0 - clip), 1.0 + clip)
     limited = bounded * advantage
-    loss = torch.maximum(plain.neg(), limited.neg())
-    d_log_prob = torch.where(plain <= limited, plain, 0.0).mul_(weight).neg_()
-    kl = (ratio - 1.0).sub_(log_ratio)
-    outside = (bounded != ratio).to(torch.float32)
-    return loss, d_log_prob, kl, outside
+    kl = ratio - 1.0 - log_ratio
+    outside = 1.0 if bounded != ratio else 0.0
+    if plain <= limited or plain != plain:  # NaN goes on into the gradient, where it is noticed
+        return -plain, -plain, kl, outside
+    return -limited, 0.0, kl, outside
 
 
-def value_error(
-    value: Tensor, target: Tensor, old_value: Tensor, weight: Tensor, clip: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Squared error (v - target)^2 of the critic.
+def value_error(value: float, target: float, old_value: float, clip: float) -> tuple[float, float]:
+    """Squared error of the critic.
 
-    With a clip c it is the larger of that and the error of v_old + clamp(v - v_old, -c, c), whose
-    derivative is 0 outside the clamp.
-
-    Args:
-        value, target, old_value, weight: [M, R]; clip: [M, 1] or None.
+    The larger of (v - R)^2 and (v_old + clamp(v - v_old, -c, c) - R)^2; the second has derivative 0
+    outside the clamp. An infinite clip leaves the first.
 
     Returns:
-        loss [M, R]; d loss / d value [M, R], weighted.
+        loss; d loss / d v.
     """
     error = value - target
     loss = error * error
-    if clip is None:
-        return loss, error.mul_(weight).mul_(2.0)
     change = value - old_value
-    bounded = torch.minimum(torch.maximum(change, -clip), clip)
-    clipped_error = old_value + bounded - target
-    clipped_loss = clipped_error * clipped_error
-    inside = torch.where(bounded == change, clipped_error, 0.0)
-    d_value = torch.where(loss >= clipped_loss, error, inside)
-    return torch.maximum(loss, clipped_loss), d_value.mul_(weight).mul_(2.0)
+    if abs(change) <= clip or change != change:
+        return loss, 2.0 * error
+    clipped = old_value + (clip if change > 0.0 else -clip) - target
+    clipped_loss = clipped * clipped
+    if clipped_loss > loss:
+        return clipped_loss, 0.0
+    return loss, 2.0 * error

@@ -137,9 +137,15 @@ class Graph:
 
 
 class Workspace:
-    """Buffers of one thread for one shape [M, R]; what `forward` leaves there `backward` reads."""
+    """Buffers of one thread for one shape [M, R]; what `forward` leaves there `backward` reads.
 
-    def __init__(self) -> None:
+    Attributes:
+        d_head, d_value: d loss / d output, float32 [M, R, padded], for the loss to write; padding 0.
+    """
+
+    def __init__(self, members: int, rows: int, head_width: int) -> None:
+        self.d_head = torch.zeros((members, rows, padded(head_width)))
+        self.d_value = torch.zeros((members, rows, padded(1)))
         self.outputs: dict[str, list[Tensor]] = {}
         self.d_outputs: dict[str, list[Tensor]] = {}
         self.graph: Graph | None = None
@@ -161,27 +167,13 @@ class Network(Protocol):
         """Actor's head [M, R, padded head width] of x [M, R, ...]."""
 
     def value(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
-        """Critic's values [M, R]."""
+        """Critic's output [M, R, padded]: the value in column 0."""
 
-    def forward(
-        self, parameters: Parameters, part: int, x: Tensor, space: Workspace
-    ) -> tuple[Tensor, Tensor]:
-        """Head and values together, remembering what `backward` needs."""
+    def forward(self, parameters: Parameters, x: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
+        """Both outputs, remembering what `backward` needs."""
 
-    def backward(
-        self,
-        parameters: Parameters,
-        part: int,
-        x: Tensor,
-        space: Workspace,
-        d_head: Tensor,
-        d_value: Tensor,
-    ) -> None:
-        """Writes gradients of all but log_std into buffer `part`.
-
-        Args:
-            d_head: [M, R, padded head width], d_value: [M, R].
-        """
+    def backward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> None:
+        """Writes the gradients of all but log_std into buffer `part`, for the space's d_head, d_value."""
 
 
 class MlpNetwork:
@@ -197,6 +189,7 @@ class MlpNetwork:
     def __init__(
         self, inputs: int, widths: Sequence[int], head_width: int, activation: Activation
     ) -> None:
+        self.head_width = head_width
         self.actor = Mlp("actor", (inputs, *widths, head_width), activation, 0.01)
         self.critic = Mlp("critic", (inputs, *widths, 1), activation, 1.0)
 
@@ -208,39 +201,27 @@ class MlpNetwork:
         self.critic.initialise(weights, seeds, len(self.actor.layers))
 
     def workspace(self, members: int, rows: int, *, gradients: bool) -> Workspace:
-        space = Workspace()
+        space = Workspace(members, rows, self.head_width)
         for name, net in (("actor", self.actor), ("critic", self.critic)):
             space.outputs[name] = net.buffers(members, rows)
             if gradients:
-                space.d_outputs[name] = net.buffers(members, rows)
+                space.d_outputs[name] = net.buffers(members, rows)[:-1]
+        if gradients:
+            space.d_outputs["actor"].append(space.d_head)
+            space.d_outputs["critic"].append(space.d_value)
         return space
 
     def act(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
         return self.actor.forward(weights, x, space.outputs["actor"])
 
     def value(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
-        return self.critic.forward(weights, x, space.outputs["critic"])[..., 0]
+        return self.critic.forward(weights, x, space.outputs["critic"])
 
-    def forward(
-        self, parameters: Parameters, part: int, x: Tensor, space: Workspace
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, parameters: Parameters, x: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
         weights = parameters.weights
         return self.act(weights, x, space), self.value(weights, x, space)
 
-    def backward(
-        self,
-        parameters: Parameters,
-        part: int,
-        x: Tensor,
-        space: Workspace,
-        d_head: Tensor,
-        d_value: Tensor,
-    ) -> None:
+    def backward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> None:
         weights, gradients = parameters.weights, parameters.weight_gradients[part]
-        for name, net, d in (
-            ("actor", self.actor, d_head),
-            ("critic", self.critic, d_value[..., None]),
-        ):
-            d_outputs = space.d_outputs[name]
-            d_outputs[-1][..., : d.shape[-1]] = d  # padding columns hold 0
-            net.backward(weights, gradients, x, space.outputs[name], d_outputs)
+        for name, net in (("actor", self.actor), ("critic", self.critic)):
+            net.backward(weights, gradients, x, space.outputs[name], space.d_outputs[name])

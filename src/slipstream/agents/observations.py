@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from slipstream.agents.compiled import loops
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.experience.scaling import RunningMoments
@@ -27,7 +29,7 @@ class ObservationScale:
         running: keep statistics for the columns that are not fixed.
 
     Attributes:
-        mean, inverse_std: float32 [M, 1, D], in use now.
+        mean, inverse_std: float32 [M, D], in use now.
     """
 
     def __init__(self, specs: Sequence[Spec], running: bool) -> None:
@@ -40,6 +42,7 @@ class ObservationScale:
         self._free = torch.isnan(self._fixed_mean) | torch.isnan(self._fixed_std)
         self.running = running
         self.moments = RunningMoments(len(specs), width)
+        self._scale_rows = loops()["scale_rows"]
         self._refresh()
 
     def _refresh(self) -> None:
@@ -47,21 +50,18 @@ class ObservationScale:
         std = torch.where(self._free, self.moments.std, self._fixed_std)
         # A column that never moved carries no information: leave its size alone.
         std = torch.where(std < 1e-6, 1.0, std)
-        self.mean = mean.to(torch.float32)[:, None, :].contiguous()
-        self.inverse_std = (1.0 / std).to(torch.float32)[:, None, :].contiguous()
+        self.mean, self.inverse_std = mean.to(torch.float32), (1.0 / std).to(torch.float32)
+        self._mean, self._inverse_std = self.mean.numpy(), self.inverse_std.numpy()
 
-    def apply(self, obs: Tensor, out: Tensor) -> None:
-        """Writes scaled obs [M, R, D] into out [M, R, >= D]; columns beyond D are left alone."""
-        to = out[..., : obs.shape[-1]]
-        torch.sub(obs, self.mean, out=to)
-        to.mul_(self.inverse_std).clamp_(-LIMIT, LIMIT)
+    def apply(self, obs: NDArray[np.float32], out: NDArray[np.float32], begin: int = 0) -> None:
+        """Writes scaled rows, by member: out[m, begin + t N + n] for obs[t, m N + n].
 
-    def apply_member(self, m: int, obs: Tensor, out: Tensor) -> None:
-        """`apply` for one member: obs [..., *shape] into out [..., >= D]."""
-        flat = obs.flatten(2) if obs.ndim > 3 else obs
-        to = out[..., : flat.shape[-1]]
-        torch.sub(flat, self.mean[m], out=to)
-        to.mul_(self.inverse_std[m]).clamp_(-LIMIT, LIMIT)
+        Args:
+            obs: [T, M N, *shape]; out: [M, rows, >= D]; columns beyond D are left alone.
+            begin: first row to write.
+        """
+        flat = obs.reshape(obs.shape[0], obs.shape[1], -1)
+        self._scale_rows(flat, self._mean, self._inverse_std, LIMIT, begin, out)
 
     def learn(self, rollout: Rollout) -> None:
         """Takes a rollout's valid observations into the statistics."""

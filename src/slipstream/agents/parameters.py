@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-5
+from slipstream.agents.compiled import loops
+
 _LINE = 16  # float32 numbers in a cache line: every tensor of every member begins on one
 _ROW = 64  # a member's row is a multiple of this, so that no vector loop has a remainder
 
@@ -27,7 +28,7 @@ class Parameters:
         parts: gradient buffers; a minibatch computed in several parts needs one for each.
 
     Attributes:
-        flat: [M, P]; gradients: [parts, M, P]; first, second: Adam's moments [M, P].
+        flat: [M, P]; gradients: [M, parts, P]; first, second: Adam's moments [M, P].
         steps: int64 [M], updates applied to each member; failed: bool [M], members whose gradient was
             not finite once: they are never updated again.
     """
@@ -41,17 +42,18 @@ class Parameters:
             width += _rounded(math.prod(shape), _LINE)
         width = _rounded(width, _ROW)
         self.flat = torch.zeros((members, width))
-        self.gradients = torch.zeros((parts, members, width))
+        self.gradients = torch.zeros((members, parts, width))
         self.first = torch.zeros((members, width))
         self.second = torch.zeros((members, width))
-        self._scratch = torch.zeros((members, width))
         self.steps: NDArray[np.int64] = np.zeros(members, np.int64)
         self.failed: NDArray[np.bool_] = np.zeros(members, np.bool_)
         self._name_views()
 
     def _name_views(self) -> None:
         self.weights = self.split(self.flat)
-        self.weight_gradients = tuple(self.split(part) for part in self.gradients)
+        self.weight_gradients = tuple(self.split(part) for part in self.gradients.unbind(1))
+        self._arrays = [x.numpy() for x in (self.flat, self.gradients, self.first, self.second)]
+        self._adam = loops()["adam_rows"]
 
     @property
     def members(self) -> int:
@@ -70,9 +72,8 @@ class Parameters:
         """The same memory, restricted to consecutive members."""
         view = object.__new__(Parameters)
         view.shapes, view._offsets = self.shapes, self._offsets
-        view.flat, view.gradients = self.flat[members], self.gradients[:, members]
+        view.flat, view.gradients = self.flat[members], self.gradients[members]
         view.first, view.second = self.first[members], self.second[members]
-        view._scratch = self._scratch[members]
         view.steps, view.failed = self.steps[members], self.failed[members]
         view._name_views()
         return view
@@ -86,48 +87,21 @@ class Parameters:
         learning_rate: NDArray[np.float64],
         max_norm: NDArray[np.float64],
         frozen: NDArray[np.bool_],
-    ) -> NDArray[np.float32]:
-        """Sums the gradient parts, clips each member's gradient by its own norm, and takes one Adam step.
+    ) -> NDArray[np.float64]:
+        """One step of Adam (`adam.py`) on the sum of the gradient parts.
 
-            m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2
-            w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-
-        (Kingma and Ba 2015). A member that is frozen, or has failed, or whose gradient is not finite
-        (it then counts as failed) keeps weights, moments and step count bit for bit.
+        A member that is frozen, or has failed, or whose gradient is not finite (it then counts as
+        failed) keeps weights, moments and step count bit for bit.
 
         Args:
             learning_rate: [M]; max_norm: [M], infinity for no clipping; frozen: bool [M].
 
         Returns:
-            float32 [M], gradient norms before clipping.
+            float64 [M], gradient norms before clipping.
         """
-        gradient = self.gradients[0]
-        for part in self.gradients[1:]:  # always in this order
-            gradient.add_(part)
-        norm: NDArray[np.float32] = torch.linalg.vector_norm(gradient, dim=1).numpy()
-        np.logical_or(self.failed, ~np.isfinite(norm) & ~frozen, out=self.failed)
-        moving = ~(self.failed | frozen)
-        self.steps[moving] += 1
-        with np.errstate(invalid="ignore", divide="ignore"):
-            clip = np.minimum(1.0, max_norm / (norm.astype(np.float64) + 1e-6))
-        bias_1 = 1.0 - BETA_1 ** np.maximum(self.steps, 1)
-        bias_2 = np.sqrt(1.0 - BETA_2 ** np.maximum(self.steps, 1))
-        columns = torch.from_numpy(
-            np.stack([clip, 1.0 / bias_2, learning_rate / bias_1]).astype(np.float32)
-        )[:, :, None]
-        for run in _runs(moving):
-            self._move(run, *columns[:, run])
-        return norm
-
-    def _move(self, run: slice, clip: Tensor, root: Tensor, rate: Tensor) -> None:
-        gradient, step = self.gradients[0, run], self._scratch[run]
-        first, second = self.first[run], self.second[run]
-        gradient.mul_(clip)
-        first.lerp_(gradient, 1.0 - BETA_1)
-        second.mul_(BETA_2).addcmul_(gradient, gradient, value=1.0 - BETA_2)
-        torch.sqrt(second, out=step).mul_(root).add_(EPSILON)
-        torch.div(first, step, out=step).mul_(rate)
-        self.flat[run].sub_(step)
+        norms = np.empty(self.members)
+        self._adam(*self._arrays, learning_rate, max_norm, frozen, self.failed, self.steps, norms)
+        return norms
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that training goes on from, member axis first."""
@@ -150,13 +124,3 @@ class Parameters:
 
 def _rounded(n: int, to: int) -> int:
     return -(-n // to) * to
-
-
-def _runs(chosen: NDArray[np.bool_]) -> Iterator[slice]:
-    """Consecutive stretches of chosen members."""
-    if chosen.all():
-        yield slice(0, len(chosen))
-        return
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
-    for lo, hi in edges.reshape(-1, 2).tolist():
-        yield slice(lo, hi)

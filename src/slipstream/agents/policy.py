@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.agents.actions import ActionMap
+from slipstream.agents.compiled import loops
 from slipstream.agents.convolution import ConvolutionalNetwork
 from slipstream.agents.networks import Activation, MlpNetwork, Network, padded
 from slipstream.agents.observations import ObservationScale
@@ -108,10 +109,19 @@ class Policy:
         """
         rows = len(obs) // self.members
         actor = self._actors.setdefault(rows, Actor(self, rows))
-        dtype = np.float32 if self.actions.continuous else np.int64
-        out = np.zeros((len(obs), self.actions.width), dtype)
-        actor.act(torch.from_numpy(obs), None if mask is None else torch.from_numpy(mask), keys, 0)
-        self.actions.to_environment(actor.action.reshape(len(obs), -1), out)
+        with torch.no_grad():
+            allowed = None if mask is None else torch.from_numpy(mask).view(self.members, rows, -1)
+            log_std = self.parameters.weights.get("log_std")
+            head = actor.head(obs)[:, :rows]
+            distribution = self.actions.distribution(head, log_std, allowed)
+            if keys is None:
+                action = distribution.mode()
+            else:
+                action = distribution.sample(
+                    torch.from_numpy(actor.noise(keys, 0)).view(head.shape[0], rows, -1)
+                )
+        out = np.zeros((len(obs), self.actions.width), self.actions.dtype)
+        self.actions.to_environment(action.reshape(len(obs), -1).numpy(), out)
         return out
 
     def member(self, m: int) -> Policy:
@@ -184,54 +194,63 @@ class Policy:
 
 
 class Actor:
-    """Acts for R environments of every member, in buffers of its own.
-
-    Attributes:
-        action: [M, R, K], the policy's own actions of the last call.
-        log_prob: float32 [M, R], of those actions (not filled for the most likely action).
-    """
+    """Acts for R environments of every member, in buffers of its own."""
 
     def __init__(self, policy: Policy, rows: int) -> None:
         self._policy, self._rows = policy, rows
         full = max(rows, _MIN_ROWS)
-        m = policy.members
         shape = policy.observation_shape if policy.is_image else (policy.input_width,)
         dtype = torch.uint8 if policy.is_image else torch.float32
-        self._x = torch.zeros((m, full, *shape), dtype=dtype)
-        self._space = policy.network.workspace(m, full, gradients=False)
-        self._noise = torch.zeros((m, rows, policy.actions.head_width))
-        self._flat_noise = self._noise.view(m, -1).numpy()
-        self.action = torch.zeros(0)
-        self.log_prob = torch.zeros(0)
+        self._x = torch.zeros((policy.members, full, *shape), dtype=dtype)
+        self._space = policy.network.workspace(policy.members, full, gradients=False)
+        self._noise = np.zeros((policy.members, rows * policy.actions.head_width), np.float32)
+        self._sizes = np.array(policy.actions.sizes, np.int64)
+        self._loops = loops()
 
-    @torch.no_grad()
-    def act(
-        self, obs: Tensor, mask: Tensor | None, keys: NDArray[np.uint64] | None, first: int
+    def head(self, obs: NDArray[Any]) -> Tensor:
+        """The actor's output [M, >= R, padded] for observations [M * R, *shape], not scaled."""
+        policy = self._policy
+        if policy.scale is None:
+            by_member = obs.reshape(policy.members, self._rows, *policy.observation_shape)
+            self._x[:, : self._rows] = torch.from_numpy(by_member)
+        else:
+            policy.scale.apply(obs[None], self._x.numpy())
+        return policy.network.act(policy.parameters.weights, self._x, self._space)
+
+    def noise(self, keys: NDArray[np.uint64], first: int) -> NDArray[np.float32]:
+        """Noise [M, R * width] for environments of which `first` is the first one's index in the member."""
+        actions = self._policy.actions
+        fill = draws.fill_normal if actions.continuous else draws.fill_gumbel
+        fill(keys, first * actions.head_width, self._noise)
+        return self._noise
+
+    def sample(
+        self,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None,
+        keys: NDArray[np.uint64],
+        first: int,
+        action: NDArray[Any],
+        log_prob: NDArray[np.float32],
     ) -> None:
-        """Chooses actions.
+        """Draws the policy's own actions and their log_prob for M * R environments.
 
         Args:
-            obs: [M * R, *shape], not scaled; mask: bool [M * R, choices] or None.
-            keys: noise stream of each member, or None for the most likely action.
-            first: index within the member of the first environment: its place in the noise stream.
+            obs: [M * R, *shape]; mask: bool [M * R, choices] or None.
+            keys: noise stream of each member; first: as for `noise`.
+            action: [M * R, K], log_prob: [M * R], both written.
         """
-        policy, rows = self._policy, self._rows
-        x, actions = self._x, policy.actions
-        if policy.scale is None:
-            x[:, :rows] = obs.view(policy.members, rows, *policy.observation_shape)
+        head, noise = self.head(obs).numpy(), self.noise(keys, first)
+        if self._policy.actions.continuous:
+            log_std = self._policy.parameters.weights["log_std"].numpy()
+            log_std = np.ascontiguousarray(log_std)
+            self._loops["sample_gaussian"](head, noise, log_std, action, log_prob)
         else:
-            policy.scale.apply(obs.view(policy.members, rows, -1), x[:, :rows])
-        weights = policy.parameters.weights
-        head = policy.network.act(weights, x, self._space)[:, :rows]
-        allowed = None if mask is None else mask.view(policy.members, rows, -1)
-        distribution = actions.distribution(head, weights.get("log_std"), allowed)
-        if keys is None:
-            self.action = distribution.mode()
-            return
-        fill = draws.fill_normal if actions.continuous else draws.fill_gumbel
-        fill(keys, first * actions.head_width, self._flat_noise)
-        self.action = distribution.sample(self._noise)
-        self.log_prob = distribution.log_prob(self.action)
+            allowed = _NO_MASK if mask is None else mask
+            self._loops["sample_choices"](head, noise, allowed, self._sizes, action, log_prob)
+
+
+_NO_MASK = np.zeros((0, 0), np.bool_)
 
 
 def _digest(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:

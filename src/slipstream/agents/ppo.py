@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,7 @@ class PPO:
         self._learners = self._make_learners(config.rows(num_envs), parts)
         self._actors: dict[tuple[int, int], Actor] = {}
         self._env_actions = np.zeros(
-            (members * num_envs, self.policy.actions.width),
-            np.float32 if self.policy.actions.continuous else np.int64,
+            (members * num_envs, self.policy.actions.width), self.policy.actions.dtype
         )
 
     def _make_learners(self, rows: int, parts: int) -> list[Learner]:
@@ -126,11 +126,11 @@ class PPO:
         if actor is None:
             actor = self._actors[lo, hi] = self.policy.actor((hi - lo) // self.members)
         keys = draws.member_keys(self.seeds, draws.ACT, self.iteration * self.horizon + t)
-        mask = None if rollout.mask is None else rollout.mask[t, lo:hi]
-        actor.act(rollout.obs[t, lo:hi], mask, keys, lo if self.members == 1 else 0)
-        action = actor.action.view(hi - lo, -1)
-        rollout.actions[t, lo:hi] = action
-        rollout.log_prob[t, lo:hi] = actor.log_prob.view(-1)
+        to = rollout.numpy
+        mask = None if to.mask is None else to.mask[t, lo:hi]
+        first = lo if self.members == 1 else 0
+        action, log_prob = to.actions[t, lo:hi], to.log_prob[t, lo:hi]
+        actor.sample(to.obs[t, lo:hi], mask, keys, first, action, log_prob)
         out = self._env_actions[lo:hi]
         self.policy.actions.to_environment(action, out)
         return out
@@ -152,7 +152,7 @@ class PPO:
             changed the member), failed.
         """
         lanes = len(self._lanes)
-        run([lambda k=k: self._inputs.load(rollout, k, lanes) for k in range(lanes)])  # type: ignore[misc]
+        run([partial(self._inputs.load, rollout, k, lanes) for k in range(lanes)])
         columns, explained = self._columns(rollout, run)
         rate = self.settings.learning_rate.copy()
         if self.config.learning_rate_schedule == "linear":
@@ -196,7 +196,7 @@ class PPO:
             gamma,
             lam,
         )
-        columns = Columns.of(rollout, advantage, target, value[:-1], self.policy.actions.continuous)
+        columns = Columns.of(rollout, advantage, target, value[:-1])
         return columns, columns.explained_variance()
 
     def _spread(self, per_member: NDArray[np.float64]) -> Tensor:
@@ -211,11 +211,10 @@ class PPO:
         def lane(k: int) -> None:
             for number in range(k, inputs.blocks, len(self._lanes)):
                 at = slice(number * inputs.block, (number + 1) * inputs.block)
-                values[:, at] = self.policy.network.value(
-                    weights, inputs.rows(number), self._lanes[k]
-                )
+                output = self.policy.network.value(weights, inputs.rows(number), self._lanes[k])
+                values[:, at] = output[..., 0]
 
-        run([lambda k=k: lane(k) for k in range(len(self._lanes))])  # type: ignore[misc]
+        run([partial(lane, k) for k in range(len(self._lanes))])
         rows = (self.horizon + 1) * self.num_envs
         by_member = values[:, :rows].view(self.members, self.horizon + 1, self.num_envs)
         return by_member.transpose(0, 1).reshape(self.horizon + 1, -1)
@@ -230,9 +229,8 @@ class PPO:
         values = torch.empty((self.members, rows))
         space = self.policy.network.workspace(self.members, step, gradients=False)
         for at in range(0, rows, step):
-            values[:, at : at + step] = self.policy.network.value(
-                weights, x[:, at : at + step], space
-            )
+            output = self.policy.network.value(weights, x[:, at : at + step], space)
+            values[:, at : at + step] = output[..., 0]
         return values.view(-1)[place]
 
     def state_dict(self) -> dict[str, Tensor]:

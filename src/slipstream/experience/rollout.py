@@ -19,6 +19,7 @@ class RolloutArrays:
 
     obs: NDArray[Any]
     actions: NDArray[Any]
+    log_prob: NDArray[np.float32]
     reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
@@ -78,6 +79,7 @@ class Rollout:
         self.numpy = RolloutArrays(
             self.obs.numpy(),
             self.actions.numpy(),
+            self.log_prob.numpy(),
             self.reward.numpy(),
             self.terminated.numpy(),
             self.truncated.numpy(),

@@ -1,0 +1,73 @@
+"""The agents' loops over rows, compiled once and cached like the environments' loops.
+
+Between matrix products an update does little arithmetic on many small pieces; as array operations
+each of them would cost more in dispatch than in work. The loops are plain Python and release the
+interpreter lock when compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, cast
+
+import numpy as np
+
+from slipstream.agents.adam import adam_rows
+from slipstream.agents.sampling import gather_rows, sample_choices, sample_gaussian, scale_rows
+from slipstream.agents.surrogate import advantage_moments, choices_gradient, gaussian_gradient
+from slipstream.vector import render
+
+
+def _float32(ndim: int) -> Any:
+    return np.zeros((1,) * ndim, np.float32)
+
+
+def _float64(ndim: int) -> Any:
+    return np.zeros((1,) * ndim, np.float64)
+
+
+def _int64(ndim: int) -> Any:
+    return np.zeros((1,) * ndim, np.int64)
+
+
+def _bool(ndim: int) -> Any:
+    return np.zeros((1,) * ndim, np.bool_)
+
+
+# The arguments of every loop, as examples of their types; arrays are C-contiguous.
+_EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
+    adam_rows: (
+        *(_float32(2), _float32(3), _float32(2), _float32(2)),
+        *(_float64(1), _float64(1), _bool(1), _bool(1), _int64(1), _float64(1)),
+    ),
+    advantage_moments: (_float32(3), _int64(2), 1, True, _float64(3)),
+    choices_gradient: (
+        *(_float32(3), _float32(3), _float32(3), _int64(2), 0, _bool(3), _int64(1)),
+        *(_float64(3), 0, _float64(2), _float32(3), _float32(3), _float64(2)),
+    ),
+    gaussian_gradient: (
+        *(_float32(3), _float32(3), _float32(2), _float32(3), _int64(2), 0),
+        *(_float64(3), 0, _float64(2), _float32(3), _float32(3), _float64(2), _float64(2)),
+    ),
+    sample_choices: (_float32(3), _float32(2), _bool(2), _int64(1), _int64(2), _float32(1)),
+    sample_gaussian: (_float32(3), _float32(2), _float32(2), _float32(2), _float32(1)),
+    scale_rows: (_float32(3), _float32(2), _float32(2), 1.0, 0, _float32(3)),
+    gather_rows: (_float32(3), _int64(2), 0, _float32(3)),
+}
+
+
+@functools.cache
+def loops() -> dict[str, Any]:
+    """Compiled forms of the functions above, by their names."""
+    text, entries, bindings = [], {}, {}
+    for function, example in _EXAMPLES.items():
+        name = function.__name__
+        code = cast(FunctionType, function).__code__
+        arguments = ", ".join(code.co_varnames[: code.co_argcount])
+        text.append(f"def compiled_{name}({arguments}):\n    {name}({arguments})\n")
+        entries[f"compiled_{name}"] = example
+        bindings[name] = cast(FunctionType, function)
+    module = render.compile_module("agents", "\n\n".join(text), entries, bindings, {})
+    return {name.removeprefix("compiled_"): loop for name, loop in module.items()}

@@ -1,0 +1,102 @@
+"""Actions for a step of every environment, as loops over rows; `compiled.py` compiles them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def sample_choices(
+    head: Any, noise: Any, mask: Any, sizes: Any, action: Any, log_prob: Any
+) -> None:
+    """Draws each component's choice: argmax of logits + Gumbel noise is a draw from their softmax.
+
+    Args:
+        head: float32 [M, >= R, padded]; noise: float32 [M, R * choices].
+        mask: bool [M * R, choices] of allowed choices, or [0, 0] for none.
+        sizes: int64 [K]; action: int64 [M * R, K], log_prob: float32 [M * R], both written.
+    """
+    masked = mask.shape[0] > 0
+    width = 0
+    for c in range(len(sizes)):
+        width += sizes[c]
+    rows = noise.shape[1] // width
+    for m in range(head.shape[0]):
+        for i in range(rows):
+            e = m * rows + i
+            total_log = 0.0
+            first = 0
+            for c in range(len(sizes)):
+                last = first + sizes[c]
+                best = first
+                score = -math.inf
+                top = -math.inf
+                for j in range(first, last):
+                    if masked and not mask[e, j]:
+                        continue
+                    z = float(head[m, i, j])
+                    top = max(top, z)
+                    if z + noise[m, i * width + j] > score:
+                        score = z + noise[m, i * width + j]
+                        best = j
+                total = 0.0
+                for j in range(first, last):
+                    if not masked or mask[e, j]:
+                        total += math.exp(float(head[m, i, j]) - top)
+                total_log += float(head[m, i, best]) - top - math.log(total)
+                action[e, c] = best - first
+                first = last
+            log_prob[e] = total_log
+
+
+def sample_gaussian(head: Any, noise: Any, log_std: Any, action: Any, log_prob: Any) -> None:
+    """Draws mean + std * noise.
+
+    Args:
+        head: float32 [M, >= R, padded]; noise: standard normal, float32 [M, R * K].
+        log_std: float32 [M, K]; action: float32 [M * R, K], log_prob: float32 [M * R], both written.
+    """
+    half_log = 0.5 * math.log(2.0 * math.pi)
+    width = log_std.shape[1]
+    rows = noise.shape[1] // width
+    for m in range(head.shape[0]):
+        for i in range(rows):
+            e = m * rows + i
+            total_log = 0.0
+            for j in range(width):
+                inverse = math.exp(-float(log_std[m, j]))
+                action[e, j] = head[m, i, j] + noise[m, i * width + j] / inverse
+                # of the action as it is stored: the update recomputes exactly this
+                u = (action[e, j] - head[m, i, j]) * inverse
+                total_log -= 0.5 * u * u + float(log_std[m, j]) + half_log
+            log_prob[e] = total_log
+
+
+def scale_rows(obs: Any, mean: Any, inverse_std: Any, limit: float, begin: int, out: Any) -> None:
+    """Scales observations into rows of their member: out[m, begin + t N + n] = obs[t, m N + n] scaled.
+
+    Args:
+        obs: float32 [T, M * N, D]; mean, inverse_std: float32 [M, D]; limit: clip to +- this.
+        begin: first row; out: float32 [M, >= begin + T N, >= D], written.
+    """
+    members, width = mean.shape
+    copies = obs.shape[1] // members
+    low, high = np.float32(-limit), np.float32(limit)
+    for t in range(obs.shape[0]):
+        for m in range(members):
+            centre, factor = mean[m], inverse_std[m]
+            for n in range(copies):
+                row, to = obs[t, m * copies + n], out[m, begin + t * copies + n]
+                for j in range(width):
+                    to[j] = min(max((row[j] - centre[j]) * factor[j], low), high)
+
+
+def gather_rows(x: Any, order: Any, at: int, out: Any) -> None:
+    """Copies rows order[m, at + i] of x [g, rows, D] to out[m, i], float32 [g, b, D]."""
+    for m in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            row, to = x[m, order[m, at + i]], out[m, i]
+            for j in range(len(to)):
+                to[j] = row[j]

@@ -1,0 +1,203 @@
+"""Losses of a minibatch and their derivatives with respect to the networks' outputs.
+
+Plain loops over rows, compiled by `compiled.py`. Rows are read where they lie, in the order of the
+epoch's permutation; sums are float64 and in that order, member by member, so that a member's
+numbers do not depend on the others.
+
+Shapes: g members, b rows of this part of a minibatch, R rows of a member's rollout.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from slipstream.agents.losses import clipped_surrogate, value_error
+
+# Columns of a packed row; the action follows.
+LOG_PROB = 0
+ADVANTAGE = 1
+TARGET = 2
+VALUE = 3
+VALID = 4
+ACTION = 5
+
+# Per-member settings, [g, 4].
+CLIP = 0
+VALUE_CLIP = 1
+ENTROPY = 2
+CRITIC = 3
+
+STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+
+
+def advantage_moments(packed: Any, order: Any, rows: int, normalise: bool, out: Any) -> None:
+    """What minibatches need of all their rows before they are cut into parts.
+
+    Args:
+        packed: float32 [g, R, 5 + K]; order: int64 [g, R]; rows: B.
+        normalise: whether advantages get mean 0 and deviation 1.
+        out: float64 [g, R / B, 3], written: weight 1 / (valid rows), mean, 1 / (deviation + 1e-8).
+    """
+    for m in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            count = 0.0
+            total = 0.0
+            for i in range(k * rows, (k + 1) * rows):
+                r = order[m, i]
+                count += packed[m, r, VALID]
+                total += packed[m, r, VALID] * packed[m, r, ADVANTAGE]
+            weight = 1.0 / max(count, 1.0)
+            mean = total * weight
+            square = 0.0
+            for i in range(k * rows, (k + 1) * rows):
+                r = order[m, i]
+                centred = packed[m, r, ADVANTAGE] - mean
+                square += packed[m, r, VALID] * centred * centred
+            out[m, k, 0] = weight
+            out[m, k, 1] = mean if normalise else 0.0
+            out[m, k, 2] = 1.0 / (math.sqrt(square * weight) + 1e-8) if normalise else 1.0
+
+
+def row_losses(
+    packed: Any, m: int, r: int, log_prob: float, value: float, moments: Any, k: int, settings: Any,
+    statistics: Any,
+) -> tuple[float, float, float]:  # fmt: skip
+    """Adds row r's losses to statistics [g, 5].
+
+    Returns:
+        weight of the row; d loss / d log_prob and d loss / d value, weighted.
+    """
+    weight = moments[m, k, 0] * packed[m, r, VALID]
+    advantage = (packed[m, r, ADVANTAGE] - moments[m, k, 1]) * moments[m, k, 2]
+    log_ratio = log_prob - packed[m, r, LOG_PROB]
+    policy, d_log_prob, kl, outside = clipped_surrogate(log_ratio, advantage, settings[m, CLIP])
+    critic, d_value = value_error(
+        value, float(packed[m, r, TARGET]), float(packed[m, r, VALUE]), settings[m, VALUE_CLIP]
+    )
+    statistics[m, 0] += weight * policy
+    statistics[m, 1] += weight * critic
+    statistics[m, 3] += weight * kl
+    statistics[m, 4] += weight * outside
+    return weight, weight * d_log_prob, weight * settings[m, CRITIC] * d_value
+
+
+def choices_gradient(
+    head: Any, value: Any, packed: Any, order: Any, at: int, mask: Any, sizes: Any, moments: Any,
+    k: int, settings: Any, d_head: Any, d_value: Any, statistics: Any,
+) -> None:  # fmt: skip
+    """Discrete and multi-discrete actions: softmax p = exp(z - log sum exp z) of each component.
+
+    log p(a) has derivative onehot(a) - p with respect to z, and H = -sum p log p has -p (log p + H).
+
+    Args:
+        head, value: float32 [g, b, padded]; packed, order: as above; at: this part's first row.
+        mask: bool [g, R, choices] of allowed choices, or [g, 0, 0] for none.
+        sizes: int64 [K], choices of each component.
+        moments: of `advantage_moments`; k: number of the minibatch; settings: float64 [g, 4].
+        d_head, d_value: float32, shaped like head and value, written (padding stays as it is).
+        statistics: float64 [g, 5], written: sums of weighted losses.
+    """
+    masked = mask.shape[1] > 0
+    for m in range(head.shape[0]):
+        for j in range(5):
+            statistics[m, j] = 0.0
+        for i in range(head.shape[1]):
+            r = order[m, at + i]
+            log_prob = 0.0
+            entropy = 0.0
+            first = 0
+            for c in range(len(sizes)):  # d_head keeps log p of each choice until it is needed
+                last = first + sizes[c]
+                top = -math.inf
+                for j in range(first, last):
+                    if not masked or mask[m, r, j]:
+                        top = max(top, float(head[m, i, j]))
+                total = 0.0
+                weighted = 0.0
+                for j in range(first, last):
+                    if not masked or mask[m, r, j]:
+                        z = float(head[m, i, j]) - top
+                        e = math.exp(z)
+                        total += e
+                        weighted += e * z
+                        d_head[m, i, j] = e
+                    else:
+                        d_head[m, i, j] = 0.0
+                log_total = math.log(total)
+                action = first + int(packed[m, r, ACTION + c])
+                log_prob += float(head[m, i, action]) - top - log_total
+                # H = log total - sum p z
+                entropy += log_total - weighted / total
+                first = last
+            weight, d_log_prob, d_v = row_losses(
+                packed, m, r, log_prob, float(value[m, i, 0]), moments, k, settings, statistics
+            )
+            statistics[m, 2] += weight * entropy
+            d_value[m, i, 0] = d_v
+            d_entropy = -weight * settings[m, ENTROPY]
+            first = 0
+            for c in range(len(sizes)):
+                last = first + sizes[c]
+                total = 0.0
+                for j in range(first, last):
+                    total += d_head[m, i, j]
+                mean_log = 0.0
+                if d_entropy != 0.0:
+                    for j in range(first, last):
+                        p = d_head[m, i, j] / total
+                        if p > 0.0:
+                            mean_log += p * math.log(p)
+                action = first + int(packed[m, r, ACTION + c])
+                for j in range(first, last):
+                    p = d_head[m, i, j] / total
+                    d = -p * d_log_prob
+                    if d_entropy != 0.0 and p > 0.0:
+                        d -= d_entropy * p * (math.log(p) - mean_log)
+                    if j == action:
+                        d += d_log_prob
+                    d_head[m, i, j] = d
+                first = last
+
+
+def gaussian_gradient(
+    head: Any, value: Any, log_std: Any, packed: Any, order: Any, at: int, moments: Any, k: int,
+    settings: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any,
+) -> None:  # fmt: skip
+    """Continuous actions: independent normals whose log_std is the same in every state.
+
+    With u = (a - mean) / std: log p = sum(-u^2/2 - log_std - log(2 pi)/2), whose derivatives are
+    u / std with respect to the mean and u^2 - 1 with respect to log_std; H = sum(log_std + log(2 pi e)/2).
+
+    Args:
+        log_std: float32 [g, K]; d_log_std: float64 [g, K], written; the others as above.
+    """
+    half_log = 0.5 * math.log(2.0 * math.pi)
+    width = log_std.shape[1]
+    for m in range(head.shape[0]):
+        for j in range(5):
+            statistics[m, j] = 0.0
+        entropy = 0.0
+        for j in range(width):
+            d_log_std[m, j] = 0.0
+            entropy += float(log_std[m, j]) + half_log + 0.5
+        total_weight = 0.0
+        for i in range(head.shape[1]):
+            r = order[m, at + i]
+            log_prob = 0.0
+            for j in range(width):
+                u = (packed[m, r, ACTION + j] - head[m, i, j]) * math.exp(-float(log_std[m, j]))
+                log_prob -= 0.5 * u * u + float(log_std[m, j]) + half_log
+            weight, d_log_prob, d_v = row_losses(
+                packed, m, r, log_prob, float(value[m, i, 0]), moments, k, settings, statistics
+            )
+            total_weight += weight
+            d_value[m, i, 0] = d_v
+            for j in range(width):
+                inverse = math.exp(-float(log_std[m, j]))
+                u = (packed[m, r, ACTION + j] - head[m, i, j]) * inverse
+                d_head[m, i, j] = d_log_prob * u * inverse
+                d_log_std[m, j] += d_log_prob * (u * u - 1.0)
+        statistics[m, 2] = total_weight * entropy
+        for j in range(width):
+            d_log_std[m, j] -= settings[m, ENTROPY] * total_weight
