@@ -18,7 +18,7 @@ from slipstream.core.random import integer
 from slipstream.core.spec import MarketSpec, Metric, Spec
 from slipstream.envs._forex_config import Config
 from slipstream.envs._forex_exits import NO_EXIT, STOP_OUT, exit_at_open, exit_in_bar
-from slipstream.envs._forex_load import load
+from slipstream.envs._forex_load import load, load_window
 from slipstream.envs._forex_orders import fill, order
 from slipstream.envs._forex_record import (
     ATR,
@@ -51,6 +51,7 @@ __all__ = [
     "Data",
     "Params",
     "load",
+    "load_window",
     "observe",
     "reset",
     "spec",
@@ -122,38 +123,16 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
         s.breached = 0
 
     exit_kind = NO_EXIT
+    opened = d.bars[row, OPEN]
     open_rate = d.bars[row, RATE_OPEN]
     if s.units != 0.0:
-        exit_kind = exit_at_open(s, p, d.bars[row, OPEN], half_spread, slip, open_rate, row)
+        exit_kind = exit_at_open(s, p, opened, half_spread, slip, open_rate, row)
     if p.fill_at == NEXT_OPEN and exit_kind == NO_EXIT:
-        mid = d.bars[row, OPEN]
-        traded = order(
-            s,
-            p,
-            wish,
-            flat,
-            mid,
-            half_spread,
-            slip,
-            open_rate,
-            d.bars[seen, ATR],
-            pip,
-            row,
-        )
-        if traded and s.units != 0.0:  # a stop closer than half the spread is hit at once
-            exit_kind = exit_at_open(s, p, mid, half_spread, slip, open_rate, row)
+        atr = d.bars[seen, ATR]
+        order(s, p, wish, flat, opened, half_spread, slip, open_rate, atr, pip, row)
     if s.units != 0.0:
-        exit_kind = exit_in_bar(
-            s,
-            p,
-            d.bars[row, HIGH],
-            d.bars[row, LOW],
-            half_spread,
-            slip,
-            open_rate,
-            inverse,
-            row,
-        )
+        high, low = d.bars[row, HIGH], d.bars[row, LOW]
+        exit_kind = exit_in_bar(s, p, opened, high, low, half_spread, slip, open_rate, inverse, row)
     close_rate = d.bars[row, RATE_CLOSE]
     if p.fill_at == NEXT_CLOSE and exit_kind == NO_EXIT:
         order(

@@ -14,7 +14,7 @@ from slipstream.agents.policy import Policy
 from slipstream.core.errors import CheckpointError
 from slipstream.training.config import RunConfig
 from slipstream.training.crew import Crew, cores
-from slipstream.training.environment import resolve_environment
+from slipstream.training.environment import Environment, resolve_environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.events import (
     Checkpointed,
@@ -32,23 +32,28 @@ from slipstream.training.run import Run
 from slipstream.training.shard import Shard, cut, in_turn, join_states, state_of
 
 
-def train(config: RunConfig, run: Run, listeners: Sequence[Listener] = ()) -> dict[str, Any]:
+def train(
+    config: RunConfig, run: Run, listeners: Sequence[Listener] = (), environment: Environment | None = None
+) -> dict[str, Any]:
     """Trains the members of a new run and returns what is written to its `result.json`.
 
     Args:
         config: resolved; `num_envs` is a number.
         run: its fresh directory.
         listeners: told of every event (tables, curves, console).
+        environment: the config's, where it is loaded already.
 
     Raises:
         Interrupted: a signal asked to stop; a checkpoint was written.
     """
-    return Trainer(config, run, listeners).run()
+    return Trainer(config, run, listeners, environment).run()
 
 
-def resume(run: Run, listeners: Sequence[Listener] = ()) -> dict[str, Any]:
+def resume(
+    run: Run, listeners: Sequence[Listener] = (), environment: Environment | None = None
+) -> dict[str, Any]:
     """Goes on with a run from its newest valid checkpoint, to the same weights as if it had never stopped."""
-    trainer = Trainer(run.config, run, listeners)
+    trainer = Trainer(run.config, run, listeners, environment)
     trainer.restore()
     return trainer.run()
 
@@ -62,10 +67,16 @@ class Trainer:
         best_steps: int64 [M], where it was reached.
     """
 
-    def __init__(self, config: RunConfig, run: Run, listeners: Sequence[Listener] = ()) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        run: Run,
+        listeners: Sequence[Listener] = (),
+        environment: Environment | None = None,
+    ) -> None:
         settings = config.training
         self.config, self.directory = config, run
-        self.environment = resolve_environment(config.env_name, config.env_settings)
+        self.environment = environment or resolve_environment(config.env_name, config.env_settings)
         self.members, self.num_envs = settings.members, int(settings.num_envs)
         self.seeds = [settings.seed + m for m in range(self.members)]
         wanted = cores() if settings.shards == "auto" else int(settings.shards)
