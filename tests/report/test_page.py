@@ -80,7 +80,7 @@ def test_every_picture_shows_something(run, tmp_path):
     from matplotlib.image import imread
 
     write_report(run, tmp_path)
-    names = {path.stem for path in tmp_path.glob("*.png")}
+    names = {path.stem for path in tmp_path.glob("figures/*.png")}
     assert names >= {
         "equity_test",
         "equity_validation",
@@ -93,7 +93,7 @@ def test_every_picture_shows_something(run, tmp_path):
         "monthly_returns",
         "learning_curve",
     }
-    for path in tmp_path.glob("*.png"):
+    for path in tmp_path.glob("figures/*.png"):
         pixels = imread(path)[..., :3]
         assert (pixels < 0.9).any(axis=2).mean() > 0.005, path.name
 
@@ -166,4 +166,4 @@ def test_a_game_has_a_report(tmp_path):
     text = write_report(run, tmp_path).read_text(encoding="utf-8")
     assert "Mean episode return 500.0 over 5 episodes" in text
     assert "A random policy gets" in text
-    assert {p.stem for p in tmp_path.glob("*.png")} == {"learning_curve", "episode_returns"}
+    assert {p.stem for p in tmp_path.glob("figures/*.png")} == {"learning_curve", "episode_returns"}

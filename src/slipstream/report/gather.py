@@ -22,10 +22,9 @@ from slipstream.training.environment import Environment
 from slipstream.training.episodes import run_episodes
 from slipstream.training.track import Track
 
-LABELS = {
-    "train_window": "train",
-    "window": "chosen window",
-}  # split of the data -> name on the page
+# Split of the data -> name on the page. A game has one split, its own start states.
+LABELS = {"train_window": "train", "window": "chosen window"}
+GAME_LABELS = {"train": "evaluation"}
 RANDOM_EPISODES = 100
 _RANDOM_SEED = 20_260_103
 
@@ -38,6 +37,7 @@ def gather(
     *,
     title: str,
     holdout: str | None = None,
+    numbers: tuple[int, ...] = (),
     member: int = 0,
     member_reason: str = "",
     same_settings: bool = True,
@@ -56,7 +56,8 @@ def gather(
         tracks: recorded evaluation episodes by split of the data, member and episode.
         title: headline of the page.
         holdout: the split that nothing was chosen on; "test" where there is one, else the last.
-        member, member_reason: whose decisions are shown and why.
+        numbers: the members' numbers in the run, where some are left out.
+        member, member_reason: index of the member whose decisions are shown, and why.
         same_settings: the members differ by their seed alone.
         curves: learning curves.
         trials: configurations tried before this one was shown, this one included.
@@ -70,13 +71,13 @@ def gather(
         holdout = "test" if "test" in tracks else list(tracks)[-1]
     run = RunEvaluation(
         title=title,
-        tracks={LABELS.get(name, name): members for name, members in tracks.items()},
-        holdout=LABELS.get(holdout, holdout),
+        tracks={GAME_LABELS.get(name, name): members for name, members in tracks.items()},
+        holdout=GAME_LABELS.get(holdout, holdout),
+        numbers=numbers,
         member=member,
         member_reason=member_reason,
         same_settings=same_settings,
         curves=curves,
-        score_name="episode return" if environment.spec.market is None else "mean log return",
         trials=trials,
         holdout_reads=holdout_reads,
         notes=(*environment.notes, *notes),
@@ -108,6 +109,7 @@ def _with_market(
             comparisons[LABELS.get(name, name)] = found
     return replace(
         run,
+        holdout=LABELS.get(holdout, holdout),
         tracks={LABELS.get(n, n): _named(members, passes[n]) for n, members in tracks.items()},
         market=market_of(held),
         prices=Prices(loaded.data.time, loaded.data.bars[:, CLOSE]),

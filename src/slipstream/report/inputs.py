@@ -69,11 +69,13 @@ class Curve:
         name: "training" or a split's name.
         steps: [k].
         score: [k, M]; NaN where a member has none.
+        unit: what a score is; curves of one unit share a panel.
     """
 
     name: str
     steps: Floats
     score: Floats
+    unit: str = "mean episode return"
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,14 @@ class RunEvaluation:
         market: None for environments without prices.
         prices: needed with `market`.
         holdout: the split that nothing was chosen on; its figures are the headline.
-        member: whose decisions are shown; the others form the seed band.
+        numbers: the members' numbers in the run, where some are left out.
+        member: index of the member whose decisions are shown; the others form the seed band.
         member_reason: why this member, in words.
         same_settings: the members differ by their seed alone, so that they form a seed band.
         comparisons: baselines by split (market only).
         stress: of the hold-out (market only).
         random_policy: returns of a uniformly random policy's episodes (without prices).
-        curves: learning curves; `score_name` is their unit.
+        curves: learning curves.
         round_trips: cost of a round trip by symbol on the hold-out.
         financing: swaps are charged.
         trials: configurations tried before this one was shown, this one included.
@@ -106,6 +109,7 @@ class RunEvaluation:
     market: MarketSpec | None = None
     prices: Prices | None = None
     holdout: str = "test"
+    numbers: tuple[int, ...] = ()
     member: int = 0
     member_reason: str = ""
     same_settings: bool = True
@@ -113,10 +117,13 @@ class RunEvaluation:
     stress: Stress | None = None
     random_policy: Floats = field(default_factory=lambda: np.empty(0))
     curves: tuple[Curve, ...] = ()
-    score_name: str = "episode return"
     round_trips: tuple[RoundTrip, ...] = ()
     financing: bool = False
     trials: int = 1
     holdout_reads: int = 1
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def number(self, index: int) -> int:
+        """A member's number in the run."""
+        return self.numbers[index] if self.numbers else index

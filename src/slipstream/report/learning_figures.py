@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -12,31 +13,38 @@ from slipstream.report.canvas import BLUE, GREY, ORANGE, canvas, legend, percent
 from slipstream.report.inputs import Curve
 from slipstream.report.statistics import Floats
 
+_COLOURS = {"training": GREY, "validation": BLUE}
 
-def learning(curves: Sequence[Curve], score: str) -> Figure:
-    """Scores over steps: members thin, their mean strong."""
-    figure, (axes,) = canvas("Learning curve", 3.2)
-    colours = {"training": GREY, "validation": BLUE}
+
+def learning(curves: Sequence[Curve]) -> Figure:
+    """Scores over steps, a panel for each unit: members thin, their mean strong."""
+    units = list(dict.fromkeys(curve.unit for curve in curves))
+    figure, panels = canvas("Learning curve", 1.2 + 2.0 * len(units), [1.0] * len(units))
     for curve in curves:
-        colour = colours.get(curve.name, ORANGE)
-        mark = "o" if len(curve.steps) <= 40 else None
-        if curve.score.shape[1] > 1:
-            axes.plot(curve.steps, curve.score, color=colour, linewidth=0.6, alpha=0.4)
-        seen = ~np.isnan(curve.score).all(axis=1)
-        axes.plot(
-            curve.steps[seen],
-            np.nanmean(curve.score[seen], axis=1),
-            color=colour,
-            linewidth=1.8,
-            marker=mark,
-            markersize=4,
-            label=curve.name if curve.score.shape[1] == 1 else f"{curve.name}, mean of members",
-        )
-    axes.set_xlabel("steps per member")
-    axes.set_ylabel(score)
-    axes.xaxis.set_major_formatter(FuncFormatter(_count))
-    legend(axes)
+        _draw(panels[units.index(curve.unit)], curve)
+    for axes, unit in zip(panels, units, strict=True):
+        axes.set_ylabel(unit)
+        legend(axes)
+    panels[-1].set_xlabel("steps per member")
+    panels[-1].xaxis.set_major_formatter(FuncFormatter(_count))
     return figure
+
+
+def _draw(axes: Axes, curve: Curve) -> None:
+    colour = _COLOURS.get(curve.name, ORANGE)
+    members = curve.score.shape[1]
+    if members > 1:
+        axes.plot(curve.steps, curve.score, color=colour, linewidth=0.6, alpha=0.4)
+    seen = ~np.isnan(curve.score).all(axis=1)
+    axes.plot(
+        curve.steps[seen],
+        np.nanmean(curve.score[seen], axis=1),
+        color=colour,
+        linewidth=1.8,
+        marker="o" if len(curve.steps) <= 40 else None,
+        markersize=4,
+        label=curve.name if members == 1 else f"{curve.name}, mean of members",
+    )
 
 
 def _count(value: float, _: object) -> str:

@@ -77,7 +77,9 @@ def _seed_band(held: SplitView) -> list[str]:
     run = held.run
     values = [found.sharpe for found in held.every]
     known = [value for value in values if value is not None]
-    shown = f"Shown is member {run.member}{run.member_reason and ', ' + run.member_reason}."
+    shown = (
+        f"Shown is member {run.number(run.member)}{run.member_reason and ', ' + run.member_reason}."
+    )
     if not known:
         return [f"None of the {count} members has a Sharpe ratio. {shown}"]
     kind = "seeds" if run.same_settings else "members with different settings"

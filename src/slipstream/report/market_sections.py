@@ -24,7 +24,7 @@ def results(splits: Sequence[SplitView]) -> Section:
     held = splits[0]
     tables = [market_tables.by_split({s.name: s.found for s in splits}, held.market)]
     if len(held.members) > 1:
-        tables.append(market_tables.members(held.every, held.run.member, held.name))
+        tables.append(market_tables.members(held.every, held.run, held.name))
     band = [m for index, m in enumerate(held.members) if index != held.run.member]
     drawn = picture(
         f"equity_{held.name}",
@@ -164,7 +164,7 @@ def training(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
     """The learning curve, and equity on the bars that the agent was made with."""
     pictures = []
     if run.curves:
-        drawn = learning_figures.learning(run.curves, run.score_name)
+        drawn = learning_figures.learning(run.curves)
         pictures.append(picture("learning_curve", "Score over training", drawn))
     for split in seen:
         drawn = market_figures.equity(split.name, split.agent, split.lines)

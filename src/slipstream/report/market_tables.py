@@ -11,7 +11,7 @@ import numpy as np
 from slipstream.core.spec import MarketSpec
 from slipstream.report.account import Account
 from slipstream.report.baselines import MATCHED_RANDOM
-from slipstream.report.inputs import Stress
+from slipstream.report.inputs import RunEvaluation, Stress
 from slipstream.report.page import Table
 from slipstream.report.performance import Performance, Slice, Trading, performance
 from slipstream.report.statistics import Drawdown, Floats
@@ -69,11 +69,11 @@ def by_split(splits: Mapping[str, Performance], market: MarketSpec) -> Table:
     return Table("", ("", *splits), rows, note=note)
 
 
-def members(of: Sequence[Performance], shown: int, split: str) -> Table:
+def members(of: Sequence[Performance], run: RunEvaluation, split: str) -> Table:
     """One row per member."""
     rows = [
         [
-            f"member {index}",
+            f"member {run.number(index)}",
             percent(p.total_return),
             number(p.sharpe, 2),
             interval(p.interval),
@@ -83,7 +83,7 @@ def members(of: Sequence[Performance], shown: int, split: str) -> Table:
         for index, p in enumerate(of)
     ]
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure")
-    return Table(f"Members, {split}", columns, rows, emphasis=shown)
+    return Table(f"Members, {split}", columns, rows, emphasis=run.member)
 
 
 def baselines(

@@ -83,11 +83,11 @@ def render(page: Page) -> str:
 
 
 def write(page: Page, folder: Path) -> Path:
-    """Writes `report.html` and one PNG a picture; returns the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Writes `report.html` and `figures/*.png`; returns the page's path."""
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
     for section in page.sections:
         for shown in section.pictures:
-            (folder / f"{shown.name}.png").write_bytes(shown.png)
+            (folder / "figures" / f"{shown.name}.png").write_bytes(shown.png)
     path = folder / "report.html"
     path.write_text(render(page), encoding="utf-8")
     return path

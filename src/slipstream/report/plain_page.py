@@ -28,13 +28,13 @@ def plain_page(run: RunEvaluation) -> Page:
         kind = "seeds" if run.same_settings else "members with different settings"
         lines.append(
             f"Over {len(returns)} {kind} the mean is {number(min(means))} to {number(max(means))}, "
-            f"median {number(float(np.median(means)))}. Shown is member {run.member}"
+            f"median {number(float(np.median(means)))}. Shown is member {run.number(run.member)}"
             f"{run.member_reason and ', ' + run.member_reason}."
         )
     rows = []
     for name, members in run.tracks.items():
         for index, tracks in enumerate(members):
-            label = f"agent, {name}" if len(members) == 1 else f"member {index}, {name}"
+            label = f"agent, {name}" if len(members) == 1 else f"member {run.number(index)}, {name}"
             rows.append(
                 _row(
                     label,
@@ -51,7 +51,7 @@ def plain_page(run: RunEvaluation) -> Page:
             picture(
                 "learning_curve",
                 "Score over training",
-                learning_figures.learning(run.curves, run.score_name),
+                learning_figures.learning(run.curves),
             )
         )
     pictures.append(

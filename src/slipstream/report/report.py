@@ -16,5 +16,5 @@ def build_page(run: RunEvaluation) -> Page:
 
 
 def write_report(run: RunEvaluation, folder: Path) -> Path:
-    """Writes `report.html` and its pictures as PNG into `folder`; returns the page's path."""
+    """Writes `report.html` and `figures/*.png` into `folder`; returns the page's path."""
     return write(build_page(run), folder)
