@@ -79,7 +79,7 @@ class ForexOracle:
         before, traded_before = self.equity, self.traded
         must_be_flat = new.flat or self.banned_from
         if config.fill == "compat_same_close":
-            self._trade(action, must_be_flat, Quote(old.close, old.spread, old.rate_close), old.atr)
+            self._trade(action, must_be_flat, Quote(old.close, old.spread, old.rate_close), new.atr)
 
         if new.rolled:
             self._pay_swap(old, new.nights)
@@ -89,13 +89,13 @@ class ForexOracle:
         at_open = Quote(new.open, new.spread, new.rate_open)
         out = self._exit_at_open(at_open)
         if config.fill == "next_open" and out is None:
-            changed = self._trade(action, must_be_flat, at_open, old.atr)
+            changed = self._trade(action, must_be_flat, at_open, new.atr)
             if changed:
                 out = self._exit_at_open(at_open)
         if out is None:
             out = self._exit_inside(new)
         if config.fill == "next_close" and out is None:
-            self._trade(action, must_be_flat, Quote(new.close, new.spread, new.rate_close), old.atr)
+            self._trade(action, must_be_flat, Quote(new.close, new.spread, new.rate_close), new.atr)
 
         worth = self._worth(new.close, new.rate_close)
         terminated = out == "stop-out"

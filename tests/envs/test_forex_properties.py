@@ -139,7 +139,7 @@ def test_running_figures_are_those_of_the_equity_curve() -> None:
 
 
 def test_observation_scales() -> None:
-    """Unrealised profit in ATR with the position's sign, drawdown in a day's ATR, position one-hot."""
+    """Position one-hot, unrealised profit in ATR with its sign, drawdown in a day's ATR."""
     bars = [flat_bar(1.0), flat_bar(1.0), flat_bar(0.99, atr=0.002), flat_bar(0.99)]
     world = World(bars)
     world.step(0)

@@ -24,22 +24,22 @@ def exit_at_open(
     """Closes the position at the open's exit price when the open lies beyond one of its levels."""
     side = 1.0 if s.units > 0.0 else -1.0
     price = mid - side * half_spread
-    equity = s.cash + s.units * (mid - s.entry) * rate
-    if equity < 0.5 * abs(s.units) * mid * rate / p.leverage:
-        _close(s, p, STOP_OUT, mid, half_spread, slip, rate, row)
-        return STOP_OUT
-    if p.stop_loss > 0.0 and side * (price - s.stop) <= 0.0:
-        _close(s, p, STOP, mid, half_spread, slip, rate, row)
-        return STOP
-    if p.take_profit > 0.0 and side * (price - s.target) >= 0.0:
-        _close(s, p, TARGET, mid, half_spread, 0.0, rate, row)
-        return TARGET
-    return NO_EXIT
+    kind = NO_EXIT
+    if s.cash + s.units * (mid - s.entry) * rate < _half_margin(s, p, mid * rate):
+        kind = STOP_OUT
+    elif p.stop_loss > 0.0 and side * (price - s.stop) <= 0.0:
+        kind = STOP
+    elif p.take_profit > 0.0 and side * (price - s.target) >= 0.0:
+        kind = TARGET
+    if kind != NO_EXIT:
+        _close(s, p, kind, mid, half_spread, slip, rate, row)
+    return kind
 
 
 def exit_in_bar(
     s: Any,
     p: Any,
+    opened: float,
     high: float,
     low: float,
     half_spread: float,
@@ -51,7 +51,7 @@ def exit_in_bar(
     """Closes the position at the level that the bar reached first, by the configured assumption.
 
     Args:
-        high, low: mid extremes of the bar.
+        opened, high, low: mid prices of the bar.
         rate: account currency per unit of quote at the open; unused when `inverse`, where it is
             1 / mid at every price.
     """
@@ -61,29 +61,40 @@ def exit_in_bar(
     best = high if long else low
     worst_rate = 1.0 / worst if inverse else rate
     worst_equity = s.cash + s.units * (worst - s.entry) * worst_rate
-    margin_hit = worst_equity < 0.5 * abs(s.units) * worst * worst_rate / p.leverage
-    stop_hit = p.stop_loss > 0.0 and side * (worst - side * half_spread - s.stop) <= 0.0
-    target_hit = p.take_profit > 0.0 and side * (best - side * half_spread - s.target) >= 0.0
-    adverse_hit = stop_hit or margin_hit
-    if not (adverse_hit or target_hit):
+    margin_hit = worst_equity < _half_margin(s, p, worst * worst_rate)
+    # Levels as mids; `side` turns a short's into a long's.
+    stop = s.stop + side * half_spread
+    target = s.target + side * half_spread
+    stop_hit = p.stop_loss > 0.0 and side * (worst - stop) <= 0.0
+    target_hit = p.take_profit > 0.0 and side * (best - target) >= 0.0
+    if not (stop_hit or margin_hit or target_hit):
         return NO_EXIT
-    if adverse_hit and target_hit:
-        s.both_touched += 1
-    if target_hit and (p.favourable_first or not adverse_hit):
-        kind = TARGET
-        mid = s.target + side * half_spread
-    else:
+    # A position just opened may have its stop within half the spread: hit at once, at the open.
+    at_once = stop_hit and side * (opened - stop) <= 0.0
+    kind = TARGET
+    mid = target
+    if at_once:
         kind = STOP
-        mid = s.stop + side * half_spread
+        mid = opened
+    elif (stop_hit or margin_hit) and not (target_hit and p.favourable_first):
+        kind = STOP
+        mid = stop
         if margin_hit:
             level = stop_out_level(s, p, rate, inverse)
-            if not stop_hit or side * (level - mid) > 0.0:  # nearer to the open than the stop
+            if not stop_hit or side * (level - stop) > 0.0:  # nearer to the open than the stop
                 kind = STOP_OUT
                 mid = level
+    if target_hit and (stop_hit or margin_hit) and not at_once:
+        s.both_touched += 1
     if inverse:
         rate = 1.0 / mid if mid > 0.0 else worst_rate
-    _close(s, p, kind, mid, half_spread, 0.0 if kind == TARGET else slip, rate, row)
+    _close(s, p, kind, mid, half_spread, slip, rate, row)
     return kind
+
+
+def _half_margin(s: Any, p: Any, value: float) -> float:
+    """Half the used margin, account currency; `value` is that of one unit."""
+    return 0.5 * abs(s.units) * value / p.leverage
 
 
 def stop_out_level(s: Any, p: Any, rate: float, inverse: bool) -> float:
@@ -102,14 +113,7 @@ def stop_out_level(s: Any, p: Any, rate: float, inverse: bool) -> float:
 
 
 def _close(
-    s: Any,
-    p: Any,
-    kind: int,
-    mid: float,
-    half_spread: float,
-    slip: float,
-    rate: float,
-    row: int,
+    s: Any, p: Any, kind: int, mid: float, half_spread: float, slip: float, rate: float, row: int
 ) -> None:
     """Closes the position and blocks its side for the bars of `stop_cooldown`."""
     if s.units > 0.0:
@@ -120,6 +124,7 @@ def _close(
         s.stop_exits += 1
     elif kind == TARGET:
         s.target_exits += 1
+        slip = 0.0  # a limit order
     else:
         s.stop_outs += 1
     fill(s, p, 0.0, mid, half_spread, slip, rate, row)

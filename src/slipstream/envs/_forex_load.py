@@ -77,7 +77,7 @@ def _tables(market: Market, config: Config) -> tuple[list[_Table], int]:
 def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[_Table, int]:
     features = compute(config.features, bars, market.bar_seconds)
     atr = compute((_ATR,), bars, market.bar_seconds)
-    warm_up = max(features.warm_up, atr.warm_up)
+    warm_up = max(features.warm_up, atr.warm_up + 1)
     rates = conversion(bars, config.account_currency, market, config.data)
     keep = rates.usable.copy()
     keep[:warm_up] = False
@@ -90,7 +90,7 @@ def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[
     time = bars.time[keep]
     values = features.values[keep]
     columns = (bars.open, bars.high, bars.low, bars.close, bars.spread)
-    columns = (*columns, rates.at_open, rates.at_close, atr.values[:, 0])
+    columns = (*columns, rates.at_open, rates.at_close, np.roll(atr.values[:, 0], 1))
     clock = clock_columns(time, market.bar_seconds, days.day_roll)
     table = _Table(
         bars.symbol,

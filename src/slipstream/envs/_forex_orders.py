@@ -104,7 +104,7 @@ def order(
     Args:
         wish: signed exposure, in multiples of equity.
         flat: the position must be closed, whatever is wished.
-        mid, half_spread, slip, atr, pip: price units; `atr` is that of the bar decided on.
+        mid, half_spread, slip, atr, pip: price units; `atr` as of the last complete bar.
         rate: account currency per unit of quote currency.
         row: the bar stepped into.
     """

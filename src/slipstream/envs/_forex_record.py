@@ -15,7 +15,7 @@ CLOSE = 3
 SPREAD = 4
 RATE_OPEN = 5  # account currency per unit of quote at the bar's open ...
 RATE_CLOSE = 6  # ... and at its close
-ATR = 7  # average true range at the bar's close, price units
+ATR = 7  # average true range known at the bar's open, price units
 
 # Columns of Data.constants: one row a segment.
 PIP = 0

@@ -99,6 +99,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     inverse = d.constants[s.segment, INVERSE] != 0.0
     half_spread = 0.5 * d.bars[row, SPREAD] * p.cost_multiple
     slip = p.slippage_pips * pip * p.cost_multiple
+    atr = d.bars[row, ATR]
     close = d.bars[row, CLOSE]
     calendar = d.calendar[row]
     before = s.equity
@@ -113,7 +114,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
         mid = d.bars[seen, CLOSE]
         rate = d.bars[seen, RATE_CLOSE]
         spread = 0.5 * d.bars[seen, SPREAD] * p.cost_multiple
-        if order(s, p, wish, flat, mid, spread, slip, rate, d.bars[seen, ATR], pip, row):
+        if order(s, p, wish, flat, mid, spread, slip, rate, atr, pip, row):
             s.equity = s.cash + s.units * (mid - s.entry) * rate
 
     if (calendar & ROLL) != 0:
@@ -128,35 +129,18 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     if s.units != 0.0:
         exit_kind = exit_at_open(s, p, opened, half_spread, slip, open_rate, row)
     if p.fill_at == NEXT_OPEN and exit_kind == NO_EXIT:
-        atr = d.bars[seen, ATR]
         order(s, p, wish, flat, opened, half_spread, slip, open_rate, atr, pip, row)
     if s.units != 0.0:
         high, low = d.bars[row, HIGH], d.bars[row, LOW]
         exit_kind = exit_in_bar(s, p, opened, high, low, half_spread, slip, open_rate, inverse, row)
     close_rate = d.bars[row, RATE_CLOSE]
     if p.fill_at == NEXT_CLOSE and exit_kind == NO_EXIT:
-        order(
-            s,
-            p,
-            wish,
-            flat,
-            close,
-            half_spread,
-            slip,
-            close_rate,
-            d.bars[seen, ATR],
-            pip,
-            row,
-        )
+        order(s, p, wish, flat, close, half_spread, slip, close_rate, atr, pip, row)
 
     equity = s.cash + s.units * (close - s.entry) * close_rate
     terminated = exit_kind == STOP_OUT
-    loss = s.day_equity - equity
-    if (
-        p.max_daily_drawdown > 0.0
-        and s.breached == 0
-        and loss >= p.max_daily_drawdown * s.day_equity
-    ):
+    limit = p.max_daily_drawdown * s.day_equity
+    if p.max_daily_drawdown > 0.0 and s.breached == 0 and s.day_equity - equity >= limit:
         s.breached = 1
         terminated = terminated or p.terminate_on_breach
     truncated = row >= s.last and not terminated
