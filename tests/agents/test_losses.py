@@ -1,47 +1,47 @@
+import math
+
+import numpy as np
 import pytest
 import torch
 
 from slipstream.agents.losses import clipped_surrogate, value_error
 
 
-def rows():
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(2, 200, generator=generator) for _ in range(4)]
-
-
-def test_clipped_surrogate_by_hand():
-    # ratios 1.5 and 0.5, clip 0.2, advantages +1 and -1: gain stops at 1.2, loss at 0.8
-    log_ratio = torch.tensor([[1.5, 1.5, 0.5, 0.5]]).log()
-    advantage = torch.tensor([[1.0, -1.0, 1.0, -1.0]])
-    loss, d, kl, outside = clipped_surrogate(
-        log_ratio, advantage, torch.ones(1, 4), torch.tensor([[0.2]])
-    )
-    torch.testing.assert_close(loss, torch.tensor([[-1.2, 1.5, -0.5, 0.8]]))
-    torch.testing.assert_close(d, torch.tensor([[0.0, 1.5, -0.5, 0.0]]))
-    torch.testing.assert_close(kl, torch.tensor([[0.5, 0.5, -0.5, -0.5]]) - log_ratio)
-    assert outside.tolist() == [[1, 1, 1, 1]]
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "derivative"),
+    [(1.5, 1.0, -1.2, 0.0), (1.5, -1.0, 1.5, 1.5), (0.5, 1.0, -0.5, -0.5), (0.5, -1.0, 0.8, 0.0)],
+)
+def test_clipped_surrogate_by_hand(ratio, advantage, loss, derivative):
+    # Beyond 1 +- 0.2 an improvement earns nothing more; a worsening still costs.
+    result = clipped_surrogate(math.log(ratio), advantage, 0.2)
+    np.testing.assert_allclose(result, [loss, derivative, ratio - 1 - math.log(ratio), 1.0])
 
 
 def test_surrogate_derivative_agrees_with_autograd():
-    log_prob, advantage, weight, _ = rows()
-    log_prob = (0.3 * log_prob).requires_grad_()
-    clip = torch.tensor([[0.2], [0.1]])
-    ratio = log_prob.exp()
-    limited = torch.minimum(torch.maximum(ratio, 1 - clip), 1 + clip)
-    (weight * -torch.minimum(ratio * advantage, limited * advantage)).sum().backward()
-    _, d, _, _ = clipped_surrogate(log_prob.detach(), advantage, weight, clip)
-    torch.testing.assert_close(d, log_prob.grad)
+    rng = np.random.default_rng(0)
+    for log_ratio, advantage in rng.standard_normal((200, 2)) * [0.3, 1.0]:
+        x = torch.tensor(log_ratio, requires_grad=True)
+        ratio = x.exp()
+        (-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)).backward()
+        _, derivative, _, _ = clipped_surrogate(log_ratio, advantage, 0.2)
+        np.testing.assert_allclose(derivative, x.grad, rtol=1e-12)
 
 
-@pytest.mark.parametrize("clip", [None, torch.tensor([[0.2], [float("inf")]])])
+@pytest.mark.parametrize("clip", [0.2, math.inf])
 def test_value_derivative_agrees_with_autograd(clip):
-    value, target, old, weight = rows()
-    value = value.requires_grad_()
-    loss = (value - target) ** 2
-    if clip is not None:
-        change = torch.minimum(torch.maximum(value - old, -clip), clip)
-        loss = torch.maximum(loss, (old + change - target) ** 2)
-    (weight * loss).sum().backward()
-    ours, d = value_error(value.detach(), target, old, weight, clip)
-    torch.testing.assert_close(d, value.grad)
-    torch.testing.assert_close(ours, loss.detach())
+    rng = np.random.default_rng(0)
+    for value, target, old in rng.standard_normal((200, 3)):
+        v = torch.tensor(value, requires_grad=True)
+        clipped = old + (v - old).clamp(-clip, clip)
+        loss = torch.maximum((v - target) ** 2, (clipped - target) ** 2)
+        loss.backward()
+        ours, derivative = value_error(value, target, old, clip)
+        np.testing.assert_allclose(ours, loss.item(), rtol=1e-12)
+        np.testing.assert_allclose(derivative, v.grad, rtol=1e-12)
+
+
+def test_a_nan_is_passed_on():
+    assert math.isnan(clipped_surrogate(math.nan, 1.0, 0.2)[1])
+    assert math.isnan(clipped_surrogate(0.0, math.nan, 0.2)[1])
+    assert math.isnan(value_error(math.nan, 1.0, 0.0, 0.2)[1])
+    assert math.isnan(value_error(1.0, math.nan, 0.0, 0.2)[1])

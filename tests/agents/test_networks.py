@@ -28,14 +28,15 @@ def test_backward_by_hand_agrees_with_autograd(activation, widths):
     d_head, d_value = torch.randn(members, rows, outputs), torch.randn(members, rows)
 
     space = network.workspace(members, rows, gradients=True)
-    head, value = network.forward(parameters, 0, x, space)
-    network.backward(parameters, 0, x, space, d_head, d_value)
+    head, value = network.forward(parameters, x, space)
+    space.d_head[..., :outputs], space.d_value[..., 0] = d_head, d_value
+    network.backward(parameters, 0, x, space)
 
     leaves = parameters.leaves()
     their_head = autograd_mlp(leaves, "actor", x, activation)
     their_value = autograd_mlp(leaves, "critic", x, activation)[..., 0]
     torch.testing.assert_close(head, their_head.detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(value, their_value.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(value[..., 0], their_value.detach(), rtol=1e-5, atol=1e-6)
     ((their_head[..., :outputs] * d_head).sum() + (their_value * d_value).sum()).backward()
     for name, leaf in leaves.items():
         ours = parameters.weight_gradients[0][name]
@@ -51,8 +52,9 @@ def test_padding_stays_zero():
     x[..., :5] = torch.randn(2, 16, 5)
     space = network.workspace(2, 16, gradients=True)
     for _ in range(3):
-        network.forward(parameters, 0, x, space)
-        network.backward(parameters, 0, x, space, torch.randn(2, 16, 3), torch.randn(2, 16))
+        network.forward(parameters, x, space)
+        space.d_head[..., :3], space.d_value[..., 0] = torch.randn(2, 16, 3), torch.randn(2, 16)
+        network.backward(parameters, 0, x, space)
         parameters.adam_step(np.full(2, 0.1), np.full(2, np.inf), np.zeros(2, bool))
     weight = parameters.weights["actor.0.weight"]
     assert (weight[:, 5:] == 0).all() and (weight[:, :, 9:] == 0).all()
@@ -92,8 +94,9 @@ def test_images_of_any_size_have_gradients(shape):
     network.initialise(parameters.weights, [1, 2])
     x = torch.randint(0, 256, (2, 8, *shape), dtype=torch.uint8)
     space = network.workspace(2, 8, gradients=True)
-    head, value = network.forward(parameters, 0, x, space)
-    assert head.shape == (2, 8, 8) and value.shape == (2, 8)
-    network.backward(parameters, 0, x, space, torch.randn(2, 8, 3), torch.randn(2, 8))
+    head, value = network.forward(parameters, x, space)
+    assert head.shape == value.shape == (2, 8, 8)
+    space.d_head[..., :3], space.d_value[..., 0] = torch.randn(2, 8, 3), torch.randn(2, 8)
+    network.backward(parameters, 0, x, space)
     for gradient in parameters.weight_gradients[0].values():
         assert torch.isfinite(gradient).all() and (gradient != 0).any()

@@ -82,7 +82,7 @@ def test_whole_gradient_agrees_with_autograd(experience):
     rollout.numpy.valid[3, 2:8] = False
     rollout.log_prob += 0.3 * torch.randn(16, 12)  # as if the policy had moved since
     metrics = agent.update(rollout)
-    ours = agent.policy.parameters.gradients[0].clone()
+    ours = agent.policy.parameters.gradients[:, 0].clone()
 
     leaves = agent.policy.parameters.leaves()
     agent._inputs.load(rollout, 0, 1)

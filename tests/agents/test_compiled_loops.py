@@ -1,0 +1,154 @@
+"""The compiled loops against the definitions in torch, and autograd."""
+
+import numpy as np
+import pytest
+import torch
+
+from slipstream.agents.compiled import loops
+from slipstream.agents.distributions import Categorical, DiagonalGaussian, MultiCategorical
+
+G, B, R = 2, 40, 90
+CLIP, VALUE_CLIP, ENTROPY, CRITIC = 0.2, 0.3, 0.05, 0.7
+
+
+def minibatch(kind, masked):
+    """Random rows, and the distribution's definition for rows in the order of the minibatch."""
+    rng = np.random.default_rng(5)
+    sizes = {"one": (5,), "several": (2, 3), "gaussian": ()}[kind]
+    width = len(sizes) or 2
+    packed = rng.standard_normal((G, R, 5 + width)).astype(np.float32)
+    packed[..., 0] = -1.5 + 0.3 * packed[..., 0]
+    packed[..., 4] = rng.random((G, R)) < 0.8
+    for c, n in enumerate(sizes):
+        packed[..., 5 + c] = rng.integers(0, n, (G, R))
+    mask = rng.random((G, R, sum(sizes))) < 0.6
+    begin = 0
+    for c, n in enumerate(sizes):
+        taken = begin + packed[..., 5 + c].astype(int)
+        np.put_along_axis(mask, taken[..., None], True, -1)
+        begin += n
+    return {
+        "sizes": sizes,
+        "head": rng.standard_normal((G, B, 8)).astype(np.float32),
+        "value": rng.standard_normal((G, B, 8)).astype(np.float32),
+        "log_std": (0.3 * rng.standard_normal((G, 2))).astype(np.float32),
+        "packed": packed,
+        "order": np.stack([rng.permutation(R) for _ in range(G)]),
+        "mask": mask if masked else np.zeros((G, 0, 0), bool),
+    }
+
+
+def oracle(case, at):
+    """Statistics and gradients by autograd."""
+    head, value, log_std = (
+        torch.from_numpy(case[k]).double().requires_grad_() for k in ("head", "value", "log_std")
+    )
+    rows = torch.from_numpy(case["order"][:, at : at + B])[..., None]
+    take = (
+        torch.from_numpy(case["packed"])
+        .double()
+        .gather(1, rows.expand(-1, -1, case["packed"].shape[2]))
+    )
+    mask = None
+    if case["mask"].size:
+        mask = torch.from_numpy(case["mask"]).gather(1, rows.expand(-1, -1, case["mask"].shape[2]))
+    action, sizes = take[..., 5:], case["sizes"]
+    if not sizes:
+        distribution = DiagonalGaussian(head[..., :2], log_std)
+    elif len(sizes) == 1:
+        distribution, action = Categorical(head[..., :5], mask), action.long()
+    else:
+        distribution, action = MultiCategorical(head[..., :5], sizes, mask), action.long()
+    old, advantage, target, old_value, valid = take[..., :5].unbind(-1)
+    weight = valid / valid.sum(1, keepdim=True)
+    mean = (weight * advantage).sum(1, keepdim=True)
+    std = (weight * (advantage - mean) ** 2).sum(1, keepdim=True).sqrt()
+    advantage = (advantage - mean) / (std + 1e-8)
+    log_ratio = distribution.log_prob(action) - old
+    ratio = log_ratio.exp()
+    policy = -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
+    v = value[..., 0]
+    near = old_value + (v - old_value).clamp(-VALUE_CLIP, VALUE_CLIP)
+    critic = torch.maximum((v - target) ** 2, (near - target) ** 2)
+    entropy = distribution.entropy()
+    (weight * (policy + CRITIC * critic - ENTROPY * entropy)).sum().backward()
+    rows = (policy, critic, entropy, ratio - 1 - log_ratio, ((ratio - 1).abs() > CLIP).double())
+    return torch.stack([(weight * x).sum(1) for x in rows], 1), head.grad, value.grad, log_std.grad
+
+
+@pytest.mark.parametrize(
+    ("kind", "masked"),
+    [("one", False), ("one", True), ("several", False), ("several", True), ("gaussian", False)],
+)
+def test_losses_and_derivatives_of_a_minibatch(kind, masked):
+    case, at = minibatch(kind, masked), B  # the second minibatch of two
+    moments = np.zeros((G, 2, 3))
+    loops()["advantage_moments"](case["packed"], case["order"], B, True, moments)
+    settings = np.tile([CLIP, VALUE_CLIP, ENTROPY, CRITIC], (G, 1))
+    d_head, d_value = np.zeros((G, B, 8), np.float32), np.zeros((G, B, 8), np.float32)
+    statistics, d_log_std = np.full((G, 5), np.nan), np.zeros((G, 2))
+    head, value, packed, order = (case[k] for k in ("head", "value", "packed", "order"))
+    if kind == "gaussian":
+        loops()["gaussian_gradient"](
+            *(head, value, case["log_std"], packed, order, at, moments, 1),
+            *(settings, d_head, d_value, d_log_std, statistics),
+        )
+    else:
+        sizes = np.array(case["sizes"])
+        loops()["choices_gradient"](
+            *(head, value, packed, order, at, case["mask"], sizes, moments, 1),
+            *(settings, d_head, d_value, statistics),
+        )
+    expected, head_grad, value_grad, log_std_grad = oracle(case, at)
+    np.testing.assert_allclose(statistics, expected.detach(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(d_head, head_grad, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(d_value, value_grad, rtol=1e-5, atol=1e-7)
+    if kind == "gaussian":
+        np.testing.assert_allclose(d_log_std, log_std_grad, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_sampled_choices_are_those_of_the_definition(masked):
+    rng = np.random.default_rng(1)
+    head = rng.standard_normal((3, 40, 8)).astype(np.float32)
+    noise = rng.gumbel(size=(3, 35, 5)).astype(np.float32)
+    mask = rng.random((3, 35, 5)) < 0.6
+    mask[..., [0, 2]] = True
+    action, log_prob = np.zeros((105, 2), np.int64), np.zeros(105, np.float32)
+    allowed = mask.reshape(105, 5) if masked else np.zeros((0, 0), bool)
+    loops()["sample_choices"](
+        head, noise.reshape(3, -1), allowed, np.array([2, 3]), action, log_prob
+    )
+    distribution = MultiCategorical(
+        torch.from_numpy(head[:, :35, :5]), (2, 3), torch.from_numpy(mask) if masked else None
+    )
+    expected = distribution.sample(torch.from_numpy(noise))
+    assert (action == expected.view(105, 2).numpy()).all()
+    np.testing.assert_allclose(log_prob, distribution.log_prob(expected).flatten(), rtol=1e-5)
+
+
+def test_sampled_gaussians_are_those_of_the_definition():
+    rng = np.random.default_rng(1)
+    head = rng.standard_normal((3, 40, 8)).astype(np.float32)
+    noise = rng.standard_normal((3, 35, 2)).astype(np.float32)
+    log_std = (0.5 * rng.standard_normal((3, 2))).astype(np.float32)
+    action, log_prob = np.zeros((105, 2), np.float32), np.zeros(105, np.float32)
+    loops()["sample_gaussian"](head, noise.reshape(3, -1), log_std, action, log_prob)
+    distribution = DiagonalGaussian(torch.from_numpy(head[:, :35, :2]), torch.from_numpy(log_std))
+    expected = distribution.sample(torch.from_numpy(noise))
+    np.testing.assert_allclose(action, expected.view(105, 2), rtol=1e-5, atol=1e-6)
+    density = distribution.log_prob(torch.from_numpy(action).view(3, 35, 2))
+    np.testing.assert_allclose(log_prob, density.flatten(), rtol=1e-5, atol=1e-6)
+
+
+def test_scaled_rows_lie_by_member():
+    rng = np.random.default_rng(2)
+    t, m, n, d = 4, 2, 3, 5
+    obs = rng.standard_normal((t, m * n, d)).astype(np.float32)
+    mean, inverse = rng.standard_normal((2, m, d)).astype(np.float32)
+    out = np.zeros((m, 20, 8), np.float32)
+    loops()["scale_rows"](obs, mean, inverse, 1.5, 2, out)
+    expected = (obs.reshape(t, m, n, d) - mean[:, None]) * inverse[:, None]
+    expected = expected.clip(-1.5, 1.5).transpose(1, 0, 2, 3).reshape(m, t * n, d)
+    np.testing.assert_allclose(out[:, 2:14, :5], expected, rtol=1e-6)
+    assert (out[:, :2] == 0).all() and (out[:, 14:] == 0).all() and (out[..., 5:] == 0).all()
