@@ -53,6 +53,10 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the threads and gives PyTorch its own back."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(self._threads)

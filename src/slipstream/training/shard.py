@@ -15,6 +15,7 @@ from slipstream.agents.ppo_config import PPOConfig
 from slipstream.experience.rollout import Rollout
 from slipstream.training.collector import Collector, Run
 from slipstream.training.environment import Environment
+from slipstream.training.evaluation import Evaluator
 from slipstream.vector.vector_env import member_indices
 
 RECENT = 100  # training episodes that the score is the mean of
@@ -30,6 +31,7 @@ class Shard:
         members: which of them, a range.
         num_envs: N, copies per member.
         backend: how kernels are stepped.
+        run: runs the parts of a lone member side by side; members of a population take turns.
 
     Attributes:
         agent: policies and their learner.
@@ -46,11 +48,15 @@ class Shard:
         members: range,
         num_envs: int,
         backend: str = "auto",
+        run: Run | None = None,
     ) -> None:
         total = len(seeds)
         own = [seeds[m] for m in members]
         self.members = members
+        self._environment, self._backend = environment, backend
         self._num_envs = num_envs
+        self._run = run or in_turn
+        self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
         self.agent = PPO(config.select(members, total, num_envs), environment.spec, own, num_envs)
         rollout = Rollout.of(environment.spec, config.horizon, len(own), num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
@@ -72,23 +78,22 @@ class Shard:
         """Begins an episode everywhere."""
         self.collector.reset()
 
-    def iterate(self, fraction: float, run: Run) -> dict[str, NDArray[Any]]:
+    def iterate(self, fraction: float) -> dict[str, NDArray[Any]]:
         """One rollout and its update.
 
         Args:
             fraction: share of the budget spent before it, for schedules.
-            run: runs independent tasks.
 
         Returns:
             Metrics of each member, [m] by name; `score` is the mean of the recent episodes' returns.
         """
-        for ended in self.collector.collect(run):
+        for ended in self.collector.collect(self._run):
             for e, ret in zip(ended.e.tolist(), ended.ret.tolist(), strict=True):
                 m = e // self._num_envs
                 self.recent[m, self.episodes[m] % RECENT] = ret
                 self.episodes[m] += 1
         began = time.perf_counter()
-        metrics = self.agent.update(self.collector.rollout, fraction, run)
+        metrics = self.agent.update(self.collector.rollout, fraction, self._run)
         self.seconds_update += time.perf_counter() - began
         return {**metrics, "score": self.scores(), "episodes": self.episodes.astype(np.float64)}
 
@@ -96,6 +101,31 @@ class Shard:
         """Releases the environments."""
         for env in self.collector.envs:
             env.close()
+
+    def evaluate(self, split: str, games: int, seed: int) -> NDArray[np.float64]:
+        """Score of each member's policy as it is now, [m]; see `Evaluator`."""
+        key = (split, games, seed)
+        if key not in self._evaluators:
+            self._evaluators[key] = Evaluator(
+                self._environment, split, members=len(self.members), games=games, seed=seed, backend=self._backend
+            )
+        return self._evaluators[key].scores(self.agent.policy)
+
+    def policy(self, member: int) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Tensors and manifest of one member's policy; `member` counts over the whole run."""
+        row = member - self.members.start
+        tensors = {name: value.numpy() for name, value in self.agent.policy.to_tensors(row).items()}
+        return tensors, self.agent.policy.manifest(row)
+
+    def facts(self) -> dict[str, Any]:
+        """Seconds spent so far by phase, and how the copies are stepped."""
+        collector = self.collector
+        return {
+            "seconds_env": collector.seconds_env,
+            "seconds_policy": collector.seconds_policy,
+            "seconds_update": self.seconds_update,
+            "backend": collector.envs[0].backend,
+        }
 
     def scores(self) -> NDArray[np.float64]:
         """Mean return of each member's recent training episodes, [m]; NaN before the first has ended."""

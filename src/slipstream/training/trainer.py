@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from slipstream.agents.policy import Policy
-from slipstream.core.errors import CheckpointError
 from slipstream.training.config import RunConfig
-from slipstream.training.crew import Crew, cores
 from slipstream.training.environment import Environment, resolve_environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.events import (
@@ -29,7 +27,9 @@ from slipstream.training.events import (
 from slipstream.training.interruption import Interrupted, Interruption
 from slipstream.training.progress import Progress
 from slipstream.training.run import Run
-from slipstream.training.shard import Shard, cut, in_turn, join_states, state_of
+from slipstream.training.shard import join_states, state_of
+from slipstream.training.sizing import check_memory
+from slipstream.training.workers import Workers, make_workers
 
 
 def train(
@@ -79,19 +79,15 @@ class Trainer:
         self.environment = environment or resolve_environment(config.env_name, config.env_settings)
         self.members, self.num_envs = settings.members, int(settings.num_envs)
         self.seeds = [settings.seed + m for m in range(self.members)]
-        wanted = cores() if settings.shards == "auto" else int(settings.shards)
-        self.shards = [
-            Shard(self.environment, config.agent, self.seeds, members, self.num_envs, settings.backend)
-            for members in cut(self.members, wanted)
-        ]
+        check_memory(config, self.environment)
         self.progress = Progress(budget=settings.total_steps)
         self.best = np.full(self.members, -np.inf)
         self.best_steps = np.zeros(self.members, np.int64)
         self.events = Events([run.listener, *listeners])
         self._failed = np.zeros(self.members, np.bool_)
-        self._resumed = False
-        self._evaluators: dict[tuple[str, int], Evaluator] = {}
-        self._wall = 0.0
+        self._scores = np.full(self.members, np.nan)
+        self._state: dict[str, NDArray[Any]] | None = None  # of a checkpoint, until the workers have it
+        self._before = self.progress.snapshot()  # seconds of earlier sessions
         self._began = time.perf_counter()
 
     @property
@@ -101,64 +97,55 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         """Trains to the end of the budget and reads the test split once, with each member's best policy."""
-        parallel = max(len(self.shards), self.shards[0].agent.parts)
-        with Crew(min(parallel, cores())) as crew, Interruption() as stop:
-            self._start()
+        with make_workers(self.config, self.environment) as workers, Interruption() as stop:
+            self._start(workers)
             while not self.progress.finished and not stop.requested and not self._failed.all():
-                metrics = self._iterate(crew)
-                self.events.emit(Updated(self._snapshot(), tuple(range(self.members)), metrics))
+                metrics = self._iterate(workers)
+                self.events.emit(Updated(self._snapshot(workers), tuple(range(self.members)), metrics))
                 self._report_failures(metrics["failed"])
                 if self._due(self.config.evaluation.every):
-                    self._validate(crew)
+                    self._validate(workers)
                 if self._due(self.config.training.checkpoint_every):
-                    self._checkpoint()
+                    self._checkpoint(workers)
             if not self.progress.finished and not self._failed.all():
-                self._checkpoint()
+                self._checkpoint(workers)
                 raise Interrupted(self.directory.path)
-            return self._finish(crew)
+            return self._finish()
 
-    def _start(self) -> None:
+    def _start(self, workers: Workers) -> None:
         self._began = time.perf_counter()
-        self._wall = self.progress.wall
-        if not self._resumed:
-            for shard in self.shards:
-                shard.reset()
-        settings = self.config.training
-        self.events.emit(
-            Started(
-                self._snapshot(),
-                self.members,
-                self.num_envs,
-                len(self.shards),
-                self.shards[0].collector.envs[0].backend,
-                settings.device,
-                self._resumed,
-                self.environment.notes,
-            )
+        if self._state is None:
+            workers.call("reset")
+        else:
+            ranges = workers.members
+            workers.call_each("set_state", [(state_of(self._state, part, self.members),) for part in ranges])
+        started = Started(
+            progress=self._snapshot(workers),
+            members=self.members,
+            num_envs=self.num_envs,
+            shards=len(workers.members),
+            backend=workers.call("facts")[0]["backend"],
+            device=self.config.training.device,
+            resumed=self._state is not None,
+            notes=self.environment.notes,
         )
+        self._state = None
+        self.events.emit(started)
 
-    def _iterate(self, crew: Crew) -> dict[str, NDArray[Any]]:
+    def _iterate(self, workers: Workers) -> dict[str, NDArray[Any]]:
         """One rollout and update of every shard; members' metrics in order."""
-        results: list[dict[str, NDArray[Any]]] = [{} for _ in self.shards]
-        # A lone shard hands its own parts to the crew; several shards each run theirs alone.
-        inner = crew.run if len(self.shards) == 1 else in_turn
-
-        def iterate(i: int) -> None:
-            results[i] = self.shards[i].iterate(self.progress.fraction, inner)
-
-        crew.run([partial(iterate, i) for i in range(len(self.shards))])
-        metrics = {name: np.concatenate([result[name] for result in results]) for name in results[0]}
+        metrics = join_states(workers.call("iterate", self.progress.fraction))
         self.progress.advance(self.config.agent.horizon * self.num_envs, int(metrics["updates"].max()))
+        self._scores = metrics["score"]
         return metrics
 
-    def _snapshot(self) -> Progress:
-        """Progress with its seconds brought up to date."""
-        progress = self.progress
-        progress.wall = self._wall + time.perf_counter() - self._began
-        shards = self.shards
-        progress.seconds_env = sum(shard.collector.seconds_env for shard in shards) / len(shards)
-        progress.seconds_policy = sum(shard.collector.seconds_policy for shard in shards) / len(shards)
-        progress.seconds_update = sum(shard.seconds_update for shard in shards) / len(shards)
+    def _snapshot(self, workers: Workers) -> Progress:
+        """Progress with its seconds, summed over all sessions of the run, brought up to date."""
+        progress, facts = self.progress, workers.call("facts")
+        for name in ("seconds_env", "seconds_policy", "seconds_update"):
+            seconds = sum(fact[name] for fact in facts) / len(facts)
+            setattr(progress, name, getattr(self._before, name) + seconds)
+        progress.wall = self._before.wall + time.perf_counter() - self._began
         return progress.snapshot()
 
     def _due(self, every: float) -> bool:
@@ -174,103 +161,65 @@ class Trainer:
         for member in np.flatnonzero(fresh).tolist():
             self._failed[member] = True
             reason = "its loss or gradient became NaN or infinite; its weights are those before that update"
-            self.events.emit(Failed(self._snapshot(), member, reason))
+            self.events.emit(Failed(self.progress.snapshot(), member, reason))
 
-    def _validate(self, crew: Crew) -> None:
+    def _validate(self, workers: Workers) -> None:
         """Scores all members on the validation split; keeps the policies that are the best so far."""
-        scores = np.full(self.members, np.nan)
-
-        def score(shard: Shard) -> None:
-            evaluator = self._evaluator(self.validation, len(shard.members), shard.members.start)
-            scores[shard.members.start : shard.members.stop] = evaluator.scores(shard.agent.policy)
-
-        crew.run([partial(score, shard) for shard in self.shards])
+        settings = self.config.evaluation
+        scores = np.concatenate(workers.call("evaluate", self.validation, settings.episodes, settings.seed))
         better = (scores > self.best) & ~self._failed
-        for shard in self.shards:
-            for m in shard.members:
-                if better[m]:
-                    self._keep_best(m, shard.agent.policy, m - shard.members.start, float(scores[m]))
+        for member in np.flatnonzero(better).tolist():
+            tensors, manifest = workers.of(member, "policy", member)
+            score = float(scores[member])
+            self.best[member], self.best_steps[member] = score, self.progress.steps
+            facts = {"member": member, "steps": self.progress.steps, "score": score, "split": self.validation}
+            self.directory.save_best(member, tensors, {"policy": manifest, **facts})
         everyone = tuple(range(self.members))
-        self.events.emit(
-            Evaluated(self._snapshot(), self.validation, everyone, scores, best=tuple(better.tolist()))
-        )
+        progress = self._snapshot(workers)
+        self.events.emit(Evaluated(progress, self.validation, everyone, scores, best=tuple(better.tolist())))
 
-    def _keep_best(self, member: int, policy: Policy, row: int, score: float) -> None:
-        self.best[member], self.best_steps[member] = score, self.progress.steps
-        facts = {"member": member, "steps": self.progress.steps, "score": score, "split": self.validation}
-        self.directory.save_best(member, policy.to_tensors(row), {"policy": policy.manifest(row), **facts})
-
-    def _evaluator(self, split: str, members: int, first: int) -> Evaluator:
-        key = (split, first)
-        if key not in self._evaluators:
-            settings = self.config.evaluation
-            self._evaluators[key] = Evaluator(
-                self.environment,
-                split,
-                members=members,
-                games=settings.episodes,
-                seed=settings.seed,
-                backend=self.config.training.backend,
-            )
-        return self._evaluators[key]
-
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, workers: Workers) -> None:
         """Everything needed to go on, written at once or not at all."""
-        progress = self._snapshot()
-        state = join_states([shard.get_state() for shard in self.shards])
+        progress = self._snapshot(workers)
+        state = join_states(workers.call("get_state"))
         tensors = {**state, "best": self.best, "best_steps": self.best_steps, "failed": self._failed}
         path = self.directory.save_checkpoint(tensors, progress.as_dict())
         self.events.emit(Checkpointed(progress, path))
 
     def restore(self) -> None:
         """Goes on from the run's newest valid checkpoint; from the start where there is none yet.
-
-        Raises:
-            CheckpointError: the checkpoint is of another shape than the run's config.
         """
         found = self.directory.load_checkpoint()
         if found is None:
             return
         tensors, progress = found
-        try:
-            for shard in self.shards:
-                shard.set_state(state_of(tensors, shard.members, self.members))
-        except (KeyError, RuntimeError, ValueError) as error:
-            raise CheckpointError(
-                f"The checkpoint in {self.directory.path} does not fit the run's config ({error}); it was "
-                "written by another config or version. Train again into another directory."
-            ) from error
+        own = ("best", "best_steps", "failed")
+        self.best[:], self.best_steps[:], self._failed[:] = (tensors[name] for name in own)
         self.progress = Progress.from_dict(dict(progress))
-        self.best[:], self.best_steps[:] = tensors["best"], tensors["best_steps"]
-        self._failed[:] = tensors["failed"]
-        for shard in self.shards:  # seconds are summed over all sessions
-            shard.collector.seconds_env = self.progress.seconds_env
-            shard.collector.seconds_policy = self.progress.seconds_policy
-            shard.seconds_update = self.progress.seconds_update
-        self._resumed = True
+        self._before = self.progress.snapshot()
+        self._state = {name: value for name, value in tensors.items() if name not in own}
 
-    def _finish(self, crew: Crew) -> dict[str, Any]:
+    def _finish(self) -> dict[str, Any]:
         """The test split is read here and only here, with the policies that validation chose."""
         test: list[float | None] = [None] * self.members
-
-        def read(member: int) -> None:
-            tensors, manifest = self.directory.load_best(member)
-            policy = Policy.from_tensors(tensors, manifest["policy"])
-            settings = self.config.evaluation
+        settings = self.config.evaluation
+        if "test" in self.environment.splits():
             evaluator = Evaluator(
                 self.environment, "test", games=settings.episodes, seed=settings.seed, backend=self.config.training.backend
             )
-            test[member] = float(evaluator.scores(policy)[0])
-
-        if "test" in self.environment.splits():
-            crew.run([partial(read, m) for m in range(self.members) if np.isfinite(self.best[m])])
+            for member in np.flatnonzero(np.isfinite(self.best)).tolist():
+                tensors, manifest = self.directory.load_best(member)
+                policy = Policy.from_tensors(
+                    {name: torch.from_numpy(value) for name, value in tensors.items()}, manifest["policy"]
+                )
+                test[member] = float(evaluator.scores(policy)[0])
         result = self._result(test)
         self.directory.save_result(result)
-        self.events.emit(Finished(self._snapshot(), result))
+        self.events.emit(Finished(self.progress.snapshot(), result))
         return result
 
     def _result(self, test: Sequence[float | None]) -> dict[str, Any]:
-        scores = np.concatenate([shard.scores() for shard in self.shards])
+        scores = self._scores
         members = [
             {
                 "member": m,
@@ -283,7 +232,7 @@ class Trainer:
             }
             for m in range(self.members)
         ]
-        progress = self._snapshot()
+        progress = self.progress
         return {
             "score_is": "mean log return" if self.environment.spec.market else "mean episode return",
             "chosen_on": self.validation,
@@ -295,4 +244,3 @@ class Trainer:
 
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
