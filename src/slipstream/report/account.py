@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from slipstream.core.spec import MarketSpec
-from slipstream.market.calendar import day_number
+from slipstream.market.calendar import DayRoll, day_number
 from slipstream.report.statistics import Floats, Ints, daily_equity, simple_returns
 from slipstream.training.track import Track
 
@@ -109,7 +110,7 @@ def account(
         net_exposure=(net / floored)[1:],
         gross_exposure=(gross / floored)[1:],
         costs=costs,
-        day=day_number(grid[1:], market.day_roll),
+        day=day_number(grid[1:], cast(DayRoll, market.day_roll)),
         market=market,
     )
 

@@ -28,7 +28,7 @@ WIDTH = 6.8  # inches; a phone shows it at half its size, so letters are large
 MOST_POINTS = 3_000
 DPI = 160
 
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "font.size": 10.5,
     "axes.labelcolor": INK,
     "axes.edgecolor": GREY,

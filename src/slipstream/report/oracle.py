@@ -41,7 +41,7 @@ class _Entries:
 
     def equity(self, mid: float, rate: float) -> Floats:
         cash, units, paid = self.rows[: self.count].T
-        return cash + (self.side * rate) * (units * mid - paid)
+        return np.asarray(cash + (self.side * rate) * (units * mid - paid))
 
     def add(self, cash: float, units: float, paid: float, name: int) -> None:
         if self.count == len(self.rows):

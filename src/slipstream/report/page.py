@@ -79,7 +79,7 @@ def picture(name: str, words: str, figure: Figure) -> Picture:
 
 def render(page: Page) -> str:
     """The page as HTML."""
-    return _TEMPLATES.get_template("report.html.jinja").render(page=page)
+    return _TEMPLATES.get_template("report.html.j2").render(page=page)
 
 
 def write(page: Page, folder: Path) -> Path:

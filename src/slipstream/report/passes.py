@@ -125,7 +125,7 @@ class Passes:
             record=False,
         )
         final = np.array([t.metrics["total_return"] for t in tracks]).reshape(-1, len(self.params))
-        return final.mean(axis=1) + 1.0
+        return np.asarray(final.mean(axis=1) + 1.0)
 
 
 def comparable(passes: Passes) -> bool:

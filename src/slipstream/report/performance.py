@@ -127,7 +127,7 @@ def holding_times(exposure: Floats) -> Ints:
     """Bars of each stay on one side of the market, in order."""
     side = np.sign(np.where(np.abs(exposure) < 1e-9, 0.0, exposure))
     edges = np.flatnonzero(np.diff(side, prepend=np.nan, append=np.nan) != 0.0)
-    return np.diff(edges)[side[edges[:-1]] != 0.0].astype(np.int64)
+    return np.asarray(np.diff(edges)[side[edges[:-1]] != 0.0], np.int64)
 
 
 @dataclass(frozen=True)
