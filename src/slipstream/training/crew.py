@@ -18,7 +18,9 @@ _SWITCH_SECONDS = 1e-4
 
 def cores() -> int:
     """Physical cores this process may use: two threads on one core only take turns."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
 
 
@@ -51,7 +53,10 @@ class Crew:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 

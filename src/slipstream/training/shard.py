@@ -70,7 +70,9 @@ class Shard:
     def _slices(self, parts: int) -> list[slice]:
         """A lone member's environments are cut like its gradients: by the config, never by the machine."""
         e = len(self.members) * self._num_envs
-        parts = max(1, min(parts, e // 8))  # fewer than 8 rows are padded when acting: nothing gained
+        parts = max(
+            1, min(parts, e // 8)
+        )  # fewer than 8 rows are padded when acting: nothing gained
         edges = np.linspace(0, e, parts + 1).astype(int).tolist()
         return [slice(lo, hi) for lo, hi in zip(edges[:-1], edges[1:], strict=True)]
 
@@ -107,7 +109,12 @@ class Shard:
         key = (split, games, seed)
         if key not in self._evaluators:
             self._evaluators[key] = Evaluator(
-                self._environment, split, members=len(self.members), games=games, seed=seed, backend=self._backend
+                self._environment,
+                split,
+                members=len(self.members),
+                games=games,
+                seed=seed,
+                backend=self._backend,
             )
         return self._evaluators[key].scores(self.agent.policy)
 
@@ -135,14 +142,18 @@ class Shard:
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Everything needed to go on: the first axis of every array counts members or copies."""
-        agent = {f"agent.{name}": np.asarray(value) for name, value in self.agent.state_dict().items()}
+        agent = {
+            f"agent.{name}": np.asarray(value) for name, value in self.agent.state_dict().items()
+        }
         env = {f"env.{name}": value for name, value in self.collector.get_state().items()}
         return {**agent, **env, "recent": self.recent.copy(), "episodes": self.episodes.copy()}
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from this shard's rows of `get_state()`."""
         agent = _below("agent.", state)
-        self.agent.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in agent.items()})
+        self.agent.load_state_dict(
+            {name: torch.from_numpy(np.array(value)) for name, value in agent.items()}
+        )
         self.collector.set_state(_below("env.", state))
         self.recent[:] = state["recent"]
         self.episodes[:] = state["episodes"]
@@ -165,7 +176,9 @@ def join_states(states: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArr
     return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
 
-def state_of(state: Mapping[str, NDArray[Any]], members: range, total: int) -> dict[str, NDArray[Any]]:
+def state_of(
+    state: Mapping[str, NDArray[Any]], members: range, total: int
+) -> dict[str, NDArray[Any]]:
     """The rows of some members: arrays count members, or copies of members, along their first axis."""
     rows = {}
     for name, values in state.items():
@@ -175,4 +188,6 @@ def state_of(state: Mapping[str, NDArray[Any]], members: range, total: int) -> d
 
 
 def _below(prefix: str, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
+    }

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from slipstream.agents.policy import Policy
+from slipstream.training.best import best_policy
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment, resolve_environment
 from slipstream.training.evaluation import Evaluator
@@ -33,7 +32,10 @@ from slipstream.training.workers import Workers, make_workers
 
 
 def train(
-    config: RunConfig, run: Run, listeners: Sequence[Listener] = (), environment: Environment | None = None
+    config: RunConfig,
+    run: Run,
+    listeners: Sequence[Listener] = (),
+    environment: Environment | None = None,
 ) -> dict[str, Any]:
     """Trains the members of a new run and returns what is written to its `result.json`.
 
@@ -86,7 +88,9 @@ class Trainer:
         self.events = Events([run.listener, *listeners])
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
-        self._state: dict[str, NDArray[Any]] | None = None  # of a checkpoint, until the workers have it
+        self._state: dict[str, NDArray[Any]] | None = (
+            None  # of a checkpoint, until the workers have it
+        )
         self._before = self.progress.snapshot()  # seconds of earlier sessions
         self._began = time.perf_counter()
 
@@ -101,7 +105,9 @@ class Trainer:
             self._start(workers)
             while not self.progress.finished and not stop.requested and not self._failed.all():
                 metrics = self._iterate(workers)
-                self.events.emit(Updated(self._snapshot(workers), tuple(range(self.members)), metrics))
+                self.events.emit(
+                    Updated(self._snapshot(workers), tuple(range(self.members)), metrics)
+                )
                 self._report_failures(metrics["failed"])
                 if self._due(self.config.evaluation.every):
                     self._validate(workers)
@@ -118,7 +124,9 @@ class Trainer:
             workers.call("reset")
         else:
             ranges = workers.members
-            workers.call_each("set_state", [(state_of(self._state, part, self.members),) for part in ranges])
+            workers.call_each(
+                "set_state", [(state_of(self._state, part, self.members),) for part in ranges]
+            )
         started = Started(
             progress=self._snapshot(workers),
             members=self.members,
@@ -135,7 +143,9 @@ class Trainer:
     def _iterate(self, workers: Workers) -> dict[str, NDArray[Any]]:
         """One rollout and update of every shard; members' metrics in order."""
         metrics = join_states(workers.call("iterate", self.progress.fraction))
-        self.progress.advance(self.config.agent.horizon * self.num_envs, int(metrics["updates"].max()))
+        self.progress.advance(
+            self.config.agent.horizon * self.num_envs, int(metrics["updates"].max())
+        )
         self._scores = metrics["score"]
         return metrics
 
@@ -166,29 +176,42 @@ class Trainer:
     def _validate(self, workers: Workers) -> None:
         """Scores all members on the validation split; keeps the policies that are the best so far."""
         settings = self.config.evaluation
-        scores = np.concatenate(workers.call("evaluate", self.validation, settings.episodes, settings.seed))
+        scores = np.concatenate(
+            workers.call("evaluate", self.validation, settings.episodes, settings.seed)
+        )
         better = (scores > self.best) & ~self._failed
         for member in np.flatnonzero(better).tolist():
             tensors, manifest = workers.of(member, "policy", member)
             score = float(scores[member])
             self.best[member], self.best_steps[member] = score, self.progress.steps
-            facts = {"member": member, "steps": self.progress.steps, "score": score, "split": self.validation}
+            facts = {
+                "member": member,
+                "steps": self.progress.steps,
+                "score": score,
+                "split": self.validation,
+            }
             self.directory.save_best(member, tensors, {"policy": manifest, **facts})
         everyone = tuple(range(self.members))
         progress = self._snapshot(workers)
-        self.events.emit(Evaluated(progress, self.validation, everyone, scores, best=tuple(better.tolist())))
+        self.events.emit(
+            Evaluated(progress, self.validation, everyone, scores, best=tuple(better.tolist()))
+        )
 
     def _checkpoint(self, workers: Workers) -> None:
         """Everything needed to go on, written at once or not at all."""
         progress = self._snapshot(workers)
         state = join_states(workers.call("get_state"))
-        tensors = {**state, "best": self.best, "best_steps": self.best_steps, "failed": self._failed}
+        tensors = {
+            **state,
+            "best": self.best,
+            "best_steps": self.best_steps,
+            "failed": self._failed,
+        }
         path = self.directory.save_checkpoint(tensors, progress.as_dict())
         self.events.emit(Checkpointed(progress, path))
 
     def restore(self) -> None:
-        """Goes on from the run's newest valid checkpoint; from the start where there is none yet.
-        """
+        """Goes on from the run's newest valid checkpoint; from the start where there is none yet."""
         found = self.directory.load_checkpoint()
         if found is None:
             return
@@ -205,14 +228,14 @@ class Trainer:
         settings = self.config.evaluation
         if "test" in self.environment.splits():
             evaluator = Evaluator(
-                self.environment, "test", games=settings.episodes, seed=settings.seed, backend=self.config.training.backend
+                self.environment,
+                "test",
+                games=settings.episodes,
+                seed=settings.seed,
+                backend=self.config.training.backend,
             )
             for member in np.flatnonzero(np.isfinite(self.best)).tolist():
-                tensors, manifest = self.directory.load_best(member)
-                policy = Policy.from_tensors(
-                    {name: torch.from_numpy(value) for name, value in tensors.items()}, manifest["policy"]
-                )
-                test[member] = float(evaluator.scores(policy)[0])
+                test[member] = float(evaluator.scores(best_policy(self.directory, member))[0])
         result = self._result(test)
         self.directory.save_result(result)
         self.events.emit(Finished(self.progress.snapshot(), result))
@@ -234,7 +257,9 @@ class Trainer:
         ]
         progress = self.progress
         return {
-            "score_is": "mean log return" if self.environment.spec.market else "mean episode return",
+            "score_is": "mean log return"
+            if self.environment.spec.market
+            else "mean episode return",
             "chosen_on": self.validation,
             "members": members,
             "progress": progress.as_dict(),

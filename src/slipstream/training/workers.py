@@ -60,7 +60,10 @@ class Workers(ABC):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -78,7 +81,9 @@ def make_workers(config: RunConfig, environment: Environment) -> Workers:
 def _shard(config: RunConfig, environment: Environment, members: range, run: Any = None) -> Shard:
     training = config.training
     seeds = [training.seed + m for m in range(training.members)]
-    return Shard(environment, config.agent, seeds, members, int(training.num_envs), training.backend, run)
+    return Shard(
+        environment, config.agent, seeds, members, int(training.num_envs), training.backend, run
+    )
 
 
 class LocalWorker(Workers):
@@ -120,7 +125,9 @@ class ProcessWorkers(Workers):
             self._pipes.append(ours)
             # Every end that the child inherits and does not need: it must see when this process is gone.
             arguments = (theirs, list(self._pipes), config, environment, part)
-            process = context.Process(target=_serve, args=arguments, daemon=True, name=f"slipstream {part}")
+            process = context.Process(
+                target=_serve, args=arguments, daemon=True, name=f"slipstream {part}"
+            )
             process.start()
             theirs.close()
             self._processes.append(process)
@@ -128,7 +135,9 @@ class ProcessWorkers(Workers):
     def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         for i, own in enumerate(arguments):
             self._send(i, (method, own))
-        answers = [self._receive(i) for i in range(len(self._pipes))]  # all of them, before any error is raised
+        answers = [
+            self._receive(i) for i in range(len(self._pipes))
+        ]  # all of them, before any error is raised
         return [_value(answer) for answer in answers]
 
     def of(self, member: int, method: str, *arguments: Any) -> Any:
@@ -185,12 +194,20 @@ def _value(answer: tuple[bool, Any]) -> Any:
 
 
 def _serve(
-    pipe: Connection, inherited: list[Connection], config: RunConfig, environment: Environment, members: range
+    pipe: Connection,
+    inherited: list[Connection],
+    config: RunConfig,
+    environment: Environment,
+    members: range,
 ) -> None:
     """The child: answers until told to stop or until its parent is gone."""
     for end in inherited:
         end.close()
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the parent decides when to stop, and checkpoints first
+    for name in (
+        "SIGINT",
+        "SIGTERM",
+        "SIGHUP",
+    ):  # the parent decides when to stop, and checkpoints first
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     torch.set_num_threads(1)
