@@ -45,23 +45,33 @@ class Environment:
             return self.loaded.notes
         return (f"{self.name} cannot be saved: a resumed run starts fresh episodes.",)
 
-    def copies(self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], backend: str = "auto") -> VectorEnv:
+    def copies(
+        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], backend: str = "auto"
+    ) -> VectorEnv:
         """Training copies with the given member seeds and indices, each uint64 [E]."""
         if self.kernel is None or self.loaded is None:
             if backend not in ("auto", "serial"):
-                raise ConfigError(f"{self.name} is stepped serially; backend `{backend}` is for kernels.")
-            return GymnasiumVectorEnv(self.name.removeprefix(GYMNASIUM), seeds, indices, kwargs=self.kwargs)
+                raise ConfigError(
+                    f"{self.name} is stepped serially; backend `{backend}` is for kernels."
+                )
+            return GymnasiumVectorEnv(
+                self.name.removeprefix(GYMNASIUM), seeds, indices, kwargs=self.kwargs
+            )
         backend = "compiled" if backend == "auto" else backend
         return KernelVectorEnv(self.kernel, self.loaded, seeds, indices, backend=backend)
 
-    def evaluation(self, split: str, copies: int, members: int = 1, backend: str = "auto") -> VectorEnv:
+    def evaluation(
+        self, split: str, copies: int, members: int = 1, backend: str = "auto"
+    ) -> VectorEnv:
         """Copies that hold at the end of an episode; see `run_episodes`."""
         if self.kernel is None or self.loaded is None:
             zeros = np.zeros(members * copies, np.uint64)
             env_id = self.name.removeprefix(GYMNASIUM)
             return GymnasiumVectorEnv(env_id, zeros, zeros, kwargs=self.kwargs, at_end=HOLD)
         backend = "compiled" if backend == "auto" else backend
-        return evaluation_env(self.kernel, self.loaded, split, copies, members=members, backend=backend)
+        return evaluation_env(
+            self.kernel, self.loaded, split, copies, members=members, backend=backend
+        )
 
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that can be evaluated; a game has one, its own start states."""

@@ -53,7 +53,9 @@ def run_episodes(
     tracks: list[list[Track | None]] = [[None] * episodes for _ in range(members)]
     actions_kept: list[NDArray[Any]] = []
     traces_kept: list[dict[str, NDArray[Any]]] = []
-    finished: list[tuple[int, int, int, int, int]] = []  # copy, member, episode, first and past-last step
+    finished: list[
+        tuple[int, int, int, int, int]
+    ] = []  # copy, member, episode, first and past-last step
     t = 0
     while running.any():
         actions = act(obs, episode, time)
@@ -70,7 +72,9 @@ def run_episodes(
         for row, copy in enumerate(done.e.tolist()):
             member, j = copy // copies, int(episode[copy])
             metrics = {name: float(values[row]) for name, values in done.metrics.items()}
-            tracks[member][j] = Track(_name(spec, j), float(done.ret[row]), int(done.length[row]), metrics)
+            tracks[member][j] = Track(
+                _name(spec, j), float(done.ret[row]), int(done.length[row]), metrics
+            )
             finished.append((copy, member, j, int(began[copy]), t))
             running[copy] = pending[member] < episodes
             if running[copy]:
@@ -124,7 +128,13 @@ def replay(
 
 
 def evaluation_env(
-    kernel: Kernel, loaded: Loaded, split: str, copies: int, *, members: int = 1, backend: str = "compiled"
+    kernel: Kernel,
+    loaded: Loaded,
+    split: str,
+    copies: int,
+    *,
+    members: int = 1,
+    backend: str = "compiled",
 ) -> KernelVectorEnv:
     """Copies of a kernel that hold at an episode's end; a market's pass has no time limit.
 
@@ -134,7 +144,15 @@ def evaluation_env(
     zeros = np.zeros(members * copies, np.uint64)
     market = kernel.spec(loaded.params[split][0], loaded.data).market is not None
     return KernelVectorEnv(
-        kernel, loaded, zeros, zeros, split=split, backend=backend, stagger=False, time_limit=not market, at_end=HOLD
+        kernel,
+        loaded,
+        zeros,
+        zeros,
+        split=split,
+        backend=backend,
+        stagger=False,
+        time_limit=not market,
+        at_end=HOLD,
     )
 
 
@@ -162,7 +180,9 @@ def _attach(
 ) -> None:
     """Cuts each episode's own stretch out of what was recorded for all copies."""
     all_actions = np.stack(actions)
-    all_traces = {name: np.stack([trace[name] for trace in traces]) for name in (traces[0] if traces else {})}
+    all_traces = {
+        name: np.stack([trace[name] for trace in traces]) for name in (traces[0] if traces else {})
+    }
     for copy, member, j, first, last in finished:
         track = tracks[member][j]
         assert track is not None

@@ -42,15 +42,21 @@ class Evaluator:
     ) -> None:
         self.spec, self.members, self.seed = environment.spec, members, seed
         self.episodes = environment.episodes(split, games)
-        self._env: VectorEnv = environment.evaluation(split, min(copies, self.episodes), members, backend)
+        self._env: VectorEnv = environment.evaluation(
+            split, min(copies, self.episodes), members, backend
+        )
 
     def run(self, policy: Policy, *, record: bool = False) -> list[list[Track]]:
         """[M][J] tracks of the most likely actions."""
 
-        def act(obs: NDArray[Any], episode: NDArray[np.int64], step: NDArray[np.int64]) -> NDArray[Any]:
+        def act(
+            obs: NDArray[Any], episode: NDArray[np.int64], step: NDArray[np.int64]
+        ) -> NDArray[Any]:
             return policy.act(obs)
 
-        return run_episodes(self._env, act, self.episodes, self.seed, members=self.members, record=record)
+        return run_episodes(
+            self._env, act, self.episodes, self.seed, members=self.members, record=record
+        )
 
     def scores(self, policy: Policy) -> NDArray[np.float64]:
         """[M]: mean log return in a market, else mean episode return."""

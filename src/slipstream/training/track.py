@@ -40,4 +40,6 @@ def score(tracks: list[Track], spec: Spec) -> float:
     """What the best policy is chosen by: mean log return in a market, else mean episode return."""
     if spec.market is None:
         return float(np.mean([track.ret for track in tracks]))
-    return float(np.mean([math.log(max(1.0 + track.metrics["total_return"], _RUINED)) for track in tracks]))
+    return float(
+        np.mean([math.log(max(1.0 + track.metrics["total_return"], _RUINED)) for track in tracks])
+    )
