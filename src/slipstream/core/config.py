@@ -67,15 +67,15 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
         field = current.model_fields.get(part) if current else None
         if field is None:
             continue  # a union's tag or a list index: stay on the same model
-        current = _model_in(field.annotation)
+        current = model_in(field.annotation)
     return list(current.model_fields) if current else []
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in typing.get_args(annotation):
-        found = _model_in(argument)
+        found = model_in(argument)
         if found is not None:
             return found
     return None

@@ -122,7 +122,9 @@ def load_newest(
         try:
             tensors, manifest = load(folder)
             if config_hash is not None and manifest.get("config") != config_hash:
-                raise CheckpointError(f"The checkpoint {folder} was written by a run of another config.")
+                raise CheckpointError(
+                    f"The checkpoint {folder} was written by a run of another config."
+                )
         except CheckpointError as error:
             say(f"{error} It is passed over for the one before it.")
             continue

@@ -164,10 +164,14 @@ class RunConfig:
     def short_name(self) -> str:
         """The environment's name as part of a file name."""
         name = Path(self.env_name).stem if self.env_name.endswith(".py") else self.env_name
-        return "".join(c if c.isalnum() or c in "-_." else "-" for c in name.removeprefix(GYMNASIUM))
+        return "".join(
+            c if c.isalnum() or c in "-_." else "-" for c in name.removeprefix(GYMNASIUM)
+        )
 
 
-def resolve(target: str | Path | Mapping[str, Any] | RunConfig, overrides: Overrides = ()) -> RunConfig:
+def resolve(
+    target: str | Path | Mapping[str, Any] | RunConfig, overrides: Overrides = ()
+) -> RunConfig:
     """Makes the config of a run.
 
     Args:
@@ -202,7 +206,9 @@ def parse_overrides(overrides: Overrides) -> dict[str, Any]:
     for one in overrides:
         path, equals, text = one.partition("=")
         if not equals or not all(part.strip() for part in path.split(".")):
-            raise ConfigError(f"--set {one}: write it as section.key=value, such as agent.epochs=2.")
+            raise ConfigError(
+                f"--set {one}: write it as section.key=value, such as agent.epochs=2."
+            )
         parsed[path.strip()] = yaml_file.parse(text, f"--set {one}")
     return parsed
 
@@ -249,7 +255,9 @@ def _set(values: dict[str, Any], path: str, value: Any) -> None:
             below = {}
         if not isinstance(below, dict):
             where = ".".join(sections[: depth + 1])
-            raise ConfigError(f"`{path}` cannot be set: `{where}` is the value {below!r}, not a section.")
+            raise ConfigError(
+                f"`{path}` cannot be set: `{where}` is the value {below!r}, not a section."
+            )
         at[name] = below
         at = below
     at[key] = value
@@ -304,5 +312,6 @@ def _unknown_section(name: str) -> str:
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        str(key): _copied(value) if isinstance(value, Mapping) else value for key, value in values.items()
+        str(key): _copied(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
     }

@@ -66,7 +66,9 @@ class TensorBoardWriter:
             self._next = event.progress.steps + event.progress.budget / points
             for column, member in enumerate(event.members):
                 values = {name: float(metric[column]) for name, metric in event.metrics.items()}
-                self._add(member, event.progress.steps, {f"training/{k}": v for k, v in values.items()})
+                self._add(
+                    member, event.progress.steps, {f"training/{k}": v for k, v in values.items()}
+                )
             self._flush_sometimes()
         elif isinstance(event, Evaluated):
             for column, member in enumerate(event.members):

@@ -50,14 +50,19 @@ class Run:
         say: told in a sentence what had to be passed over.
     """
 
-    def __init__(self, path: Path, config: RunConfig, say: Callable[[str], None] = _to_stderr) -> None:
+    def __init__(
+        self, path: Path, config: RunConfig, say: Callable[[str], None] = _to_stderr
+    ) -> None:
         self.path, self.config, self.say = path, config, say
         self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
         self._lock: TextIO | None = None
 
     @classmethod
     def create(
-        cls, config: RunConfig, out: str | Path | None = None, say: Callable[[str], None] = _to_stderr
+        cls,
+        config: RunConfig,
+        out: str | Path | None = None,
+        say: Callable[[str], None] = _to_stderr,
     ) -> Run:
         """Makes a new directory: `out`, else the config's `training.out`, else one named by the time.
 
@@ -162,7 +167,9 @@ class Run:
             self.say(f"Going on from {folder}, the newest checkpoint that is whole.")
         return tensors, manifest["progress"]
 
-    def save_best(self, member: int, tensors: Mapping[str, Any], manifest: Mapping[str, Any]) -> Path:
+    def save_best(
+        self, member: int, tensors: Mapping[str, Any], manifest: Mapping[str, Any]
+    ) -> Path:
         """Replaces a member's best policy."""
         return checkpoint.save(self.best_folder(member), tensors, manifest)
 

@@ -53,7 +53,9 @@ class Table:
         columns, rows = _split(self.path)
         place = columns.index(column) if column in columns else -1
         kept = [
-            row for row in rows if len(row) == len(columns) and place >= 0 and _number(row[place]) <= last
+            row
+            for row in rows
+            if len(row) == len(columns) and place >= 0 and _number(row[place]) <= last
         ]
         self._rewrite(columns, kept)
 

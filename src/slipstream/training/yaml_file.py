@@ -42,7 +42,10 @@ class _Loader(yaml.SafeLoader):
             if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
                 first = seen[key].start_mark.line + 1
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"`{key}` stands here again (first on line {first})", key_node.start_mark
+                    None,
+                    None,
+                    f"`{key}` stands here again (first on line {first})",
+                    key_node.start_mark,
                 )
             seen[key] = key_node
         return super().construct_mapping(node, deep)
@@ -98,6 +101,10 @@ def dump(values: Mapping[str, Any]) -> str:
     """Block-style YAML that `parse` reads back to the same values, keys in their given order."""
     return str(
         yaml.dump(
-            dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
+            dict(values),
+            Dumper=_Dumper,
+            sort_keys=False,
+            allow_unicode=True,
+            default_flow_style=False,
         )
     )

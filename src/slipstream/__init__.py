@@ -1,0 +1,66 @@
+"""slipstream: reinforcement learning on thousands of environments at once.
+
+Names are looked up when they are first used, so that `import slipstream` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slipstream.api import (
+        evaluate,
+        load_policy,
+        make_vec,
+        resume,
+        train,
+        write_report,
+    )
+    from slipstream.core.errors import SlipstreamError
+    from slipstream.training.config import RunConfig
+    from slipstream.training.console import ConsoleListener
+    from slipstream.training.interruption import Interrupted
+    from slipstream.training.run import Run
+
+_HOME = {
+    "ConsoleListener": "slipstream.training.console",
+    "Interrupted": "slipstream.training.interruption",
+    "Run": "slipstream.training.run",
+    "RunConfig": "slipstream.training.config",
+    "SlipstreamError": "slipstream.core.errors",
+    "evaluate": "slipstream.api",
+    "load_policy": "slipstream.api",
+    "make_vec": "slipstream.api",
+    "resume": "slipstream.api",
+    "train": "slipstream.api",
+    "write_report": "slipstream.api",
+}
+
+__version__ = "0.1.0"
+__all__ = [
+    "ConsoleListener",
+    "Interrupted",
+    "Run",
+    "RunConfig",
+    "SlipstreamError",
+    "__version__",
+    "evaluate",
+    "load_policy",
+    "make_vec",
+    "resume",
+    "train",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

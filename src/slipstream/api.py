@@ -1,0 +1,243 @@
+"""The Python API: what the command line does, in a few calls.
+
+::
+
+    run = slipstream.train("cartpole", members=4, total_steps=200_000)
+    policy = slipstream.load_policy(run)
+    tracks = slipstream.evaluate(run)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from slipstream.agents.policy import Policy
+from slipstream.core.errors import ConfigError
+from slipstream.core.kernel import load_kernel
+from slipstream.training import trainer
+from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best
+from slipstream.training.config import GYMNASIUM, Overrides, RunConfig, parse_overrides, resolve
+from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.events import Listener
+from slipstream.training.files import plain
+from slipstream.training.provenance import source_hash
+from slipstream.training.run import Run
+from slipstream.training.sizing import check_memory, resolve_num_envs
+from slipstream.vector.vector_env import VectorEnv, member_indices
+
+
+def train(
+    target: str | Path | Mapping[str, Any] | RunConfig,
+    *,
+    out: str | Path | None = None,
+    overrides: Overrides = (),
+    listeners: Sequence[Listener] = (),
+    report: bool = True,
+    say: Callable[[str], None] | None = None,
+    **training: Any,
+) -> Run:
+    """Trains a new run to its end and writes its report.
+
+    Args:
+        target: a YAML file, a kernel's name, a ``.py`` kernel file, ``gym:ID``, a mapping of sections
+            or a config.
+        out: run directory, ``runs/<env>-<date>-<time>`` unless given.
+        overrides: ``{"agent.learning_rate": 1e-3}`` or ``["agent.learning_rate=1e-3"]``.
+        listeners: called with every event; `ConsoleListener` shows progress.
+        report: write `report.html` at the end.
+        say: told in sentences what was chosen or passed over; standard error unless given.
+        **training: fields of the `training` section: num_envs, members, total_steps, seed, ...
+
+    Returns:
+        The run: `run.result`, `run.metrics()`, `run.path`.
+
+    Raises:
+        SlipstreamError: with one paragraph that says what to do.
+        Interrupted: a signal stopped it; the run can be resumed.
+    """
+    changes = {
+        **parse_overrides(overrides),
+        **{f"training.{name}": v for name, v in training.items()},
+    }
+    config = resolve(target, changes)
+    if config.training.device != "cpu":
+        raise ConfigError(
+            f"training.device is {config.training.device!r}: this version trains on the processor only; "
+            "use --device cpu."
+        )
+    environment = resolve_environment(config.env_name, config.env_settings)
+    config, choice = resolve_num_envs(config, environment)
+    check_memory(config, environment)
+    run = Run.create(config, out, **({"say": say} if say else {}))
+    notes = (*environment.notes, *((choice,) if choice else ()))
+    run.record(environment=_facts(environment), notes=list(notes))
+    if choice:
+        run.say(choice)
+    return _finish(run, environment, partial(trainer.train, run.config), listeners, report)
+
+
+def resume(
+    path: str | Path | Run, *, listeners: Sequence[Listener] = (), report: bool = True
+) -> Run:
+    """Goes on with a run that was stopped or killed, to the same weights as if it had not been.
+
+    A run that is complete is left as it is.
+    """
+    run = path if isinstance(path, Run) else Run.open(path)
+    if run.result is not None:
+        return run
+    environment = resolve_environment(run.config.env_name, run.config.env_settings)
+    before, now = run.provenance.get("environment"), _facts(environment)
+    if before is not None and before != now:
+        changed = ", ".join(key for key in {*before, *now} if before.get(key) != now.get(key))
+        run.say(f"Since {run.path} began, its environment changed ({changed}); results may differ.")
+    return _finish(run, environment, trainer.resume, listeners, report)
+
+
+def evaluate(
+    path: str | Path | Run,
+    *,
+    data: str | Path | None = None,
+    start: str | None = None,
+    stop: str | None = None,
+) -> Tracks:
+    """Tracks of the best policies by split, member and episode: deterministic, with traces.
+
+    Args:
+        path: a run.
+        data: a folder of other prices of the same kind, scored as one window.
+        start, stop: of that window (ISO dates, UTC), half open.
+    """
+    run = path if isinstance(path, Run) else Run.open(path)
+    return evaluate_best(run, environment_of(run, data=data, start=start, stop=stop))
+
+
+def write_report(
+    path: str | Path | Run,
+    *,
+    data: str | Path | None = None,
+    start: str | None = None,
+    stop: str | None = None,
+    out: str | Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Path:
+    """Evaluates the best policies and writes `report.html` with its pictures.
+
+    Args:
+        path: a run.
+        data, start, stop: as for `evaluate`.
+        out: folder of the report; the run's directory unless given.
+        say: told the headline and the sentences that qualify it.
+
+    Returns:
+        Path of `report.html`.
+    """
+    from slipstream.report.report import report_run  # Matplotlib: not on the way to a first update
+
+    folder = path.path if isinstance(path, Run) else Path(path)
+    return report_run(folder, data=data, start=_moment(start), stop=_moment(stop), out=out, say=say)
+
+
+def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
+    """The policy that validation chose: of `member`, else of the best one.
+
+    ``policy.act(observations)`` gives actions [n, K] for observations [n, ...] as the environment
+    writes them.
+    """
+    run = path if isinstance(path, Run) else Run.open(path)
+    return best_policy(run, best_member(run) if member is None else member)
+
+
+def make_vec(
+    target: str | Path | Mapping[str, Any],
+    num_envs: int,
+    *,
+    seed: int = 0,
+    backend: str = "auto",
+    **env: Any,
+) -> VectorEnv:
+    """`num_envs` copies of an environment stepped together.
+
+    Args:
+        target: as for `train`.
+        num_envs: how many.
+        seed: their random streams follow from it and their index.
+        backend: auto, serial or compiled.
+        **env: fields of the environment's Config.
+    """
+    config = resolve(target, {f"env.{name}": value for name, value in env.items()})
+    environment = resolve_environment(config.env_name, config.env_settings)
+    return environment.copies(*member_indices([seed], num_envs), backend)
+
+
+def environment_of(
+    run: Run, *, data: str | Path | None = None, start: str | None = None, stop: str | None = None
+) -> Environment:
+    """The environment of a run; with any of the options, one window of (other) prices.
+
+    Raises:
+        ConfigError: the environment has no prices, or a date cannot be read.
+    """
+    config = run.config
+    if data is None and start is None and stop is None:
+        return resolve_environment(config.env_name, config.env_settings)
+    kernel = None if config.env_name.startswith(GYMNASIUM) else load_kernel(config.env_name)
+    load_window = getattr(kernel.module, "load_window", None) if kernel is not None else None
+    if kernel is None or load_window is None:
+        raise ConfigError(
+            f"{config.short_name} has no prices to choose a window of: leave --data, --from and --to away."
+        )
+    if data is not None:
+        section = config.env_settings["data"]
+        config = config.with_environment(data={**section, "folder": str(data)})
+    loaded = load_window(kernel.configure(config.env_settings), _moment(start), _moment(stop))
+    spec = kernel.spec(loaded.params["train"][0], loaded.data)
+    return Environment(config.env_name, spec, kernel, loaded)
+
+
+def _finish(
+    run: Run,
+    environment: Environment,
+    begin: Callable[..., Any],
+    listeners: Sequence[Listener],
+    report: bool,
+) -> Run:
+    """Trains to the end, alone in the directory, and reports."""
+    run.lock()
+    try:
+        begin(run, listeners, environment=environment)
+    finally:
+        run.close()
+    if report:
+        run.say(f"Report: {write_report(run, say=run.say)}")
+    return run
+
+
+def _facts(environment: Environment) -> dict[str, Any]:
+    """What decides an environment's numbers besides its config: its source and its data."""
+    if environment.kernel is None or environment.loaded is None:
+        return {"name": environment.name}
+    source = environment.kernel.module.__file__
+    provenance: dict[str, Any] = plain(environment.loaded.provenance)
+    return {
+        "name": environment.kernel.name,
+        "source": source_hash(Path(source)) if source else None,
+        **provenance,
+    }
+
+
+def _moment(text: str | None) -> int | None:
+    """UTC seconds of an ISO date or time; without a zone it is UTC."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is not a date: write 2024-01-31 or 2024-01-31T12:00."
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

@@ -1,0 +1,97 @@
+"""A config file in which every key has its value and a comment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from slipstream.core.config import model_in
+from slipstream.core.kernel import load_kernel
+from slipstream.training import yaml_file
+from slipstream.training.config import GYMNASIUM, GymnasiumConfig, RunConfig
+
+_WIDTH = 96
+
+
+def annotated(config: RunConfig, head: Sequence[str] = (), leave_out: Sequence[str] = ()) -> str:
+    """YAML that `resolve` reads back to the same config.
+
+    Args:
+        config: what to write.
+        head: comment lines at the top.
+        leave_out: dotted keys that are not written, such as ``training.out``.
+    """
+    kernel = None if config.env_name.startswith(GYMNASIUM) else load_kernel(config.env_name)
+    models: dict[str, type[BaseModel]] = {
+        "env": kernel.Config if kernel is not None else GymnasiumConfig,
+        "agent": type(config.agent),
+        "training": type(config.training),
+        "evaluation": type(config.evaluation),
+    }
+    lines = [f"# {line}".rstrip() for line in head]
+    for section, values in config.as_mapping().items():
+        lines.append(f"{section}:")
+        lines += _lines(values, models[section], 1, section, set(leave_out))
+    return "\n".join(lines) + "\n"
+
+
+def _lines(
+    values: Mapping[str, Any],
+    model: type[BaseModel] | None,
+    depth: int,
+    where: str,
+    leave_out: set[str],
+) -> list[str]:
+    words = described(model) if model is not None else {}
+    lines = []
+    for key, value in values.items():
+        path, indent = f"{where}.{key}", "  " * depth
+        if path in leave_out:
+            continue
+        below = model.model_fields.get(key) if model is not None else None
+        nested = model_in(below.annotation) if below is not None else None
+        if isinstance(value, Mapping) and value and nested is not None:
+            lines.append(f"{indent}{key}:{_comment(words.get(key))}")
+            lines += _lines(value, nested, depth + 1, path, leave_out)
+            continue
+        text = yaml_file.dump({key: value}).rstrip("\n").splitlines()
+        comment = _comment(words.get(key))
+        if len(text) == 1 and len(indent + text[0] + comment) <= _WIDTH:
+            lines.append(f"{indent}{text[0]}{comment}")
+            continue
+        lines += [f"{indent}#{comment.removeprefix('  #')}"] if comment else []
+        lines += [indent + line for line in text]
+    return lines
+
+
+def described(model: type[BaseModel]) -> dict[str, str]:
+    """A sentence for each field: its description, else its entry under `Attributes:` in the docstring."""
+    found = _attributes(model.__doc__ or "")
+    for name, field in model.model_fields.items():
+        if field.description:
+            found[name] = field.description
+    return found
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    _, _, body = docstring.partition("Attributes:")
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in body.splitlines():
+        entry = re.match(r"^\s+((?:\w+)(?:, \w+)*): (.*)$", line)
+        starts = entry is not None and len(line) - len(line.lstrip()) <= 8
+        if entry is not None and starts:
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, entry[2])
+        elif names and line.strip():
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+    return {
+        name: " ".join(text.replace("``", "").split()).rstrip(".") for name, text in found.items()
+    }
+
+
+def _comment(words: str | None) -> str:
+    return f"  # {words}" if words else ""

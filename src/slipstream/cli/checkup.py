@@ -1,0 +1,86 @@
+"""What `slipstream doctor` finds out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+
+from slipstream.training import provenance
+from slipstream.training.crew import cores
+from slipstream.vector.render import cache_folder
+
+
+def checkup() -> list[tuple[str, str]]:
+    """(what, found) rows about the machine, the libraries, the cache and the choices of auto."""
+    return [
+        ("processor", provenance.processor()),
+        ("cores", _cores()),
+        ("memory", _memory()),
+        ("disk", _disk()),
+        ("GPU", _gpu()),
+        ("versions", ", ".join(f"{n} {v}" for n, v in provenance.versions().items() if v)),
+        ("compiled kernels", _cache()),
+        ("backend: auto", "compiled for kernels (measured fastest), serial for gym:ID"),
+        ("shards: auto", f"{cores()}: one worker per physical core that this process may use"),
+        (
+            "num_envs: auto",
+            "measured per environment, with >= 50 updates per member and at most 64 copies on "
+            "markets; `slipstream doctor TARGET` measures now",
+        ),
+    ]
+
+
+def sizing_row(target: str) -> tuple[str, str]:
+    """What `num_envs: auto` would choose for a target, and the figures behind it."""
+    from slipstream.training.config import resolve
+    from slipstream.training.environment import resolve_environment
+    from slipstream.training.sizing import choose_num_envs
+
+    config = resolve(target, {"training.num_envs": "auto"})
+    choice = choose_num_envs(config, resolve_environment(config.env_name, config.env_settings))
+    return f"num_envs for {target}", choice.reason
+
+
+def _cores() -> str:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    physical = psutil.cpu_count(logical=False)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    text = f"{physical} physical, {os.cpu_count()} logical, {usable} usable by this process"
+    if load > 0.5:
+        text += f"; load {load:.1f}: others are computing, speeds will be lower"
+    return text
+
+
+def _memory() -> str:
+    memory = psutil.virtual_memory()
+    return f"{memory.total / 2**30:.1f} GiB, {memory.available / 2**30:.1f} GiB free"
+
+
+def _disk() -> str:
+    usage = psutil.disk_usage(str(Path.cwd()))
+    text = f"{usage.free / 2**30:.1f} GiB free here"
+    return text + "; a run may not fit" if usage.free < 2**30 else text
+
+
+def _gpu() -> str:
+    cards = provenance.gpus()
+    if not cards:
+        return "none found (or no driver); this version trains on the processor"
+    named = ", ".join(f"{card['name']} ({card['memory_gib']} GiB)" for card in cards)
+    return f"{named}; this version trains on the processor"
+
+
+def _cache() -> str:
+    folder = cache_folder()
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files) / 2**20
+    modules = sum(file.suffix == ".py" for file in files)
+    mode = folder.stat().st_mode & 0o777
+    text = f"{folder}: {modules} modules, {size:.1f} MiB, mode {mode:04o}"
+    if mode & 0o077:
+        text += "; others may enter it: chmod 700"
+    return (
+        text if os.access(folder, os.W_OK) else f"{text}; not writable, every start compiles anew"
+    )

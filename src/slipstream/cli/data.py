@@ -1,0 +1,87 @@
+"""`slipstream data check` and the generators of planted markets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Checks price files, or makes some with a known optimum.", no_args_is_help=True
+)
+
+
+@app.command()
+def check(
+    folder: Annotated[str, typer.Argument(help="Folder of price files, or one file.")],
+    symbols: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
+    timeframe: Annotated[str | None, typer.Option(help="Expected bar length, such as 15m.")] = None,
+    time_zone: Annotated[
+        str | None, typer.Option(help="Zone of stamps that carry none, such as UTC.")
+    ] = None,
+    time_format: Annotated[str | None, typer.Option(help="strptime format of the stamps.")] = None,
+    time_is: Annotated[str | None, typer.Option(help="open or close.")] = None,
+    separator: Annotated[str | None, typer.Option(help="Field separator of CSV files.")] = None,
+    price_side: Annotated[str | None, typer.Option(help="mid, bid or ask.")] = None,
+    price_scale: Annotated[float | None, typer.Option(help="Factor on the file's prices.")] = None,
+    spread_pips: Annotated[float | None, typer.Option(help="Spread without a column.")] = None,
+    point: Annotated[float | None, typer.Option(help="Price units of one point.")] = None,
+    bad_bars: Annotated[str | None, typer.Option(help="refuse or drop.")] = None,
+    market: Annotated[str | None, typer.Option(help="auto, fx or 24/7.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="THEIRS=OURS", help="Names a column, such as Last=close."),
+    ] = None,
+) -> None:
+    """Reports what is odd in the prices and what loading will do about it.
+
+    The options are those of the config's `data:` section. Exit code 1 when loading would refuse.
+    """
+    from slipstream.core.config import validate
+    from slipstream.core.errors import ConfigError
+    from slipstream.market.check import check as check_data
+    from slipstream.market.check import render
+    from slipstream.market.config import DataConfig
+
+    given: dict[str, Any] = {
+        "symbols": symbols,
+        "timeframe": timeframe,
+        "time_zone": time_zone,
+        "time_format": time_format,
+        "time_is": time_is,
+        "separator": separator,
+        "price_side": price_side,
+        "price_scale": price_scale,
+        "spread_pips": spread_pips,
+        "point": point,
+        "bad_bars": bad_bars,
+        "market": market,
+    }
+    columns = {}
+    for one in column or []:
+        theirs, equals, ours = one.partition("=")
+        if not equals:
+            raise ConfigError(f"--column {one}: write it as THEIRS=OURS, such as Last=close.")
+        columns[theirs] = ours
+    values = {name: value for name, value in given.items() if value is not None}
+    report = check_data(
+        validate(DataConfig, {**values, "folder": folder, "columns": columns}, "data")
+    )
+    typer.echo(render(report))
+    if not report.loadable:
+        raise typer.Exit(1)
+
+
+@app.command("planted-forex")
+def planted_forex(
+    folder: Annotated[Path, typer.Argument(help="Where to write EURUSD.parquet.")],
+    bars: Annotated[int, typer.Option(min=2, help="Bars of 15 minutes.")] = 60_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
+) -> None:
+    """Writes prices with a planted edge whose best return is known exactly."""
+    from slipstream.market.planted import optimum, write_planted_forex
+
+    file = write_planted_forex(folder, bars, seed)
+    best = optimum().gain
+    typer.echo(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")

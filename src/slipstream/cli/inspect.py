@@ -1,0 +1,75 @@
+"""`slipstream list` and `slipstream doctor`: what there is, and what this machine offers."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def list_() -> None:
+    """Lists environments, agents and backends."""
+    from rich.console import Console
+
+    from slipstream.core.kernel import list_kernels
+
+    environments = _table("environment", "what it is")
+    for name in list_kernels():
+        environments.add_row(name, _first_sentence(name))
+    environments.add_row("gym:ID", "any Gymnasium environment, such as gym:Acrobot-v1")
+    environments.add_row("my_env.py", "a kernel file of your own (docs/extending.md)")
+    agents = _table("agent", "what it is")
+    agents.add_row("ppo", "proximal policy optimisation, all members in one batched pass")
+    backends = _table("backend", "what it is")
+    backends.add_row("auto", "compiled for kernels, serial for Gymnasium environments")
+    backends.add_row("compiled", "kernels compiled to one loop over all copies")
+    backends.add_row(
+        "serial", "one copy after the other, interpreted: the oracle of the compiled one"
+    )
+    console = Console()
+    for table in (environments, agents, backends):
+        console.print(table)
+
+
+def doctor(
+    target: Annotated[
+        str | None, typer.Argument(help="Also measure what `num_envs: auto` would choose for it.")
+    ] = None,
+) -> None:
+    """Says what this machine offers and what auto would choose, and why."""
+    from rich.console import Console
+
+    from slipstream.cli.checkup import checkup, sizing_row
+
+    table = _table("what", "found")
+    rows = checkup()
+    if target is not None:
+        rows.append(sizing_row(target))
+    for name, text in rows:
+        table.add_row(name, text)
+    Console().print(table)
+
+
+def _table(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column(columns[0], no_wrap=True)
+    for column in columns[1:]:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _first_sentence(kernel: str) -> str:
+    """Of the file's docstring, without importing it."""
+    import slipstream.envs
+
+    source = Path(slipstream.envs.__path__[0]) / f"{kernel}.py"
+    docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n\n")[0].replace("\n", " ").rstrip(".")

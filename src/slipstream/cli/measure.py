@@ -1,0 +1,20 @@
+"""`slipstream bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def bench(
+    suite: Annotated[str, typer.Argument(help="env or train.")],
+    json: Annotated[Path | None, typer.Option(help="Write the rows to this file too.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Longer, with more repetitions.")] = False,
+    only: Annotated[list[str] | None, typer.Option("--case", help="Only this case.")] = None,
+) -> None:
+    """Measures a suite of cases, peers side by side."""
+    from slipstream.bench.command import bench as run
+
+    run(suite, json_file=json, full=full, only=only or ())

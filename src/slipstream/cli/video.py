@@ -1,0 +1,102 @@
+"""`slipstream evaluate RUN --video FILE`: one episode of the best policy, filmed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.training.config import GYMNASIUM
+
+if TYPE_CHECKING:
+    from slipstream.training.run import Run
+
+_FRAMES = 3_000  # at most: a policy that never fails must not fill the disk
+_PER_SECOND = 30
+
+
+def film(run: Run, path: Path) -> Path:
+    """Writes an episode as an animated GIF, or as MP4 where ffmpeg is installed.
+
+    Raises:
+        ConfigError: the environment cannot render, or the file name has another ending.
+    """
+    if path.suffix not in (".gif", ".mp4"):
+        raise ConfigError(f"--video {path}: the name must end in .gif or .mp4.")
+    if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
+        raise ResourceError(
+            f"--video {path} needs the program ffmpeg; install it, or write a .gif."
+        )
+    frames = _frames(run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".gif":
+        _write_gif(path, frames)
+    else:
+        _write_mp4(path, frames)
+    return path
+
+
+def _frames(run: Run) -> list[NDArray[np.uint8]]:
+    from slipstream.api import load_policy
+    from slipstream.vector.gymnasium_env import make_gymnasium
+
+    if not run.config.env_name.startswith(GYMNASIUM):
+        raise ConfigError(
+            f"{run.config.short_name} is a kernel and draws no pictures; --video is for gym:ID environments."
+        )
+    env_id = run.config.env_name.removeprefix(GYMNASIUM)
+    env = make_gymnasium(env_id, run.config.env_settings.get("kwargs"), render_mode="rgb_array")
+    policy = load_policy(run)
+    frames: list[NDArray[np.uint8]] = []
+    observation, _ = env.reset(seed=int(run.config.evaluation.seed) % 2**31)
+    ended = False
+    while not ended and len(frames) < _FRAMES:
+        frames.append(np.asarray(env.render(), np.uint8))
+        action = policy.act(_row(env, observation, policy))[0]
+        observation, _, terminated, truncated, _ = env.step(_native(env, action))
+        ended = terminated or truncated
+    env.close()
+    return frames
+
+
+def _row(env: Any, observation: Any, policy: Any) -> NDArray[Any]:
+    """The observation as the policy was trained on: flattened, or an image [1, C, H, W]."""
+    from gymnasium.spaces import flatten
+
+    if policy.is_image:
+        return np.ascontiguousarray(np.moveaxis(np.asarray(observation, np.uint8), -1, 0))[None]
+    return np.asarray(flatten(env.observation_space, observation), np.float32)[None]
+
+
+def _native(env: Any, action: NDArray[Any]) -> Any:
+    from gymnasium.spaces import Discrete
+
+    space = env.action_space
+    if isinstance(space, Discrete):
+        return int(action[0]) + int(space.start)
+    return np.asarray(action, space.dtype).reshape(space.shape)
+
+
+def _write_gif(path: Path, frames: list[NDArray[np.uint8]]) -> None:
+    from PIL import Image
+
+    pictures = [Image.fromarray(frame) for frame in frames]
+    pictures[0].save(
+        path, save_all=True, append_images=pictures[1:], duration=round(1000 / _PER_SECOND), loop=0
+    )
+
+
+def _write_mp4(path: Path, frames: list[NDArray[np.uint8]]) -> None:
+    height, width = (side // 2 * 2 for side in frames[0].shape[:2])  # H.264 wants even sides
+    command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+    command += ["-s", f"{width}x{height}", "-r", str(_PER_SECOND), "-i", "-"]
+    command += ["-pix_fmt", "yuv420p", str(path)]
+    content = b"".join(np.ascontiguousarray(frame[:height, :width]).tobytes() for frame in frames)
+    done = subprocess.run(command, input=content, capture_output=True, check=False)
+    if done.returncode:
+        raise ResourceError(f"ffmpeg could not write {path}: {done.stderr.decode()[-300:]}")

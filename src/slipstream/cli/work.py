@@ -1,0 +1,144 @@
+"""`slipstream train`, `resume` and `evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slipstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slipstream.training.console import ConsoleListener
+
+NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html.")]
+
+
+def train(
+    target: Annotated[
+        str,
+        typer.Argument(help="A YAML file, an environment's name, a kernel's .py file, or gym:ID."),
+    ],
+    num_envs: Annotated[
+        str | None,
+        typer.Option("--num-envs", "--n-envs", help="Copies per member: a number, or auto."),
+    ] = None,
+    members: Annotated[
+        str | None, typer.Option(help="Independent learners, seeds seed + m.")
+    ] = None,
+    total_steps: Annotated[
+        str | None, typer.Option(help="Environment steps per member, such as 500_000 or 5e5.")
+    ] = None,
+    seed: Annotated[str | None, typer.Option(help="Seed of member 0.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:0.")] = None,
+    gpu: Annotated[int | None, typer.Option(help="--gpu 0 is --device cuda:0.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run directory; runs/<env>-<date>-<time> unless given.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="Sets any field, such as agent.epochs=2."),
+    ] = None,
+    no_report: NoReport = False,
+) -> None:
+    """Trains a new run and writes its report."""
+    from slipstream import api
+
+    if gpu is not None and device is not None:
+        raise ConfigError("--gpu and --device say the same thing: give one of them.")
+    flags = {
+        "num_envs": num_envs,
+        "members": members,
+        "total_steps": total_steps,
+        "seed": seed,
+        "device": device if gpu is None else f"cuda:{gpu}",
+    }
+    overrides = _overrides(flags, set_ or [])
+    progress = _console()
+    try:
+        run = api.train(
+            target,
+            out=out,
+            overrides=overrides,
+            listeners=[progress],
+            report=not no_report,
+            say=progress.say,
+        )
+    finally:
+        progress.close()
+    _conclude(run, progress)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="Run directory.")], no_report: NoReport = False
+) -> None:
+    """Goes on with a run that was stopped or killed, to the same weights bit for bit."""
+    from slipstream import api
+    from slipstream.training.run import Run
+
+    progress = _console()
+    opened = Run.open(run, progress.say)
+    if opened.result is not None:
+        progress.say(f"{opened.path} is complete; see `slipstream evaluate {run}`.")
+        return
+    try:
+        api.resume(opened, listeners=[progress], report=not no_report)
+    finally:
+        progress.close()
+    _conclude(opened, progress)
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    data: Annotated[Path | None, typer.Option(help="Folder of other prices to score.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="DATE", help="First moment scored, UTC.")
+    ] = None,
+    stop: Annotated[
+        str | None, typer.Option("--to", metavar="DATE", help="Scored up to this moment, UTC.")
+    ] = None,
+    video: Annotated[
+        Path | None, typer.Option(help="Film one episode (.gif, or .mp4 with ffmpeg).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report.")] = None,
+) -> None:
+    """Scores a run's best policies on every split, or on newer bars, and writes the report."""
+    from slipstream import api
+    from slipstream.training.run import Run
+
+    progress = _console()
+    opened = Run.open(run, progress.say)
+    if video is not None:
+        from slipstream.cli.video import film
+
+        progress.say(f"Video: {film(opened, video)}")
+        return
+    path = api.write_report(opened, data=data, start=start, stop=stop, out=out, say=progress.say)
+    progress.say(f"Report: {path}")
+
+
+def _overrides(flags: dict[str, str | None], sets: list[str]) -> dict[str, Any]:
+    from slipstream.training import yaml_file
+    from slipstream.training.config import parse_overrides
+
+    named = {
+        f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
+        for name, text in flags.items()
+        if text is not None
+    }
+    return {**parse_overrides(sets), **named}
+
+
+def _console() -> ConsoleListener:
+    from slipstream.training.console import ConsoleListener
+
+    return ConsoleListener()
+
+
+def _conclude(run: Any, progress: ConsoleListener) -> None:
+    from slipstream.training.console import result_lines
+
+    for line in result_lines(run.result or {}):
+        progress.say(line)
+    progress.say(f"Run: {run.path}")

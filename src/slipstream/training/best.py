@@ -1,0 +1,69 @@
+"""The policies that validation chose, and how they do on every split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from slipstream.agents.policy import Policy
+from slipstream.core.errors import CheckpointError
+from slipstream.training.environment import Environment
+from slipstream.training.evaluation import Evaluator
+from slipstream.training.run import Run
+from slipstream.training.track import Track
+
+Tracks: TypeAlias = Mapping[str, list[list[Track]]]
+"""Evaluation episodes by split, then by member that has a policy, then by episode."""
+
+_ORDER = ("train_window", "train", "validation", "test", "window")
+
+
+def evaluate_best(run: Run, environment: Environment, *, record: bool = True) -> Tracks:
+    """Runs every member's best policy through every split, in the order of time.
+
+    Deterministic: equal however many copies evaluate.
+
+    Args:
+        run: has at least one best policy.
+        environment: the run's own, or one of the same kind with other prices.
+        record: keep actions and traces.
+    """
+    splits = [split for split in _ORDER if split in environment.splits()]
+    if {"train_window", "window"} & set(splits):
+        splits.remove("train")  # random starts: the whole window says more
+    settings = run.config.evaluation
+    policies = [best_policy(run, member) for member in present_members(run)]
+    tracks: dict[str, list[list[Track]]] = {}
+    for split in splits:
+        evaluator = Evaluator(
+            environment,
+            split,
+            games=settings.episodes,
+            seed=settings.seed,
+            backend=run.config.training.backend,
+        )
+        tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
+    return tracks
+
+
+def best_policy(run: Run, member: int) -> Policy:
+    """The policy that validation chose for a member."""
+    tensors, manifest = run.load_best(member)
+    return Policy.from_tensors(tensors, manifest["policy"])
+
+
+def present_members(run: Run) -> list[int]:
+    """Members that have a best policy; one that failed before its first validation has none."""
+    members = [m for m in range(run.config.training.members) if run.best_folder(m).is_dir()]
+    if not members:
+        raise CheckpointError(
+            f"{run.path} has no policy yet: it stopped before its first validation. Go on with "
+            f"`slipstream resume {run.path}`."
+        )
+    return members
+
+
+def best_member(run: Run) -> int:
+    """The member with the highest score on the split where the best policies were chosen."""
+    scores = {m: float(run.load_best(m)[1]["score"]) for m in present_members(run)}
+    return max(scores, key=lambda m: scores[m])
