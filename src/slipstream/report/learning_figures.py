@@ -13,7 +13,7 @@ from slipstream.report.canvas import BLUE, GREY, ORANGE, canvas, legend, percent
 from slipstream.report.inputs import Curve
 from slipstream.report.statistics import Floats
 
-_COLOURS = {"training": GREY, "validation": BLUE}
+_COLOURS = {"training": GREY, "validation": BLUE, "evaluation": BLUE}
 
 
 def learning(curves: Sequence[Curve]) -> Figure:

@@ -1,0 +1,162 @@
+"""Evaluates the chosen policies of a run directory for a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.agents.ppo_config import PER_MEMBER
+from slipstream.core.errors import ConfigError
+from slipstream.report.gather import gather
+from slipstream.report.inputs import Curve, RunEvaluation
+from slipstream.report.stress import RANDOM_DRAWS
+from slipstream.training.best import best_member, evaluate_best, present_members
+from slipstream.training.config import RunConfig
+from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.run import Run
+
+_MOST_POINTS = 1_000
+
+
+def evaluate_run(
+    path: str | Path,
+    *,
+    data: str | Path | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    draws: int = RANDOM_DRAWS,
+) -> RunEvaluation:
+    """Evaluates every member's best policy and all baselines.
+
+    Args:
+        path: the run directory.
+        data: folder of other prices to score instead of the run's own splits.
+        start, stop: score only the bars in this half-open range, UTC seconds.
+        draws: matched random traders.
+
+    Raises:
+        CheckpointError: no run, or no policy in it.
+        ConfigError: other prices were asked for and the environment has none.
+    """
+    run = Run.open(path)
+    members = present_members(run)
+    chosen = data is not None or start is not None or stop is not None
+    environment = (
+        _window(run.config, data, start, stop)
+        if chosen
+        else resolve_environment(run.config.env_name, run.config.env_settings)
+    )
+    agent, backend = run.config.agent, run.config.training.backend
+    same = not any(isinstance(getattr(agent, name), tuple) for name in PER_MEMBER)
+    return gather(
+        environment,
+        evaluate_best(run, environment, record=environment.spec.market is not None),
+        title=f"{run.path.name}: {run.config.short_name}",
+        numbers=tuple(members),
+        member=members.index(best_member(run)),
+        member_reason="the best on validation" if len(members) > 1 else "",
+        same_settings=same,
+        curves=curves(run, environment.spec.market is not None),
+        trials=1 if same else len(members),
+        notes=_notes(run, environment),
+        provenance=provenance(run, environment),
+        backend="compiled" if backend == "auto" else backend,
+        draws=draws,
+    )
+
+
+def _window(
+    config: RunConfig, data: str | Path | None, start: int | None, stop: int | None
+) -> Environment:
+    """The run's environment on chosen bars."""
+    environment = resolve_environment(config.env_name, config.env_settings)
+    kernel = environment.kernel
+    load_window = getattr(kernel.module, "load_window", None) if kernel is not None else None
+    if kernel is None or load_window is None:
+        raise ConfigError(
+            f"Chosen bars were asked for, but {config.short_name} has no prices to choose from; "
+            "leave out --data, --from and --to."
+        )
+    settings: dict[str, Any] = dict(config.env_settings)
+    if data is not None:
+        settings["data"] = {**settings["data"], "folder": str(data)}
+    loaded = load_window(kernel.configure(settings), start, stop)
+    spec = kernel.spec(loaded.params["window"][0], loaded.data)
+    return replace(environment, loaded=loaded, spec=spec)
+
+
+def curves(run: Run, market: bool) -> tuple[Curve, ...]:
+    """Learning curves from the run's tables; in a market the two kinds of score differ in unit."""
+    members = run.config.training.members
+    training, scored = Curve.unit, Curve.unit
+    if market:
+        training, scored = "return of a\ntraining episode", "mean log return"
+    table, evaluations = run.metrics(), run.evaluations()
+    found = [_curve("training", table, members, training)] if "score" in table else []
+    for split in dict.fromkeys(evaluations.get("split", [])):
+        rows = [row for row, name in enumerate(evaluations["split"]) if name == split]
+        part = {name: [column[row] for row in rows] for name, column in evaluations.items()}
+        # A game is validated on the one split that it has.
+        label = str(split) if market else "evaluation"
+        found.append(_curve(label, part, members, scored))
+    return tuple(curve for curve in found if not np.isnan(curve.score).all())
+
+
+def _curve(
+    name: str, table: Mapping[str, Sequence[float | str | None]], members: int, unit: str
+) -> Curve:
+    """Rows of (member, steps, score) as one column a member, thinned."""
+    steps = np.array(table["steps"], dtype=np.float64)
+    score = np.array([np.nan if v is None else v for v in table["score"]], dtype=np.float64)
+    member = np.array(table["member"], dtype=np.float64).astype(int)
+    grid, place = np.unique(steps, return_inverse=True)
+    values = np.full((len(grid), members), np.nan)
+    values[place, member] = score
+    stride = -(-len(grid) // _MOST_POINTS)
+    return Curve(name, grid[::stride], values[::stride], unit)
+
+
+def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
+    """Who is left out, and whether a chosen window is not new to the run."""
+    left_out = sorted(set(range(run.config.training.members)) - set(present_members(run)))
+    notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
+    windows = (run.provenance.get("environment") or {}).get("windows_utc_seconds") or {}
+    seen = [int(windows[name][1]) for name in ("train", "validation") if name in windows]
+    loaded = environment.loaded
+    if loaded is not None and "window" in loaded.params and seen:
+        first = loaded.data.segments[loaded.params["window"][0].first_segment, 0]
+        if int(loaded.data.time[first]) < max(seen):
+            notes.append("This window begins before the run's validation ends: it is not all new.")
+    return tuple(notes)
+
+
+def provenance(run: Run, environment: Environment) -> dict[str, str]:
+    """Command, code, versions, machine and data, each a line."""
+    facts, training = run.provenance, run.config.training
+    git = (facts.get("git") or {}).get("slipstream") or {}
+    versions, machine = facts.get("versions") or {}, facts.get("machine") or {}
+    loaded = environment.loaded
+    digest = loaded.provenance.get("market_sha256") if loaded is not None else None
+    parts = (
+        machine.get("processor"),
+        f"{machine.get('cores')} cores",
+        f"{machine.get('memory_gib')} GiB",
+        *(card.get("name") for card in machine.get("gpus") or ()),
+        machine.get("system"),
+    )
+    lines = {
+        "Command": str(facts.get("command") or ""),
+        "Started": str(facts.get("started") or ""),
+        "Training": f"{training.total_steps:,} steps per member, {training.members} member(s), "
+        f"{training.num_envs} copies each, seed {training.seed}",
+        "Config": f"sha256 {run.config.hash}",
+        "Data": f"sha256 {digest}" if digest else "",
+        "Commit": git.get("commit", "") + (", with local changes" if git.get("dirty") else ""),
+        "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
+        "Machine": ", ".join(str(part) for part in parts if part) if machine else "",
+    }
+    return {label: text for label, text in lines.items() if text}
