@@ -1,0 +1,1 @@
+"""Measurements beside peers: `slipstream bench env|train`."""

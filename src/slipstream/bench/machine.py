@@ -1,0 +1,110 @@
+"""The machine a figure was measured on, and who else used it meanwhile."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+LIBRARIES = (
+    "slipstream",
+    "numba",
+    "numpy",
+    "torch",
+    "gymnasium",
+    "stable-baselines3",
+    "envpool",
+    "gym-anytrading",
+)
+
+
+def describe() -> dict[str, Any]:
+    """Processor, cores, memory and operating system."""
+    return {
+        "processor": _processor(),
+        "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
+        "threads": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of ours and the peers; None for what is not installed."""
+    found: dict[str, str | None] = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def threads() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Neighbours:
+    """Measures the share of the machine that processes other than ours used.
+
+    Use as a context manager; `share` is then set. Ours are this process and its children,
+    finished ones included.
+    """
+
+    share: float = 0.0
+
+    def __enter__(self) -> Neighbours:
+        self._began, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        others = (_busy_seconds() - self._busy) - (_own_seconds() - self._own)
+        self.share = min(1.0, max(0.0, others / (seconds * (os.cpu_count() or 1))))
+
+
+def _busy_seconds() -> float:
+    """Processor seconds used by everybody since the machine started."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # Linux counts guests' time within user and nice already.
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return float(sum(times) - idle - guests)
+
+
+def _own_seconds() -> float:
+    """Processor seconds of this process, its finished children and its living ones."""
+    process = psutil.Process()
+    own = process.cpu_times()
+    total = own.user + own.system + own.children_user + own.children_system
+    for child in process.children(recursive=True):
+        try:
+            times = child.cpu_times()
+        except psutil.Error:  # it ended meanwhile and counts as finished from now on
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return float(total)
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,67 @@
+"""Resident memory that forex copies on a long table of bars add to a process."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import psutil
+
+from slipstream.bench.ours.vector_steps import Block
+from slipstream.bench.worker import serve
+from slipstream.training.environment import resolve_environment
+from slipstream.vector.vector_env import member_indices
+
+
+def write_walk(folder: Path, bars: int, features: int) -> None:
+    """One symbol of one-minute bars that walk at random, with columns of noise to see."""
+    random = np.random.default_rng(0)
+    close = 1.1 * np.exp(np.cumsum(random.normal(0.0, 1e-4, bars)))
+    open_ = np.concatenate([[1.1], close[:-1]])
+    start = np.datetime64("2020-01-01T00:00:00", "ms")
+    table = {
+        "time": start + np.arange(bars) * np.timedelta64(60_000, "ms"),
+        "open": open_,
+        "high": np.maximum(open_, close) * 1.00005,
+        "low": np.minimum(open_, close) * 0.99995,
+        "close": close,
+        "volume": random.uniform(1.0, 100.0, bars),
+        **{f"noise_{i}": random.normal(size=bars) for i in range(features)},
+    }
+    pl.DataFrame(table).with_columns(pl.col("time").dt.replace_time_zone("UTC")).write_parquet(
+        folder / "EURUSD.parquet"
+    )
+
+
+def measure(num_envs: int, steps: int, data: str | None = None, bars: int = 0) -> dict[str, float]:
+    """Megabytes (10^6) that loading and stepping added.
+
+    Called first without `data`, in a process of its own, to write the table into a new folder.
+    """
+    if data is None:
+        folder = tempfile.mkdtemp(prefix="slipstream-bench-")
+        write_walk(Path(folder), bars, 16)
+        return {"data": folder}  # type: ignore[dict-item]
+    process = psutil.Process()
+    # What any program that steps kernels holds (libraries, compiled code) is there before.
+    small = resolve_environment("cartpole", {})
+    Block(small.copies(*member_indices([1], 2)), 1).run()
+    gc.collect()
+    before = process.memory_info().rss
+    settings = {
+        "data": {"folder": data, "market": "24/7", "spread_pips": 0.8},
+        "features": [f"noise_{i}" for i in range(16)],
+    }
+    environment = resolve_environment("forex", settings)
+    block = Block(environment.copies(*member_indices([1], num_envs)), 1)
+    for _ in range(steps):
+        block.run()
+    gc.collect()
+    return {"megabytes": (process.memory_info().rss - before) / 1e6}
+
+
+if __name__ == "__main__":
+    serve(measure)

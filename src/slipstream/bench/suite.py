@@ -1,0 +1,135 @@
+"""Suites: named cases, run one after another into one JSON file and one table."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from slipstream.bench import machine
+from slipstream.bench.row import Row
+from slipstream.bench.worker import WorkerError
+from slipstream.core.config import nearest
+from slipstream.core.errors import ConfigError, ResourceError
+
+SUITES = ("env", "train")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How thoroughly cases are measured.
+
+    Attributes:
+        runs: alternating runs of each side.
+        seconds: measured time of one run, warm-up not counted.
+        full: whether the time limit of ten minutes a suite is lifted.
+    """
+
+    runs: int = 5
+    seconds: float = 2.0
+    full: bool = False
+
+
+QUICK = Settings()
+FULL = Settings(runs=11, seconds=5.0, full=True)
+
+Case: TypeAlias = Callable[[Settings], Iterable[Row]]
+
+
+def cases_of(suite: str) -> Mapping[str, Case]:
+    """Cases of a suite by name, in the order in which they run."""
+    if suite not in SUITES:
+        guess = nearest(suite, SUITES)
+        advice = f"did you mean `{guess}`?" if guess else f"there are {', '.join(SUITES)}."
+        raise ConfigError(f"There is no suite `{suite}`; {advice}")
+    module = importlib.import_module(f"slipstream.bench.suites.{suite}")
+    cases: Mapping[str, Case] = module.CASES
+    return cases
+
+
+def run_suite(
+    suite: str,
+    *,
+    json_file: str | Path | None = None,
+    full: bool = False,
+    only: Sequence[str] = (),
+    show: Callable[[Row], None] = lambda row: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Measures a suite and returns what is written to `json_file`.
+
+    Args:
+        suite: ``env`` or ``train``.
+        json_file: where the result goes; rewritten after each case, so that nothing is lost.
+        full: more and longer runs, without a time limit.
+        only: names of cases, empty for all.
+        show: called with each row as it is measured.
+        say: told which case begins.
+    """
+    cases = cases_of(suite)
+    for name in only:
+        if name not in cases:
+            raise ConfigError(f"Suite `{suite}` has no case `{name}`; it has {', '.join(cases)}.")
+    if json_file is not None:
+        _check_writable(Path(json_file))
+    settings = FULL if full else QUICK
+    result: dict[str, Any] = {
+        "suite": suite,
+        "command": " ".join(["slipstream", *sys.argv[1:]]),
+        "machine": machine.describe() | {"date": time.strftime("%Y-%m-%d")},
+        "versions": machine.versions(),
+        "rows": [],
+    }
+    for name in only or cases:
+        say(name)
+        for row in _rows(name, cases[name], settings):
+            show(row)
+            result["rows"].append(row.as_json())
+            if json_file is not None:
+                write_result(Path(json_file), result)
+    return result
+
+
+def _rows(name: str, case: Case, settings: Settings) -> Iterable[Row]:
+    """The rows of a case; where it cannot be measured, one row that says why."""
+    try:
+        yield from case(settings)
+    except WorkerError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        reason = str(error).splitlines()[0]
+        yield Row(case=name, unit=f"not measured: {reason}", ours=None, runs=0)
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Writes the file at once or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=2)
+        file.write("\n")
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, path)
+
+
+def _check_writable(path: Path) -> None:
+    """Minutes of measuring must not end with a file that cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a"):
+            pass
+    except OSError as error:
+        raise ResourceError(
+            f"The result cannot be written to {path}: {error.strerror}; name another file."
+        ) from error
+
+
+def with_runs(settings: Settings, runs: int) -> Settings:
+    """The settings with fewer runs, for cases whose runs are long; --full keeps its own."""
+    return settings if settings.full else replace(settings, runs=runs)

@@ -1,0 +1,1 @@
+"""What `slipstream bench SUITE` measures: one file a suite, one function a case."""

@@ -1,0 +1,196 @@
+"""Stepping environments, without learning: `slipstream bench env`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from slipstream.bench.alternate import Measured, alternate
+from slipstream.bench.forex_settings import ALL_RULES
+from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.row import Goal, Row, judged
+from slipstream.bench.suite import Case, Settings
+from slipstream.bench.worker import run_worker
+
+_STEPS = "ours.vector_steps"
+
+
+def _ours(
+    name: str, env: Mapping[str, Any], num_envs: int, cores: int, seconds: float, rows: int = 32
+) -> dict[str, Any]:
+    settings = {
+        "name": name,
+        "settings": dict(env),
+        "num_envs": num_envs,
+        "threads": cores,
+        "seconds": seconds,
+        "rows": rows,
+    }
+    return run_worker(_STEPS, settings, threads=1)
+
+
+def _rate(answer: Mapping[str, Any]) -> float:
+    return float(answer["steps_per_second"])
+
+
+def _compared(case: str, unit: str, measured: Measured, peer_name: str, goal: Goal) -> Row:
+    ratio = measured.ratio
+    return Row(
+        case=case,
+        unit=unit,
+        ours=measured.ours,
+        peer=measured.peer,
+        peer_name=peer_name,
+        ratio=ratio,
+        runs=measured.runs,
+        others_cpu=measured.others_cpu,
+        **judged(goal, ratio.median if ratio else None),
+    )
+
+
+def forex_vs_sb3(settings: Settings) -> Iterable[Row]:
+    """Every trading rule on, 4,096 copies, against the best of SB3's vector environments."""
+
+    def peer(kind: str, copies: int, seconds: float) -> float:
+        asked = {"kind": kind, "num_envs": copies, "seconds": seconds}
+        return _rate(run_worker("peers.sb3_forex", asked, threads=1))
+
+    choices = [(kind, n) for kind in ("DummyVecEnv", "SubprocVecEnv") for n in (1, 4, 8)]
+    kind, copies = max(
+        choices, key=lambda choice: peer(choice[0], choice[1], 0.5 * settings.seconds)
+    )
+    seen = _ours("forex", ALL_RULES, 4096, threads(), 0.1)["observation_numbers"]
+    measured = alternate(
+        lambda: _rate(_ours("forex", ALL_RULES, 4096, threads(), settings.seconds)),
+        lambda: peer(kind, copies, settings.seconds),
+        runs=settings.runs,
+    )
+    yield _compared(
+        "forex_vs_sb3",
+        f"steps/s (4,096 copies, {seen:.0f} numbers seen)",
+        measured,
+        f"SB3 {kind}({copies}) on gym-anytrading forex-v0, the best of six",
+        Goal(">=", 100),
+    )
+
+
+def forex_bandwidth(settings: Settings) -> Iterable[Row]:
+    """Bytes that a step must move, times steps per second, against what copying reaches."""
+    asked = {"threads": threads(), "seconds": settings.seconds}
+    answers = []
+
+    def share() -> float:
+        answer = _ours("forex", ALL_RULES, 65_536, threads(), settings.seconds)
+        copied = run_worker("ours.bandwidth", asked, threads=1)["bytes_per_second"]
+        answers.append(copied)
+        return 100.0 * _bytes(answer) * _rate(answer) / float(copied)
+
+    measured = alternate(share, runs=settings.runs)
+    bandwidth = sorted(answers)[len(answers) // 2] / 1e9
+    yield Row(
+        case="forex_bandwidth",
+        unit=f"% of {bandwidth:.1f} GB/s that copying reaches (65,536 copies)",
+        ours=measured.ours,
+        runs=measured.runs,
+        others_cpu=measured.others_cpu,
+    )
+
+
+def _bytes(answer: Mapping[str, Any]) -> float:
+    """Bytes that one step must move: records twice, a row of bars and features, results once."""
+    record = answer["record_bytes"]
+    market = 64 + 8  # the new bar's cache line and its calendar word; the old one is in cache
+    seen = 4 * answer["observation_numbers"]  # features read, observation written
+    return float(2 * record + market + 2 * seen + 8 + 4 + 2)  # action, reward, two flags
+
+
+def cartpole_vs_envpool(settings: Settings) -> Iterable[Row]:
+    """1,024 copies of CartPole against EnvPool at its best number of threads."""
+
+    def peer(count: int, seconds: float) -> float:
+        asked = {"num_envs": 1024, "num_threads": count, "seconds": seconds}
+        return _rate(run_worker("peers.envpool_cartpole", asked, threads=1))
+
+    counts = sorted({1, 2, max(1, threads() // 2), threads()})
+    best = max(counts, key=lambda count: peer(count, 0.5 * settings.seconds))
+    choices = sorted({1, threads()})
+    ours = max(choices, key=lambda n: _rate(_ours("cartpole", {}, 1024, n, 0.5)))
+    measured = alternate(
+        lambda: _rate(_ours("cartpole", {}, 1024, ours, settings.seconds)),
+        lambda: peer(best, settings.seconds),
+        runs=settings.runs,
+    )
+    name = f"EnvPool CartPole-v1, {best} thread{'s' if best > 1 else ''} (its best)"
+    yield _compared("cartpole_vs_envpool", "steps/s (1,024 copies)", measured, name, Goal(">=", 30))
+
+
+def cartpole_single(settings: Settings) -> Iterable[Row]:
+    """One copy of CartPole, stepped from Python, against Gymnasium's own."""
+    asked = {"seconds": settings.seconds}
+    measured = alternate(
+        lambda: _rate(_ours("cartpole", {}, 1, 1, settings.seconds, rows=1024)),
+        lambda: _rate(run_worker("peers.gymnasium_cartpole", asked, threads=1)),
+        runs=settings.runs,
+    )
+    yield _compared(
+        "cartpole_single", "steps/s (1 copy)", measured, "Gymnasium CartPole-v1", Goal(">=", 2)
+    )
+
+
+def scaling(settings: Settings) -> Iterable[Row]:
+    """Cost per forex step with many copies, relative to that with 1,024."""
+    for copies, limit in ((16_384, 2.0), (65_536, 3.0)):
+        measured = alternate(
+            partial(_cost, copies, settings.seconds),
+            partial(_cost, 1024, settings.seconds),
+            runs=settings.runs,
+        )
+        assert measured.ratio is not None
+        yield Row(
+            case="scaling",
+            unit=f"ns per step at {copies:,} copies on one thread; ratio = cost relative to 1,024",
+            ours=measured.ours,
+            peer=measured.peer,
+            peer_name="slipstream at 1,024 copies",
+            ratio=measured.ratio,
+            runs=measured.runs,
+            others_cpu=measured.others_cpu,
+            **judged(Goal("<=", limit), measured.ratio.median),
+        )
+
+
+def _cost(copies: int, seconds: float) -> float:
+    """Nanoseconds per forex step on one thread."""
+    return 1e9 / _rate(_ours("forex", ALL_RULES, copies, 1, seconds))
+
+
+def memory(settings: Settings) -> Iterable[Row]:
+    """Resident memory of 16,384 forex copies on a million bars of 16 features."""
+    del settings
+    bars = 1_000_000
+    with Neighbours() as neighbours:
+        folder = run_worker("ours.memory", {"num_envs": 0, "steps": 0, "bars": bars})["data"]
+        try:
+            asked = {"num_envs": 16_384, "steps": 100, "data": folder}
+            megabytes = float(run_worker("ours.memory", asked, threads=1)["megabytes"])
+        finally:
+            shutil.rmtree(folder)
+    yield Row(
+        case="memory",
+        unit="MB resident (16,384 forex copies, 1 M bars x 16 features)",
+        ours=megabytes,
+        others_cpu=round(neighbours.share, 3),
+        **judged(Goal("<", 400), megabytes),
+    )
+
+
+CASES: dict[str, Case] = {
+    "forex_vs_sb3": forex_vs_sb3,
+    "forex_bandwidth": forex_bandwidth,
+    "cartpole_vs_envpool": cartpole_vs_envpool,
+    "cartpole_single": cartpole_single,
+    "scaling": scaling,
+    "memory": memory,
+}

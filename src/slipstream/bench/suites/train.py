@@ -1,0 +1,271 @@
+"""Training end to end: `slipstream bench train`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from slipstream.bench.alternate import alternate
+from slipstream.bench.forex_settings import ALL_RULES, HOURLY_EURUSD
+from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.row import Goal, Ratio, Row, judged
+from slipstream.bench.suite import Case, Settings, with_runs
+from slipstream.bench.worker import WorkerError, run_worker
+
+_PPO = "ours.ppo"
+
+# One member on all rules: many copies, the minibatch that both sides of `ppo_vs_sb3_tuned` share.
+_FOREX: dict[str, Any] = {
+    "env": {"name": "forex", **ALL_RULES},
+    "agent": {"horizon": 16, "minibatch": 4096, "epochs": 4, "widths": [64, 64]},
+    "training": {"num_envs": 4096, "total_steps": 10**9},
+    "evaluation": {"every": 1.0},
+}
+# As fast as it goes at a batch that still learns; update-to-data is printed beside it.
+_FOREX_FASTEST: dict[str, Any] = {
+    **_FOREX,
+    "agent": {"horizon": 16, "minibatch": 16_384, "epochs": 1, "widths": [64, 64]},
+}
+
+
+def _population(members: int, num_envs: int, horizon: int, minibatch: int) -> dict[str, Any]:
+    return {
+        "env": {"name": "forex", **ALL_RULES},
+        "agent": {"horizon": horizon, "minibatch": minibatch, "epochs": 4, "widths": [64, 64]},
+        "training": {"num_envs": num_envs, "members": members, "total_steps": 10**9},
+        "evaluation": {"every": 1.0},
+    }
+
+
+def _ours(config: Mapping[str, Any], seconds: float, seed: int = 0) -> dict[str, Any]:
+    training = {**config["training"], "seed": seed}
+    return run_worker(_PPO, {"config": {**config, "training": training}, "seconds": seconds})
+
+
+def _rate(answer: Mapping[str, Any]) -> float:
+    return float(answer["steps_per_second"])
+
+
+def _better_threads(module: str, asked: Mapping[str, Any], figure: str) -> int:
+    """One thread or all, whichever gives a peer the higher rate (`figure`)."""
+    choices = sorted({1, threads()})
+    if len(choices) == 1:
+        return choices[0]
+    return max(
+        choices,
+        key=lambda n: float(run_worker(module, {**asked, "threads": n}, threads=n)[figure]),
+    )
+
+
+def _against_sb3(
+    case: str, settings: Settings, recipe: str, config: Mapping[str, Any], goal: Goal, label: str
+) -> Row:
+    asked = {"recipe": recipe, "seconds": settings.seconds}
+    module = "peers.sb3_ppo_forex"
+    best = _better_threads(module, {**asked, "seconds": 0.0, "short": True}, "steps_per_second")
+    updates: dict[str, float] = {}
+
+    def ours() -> float:
+        answer = _ours(config, settings.seconds)
+        updates["ours"] = answer["updates_per_step"]
+        return _rate(answer)
+
+    def peer() -> float:
+        answer = run_worker(module, {**asked, "threads": best}, threads=best)
+        updates["peer"] = answer["updates_per_step"]
+        return _rate(answer)
+
+    measured = alternate(ours, peer, runs=settings.runs)
+    assert measured.ratio is not None
+    work = f"updates per step {updates['ours']:.2g} against {updates['peer']:.2g}"
+    return Row(
+        case=case,
+        unit=f"training steps/s ({work}{label})",
+        ours=measured.ours,
+        peer=measured.peer,
+        peer_name=f"SB3 PPO {recipe}, {best} thread{'s' if best > 1 else ''}",
+        ratio=measured.ratio,
+        runs=measured.runs,
+        others_cpu=measured.others_cpu,
+        **judged(goal, measured.ratio.median),
+    )
+
+
+def ppo_vs_sb3_default(settings: Settings) -> Iterable[Row]:
+    """Against SB3 as its users run it: defaults, SubprocVecEnv(8), VecMonitor."""
+    yield _against_sb3(
+        "ppo_vs_sb3_default",
+        with_runs(settings, 3),
+        "default",
+        _FOREX_FASTEST,
+        Goal(">=", 150),
+        ": not equal work",
+    )
+
+
+def ppo_vs_sb3_tuned(settings: Settings) -> Iterable[Row]:
+    """Against SB3 tuned for throughput: same minibatch, epochs and network, copies free."""
+    yield _against_sb3(
+        "ppo_vs_sb3_tuned", with_runs(settings, 3), "tuned", _FOREX, Goal(">=", 5), ": equal work"
+    )
+
+
+CARTPOLE: dict[str, Any] = {
+    "env": {"name": "cartpole"},
+    "agent": {
+        "horizon": 32,
+        "minibatch": 256,
+        "epochs": 10,
+        "learning_rate": 0.002,
+        "learning_rate_schedule": "linear",
+        "discount": 0.98,
+        "gae_lambda": 0.8,
+        "widths": [64, 64],
+    },
+    "training": {"num_envs": 32, "total_steps": 200_000},
+    "evaluation": {"every": 1.0},
+}
+
+
+def time_to_score(settings: Settings) -> Iterable[Row]:
+    """Seconds until 100 training episodes of CartPole average 475; the runs are seeds."""
+    score, seeds = 475.0, count(1)
+    module = "peers.sb3_ppo_cartpole"
+    best = _better_threads(module, {"seed": 0, "score": score, "budget": 4096}, "steps_per_second")
+    warm_ups: list[float] = []
+    mine: list[float] = []
+    theirs: list[float] = []
+    missed = [0, 0]
+    with Neighbours() as neighbours:
+        for _ in range(5):
+            seed = next(seeds)
+            config = {**CARTPOLE, "training": {**CARTPOLE["training"], "seed": seed}}
+            answer = run_worker(_PPO, {"config": config, "score": score})
+            mine.append(answer["seconds"])
+            warm_ups.append(answer["warm_up"])
+            missed[0] += not answer["reached"]
+            asked = {"seed": seed, "score": score, "threads": best}
+            answer = run_worker(module, asked, threads=best, timeout=1200.0)
+            theirs.append(answer["seconds"])
+            missed[1] += not answer["reached"]
+    ratio = Ratio.of([b / a for a, b in zip(mine, theirs, strict=True)])
+    del settings
+    apart = f"imports and compiling {statistics.median(warm_ups):.2g} s apart"
+    never = f"; never reached by {missed[0]} of ours, {missed[1]} of theirs" if any(missed) else ""
+    yield Row(
+        case="time_to_score",
+        unit=f"s to a mean of 475 on CartPole, 5 seeds ({apart}{never})",
+        ours=statistics.median(mine),
+        peer=statistics.median(theirs),
+        peer_name=f"SB3 PPO with the RL Zoo's settings, {best} thread{'s' if best > 1 else ''}",
+        ratio=ratio,
+        runs=5,
+        others_cpu=round(neighbours.share, 3),
+        **judged(Goal(">=", 10), ratio.median),
+    )
+
+
+def _against_alone(
+    case: str, settings: Settings, members: int, shape: tuple[int, int, int], goal: Goal
+) -> Row:
+    """Total steps/s of a population, against its members trained one after another."""
+    seeds = count()
+    measured = alternate(
+        lambda: _rate(_ours(_population(members, *shape), settings.seconds)),
+        lambda: _rate(_ours(_population(1, *shape), settings.seconds, next(seeds))),
+        runs=settings.runs,
+    )
+    assert measured.ratio is not None
+    return Row(
+        case=case,
+        unit=f"training steps/s of all members (minibatch {shape[2]}, {shape[0]} copies each)",
+        ours=measured.ours,
+        peer=measured.peer,
+        peer_name="slipstream, the same members one after another",
+        ratio=measured.ratio,
+        runs=measured.runs,
+        others_cpu=measured.others_cpu,
+        **judged(goal, measured.ratio.median),
+    )
+
+
+def population_16(settings: Settings) -> Iterable[Row]:
+    """16 members with minibatches of 1,024."""
+    yield _against_alone(
+        "population_16", with_runs(settings, 3), 16, (16, 256, 1024), Goal(">=", 2)
+    )
+
+
+def population_96(settings: Settings) -> Iterable[Row]:
+    """96 members with minibatches of 128."""
+    yield _against_alone("population_96", with_runs(settings, 3), 96, (8, 64, 128), Goal(">=", 6))
+
+
+def warm_start(settings: Settings) -> Iterable[Row]:
+    """From the start of a second `slipstream train` to its first update, less `import torch`."""
+    folder = Path(tempfile.mkdtemp(prefix="slipstream-bench-"))
+    try:
+        _first_update(folder / "cold")  # fills the cache of compiled code
+        names = (folder / f"warm-{i}" for i in count())
+        measured = alternate(
+            lambda: _first_update(next(names)) - _import_torch(), runs=settings.runs
+        )
+    finally:
+        shutil.rmtree(folder)
+    yield Row(
+        case="warm_start",
+        unit="s to the first update of `slipstream train` on forex, more than `import torch` takes",
+        ours=measured.ours,
+        runs=measured.runs,
+        others_cpu=measured.others_cpu,
+        **judged(Goal("<=", 3), measured.ours),
+    )
+
+
+def _first_update(out: Path) -> float:
+    """Seconds from starting the process to the first row of its table of metrics."""
+    command = [sys.executable, "-m", "slipstream.cli", "train", "forex", "--out", str(out)]
+    command += ["--num-envs", "64", "--total-steps", "100000000"]
+    command += ["--set", f"env.data={json.dumps(HOURLY_EURUSD)}"]
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    table = out / "metrics.csv"
+    try:
+        while time.perf_counter() - began < 120.0:
+            if table.is_file() and table.read_bytes().count(b"\n") >= 2:  # heading and one row
+                return time.perf_counter() - began
+            if process.poll() is not None:
+                said = process.stderr.read().decode() if process.stderr else ""
+                raise WorkerError(f"slipstream train ended before its first update: {said[-500:]}")
+            time.sleep(0.01)
+        raise WorkerError("slipstream train made no update within 120 s")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _import_torch() -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    return time.perf_counter() - began
+
+
+CASES: dict[str, Case] = {
+    "ppo_vs_sb3_default": ppo_vs_sb3_default,
+    "ppo_vs_sb3_tuned": ppo_vs_sb3_tuned,
+    "time_to_score": time_to_score,
+    "population_16": population_16,
+    "population_96": population_96,
+    "warm_start": warm_start,
+}
