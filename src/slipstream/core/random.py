@@ -14,9 +14,12 @@ compiled and in older NumPy.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+Word: TypeAlias = Any
+"""np.uint64, or an array of them."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MUL_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -30,19 +33,19 @@ _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
 _TWO_PI = 2.0 * math.pi
 
 
-def mix(x: np.uint64) -> np.uint64:
+def mix(x: Word) -> Word:
     """SplitMix64's finaliser: a bijection of words; every input bit reaches every output bit."""
     x = (x ^ (x >> _SHIFT_30)) * _MUL_1
     x = (x ^ (x >> _SHIFT_27)) * _MUL_2
     return x ^ (x >> _SHIFT_31)
 
 
-def word(key: np.uint64, counter: np.uint64) -> np.uint64:
+def word(key: Word, counter: Word) -> Word:
     """The 64 random bits at place `counter` of stream `key`."""
     return mix(key ^ mix((counter + _ONE) * _GOLDEN))
 
 
-def stream(seed: np.uint64, index: np.uint64, episode: np.uint64) -> np.uint64:
+def stream(seed: Word, index: Word, episode: Word) -> Word:
     """Key of the stream of (member's seed, index within the member, episode)."""
     return word(word(word(_GOLDEN, seed), index), episode)
 

@@ -11,6 +11,7 @@ from slipstream.core.kernel import Kernel
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.vector import loop, render
+from slipstream.vector.variant import vary
 
 
 class Loop(NamedTuple):
@@ -22,23 +23,23 @@ class Loop(NamedTuple):
 
 
 def loop_text(kernel: Kernel, spec: Spec) -> str:
-    """Source of the batch loop of one kernel: the template and three functions that fit its records."""
+    """Source of one kernel's batch loop: the template and functions that fit its records."""
     arrays = ", ".join(f"arrays[{i}]" for i in range(len(kernel.Data._fields)))
     lines = ["def make_data(arrays):", f"    return Data({arrays})", "", "", "def clear(s):"]
     for name in kernel.STATE.names or ():
         lines += _clear_field(name, kernel.STATE[name])
     lines += ["", "", "def copy_metrics(s, row):"]
-    lines += [f"    row[{4 + i}] = s.{metric.name}" for i, metric in enumerate(spec.metrics)] or [
-        "    pass"
-    ]
-    names = ("FINALS", "EPISODES", "FAULT", "RESET", "RESET_KEEP_ALL", "HOLD")
-    constants = [f"{name} = {getattr(loop, name)}" for name in names]
-    parts = ["import numpy as np", "\n".join(constants), "\n".join(lines)]
+    first = loop.RETURN + spec.players
+    copies = [f"    row[{first + i}] = s.{metric.name}" for i, metric in enumerate(spec.metrics)]
+    lines += copies or ["    pass"]
+    constants = [f"{name} = {getattr(loop, name)}" for name in loop.CONSTANTS]
+    head = "from typing import Any\n\nimport numpy as np"
     functions = (loop.begin, loop.advance, loop.start, loop.look)
-    return "\n\n\n".join([*parts, render.source_of(functions)]) + "\n"
+    template = vary(render.source_of(functions), spec.players, kernel.mask is not None)
+    return "\n\n\n".join([head, "\n".join(constants), "\n".join(lines), template]) + "\n"
 
 
-def _clear_field(name: str, dtype: np.dtype) -> list[str]:
+def _clear_field(name: str, dtype: np.dtype[Any]) -> list[str]:
     zero = {"f": "0.0", "b": "False", "u": "np.uint64(0)"}.get(dtype.base.kind, "0")
     if not dtype.shape:
         return [f"    s.{name} = {zero}"]
@@ -55,30 +56,35 @@ def bindings(kernel: Kernel) -> dict[str, FunctionType]:
         "reset": kernel.reset,
         "step": kernel.step,
         "observe": kernel.observe,
-    }
-    return {
-        **functions,
         "stream": stream,
         "take": loop.take_slot,
         "lane": loop.lane_zero,
         "lanes": loop.one_lane,
     }
+    if kernel.mask is not None:
+        functions["mask"] = kernel.mask
+    return functions
 
 
 def interpreted_loop(kernel: Kernel, spec: Spec) -> Loop:
     """The loop as plain Python: slow, and what every other backend must equal bit for bit."""
-    module = render.interpret(loop_text(kernel, spec), bindings(kernel), {"Data": kernel.Data})
+    text = loop_text(kernel, spec)
+    module = render.interpret(text, bindings(kernel), {"Data": kernel.Data})
     return Loop(module.advance, module.start, module.look)
 
 
 def compiled_loop(kernel: Kernel, spec: Spec, batch: tuple[Any, ...], out: tuple[Any, ...]) -> Loop:
-    """The loop as machine code for arrays of the types of `batch` and `out`."""
+    """The loop as machine code for arrays of the types of `batch` and `out`.
+
+    Args:
+        out: (actions, obs, reward, terminated, truncated), and masks where the kernel has `mask`.
+    """
+    shown = (out[1], *out[5:])
     entries = {
         "advance": (0, 0, 0, 0, batch, out),
-        "start": (0, 0, batch, out[1]),
-        "look": (0, 0, batch, out[1]),
+        "start": (0, 0, batch, *shown),
+        "look": (0, 0, batch, *shown),
     }
-    compiled = render.compile_module(
-        kernel.name, loop_text(kernel, spec), entries, bindings(kernel), {"Data": kernel.Data}
-    )
-    return Loop(**compiled)
+    text = loop_text(kernel, spec)
+    constants = {"Data": kernel.Data}
+    return Loop(**render.compile_module(kernel.name, text, entries, bindings(kernel), constants))

@@ -25,8 +25,10 @@ MINIBATCH = 2**32 + 2
 INIT = 2**32 + 3
 
 _SHIFT_11 = np.uint64(11)
+_SHIFT_12 = np.uint64(12)
 _SHIFT_40 = np.uint64(40)
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+_TO_UNIT_52 = 1.0 / 4503599627370496.0  # 2^-52
 _TO_UNIT_24 = 1.0 / 16777216.0  # 2^-24
 _TWO_PI = 2.0 * math.pi
 
@@ -39,13 +41,14 @@ def member_keys(
     Args:
         seeds: [M] members' seeds; a uint64 array is used as it is.
         purpose: ACT, MINIBATCH or INIT.
-        step: when the numbers are used; each step has its own stream. An array [T] gives keys [T, M].
+        step: when the numbers are used; each step has its own stream. An array [T] gives
+            keys [T, M].
     """
     if not (isinstance(seeds, np.ndarray) and seeds.dtype == np.uint64):
         seeds = np.array([int(seed) % 2**64 for seed in seeds], dtype=np.uint64)
     steps = np.asarray(step, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        keys = stream(seeds, np.uint64(purpose), steps[..., None])  # type: ignore[arg-type]
+        keys = stream(seeds, np.uint64(purpose), steps[..., None])
     return np.asarray(keys, dtype=np.uint64)
 
 
@@ -60,7 +63,7 @@ def gumbel_rows(keys: Any, counter: int, out: Any) -> None:
     for m in range(out.shape[0]):
         for i in range(out.shape[1]):
             bits = word(keys[m], np.uint64(counter + i))
-            u = (float(bits >> _SHIFT_11) + 0.5) * _TO_UNIT  # in (0, 1): both logarithms are finite
+            u = (float(bits >> _SHIFT_12) + 0.5) * _TO_UNIT_52  # in (0, 1): finite logarithms
             out[m, i] = np.float32(-math.log(-math.log(u)))
 
 
@@ -68,7 +71,7 @@ def normal_rows(keys: Any, counter: int, out: Any) -> None:
     for m in range(out.shape[0]):
         for i in range(out.shape[1]):
             place = np.uint64(2 * (counter + i))
-            u = (float(word(keys[m], place) >> _SHIFT_11) + 0.5) * _TO_UNIT
+            u = (float(word(keys[m], place) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
             v = float(word(keys[m], np.uint64(2 * (counter + i) + 1)) >> _SHIFT_11) * _TO_UNIT
             out[m, i] = np.float32(math.sqrt(-2.0 * math.log(u)) * math.cos(_TWO_PI * v))
 
@@ -80,19 +83,19 @@ def permutation_rows(keys: Any, out: Any) -> None:
             out[m, i] = i
         for i in range(n - 1, 0, -1):
             u = float(word(keys[m], np.uint64(i)) >> _SHIFT_11) * _TO_UNIT
-            j = int(math.floor(u * float(i + 1)))
+            j = int(u * float(i + 1))
             kept = out[m, i]
             out[m, i] = out[m, j]
             out[m, j] = kept
 
 
 def fill_uniform(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
-    """Writes numbers uniform in [0, 1) into out [M, n], row m from place `counter` of stream keys[m]."""
+    """Writes numbers uniform in [0, 1) into out [M, n], row m from place `counter` of its stream."""
     _compiled()["fill_uniform"](keys, counter, out)
 
 
 def fill_gumbel(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
-    """Writes standard Gumbel numbers into out [M, n]; argmax(logits + gumbel) samples a categorical."""
+    """Writes standard Gumbel numbers into out [M, n]: argmax(logits + gumbel) is a sample."""
     _compiled()["fill_gumbel"](keys, counter, out)
 
 
@@ -102,7 +105,7 @@ def fill_normal(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]
 
 
 def permute(keys: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-    """Writes a uniform permutation of 0..n-1 into each row of out [M, n] (Fisher and Yates 1938)."""
+    """Writes a permutation of 0..n-1 into each row of out [M, n] (Fisher and Yates 1938)."""
     _compiled()["permute"](keys, out)
 
 

@@ -35,7 +35,7 @@ def make_gymnasium(
         ResourceError: it needs a package that is not installed.
     """
     module, _, name = env_id.rpartition(":")
-    extra = {"render_mode": render_mode} if render_mode else {}
+    extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
         if module:
             importlib.import_module(module)
@@ -53,8 +53,8 @@ def make_gymnasium(
 
 
 def flat_spaces(
-    env_id: str, observation: spaces.Space, action: spaces.Space
-) -> tuple[spaces.Box, spaces.Space]:
+    env_id: str, observation: spaces.Space[Any], action: spaces.Space[Any]
+) -> tuple[spaces.Box, spaces.Space[Any]]:
     """The one rule by which observations and actions become rows.
 
     A uint8 Box of three axes is an image and stays uint8 [channels, height, width]; every other
@@ -67,13 +67,15 @@ def flat_spaces(
         action, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
     ):
         raise ConfigError(
-            f"gym:{env_id} has the action space {action}; agents act in Discrete, MultiDiscrete, MultiBinary and "
-            "Box. Wrap the environment so that its actions are one of these."
+            f"gym:{env_id} has the action space {action}; agents act in Discrete, MultiDiscrete, "
+            "MultiBinary and Box. Wrap the environment so that its actions are one of these."
         )
     if isinstance(action, spaces.MultiBinary):
         action = spaces.MultiDiscrete([2] * int(np.prod(action.shape)))
+    elif isinstance(action, spaces.Discrete):
+        action = spaces.Discrete(int(action.n))  # rows count from 0, whatever its `start`
     elif isinstance(action, spaces.MultiDiscrete):
-        action = spaces.MultiDiscrete(action.nvec.reshape(-1), start=action.start.reshape(-1))
+        action = spaces.MultiDiscrete(action.nvec.reshape(-1))
     elif isinstance(action, spaces.Box):
         action = spaces.Box(
             action.low.reshape(-1).astype(np.float32),
@@ -86,8 +88,9 @@ def flat_spaces(
         return spaces.Box(0, 255, (shape[2], shape[0], shape[1]), np.uint8), action
     if not observation.is_np_flattenable:
         raise ConfigError(
-            f"gym:{env_id} has the observation space {observation}, which has no fixed flat size; wrap the "
-            "environment so that it is a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these."
+            f"gym:{env_id} has the observation space {observation}, which has no fixed flat size; "
+            "wrap the environment so that it is a Box, Discrete, MultiDiscrete, MultiBinary, or a "
+            "Dict or Tuple of these."
         )
     flat = spaces.flatten_space(observation)
     assert isinstance(flat, spaces.Box)
@@ -96,7 +99,7 @@ def flat_spaces(
     ), action
 
 
-def is_image(space: spaces.Space) -> bool:
+def is_image(space: spaces.Space[Any]) -> bool:
     """A uint8 Box [height, width, channels]."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
 
@@ -104,8 +107,9 @@ def is_image(space: spaces.Space) -> bool:
 class GymnasiumVectorEnv(VectorEnv):
     """Copies of a foreign environment.
 
-    Every episode is reset with a seed made from (member's seed, index within the member, episode), so a
-    trajectory does not depend on its neighbours. Such environments cannot be saved: they resume with a fresh episode.
+    Every episode is reset with a seed made from (member's seed, index within the member, episode),
+    so a trajectory does not depend on its neighbours. Such environments cannot be saved: they
+    resume with a fresh episode.
 
     Args:
         env_id: as for `make_gymnasium`.
@@ -151,9 +155,10 @@ class GymnasiumVectorEnv(VectorEnv):
     def _native(self, action: NDArray[Any]) -> Any:
         space = self._action_space
         if isinstance(space, spaces.Discrete):
-            return int(action[0])
+            return int(action[0] + space.start)
         assert space.shape is not None
-        return action.reshape(space.shape).astype(space.dtype)
+        native = action.reshape(space.shape).astype(space.dtype)
+        return native + space.start if isinstance(space, spaces.MultiDiscrete) else native
 
     def _begin(self, e: int, obs: NDArray[Any]) -> None:
         with np.errstate(over="ignore"):
@@ -163,13 +168,18 @@ class GymnasiumVectorEnv(VectorEnv):
         self._ret[e], self._length[e], self._held[e] = 0.0, 0, False
         obs[e] = self._row(observation)
 
-    def reset(self, obs: NDArray[Any]) -> None:
+    def reset(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self._finals, self._episodes = [], []
         for e in range(self.num_envs):
             self._begin(e, obs)
 
     def begin(
-        self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
     ) -> None:
         for e, j in zip(copies.tolist(), episodes.tolist(), strict=True):
             self._seeds[e], self._indices[e], self._episode[e] = seed % 2**64, j, 0
@@ -184,14 +194,15 @@ class GymnasiumVectorEnv(VectorEnv):
                 observation, reward, terminated, truncated, _ = env.step(self._native(actions[e]))
             except Exception as error:
                 raise KernelError(
-                    f"gym:{self.env_id} raised {type(error).__name__}: {error} (environment {e}, step {t}, "
-                    f"episode {int(self._episode[e]) - 1}, last action {actions[e].tolist()})."
+                    f"gym:{self.env_id} raised {type(error).__name__}: {error} (environment {e}, "
+                    f"step {t}, episode {int(self._episode[e]) - 1}, last action "
+                    f"{actions[e].tolist()})."
                 ) from error
             reward = float(np.asarray(reward).reshape(()))  # some environments return shape (1,)
             if not np.isfinite(reward):
                 raise KernelError(
-                    f"gym:{self.env_id} returned the reward {reward} (environment {e}, step {t}, last action "
-                    f"{actions[e].tolist()}); a reward must be finite."
+                    f"gym:{self.env_id} returned the reward {reward} (environment {e}, step {t}, "
+                    f"last action {actions[e].tolist()}); a reward must be finite."
                 )
             self._ret[e] += reward
             self._length[e] += 1
@@ -225,7 +236,12 @@ class GymnasiumVectorEnv(VectorEnv):
         # The number of the next episode is all that can be kept: a resumed copy starts a fresh one.
         return {"episode": self._episode.copy()}
 
-    def set_state(self, state: Mapping[str, NDArray[Any]], obs: NDArray[Any]) -> None:
+    def set_state(
+        self,
+        state: Mapping[str, NDArray[Any]],
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
         self._episode[:] = state["episode"]
         for e in range(self.num_envs):
             self._begin(e, obs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,22 @@ from slipstream.core.kernel import Kernel, Loaded, params_table
 from slipstream.core.random import stream, word
 from slipstream.core.spec import Spec
 from slipstream.vector.compile import Loop, compiled_loop, interpreted_loop
-from slipstream.vector.loop import BOOK, EPISODES, FAULT, FINALS, RESET
+from slipstream.vector.loop import (
+    ENVIRONMENT,
+    EPISODES,
+    FAULT,
+    FINALS,
+    LENGTH,
+    RESET,
+    RETURN,
+    STEP,
+    book_dtype,
+)
+from slipstream.vector.records import Records
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 BACKENDS = ("compiled", "serial")
+_WRAPS: Any = {"over": "ignore", "invalid": "ignore"}  # 64-bit words wrap round; NaN is named
 _NO_EPISODE = np.uint64(2**64 - 1)  # names the stream of the first episode's length
 
 
@@ -62,7 +74,12 @@ class KernelVectorEnv(VectorEnv):
         self.spec: Spec = kernel.spec(records[0], loaded.data)
         self._params = params_table(kernel, records)
         self._state = np.zeros(self.num_envs, kernel.STATE)
-        self._book = np.zeros(self.num_envs, BOOK)
+        self._book = np.zeros(self.num_envs, book_dtype(self.spec.players))
+        self._players = () if self.spec.players == 1 else (self.spec.players,)
+        self.mask_width = 0 if kernel.mask is None else self.spec.choices
+        self._mask: NDArray[np.bool_] | None = None
+        if kernel.mask is not None:
+            self._mask = np.ones((self.num_envs, *self._players, self.mask_width), np.bool_)
         self._book["seed"], self._book["index"] = seeds, indices
         dealt = (indices % np.uint64(len(records))).astype(np.int64)
         self._book["which"] = dealt if which is None else which
@@ -71,77 +88,127 @@ class KernelVectorEnv(VectorEnv):
         self._stagger = stagger and self.spec.stagger and limit > 0
         self._at_end = at_end
         self._counts = np.zeros(3, np.int64)
-        self._episode_columns = 4 + len(self.spec.metrics)
         self._allocate(2 * self.num_envs)
         self._loop = self._make_loop()
 
     def _allocate(self, rows: int) -> None:
-        """Room for what ends; every step may end all copies at once, so E rows are always kept free."""
-        finals = np.zeros((rows, *self.spec.observation_shape), self.spec.observation_dtype)
-        index, episodes = np.zeros((rows, 2), np.int64), np.zeros((rows, self._episode_columns))
-        if self._counts.any():
-            kept, ended = int(self._counts[FINALS]), int(self._counts[EPISODES])
+        """Room for what ends: every step may end all copies at once, so E rows are kept free."""
+        spec, kept, ended = self.spec, int(self._counts[FINALS]), int(self._counts[EPISODES])
+        finals = np.zeros((rows, *self._players, *spec.observation_shape), spec.observation_dtype)
+        index = np.zeros((rows, 2), np.int64)
+        episodes = np.zeros((rows, RETURN + spec.players + len(spec.metrics)))
+        if kept or ended:
             finals[:kept], index[:kept] = self._finals[:kept], self._final_index[:kept]
             episodes[:ended] = self._episodes[:ended]
-        self._finals, self._final_index, self._episodes = finals, index, episodes
-        arrays = tuple(self.loaded.data)
+        self._finals: NDArray[Any] = finals
+        self._final_index: NDArray[np.int64] = index
+        self._episodes: NDArray[np.float64] = episodes
         records: tuple[Any, ...] = (self._params, self._state, self._book)
         if self.backend == "serial":  # fields by attribute
-            records = tuple(array.view(np.recarray) for array in records)
+            records = tuple(Records(array) for array in records)
+        arrays = tuple(self.loaded.data)
         self._batch = (arrays, *records, finals, index, episodes, self._counts)
 
     def _make_loop(self) -> Loop:
+        spec, rows = self.spec, (self.num_envs, *self._players)
+        out: tuple[NDArray[Any], ...] = (
+            np.zeros((*rows, spec.action_width), spec.action_dtype),
+            np.zeros((*rows, *spec.observation_shape), spec.observation_dtype),
+            np.zeros(rows, np.float32),
+            np.zeros(self.num_envs, np.bool_),
+            np.zeros(self.num_envs, np.bool_),
+        )
+        if self._mask is not None:
+            out = (*out, self._mask)
+        self._shapes = tuple(array.shape for array in out[:5])
+        self._dtypes = tuple(array.dtype for array in out[:5])
         if self.backend == "serial":
-            return interpreted_loop(self.kernel, self.spec)
-        e, dtype = self.num_envs, self.spec.action_dtype
-        flags = np.zeros(e, np.bool_)
-        obs = np.zeros((e, *self.spec.observation_shape), self.spec.observation_dtype)
-        actions = np.zeros((e, self.spec.action_width), dtype)
-        out = (actions, obs, np.zeros(e, np.float32), flags, flags)
-        return compiled_loop(self.kernel, self.spec, self._batch, out)
+            return interpreted_loop(self.kernel, spec)
+        return compiled_loop(self.kernel, spec, self._batch, out)
 
-    def reset(self, obs: NDArray[Any]) -> None:
+    def _shown(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> tuple[NDArray[Any], ...]:
+        """What `start` and `look` write: the caller's rows; masks that nobody wants go nowhere."""
+        if obs.shape != self._shapes[1]:
+            self._refuse(None, obs)
+        if self._mask is None:
+            return (obs,)
+        return (obs, self._mask if mask is None else mask)
+
+    def reset(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self._counts[:] = 0
-        with np.errstate(over="ignore"):  # 64-bit words wrap round
-            self._loop.start(0, self.num_envs, self._batch, obs)
+        with np.errstate(**_WRAPS):
+            self._loop.start(0, self.num_envs, self._batch, *self._shown(obs, mask))
             if self._stagger:
                 longest = np.uint64(self._book["next_limit"][0])
-                for b in self._book:
-                    first = word(stream(b["seed"], b["index"], _NO_EPISODE), np.uint64(0))
-                    b["limit"] = 1 + int(first % longest)
+                streams = stream(self._book["seed"], self._book["index"], _NO_EPISODE)
+                first = word(streams, np.uint64(0)) % longest
+                self._book["limit"] = 1 + np.asarray(first, dtype=np.int64)
 
     def step(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        obs, reward, terminated, truncated, _, mask = out
         counts, e = self._counts, self.num_envs
+        shapes = (actions.shape, obs.shape, reward.shape, terminated.shape, truncated.shape)
+        if shapes != self._shapes:
+            self._refuse(actions, *out[:4])
         if max(counts[FINALS], counts[EPISODES]) + e > len(self._finals):
             self._allocate(2 * len(self._finals))
-        rows = (actions, out.obs, out.reward, out.terminated, out.truncated)
-        if self.backend == "serial":
-            with np.errstate(over="ignore"):
+        rows: tuple[Any, ...] = (actions, obs, reward, terminated, truncated)
+        if self._mask is not None:
+            rows = (*rows, self._mask if mask is None else mask)
+        try:
+            if self.backend == "serial":
+                with np.errstate(**_WRAPS):
+                    self._loop.advance(0, e, t, self._at_end, self._batch, rows)
+            else:
                 self._loop.advance(0, e, t, self._at_end, self._batch, rows)
-        else:
-            self._loop.advance(0, e, t, self._at_end, self._batch, rows)
+        except TypeError:
+            self._refuse(actions, *out[:4])
+            raise
         if counts[FAULT]:
             self._raise_fault(int(counts[FAULT]) - 1, t, actions)
 
+    def _refuse(self, actions: NDArray[Any] | None, *out: NDArray[Any]) -> None:
+        """Names an array that does not fit; compiled code would write beyond its end."""
+        names = ("actions", "obs", "reward", "terminated", "truncated")
+        for name, array, shape, dtype in zip(
+            names, (actions, *out), self._shapes, self._dtypes, strict=False
+        ):
+            if array is None:
+                continue
+            fits = array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
+            if not fits:
+                raise ValueError(
+                    f"`{name}` must be a C-contiguous {dtype} array of shape {shape}; it is "
+                    f"{array.dtype} of shape {array.shape} with strides {array.strides}."
+                )
+
     def _raise_fault(self, e: int, t: int, actions: NDArray[Any]) -> None:
-        state = {name: self._state[name][e] for name in self.kernel.STATE.names or ()}
+        self._counts[FAULT] = 0
+        book = self._book[e]
+        state = {name: self._state[name][e].tolist() for name in self.kernel.STATE.names or ()}
         raise KernelError(
-            f"Kernel `{self.kernel.name}` returned a reward that is NaN or infinite: environment {e} "
-            f"(seed {self._book['seed'][e]}, index {self._book['index'][e]}), step {t}, episode "
-            f"{self._book['episode'][e]}, last action {actions[e].tolist()}, state after it {state}. Guard the "
-            "divisor or the argument of log or sqrt that produced it."
+            f"Kernel `{self.kernel.name}` returned a reward that is NaN or infinite: environment "
+            f"{e} (seed {book['seed']}, index {book['index']}), step {t}, episode "
+            f"{int(book['episode']) - 1}, last action {actions[e].tolist()}, state after it "
+            f"{state}. Guard the divisor or the argument of log or sqrt that produced it."
         )
 
     def begin(
-        self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
     ) -> None:
+        shown = self._shown(obs, mask)
         self._book["seed"][copies] = seed % 2**64
         self._book["index"][copies] = episodes.astype(np.uint64)
         self._book["episode"][copies] = 0
         self._book["which"][copies] = episodes % len(self._params)
-        with np.errstate(over="ignore"):
-            for e in copies:
-                self._loop.start(int(e), int(e) + 1, self._batch, obs)
+        with np.errstate(**_WRAPS):
+            for e in copies.tolist():
+                self._loop.start(e, e + 1, self._batch, *shown)
 
     def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         return {name: self._state[name].copy() for name in names}
@@ -154,21 +221,29 @@ class KernelVectorEnv(VectorEnv):
     def drain_episodes(self) -> Episodes:
         rows = self._episodes[: int(self._counts[EPISODES])]
         self._counts[EPISODES] = 0
-        metrics = {m.name: rows[:, 4 + i].copy() for i, m in enumerate(self.spec.metrics)}
-        place, length = rows[:, :2].astype(np.int64), rows[:, 3].astype(np.int64)
-        return Episodes(place[:, 0], place[:, 1], rows[:, 2].copy(), length, metrics)
+        players = self.spec.players
+        ret = rows[:, RETURN] if players == 1 else rows[:, RETURN : RETURN + players]
+        first = RETURN + players
+        metrics = {m.name: rows[:, first + i].copy() for i, m in enumerate(self.spec.metrics)}
+        whole = rows[:, [STEP, ENVIRONMENT, LENGTH]].T.astype(np.int64, order="C")
+        return Episodes(whole[0], whole[1], ret.copy(), whole[2], metrics)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         # Field by field: the padding bytes of a record are not carried by copies.
-        state = {
-            f"state.{name}": self._state[name].copy() for name in self.kernel.STATE.names or ()
-        }
-        return {**state, **{f"book.{name}": self._book[name].copy() for name in BOOK.names or ()}}
+        return {name: values.copy() for name, values in self._fields()}
 
-    def set_state(self, state: Mapping[str, NDArray[Any]], obs: NDArray[Any]) -> None:
-        for name in self.kernel.STATE.names or ():
-            self._state[name] = state[f"state.{name}"]
-        for name in BOOK.names or ():
-            self._book[name] = state[f"book.{name}"]
+    def set_state(
+        self,
+        state: Mapping[str, NDArray[Any]],
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        for name, values in self._fields():
+            values[...] = state[name]
         self._counts[:] = 0
-        self._loop.look(0, self.num_envs, self._batch, obs)
+        self._loop.look(0, self.num_envs, self._batch, *self._shown(obs, mask))
+
+    def _fields(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        for prefix, records in (("state", self._state), ("book", self._book)):
+            for name in records.dtype.names or ():
+                yield f"{prefix}.{name}", records[name]

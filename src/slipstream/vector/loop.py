@@ -1,8 +1,9 @@
-"""The batch loop: auto-reset, time limits, final observations, episode statistics, once for all kernels.
+"""The batch loop: auto-reset, time limits, final observations, episode statistics for all kernels.
 
-This is a template. `render.py` copies the functions below into a module of their own, where the names
-declared next are bound to one kernel's functions: as they are (the `serial` backend), compiled by
-Numba (`compiled`), or as device functions of a GPU. They are the only code that steps a kernel.
+This is a template. `compile.py` copies the functions below into a module of their own, where the
+names declared next are bound to one kernel's functions: as they are (the `serial` backend),
+compiled by Numba (`compiled`), or as device functions of a GPU (`cuda`). They are the only code
+that steps a kernel. The lines for several players and for action masks are put in by `variant.py`.
 """
 
 from __future__ import annotations
@@ -18,51 +19,63 @@ observe: Any = None
 stream: Any = None  # core.random.stream
 make_data: Any = None  # tuple of arrays -> the kernel's Data
 clear: Any = None  # sets every field of a STATE record to zero
-copy_metrics: Any = None  # (s, row): the metrics of Spec into row[4:]
+copy_metrics: Any = None  # (s, row): the metrics of Spec into the last places of row
 take: Any = None  # (counts, which) -> next free slot, counted up (atomically on a GPU)
 lane: Any = None  # this thread's number among those that share the range: 0 on a CPU
 lanes: Any = None  # how many share it: 1 on a CPU
 
-# What the loop knows of each environment besides the kernel's STATE: one record.
-BOOK = np.dtype(
-    [
-        ("seed", "u8"),  # member's seed
-        ("index", "u8"),  # n: index within the member
-        ("episode", "u8"),  # number of the next episode to begin
-        ("which", "i8"),  # row of the Params table
-        ("length", "i8"),  # steps of the running episode
-        ("limit", "i8"),  # time limit of the running episode, 0 for none
-        ("next_limit", "i8"),  # time limit of the episodes after it
-        ("held", "i8"),  # 1: ended and not begun again; steps pass it by
-        ("ret", "f8"),  # undiscounted return of the running episode
-    ],
-    align=True,
-)
+
+def book_dtype(players: int = 1) -> np.dtype[Any]:
+    """What the loop knows of each environment besides the kernel's STATE: one record."""
+    return np.dtype(
+        [
+            ("seed", "u8"),  # member's seed
+            ("index", "u8"),  # n: index within the member
+            ("episode", "u8"),  # number of the next episode to begin
+            ("which", "i8"),  # row of the Params table
+            ("length", "i8"),  # steps of the running episode
+            ("limit", "i8"),  # time limit of the running episode, 0 for none
+            ("next_limit", "i8"),  # time limit of the episodes after it
+            ("held", "i8"),  # 1: ended and not begun again; steps pass it by
+            ("ret", "f8", () if players == 1 else (players,)),  # undiscounted return so far
+        ],
+        align=True,
+    )
+
 
 # Places in `counts`.
 FINALS, EPISODES, FAULT = 0, 1, 2
+
+# Columns of `episodes`: step, environment, length, return of each player, metrics.
+STEP, ENVIRONMENT, LENGTH, RETURN = 0, 1, 2, 3
 
 # What `advance` does where an episode ends.
 RESET = 0  # begin the next one; keep final observations of those cut short
 RESET_KEEP_ALL = 1  # the same, and keep every final observation
 HOLD = 2  # show the last observation and wait for `start`
 
+CONSTANTS = (
+    *("FINALS", "EPISODES", "FAULT"),
+    *("STEP", "ENVIRONMENT", "LENGTH", "RETURN"),
+    *("RESET", "RESET_KEEP_ALL", "HOLD"),
+)
 
-def take_slot(counts, which):
+
+def take_slot(counts: Any, which: int) -> Any:
     slot = counts[which]
     counts[which] = slot + 1
     return slot
 
 
-def one_lane():
+def one_lane() -> int:
     return 1
 
 
-def lane_zero():
+def lane_zero() -> int:
     return 0
 
 
-def begin(b, s, p, d):
+def begin(b: Any, s: Any, p: Any, d: Any) -> None:
     """Starts the next episode of one environment on its own random stream."""
     clear(s)
     s.key = stream(b.seed, b.index, b.episode)
@@ -74,9 +87,10 @@ def begin(b, s, p, d):
     reset(s, p, d)
 
 
-def advance(lo, hi, t, mode, batch, out):
+def advance(lo: int, hi: int, t: int, mode: int, batch: Any, out: Any) -> None:
     """Steps environments lo..hi-1; `t` is the row of the rollout, recorded with what ends here."""
-    # One function on purpose: handing these arrays to a second one for each environment costs more than its step.
+    # One function on purpose: handing these arrays on for each environment costs more than its
+    # step.
     arrays, params, state, book, final_obs, final_index, episodes, counts = batch
     actions, obs, reward, terminated, truncated = out
     d = make_data(arrays)
@@ -97,8 +111,10 @@ def advance(lo, hi, t, mode, batch, out):
         reward[e] = r
         terminated[e] = terminal
         truncated[e] = cut
-        if not (r - r == 0.0):  # NaN or infinite
-            counts[FAULT] = e + 1
+        if r - r != 0.0:  # NaN or infinite: left as it is, to be named
+            if counts[FAULT] == 0:
+                counts[FAULT] = e + 1
+            continue
         if terminal or cut:
             # Value targets need what was seen before the reset wherever the future goes on.
             if mode == RESET_KEEP_ALL or (mode == RESET and not terminal):
@@ -107,10 +123,10 @@ def advance(lo, hi, t, mode, batch, out):
                 final_index[slot, 0] = t
                 final_index[slot, 1] = e
             row = episodes[take(counts, EPISODES)]
-            row[0] = t
-            row[1] = e
-            row[2] = b.ret
-            row[3] = b.length
+            row[STEP] = t
+            row[ENVIRONMENT] = e
+            row[LENGTH] = b.length
+            row[RETURN] = b.ret
             copy_metrics(s, row)
             if mode == HOLD:
                 b.held = 1
@@ -119,9 +135,9 @@ def advance(lo, hi, t, mode, batch, out):
         observe(s, p, d, obs[e])
 
 
-def start(lo, hi, batch, obs):
+def start(lo: int, hi: int, batch: Any, obs: Any) -> None:
     """Begins the next episode of environments lo..hi-1, whatever they were doing."""
-    arrays, params, state, book, final_obs, final_index, episodes, counts = batch
+    arrays, params, state, book = batch[:4]
     d = make_data(arrays)
     for e in range(lo + lane(), hi, lanes()):
         b = book[e]
@@ -131,9 +147,11 @@ def start(lo, hi, batch, obs):
         observe(s, p, d, obs[e])
 
 
-def look(lo, hi, batch, obs):
+def look(lo: int, hi: int, batch: Any, obs: Any) -> None:
     """Observes environments lo..hi-1 without stepping them (after a restored state)."""
-    arrays, params, state, book, final_obs, final_index, episodes, counts = batch
+    arrays, params, state, book = batch[:4]
     d = make_data(arrays)
     for e in range(lo + lane(), hi, lanes()):
-        observe(state[e], params[book[e].which], d, obs[e])
+        s = state[e]
+        p = params[book[e].which]
+        observe(s, p, d, obs[e])

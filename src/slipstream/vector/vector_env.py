@@ -16,11 +16,17 @@ class StepOut(NamedTuple):
     """Where `VectorEnv.step` writes: usually one row of a rollout.
 
     Attributes:
-        obs: float32 or uint8 [E, *shape], the observation to act on next (after a reset: the new episode's first).
+        obs: float32 or uint8 [E, *shape], the observation to act on next (after a reset: the new
+            episode's first).
         reward: float32 [E].
         terminated: bool [E], the future is worth nothing.
         truncated: bool [E], the future is worth the value of the final observation.
-        valid: bool [E], false where the transition is not real (only Gymnasium's NEXT_STEP mode has such).
+        valid: bool [E], false where the transition is not real (only Gymnasium's NEXT_STEP mode
+            has such).
+        mask: bool [E, n], the choices allowed next, where the environment has a mask (`mask_width`
+            n > 0); None keeps it from being written.
+
+    Where P > 1 players act, observations, rewards and masks are rows ``[E, P, ...]``.
     """
 
     obs: NDArray[Any]
@@ -28,10 +34,11 @@ class StepOut(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     valid: NDArray[np.bool_]
+    mask: NDArray[np.bool_] | None = None
 
 
 class Finals(NamedTuple):
-    """Observations before the reset, of rows that were truncated (or of all that ended, where asked for).
+    """Observations before the reset, of rows that were truncated (or of all that ended).
 
     Attributes:
         obs: [n, *shape].
@@ -39,7 +46,7 @@ class Finals(NamedTuple):
     """
 
     obs: NDArray[Any]
-    index: NDArray[np.int64]
+    index: NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
 
 
 class Episodes(NamedTuple):
@@ -47,7 +54,7 @@ class Episodes(NamedTuple):
 
     Attributes:
         t, e: int64 [n], the step's row and the environment.
-        ret: float64 [n], undiscounted and unscaled sum of rewards.
+        ret: float64 [n], undiscounted and unscaled sum of rewards; [n, P] for P > 1 players.
         length: int64 [n], steps.
         metrics: float64 [n] by name of `Spec.metrics`.
     """
@@ -69,9 +76,10 @@ class VectorEnv(ABC):
     num_envs: int
     spec: Spec
     backend: str
+    mask_width: int = 0  # choices that the action mask covers, 0 where all are always allowed
 
     @abstractmethod
-    def reset(self, obs: NDArray[Any]) -> None:
+    def reset(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         """Begins a new episode everywhere and writes its first observation into obs [E, *shape]."""
 
     @abstractmethod
@@ -91,12 +99,22 @@ class VectorEnv(ABC):
         """Everything needed to go on later, as plain arrays; empty where copies cannot be saved."""
 
     @abstractmethod
-    def set_state(self, state: Mapping[str, NDArray[Any]], obs: NDArray[Any]) -> None:
+    def set_state(
+        self,
+        state: Mapping[str, NDArray[Any]],
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
         """Goes on from `get_state()`; writes the current observation into obs."""
 
     @abstractmethod
     def begin(
-        self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int, obs: NDArray[Any]
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
     ) -> None:
         """Starts evaluation episode j on a copy: random stream (seed, j, 0), Params record j % P.
 
@@ -104,7 +122,7 @@ class VectorEnv(ABC):
             copies: int64 [n], which copies.
             episodes: int64 [n], the number j of the episode that each begins.
             seed: evaluation seed.
-            obs: [E, *shape]; the rows of `copies` are written.
+            obs, mask: [E, ...]; the rows of `copies` are written.
         """
 
     def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
@@ -118,6 +136,6 @@ class VectorEnv(ABC):
 def member_indices(
     seeds: Sequence[int], num_envs: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Seed and index within the member of each of E = M x N copies, member after member: two uint64 [E]."""
+    """Seed, and index within the member, of E = M x N copies, member after member: uint64 [E]."""
     members = np.asarray([seed % 2**64 for seed in seeds], dtype=np.uint64)
     return np.repeat(members, num_envs), np.tile(np.arange(num_envs, dtype=np.uint64), len(members))

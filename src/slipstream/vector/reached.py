@@ -1,0 +1,106 @@
+"""Everything that a plain function reaches through its globals."""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import inspect
+import math
+from collections.abc import Callable
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from slipstream.core.errors import KernelError
+from slipstream.core.rules import BUILTINS, place
+
+_OPEN_MODULES = (math, np)
+
+Decorator = Callable[[FunctionType], Any]
+
+
+class Reached:
+    """All that a function reaches through its globals: helper functions, constants, their modules.
+
+    Args:
+        decorate: makes the callable form of a plain function (compiles it, or leaves it as it is).
+    """
+
+    def __init__(self, decorate: Decorator) -> None:
+        self._decorate = decorate
+        self._open: list[FunctionType] = []  # being bound, outermost first
+        self._bound: dict[FunctionType, Any] = {}
+        self._constants: dict[str, str] = {}
+        self._modules: dict[str, ModuleType] = {}
+
+    def bind(self, function: FunctionType) -> Any:
+        """The decorated form of `function`, every helper that it calls decorated likewise."""
+        if function in self._bound:
+            return self._bound[function]
+        if function in self._open:
+            raise KernelError(
+                f"{_place(function)} calls itself, by way of "
+                f"{' and '.join(f.__name__ for f in self._open)}: a GPU has no stack for that; "
+                "write a `for` loop."
+            )
+        self._open.append(function)
+        module = inspect.getmodule(function)
+        if module is not None and module.__name__ not in self._modules:
+            self._modules[module.__name__] = module
+        names = {"__builtins__": __builtins__, "__name__": function.__module__}
+        for name in sorted(_global_names(function.__code__)):
+            if name in function.__globals__:
+                names[name] = self._admit(name, function.__globals__[name], function)
+            elif name not in BUILTINS:
+                raise KernelError(
+                    f"{_place(function)} uses `{name}`, which is neither defined in its module nor "
+                    f"one of a kernel's built-ins ({', '.join(sorted(BUILTINS))})."
+                )
+        copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+        copy.__doc__ = function.__doc__
+        self._open.pop()
+        self._bound[function] = self._decorate(copy)
+        return self._bound[function]
+
+    def digest(self) -> str:
+        """Hex SHA-256 of the sources and constants seen so far."""
+        lines = [f"{key}={value}" for key, value in sorted(self._constants.items())]
+        for name, module in sorted(self._modules.items()):
+            lines.append(f"{name}:{inspect.getsource(module)}")
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def _admit(self, name: str, value: Any, function: FunctionType) -> Any:
+        if isinstance(value, FunctionType):
+            return self.bind(value)
+        if any(value is module for module in _OPEN_MODULES):
+            return value
+        if isinstance(value, bool | int | float | np.generic) or _is_constant_tuple(value):
+            self._constants[f"{function.__module__}.{name}"] = repr(value)
+            return value
+        if isinstance(value, type):  # a scalar type such as np.uint64, or a NamedTuple
+            return value
+        raise KernelError(
+            f"{_place(function)} reads the global `{name}`, a {type(value).__name__}: a kernel may "
+            "reach plain functions, numbers and the modules math and numpy; put arrays into Data "
+            "and settings into Params, and import helper functions by name "
+            "(`from module import helper`)."
+        )
+
+
+def _is_constant_tuple(value: Any) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(item, bool | int | float | np.generic) for item in value
+    )
+
+
+def _global_names(code: CodeType) -> set[str]:
+    return {
+        str(i.argval)
+        for i in dis.get_instructions(code)
+        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+
+
+def _place(function: FunctionType) -> str:
+    return f"{place(function)} ({function.__name__})"

@@ -1,0 +1,56 @@
+"""Lines of the batch loop that differ where several players act or actions are masked.
+
+They are put into the loop's text instead of being asked for at run time, so that an environment of
+one player without a mask pays nothing for them.
+"""
+
+from __future__ import annotations
+
+import re
+
+_OBSERVE = "observe(s, p, d, obs[e])"
+_FINAL = "observe(s, p, d, final_obs[slot])"
+_OUT = "actions, obs, reward, terminated, truncated = out"
+_FAULT = "if r - r != 0.0:  # NaN or infinite: left as it is, to be named"
+
+
+def vary(source: str, players: int, masked: bool) -> str:
+    """The loop's text for a kernel of `players` players, with or without `mask`.
+
+    Observations, rewards, actions and masks of several players are rows ``[E, P, ...]``.
+    """
+    shown = [_OBSERVE]
+    if players > 1:
+        every = range(players)
+        shown = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in every]
+        swaps = {
+            _FINAL: [f"observe(s, p, d, {i}, final_obs[slot, {i}])" for i in every],
+            "reward[e] = 0.0": [f"reward[e, {i}] = 0.0" for i in every],
+            "reward[e] = r": [f"reward[e, {i}] = r[{i}]" for i in every],
+            "b.ret = 0.0": [f"b.ret[{i}] = 0.0" for i in every],
+            "b.ret = b.ret + r": [f"b.ret[{i}] = b.ret[{i}] + r[{i}]" for i in every],
+            "row[RETURN] = b.ret": [f"row[RETURN + {i}] = b.ret[{i}]" for i in every],
+            _FAULT: ["if " + " or ".join(f"r[{i}] - r[{i}] != 0.0" for i in every) + ":"],
+        }
+        for line, lines in swaps.items():
+            source = _swap(source, line, lines)
+    if masked:
+        shown += (
+            ["mask(s, p, d, masks[e])"]
+            if players == 1
+            else [f"mask(s, p, d, {i}, masks[e, {i}])" for i in range(players)]
+        )
+        source = _swap(source, _OUT, [_OUT.replace(" = out", ", masks = out")])
+        for name in ("start", "look"):
+            head = f"def {name}(lo: int, hi: int, batch: Any, obs: Any) -> None:"
+            source = _swap(source, head, [head.replace(") ->", ", masks: Any) ->")])
+    return _swap(source, _OBSERVE, shown)
+
+
+def _swap(source: str, line: str, lines: list[str]) -> str:
+    """Replaces a whole line wherever it stands, at its own indentation."""
+    pattern = re.compile(rf"^( *){re.escape(line)}$", re.MULTILINE)
+    text, found = pattern.subn(lambda m: "\n".join(m[1] + new for new in lines), source)
+    if not found:
+        raise AssertionError(f"the loop's template has no line `{line}`")
+    return text
