@@ -97,7 +97,7 @@ def test_losses_and_derivatives_of_a_minibatch(kind, masked):
         sizes = np.array(case["sizes"])
         loops()["choices_gradient"](
             *(head, value, packed, order, at, case["mask"], sizes, moments, 1),
-            *(settings, d_head, d_value, statistics),
+            *(settings, d_head, d_value, statistics, np.zeros((2, 5))),
         )
     expected, head_grad, value_grad, log_std_grad = oracle(case, at)
     np.testing.assert_allclose(statistics, expected.detach(), rtol=1e-5, atol=1e-6)

@@ -3,14 +3,16 @@ import pytest
 import torch
 
 from slipstream.agents.convolution import ConvolutionalNetwork
-from slipstream.agents.networks import MlpNetwork, padded
+from slipstream.agents.networks import MlpNetwork, input_width
 from slipstream.agents.parameters import Parameters
 
 
 def autograd_mlp(weights, name, x, activation):
     layers = [k for k in weights if k.startswith(name) and k.endswith("weight")]
     for i, key in enumerate(layers):
-        x = torch.baddbmm(weights[key.replace("weight", "bias")], x, weights[key])
+        x = torch.baddbmm(
+            weights.get(key.replace("weight", "bias"), torch.zeros(1)), x, weights[key]
+        )
         if i < len(layers) - 1:
             x = torch.tanh(x) if activation == "tanh" else torch.relu(x)
     return x
@@ -23,7 +25,8 @@ def test_backward_by_hand_agrees_with_autograd(activation, widths):
     network = MlpNetwork(inputs, widths, outputs, activation)
     parameters = Parameters(network.shapes(), members)
     network.initialise(parameters.weights, [1, 2, 3])
-    x = torch.zeros(members, rows, padded(inputs))
+    x = torch.zeros(members, rows, input_width(inputs))
+    x[..., inputs] = 1
     x[..., :inputs] = torch.randn(members, rows, inputs)
     d_head, d_value = torch.randn(members, rows, outputs), torch.randn(members, rows)
 
@@ -48,7 +51,7 @@ def test_padding_stays_zero():
     network = MlpNetwork(5, (9,), 3, "tanh")
     parameters = Parameters(network.shapes(), 2)
     network.initialise(parameters.weights, [1, 2])
-    x = torch.zeros(2, 16, 8)
+    x = torch.zeros(2, 16, 8)  # no column of ones: no bias
     x[..., :5] = torch.randn(2, 16, 5)
     space = network.workspace(2, 16, gradients=True)
     for _ in range(3):
@@ -79,7 +82,7 @@ def test_the_number_of_rows_changes_no_row():
     network = MlpNetwork(600, (300,), 3, "tanh")
     parameters = Parameters(network.shapes(), 2)
     network.initialise(parameters.weights, [1, 2])
-    x = torch.randn(2, 100, 600)
+    x = torch.randn(2, 100, input_width(600))
     full = network.act(parameters.weights, x, network.workspace(2, 100, gradients=False)).clone()
     for rows in (8, 9, 17, 64):
         part = x[:, 20 : 20 + rows].contiguous()

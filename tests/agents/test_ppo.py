@@ -91,7 +91,7 @@ def test_whole_gradient_agrees_with_autograd(experience):
     x = agent._inputs._x[:, :96]
 
     def mlp(name):
-        y = torch.tanh(x @ leaves[f"{name}.0.weight"] + leaves[f"{name}.0.bias"])
+        y = torch.tanh(x @ leaves[f"{name}.0.weight"])  # its bias belongs to a column of ones
         y = torch.tanh(y @ leaves[f"{name}.1.weight"] + leaves[f"{name}.1.bias"])
         return y @ leaves[f"{name}.2.weight"] + leaves[f"{name}.2.bias"]
 

@@ -45,7 +45,7 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     advantage_moments: (_float32(3), _int64(2), 1, True, _float64(3)),
     choices_gradient: (
         *(_float32(3), _float32(3), _float32(3), _int64(2), 0, _bool(3), _int64(1)),
-        *(_float64(3), 0, _float64(2), _float32(3), _float32(3), _float64(2)),
+        *(_float64(3), 0, _float64(2), _float32(3), _float32(3), _float64(2), _float64(2)),
     ),
     gaussian_gradient: (
         *(_float32(3), _float32(3), _float32(2), _float32(3), _int64(2), 0),

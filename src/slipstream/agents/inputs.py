@@ -56,7 +56,8 @@ class RowInputs:
         self.block = max(8, min(_BLOCK_NUMBERS // policy.members, total) // 8 * 8)
         self.blocks = -(-total // self.block)
         self._members, self._width = policy.members, policy.input_width
-        self._x = torch.zeros((self._members, self.blocks * self.block, self._width))
+        self._x = policy.inputs(self.blocks * self.block)
+        self._make_inputs = policy.inputs
         self._numpy = self._x.numpy()
         self._gather_rows = loops()["gather_rows"]
 
@@ -72,7 +73,7 @@ class RowInputs:
         place, longest = _slots(rollout, 8)
         obs = torch.zeros((1, self._members * longest, *rollout.final_obs.shape[1:]))
         obs[0, place] = rollout.final_obs
-        x = torch.zeros((self._members, longest, self._width))
+        x = self._make_inputs(longest)
         self._scale.apply(obs.numpy(), x.numpy())
         return x, place
 

@@ -213,7 +213,7 @@ class Learner:
         else:
             self._loops["choices_gradient"](
                 *(head, value, packed, self._order, at, mask, self._sizes, self._moments, k),
-                *(self._losses, d_head, d_value, part.statistics),
+                *(self._losses, d_head, d_value, part.statistics, part.scratch),
             )
         network.backward(parameters, p, part.x, space)
 
@@ -225,6 +225,7 @@ class _Part:
         self.x = inputs.batch(members, rows)
         self.space = policy.network.workspace(members, rows, gradients=True)
         self.statistics = np.zeros((members, len(STATISTICS)))
+        self.scratch = np.zeros((2, policy.actions.head_width))
 
 
 _NO_MASK = np.zeros((0, 0, 0), np.bool_)

@@ -23,6 +23,11 @@ _DEEP = (
 )
 
 
+def input_width(numbers: int) -> int:
+    """Columns of a network's input: the numbers, a column of ones for the bias, padding with 0."""
+    return padded(numbers + 1)
+
+
 def padded(width: int) -> int:
     """`width` rounded up to a multiple of PAD. Padding weights start at 0 and have gradient 0: they stay 0."""
     return -(-width // PAD) * PAD
@@ -39,6 +44,8 @@ class _Layer:
 
 class Mlp:
     """Fully connected layers, forward and backward by hand into preallocated buffers.
+
+    The first layer has no bias of its own: it is the weight of the input's column of ones.
 
     Args:
         name: prefix of the parameters' names.
@@ -63,9 +70,11 @@ class Mlp:
     def shapes(self) -> Shapes:
         """Padded shapes of one member's tensors."""
         shapes: Shapes = {}
-        for layer in self.layers:
-            shapes[layer.weight] = (padded(layer.inputs), padded(layer.outputs))
-            shapes[layer.bias] = (1, padded(layer.outputs))
+        for i, layer in enumerate(self.layers):
+            inputs = padded(layer.inputs) if i else input_width(layer.inputs)
+            shapes[layer.weight] = (inputs, padded(layer.outputs))
+            if i:
+                shapes[layer.bias] = (1, padded(layer.outputs))
         return shapes
 
     def initialise(self, weights: Mapping[str, Tensor], seeds: Sequence[int], first: int) -> None:
@@ -79,9 +88,9 @@ class Mlp:
         return [torch.zeros((members, rows, padded(layer.outputs))) for layer in self.layers]
 
     def forward(self, weights: Mapping[str, Tensor], x: Tensor, outputs: list[Tensor]) -> Tensor:
-        """Fills `outputs` for x [M, R, padded inputs] and returns the last of them."""
+        """Fills `outputs` for x [M, R, input width] and returns the last of them."""
         for i, (layer, y) in enumerate(zip(self.layers, outputs, strict=True)):
-            _affine(x, weights[layer.weight], weights[layer.bias], y)
+            _affine(x, weights[layer.weight], weights.get(layer.bias), y)
             if i < len(self.layers) - 1:
                 if self.activation == "tanh":
                     y.tanh_()
@@ -109,9 +118,9 @@ class Mlp:
         for i in range(len(self.layers) - 1, -1, -1):
             layer, d = self.layers[i], d_outputs[i]
             below = outputs[i - 1] if i else x
-            torch.bmm(below.transpose(1, 2), d, out=gradients[layer.weight])
-            torch.sum(d, dim=1, keepdim=True, out=gradients[layer.bias])
+            _outer(below, d, gradients[layer.weight])
             if i:
+                torch.sum(d, dim=1, keepdim=True, out=gradients[layer.bias])
                 d_below = d_outputs[i - 1]
                 torch.bmm(d, weights[layer.weight].transpose(1, 2), out=d_below)
                 if self.activation == "tanh":
@@ -120,11 +129,22 @@ class Mlp:
                     d_below.mul_(below > 0)
 
 
-def _affine(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
+def _affine(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
     """out = x @ weight + bias, all [M, ., .]; long inner sums in blocks of a fixed length."""
-    torch.baddbmm(bias, x[..., :_DEEP], weight[:, :_DEEP], out=out)
+    if bias is None:
+        torch.bmm(x[..., :_DEEP], weight[:, :_DEEP], out=out)
+    else:
+        torch.baddbmm(bias, x[..., :_DEEP], weight[:, :_DEEP], out=out)
     for at in range(_DEEP, x.shape[-1], _DEEP):
         out.baddbmm_(x[..., at : at + _DEEP], weight[:, at : at + _DEEP])
+
+
+def _outer(x: Tensor, d: Tensor, out: Tensor) -> None:
+    """out = x^T @ d, [M, in, out]; a narrow d is quicker the other way round."""
+    if 2 * d.shape[-1] > x.shape[-1]:
+        torch.bmm(x.transpose(1, 2), d, out=out)
+    else:
+        out.copy_(torch.bmm(d.transpose(1, 2), x).transpose(1, 2))
 
 
 @dataclass(frozen=True)

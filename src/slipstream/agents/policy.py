@@ -17,7 +17,7 @@ from torch import Tensor
 from slipstream.agents.actions import ActionMap
 from slipstream.agents.compiled import loops
 from slipstream.agents.convolution import ConvolutionalNetwork
-from slipstream.agents.networks import Activation, MlpNetwork, Network, padded
+from slipstream.agents.networks import Activation, MlpNetwork, Network, input_width
 from slipstream.agents.observations import ObservationScale
 from slipstream.agents.parameters import Parameters
 from slipstream.core.errors import CheckpointError, ConfigError
@@ -86,8 +86,14 @@ class Policy:
 
     @property
     def input_width(self) -> int:
-        """Padded numbers of one scaled observation row."""
-        return padded(int(np.prod(self.observation_shape)))
+        """Columns of the network's input for one observation row."""
+        return input_width(int(np.prod(self.observation_shape)))
+
+    def inputs(self, rows: int) -> Tensor:
+        """Memory for network inputs [M, rows, input width], its column of ones in place."""
+        x = torch.zeros((self.members, rows, self.input_width))
+        x[..., int(np.prod(self.observation_shape))] = 1.0
+        return x
 
     def actor(self, rows: int) -> Actor:
         """Buffers to act for `rows` environments of every member; one for each thread that acts."""
@@ -199,9 +205,11 @@ class Actor:
     def __init__(self, policy: Policy, rows: int) -> None:
         self._policy, self._rows = policy, rows
         full = max(rows, _MIN_ROWS)
-        shape = policy.observation_shape if policy.is_image else (policy.input_width,)
-        dtype = torch.uint8 if policy.is_image else torch.float32
-        self._x = torch.zeros((policy.members, full, *shape), dtype=dtype)
+        if policy.is_image:
+            shape = (policy.members, full, *policy.observation_shape)
+            self._x = torch.zeros(shape, dtype=torch.uint8)
+        else:
+            self._x = policy.inputs(full)
         self._space = policy.network.workspace(policy.members, full, gradients=False)
         self._noise = np.zeros((policy.members, rows * policy.actions.head_width), np.float32)
         self._sizes = np.array(policy.actions.sizes, np.int64)

@@ -16,6 +16,7 @@ from slipstream.agents.minibatches import Columns, Learner, Settings
 from slipstream.agents.policy import Actor, Policy
 from slipstream.agents.ppo_config import PPOConfig
 from slipstream.core.errors import ConfigError
+from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.experience.advantages import gae
 from slipstream.experience.rollout import Rollout
@@ -79,6 +80,7 @@ class PPO:
             for _ in range(parts)
         ]
         self._learners = self._make_learners(config.rows(num_envs), parts)
+        self._keys: tuple[int, NDArray[np.uint64]] = (-1, np.zeros((0, 0), np.uint64))
         self._actors: dict[tuple[int, int], Actor] = {}
         self._env_actions = np.zeros(
             (members * num_envs, self.policy.actions.width), self.policy.actions.dtype
@@ -125,7 +127,7 @@ class PPO:
         actor = self._actors.get((lo, hi))
         if actor is None:
             actor = self._actors[lo, hi] = self.policy.actor((hi - lo) // self.members)
-        keys = draws.member_keys(self.seeds, draws.ACT, self.iteration * self.horizon + t)
+        keys = self._noise_keys()[t]
         to = rollout.numpy
         mask = None if to.mask is None else to.mask[t, lo:hi]
         first = lo if self.members == 1 else 0
@@ -134,6 +136,17 @@ class PPO:
         out = self._env_actions[lo:hi]
         self.policy.actions.to_environment(action, out)
         return out
+
+    def _noise_keys(self) -> NDArray[np.uint64]:
+        """Streams of the action noise, [T, M]: `draws.member_keys` of every step of this rollout."""
+        if self._keys[0] != self.iteration:
+            steps = np.arange(self.horizon, dtype=np.uint64) + np.uint64(
+                self.iteration * self.horizon
+            )
+            with np.errstate(over="ignore"):
+                keys = stream(self.seeds, np.uint64(draws.ACT), steps[:, None])  # type: ignore[arg-type]
+            self._keys = (self.iteration, np.asarray(keys))
+        return self._keys[1]
 
     @torch.no_grad()
     def update(

@@ -84,7 +84,7 @@ def row_losses(
 
 def choices_gradient(
     head: Any, value: Any, packed: Any, order: Any, at: int, mask: Any, sizes: Any, moments: Any,
-    k: int, settings: Any, d_head: Any, d_value: Any, statistics: Any,
+    k: int, settings: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """Discrete and multi-discrete actions: softmax p = exp(z - log sum exp z) of each component.
 
@@ -97,17 +97,20 @@ def choices_gradient(
         moments: of `advantage_moments`; k: number of the minibatch; settings: float64 [g, 4].
         d_head, d_value: float32, shaped like head and value, written (padding stays as it is).
         statistics: float64 [g, 5], written: sums of weighted losses.
+        scratch: float64 [2, choices], overwritten.
     """
     masked = mask.shape[1] > 0
+    p, d = scratch[0], scratch[1]  # probabilities; d loss / d logits of the entropy alone
     for m in range(head.shape[0]):
         for j in range(5):
             statistics[m, j] = 0.0
         for i in range(head.shape[1]):
             r = order[m, at + i]
+            pull = moments[m, k, 0] * packed[m, r, VALID] * settings[m, ENTROPY]
             log_prob = 0.0
             entropy = 0.0
             first = 0
-            for c in range(len(sizes)):  # d_head keeps log p of each choice until it is needed
+            for c in range(len(sizes)):
                 last = first + sizes[c]
                 top = -math.inf
                 for j in range(first, last):
@@ -116,47 +119,35 @@ def choices_gradient(
                 total = 0.0
                 weighted = 0.0
                 for j in range(first, last):
+                    p[j] = 0.0
                     if not masked or mask[m, r, j]:
                         z = float(head[m, i, j]) - top
-                        e = math.exp(z)
-                        total += e
-                        weighted += e * z
-                        d_head[m, i, j] = e
-                    else:
-                        d_head[m, i, j] = 0.0
+                        p[j] = math.exp(z)
+                        total += p[j]
+                        weighted += p[j] * z
                 log_total = math.log(total)
+                h = log_total - weighted / total  # H = log total - sum p z
+                for j in range(first, last):
+                    p[j] /= total
+                    d[j] = 0.0
+                    if p[j] > 0.0:
+                        d[j] = pull * p[j] * (float(head[m, i, j]) - top - log_total + h)
                 action = first + int(packed[m, r, ACTION + c])
                 log_prob += float(head[m, i, action]) - top - log_total
-                # H = log total - sum p z
-                entropy += log_total - weighted / total
+                entropy += h
                 first = last
             weight, d_log_prob, d_v = row_losses(
                 packed, m, r, log_prob, float(value[m, i, 0]), moments, k, settings, statistics
             )
             statistics[m, 2] += weight * entropy
             d_value[m, i, 0] = d_v
-            d_entropy = -weight * settings[m, ENTROPY]
             first = 0
             for c in range(len(sizes)):
                 last = first + sizes[c]
-                total = 0.0
                 for j in range(first, last):
-                    total += d_head[m, i, j]
-                mean_log = 0.0
-                if d_entropy != 0.0:
-                    for j in range(first, last):
-                        p = d_head[m, i, j] / total
-                        if p > 0.0:
-                            mean_log += p * math.log(p)
+                    d_head[m, i, j] = d[j] - p[j] * d_log_prob
                 action = first + int(packed[m, r, ACTION + c])
-                for j in range(first, last):
-                    p = d_head[m, i, j] / total
-                    d = -p * d_log_prob
-                    if d_entropy != 0.0 and p > 0.0:
-                        d -= d_entropy * p * (math.log(p) - mean_log)
-                    if j == action:
-                        d += d_log_prob
-                    d_head[m, i, j] = d
+                d_head[m, i, action] = d[action] + (1.0 - p[action]) * d_log_prob
                 first = last
 
 
