@@ -25,7 +25,7 @@ from slipstream.training.environment import Environment, resolve_environment
 from slipstream.training.events import Listener
 from slipstream.training.files import plain
 from slipstream.training.provenance import source_hash
-from slipstream.training.run import Run
+from slipstream.training.run import Run, free_path
 from slipstream.training.sizing import check_memory, resolve_num_envs
 from slipstream.vector.vector_env import VectorEnv, member_indices
 
@@ -66,13 +66,14 @@ def train(
     config = resolve(target, changes)
     if config.training.device != "cpu":
         raise ConfigError(
-            f"training.device is {config.training.device!r}: this version trains on the processor only; "
-            "use --device cpu."
+            f"training.device is {config.training.device!r}: this version trains on the processor "
+            "only; use --device cpu."
         )
+    path = free_path(config, out)  # refused before anything takes time
     environment = resolve_environment(config.env_name, config.env_settings)
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)
-    run = Run.create(config, out, **({"say": say} if say else {}))
+    run = Run.create(config, path, **({"say": say} if say else {}))
     notes = (*environment.notes, *((choice,) if choice else ()))
     run.record(environment=_facts(environment), notes=list(notes))
     if choice:
@@ -210,6 +211,9 @@ def _finish(
     run.lock()
     try:
         begin(run, listeners, environment=environment)
+    except BaseException:
+        run.discard_if_unused()
+        raise
     finally:
         run.close()
     if report:

@@ -67,7 +67,7 @@ def train(
         )
     finally:
         progress.close()
-    _conclude(run, progress)
+    progress.say(f"Run: {run.path}")
 
 
 def resume(
@@ -86,7 +86,7 @@ def resume(
         api.resume(opened, listeners=[progress], report=not no_report)
     finally:
         progress.close()
-    _conclude(opened, progress)
+    progress.say(f"Run: {opened.path}")
 
 
 def evaluate(
@@ -134,11 +134,3 @@ def _console() -> ConsoleListener:
     from slipstream.training.console import ConsoleListener
 
     return ConsoleListener()
-
-
-def _conclude(run: Any, progress: ConsoleListener) -> None:
-    from slipstream.training.console import result_lines
-
-    for line in result_lines(run.result or {}):
-        progress.say(line)
-    progress.say(f"Run: {run.path}")

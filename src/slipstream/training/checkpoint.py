@@ -34,7 +34,7 @@ def save(folder: Path, tensors: Mapping[str, Any], manifest: Mapping[str, Any]) 
     Raises:
         ResourceError: the disk is full; older checkpoints are untouched.
     """
-    arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+    arrays = {name: np.asarray(value, order="C") for name, value in tensors.items()}
     with whole_folder(folder) as place:
         path = place / STATE
         try:
@@ -156,6 +156,6 @@ def _looks_whole(folder: Path) -> bool:
     """Manifest readable and the tensors of the stated size: cheap enough for every save."""
     try:
         stated = read_manifest(folder)["files"][STATE]["bytes"]
-        return (folder / STATE).stat().st_size == stated
+        return bool((folder / STATE).stat().st_size == stated)
     except (CheckpointError, KeyError, TypeError, OSError):
         return False

@@ -62,6 +62,8 @@ class ConsoleListener:
         elif isinstance(event, Finished):
             self.close()
             self.say(finished_line(event, self._members))
+            for line in result_lines(event.result):
+                self.say(line)
 
     def close(self) -> None:
         """Takes the live line away; also safe after an interruption."""
@@ -176,11 +178,15 @@ def started_line(event: Started) -> str:
 
 def evaluation_line(event: Evaluated) -> str:
     """A split's score at a step, and whether it is the best so far."""
-    line = f"{count(event.progress.steps):>12} steps  {event.split} score {spread(event.scores, 4)}"
+    line = f"{count(event.progress.steps):>12} steps  {split_name(event.split)} score {spread(event.scores)}"
     better = sum(event.best)
     if not better:
         return line
-    return f"{line}  best" if len(event.scores) == 1 else f"{line}  best for {better} members"
+    return (
+        f"{line}  best"
+        if len(event.scores) == 1
+        else f"{line}  best for {better} of {len(event.scores)}"
+    )
 
 
 def finished_line(event: Finished, members: int) -> str:
@@ -199,35 +205,41 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
     if not members:
         return []
     best = [_or_nan(one.get("best_score")) for one in members]
-    lines = [f"Best {result.get('chosen_on')} score ({result.get('score_is')}): {spread(best, 4)}"]
+    split = split_name(str(result.get("chosen_on")))
+    lines = [f"Best {split} score ({result.get('score_is')}): {spread(best)}"]
     test = [_or_nan(one.get("test_score")) for one in members]
     if np.isfinite(test).any():
-        lines.append(f"Test score of those policies: {spread(test, 4)}")
+        lines.append(f"Test score of those policies: {spread(test)}")
     failed = [str(one.get("member")) for one in members if one.get("failed")]
     if failed:
         lines.append(f"Failed members: {', '.join(failed)}")
     return lines
 
 
+def split_name(split: str) -> str:
+    """What people call a split; a game without splits is simply evaluated."""
+    return "evaluation" if split == "train" else split
+
+
 def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
-def spread(values: Any, digits: int = 1) -> str:
+def spread(values: Any) -> str:
     """One value, or mean and range over members; ``-`` before there is one."""
     finite = np.asarray(values, np.float64)
     finite = finite[np.isfinite(finite)]
     if not len(finite):
         return "-"
     if len(finite) == 1:
-        return number(finite[0], digits)
-    lowest, highest = number(finite.min(), digits), number(finite.max(), digits)
-    return f"{number(finite.mean(), digits)} ({lowest} to {highest})"
+        return number(finite[0])
+    lowest, highest = number(finite.min()), number(finite.max())
+    return f"{number(finite.mean())} ({lowest} to {highest})"
 
 
-def number(value: float, digits: int) -> str:
-    """Fixed digits for everyday sizes, significant ones for small numbers."""
-    return f"{value:.{digits}f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
+def number(value: float) -> str:
+    """Four significant digits, all digits of large numbers."""
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
 def count(value: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -69,14 +70,7 @@ class Run:
         Raises:
             ConfigError: there is a run or anything else already.
         """
-        wanted = out if out is not None else config.training.out
-        path = Path(wanted).expanduser().absolute() if wanted else _fresh_name(config.short_name)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            held = "holds a run" if (path / CONFIG).exists() else "is not empty"
-            raise ConfigError(
-                f"{path} {held} already and is never overwritten. Go on with it by `slipstream resume "
-                f"{path}`, or name another directory with --out."
-            )
+        path = free_path(config, out)
         with disk_errors(path):
             (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
             (path / BEST).mkdir(exist_ok=True)
@@ -116,6 +110,12 @@ class Run:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def discard_if_unused(self) -> None:
+        """Removes the directory when training ended before its first iteration: nothing is lost."""
+        if not (self.path / METRICS).exists() and not any((self.path / CHECKPOINTS).iterdir()):
+            self.close()
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def lock(self) -> None:
         """Makes this process the only one that trains this run, until `close` or its death.
@@ -219,6 +219,25 @@ class Run:
     def evaluations(self) -> dict[str, list[float | str | None]]:
         """Columns of `evaluations.csv`."""
         return read(self.path / EVALUATIONS)
+
+
+def free_path(config: RunConfig, out: str | Path | None = None) -> Path:
+    """The absolute path of a new run: `out`, else `training.out`, else a name by the time.
+
+    Raises:
+        ConfigError: there is something already.
+    """
+    wanted = out if out is not None else config.training.out
+    if not wanted:
+        return _fresh_name(config.short_name)
+    path = Path(wanted).expanduser().absolute()
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        held = "holds a run" if (path / CONFIG).exists() else "is not empty"
+        raise ConfigError(
+            f"{path} {held} already and is never overwritten. Go on with it by `slipstream resume "
+            f"{path}`, or name another directory with --out."
+        )
+    return path
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ _SCALARS = (
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own class attribute
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as in PyYAML
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[Any, yaml.Node] = {}
@@ -54,7 +54,7 @@ class _Loader(yaml.SafeLoader):
 class _Dumper(yaml.SafeDumper):
     """Quotes text that either our rules or PyYAML's would read as something else."""
 
-    yaml_implicit_resolvers = {
+    yaml_implicit_resolvers: dict[str, Any] = {  # noqa: RUF012 - as in PyYAML
         first: list(rules) for first, rules in yaml.SafeDumper.yaml_implicit_resolvers.items()
     }
 
@@ -99,12 +99,20 @@ def parse(text: str, source: str) -> Any:
 
 def dump(values: Mapping[str, Any]) -> str:
     """Block-style YAML that `parse` reads back to the same values, keys in their given order."""
+    text = _dump(values, allow_unicode=True)
+    # PyYAML leaves these line breaks as they are inside quotes, and folds them when reading.
+    if any(separator in text for separator in "\x85\u2028\u2029"):
+        text = _dump(values, allow_unicode=False)
+    return text
+
+
+def _dump(values: Mapping[str, Any], allow_unicode: bool) -> str:
     return str(
         yaml.dump(
             dict(values),
             Dumper=_Dumper,
             sort_keys=False,
-            allow_unicode=True,
+            allow_unicode=allow_unicode,
             default_flow_style=False,
         )
     )

@@ -1,0 +1,163 @@
+"""Tables and curves: one row per member and iteration, exact after a kill and a resume."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from slipstream.core.errors import ResourceError
+from slipstream.training import table
+from slipstream.training.events import Evaluated, Events, Finished, Started, Updated
+from slipstream.training.metrics import TableWriter, TensorBoardWriter
+from slipstream.training.progress import Progress
+
+
+def progress(steps, budget=1_000):
+    return Progress(budget, steps, iterations=steps // 100, updates=steps // 10)
+
+
+def started(steps=0, members=2):
+    return Started(progress(steps), members, 4, 1, "compiled", "cpu", resumed=steps > 0)
+
+
+def updated(steps, members=2, **metrics):
+    values = {"score": np.arange(members) + steps / 3, **metrics}
+    return Updated(progress(steps), tuple(range(members)), values)
+
+
+def evaluated(steps, scores=(0.5, np.nan)):
+    return Evaluated(progress(steps), "validation", (0, 1), np.array(scores), best=(True, False))
+
+
+def test_a_row_per_member_and_iteration(tmp_path):
+    writer = TableWriter(tmp_path)
+    for event in (started(), updated(100), updated(200), evaluated(200)):
+        writer(event)
+    writer.close()
+    columns = table.read(tmp_path / "metrics.csv")
+    assert columns["member"] == [0, 1, 0, 1]
+    assert columns["steps"] == [100, 100, 200, 200]
+    assert columns["score"] == [100 / 3, 1 + 100 / 3, 200 / 3, 1 + 200 / 3]
+    assert table.read(tmp_path / "evaluations.csv") == {
+        "member": [0, 1],
+        "steps": [200, 200],
+        "split": ["validation"] * 2,
+        "score": [0.5, None],
+        "best": [1, 0],
+    }
+
+
+def test_rows_are_on_disk_at_once(tmp_path):
+    writer = TableWriter(tmp_path)
+    writer(started())
+    writer(updated(100))
+    assert len(table.read(tmp_path / "metrics.csv")["steps"]) == 2
+    writer.close()
+
+
+def test_a_resumed_run_drops_what_will_come_again(tmp_path):
+    writer = TableWriter(tmp_path)
+    for event in (started(), *(updated(100 * k) for k in range(1, 6)), evaluated(300)):
+        writer(event)
+    writer.close()
+    with (tmp_path / "metrics.csv").open("a") as file:
+        file.write("0,600,6,6")  # a kill in the middle of a line
+    resumed = TableWriter(tmp_path)
+    resumed(started(200))
+    resumed(updated(300))
+    resumed.close()
+    assert table.read(tmp_path / "metrics.csv")["steps"] == [100, 100, 200, 200, 300, 300]
+    assert table.read(tmp_path / "evaluations.csv")["steps"] == []
+
+
+def test_a_new_column_widens_the_table(tmp_path):
+    rows = table.Table(tmp_path / "t.csv")
+    rows.append([{"a": 1}])
+    rows.append([{"a": 2, "b": 0.5}])
+    rows.append([{"a": 3}])
+    rows.close()
+    assert table.read(tmp_path / "t.csv") == {"a": [1, 2, 3], "b": [None, 0.5, None]}
+
+
+def test_a_full_disk_is_said(tmp_path, monkeypatch):
+    rows = table.Table(tmp_path / "t.csv")
+    rows.append([{"a": 1}])
+    rows.close()
+    rows._file = open("/dev/full", "w")  # noqa: SIM115 - the table closes it
+    with pytest.raises(ResourceError, match="disk is full"):
+        rows.append([{"a": 2}])
+    assert table.read(tmp_path / "t.csv") == {"a": [1]}
+    with pytest.raises(OSError, match="No space left"):
+        rows.close()
+
+
+def events_in(folder):
+    from tensorboardX.proto import event_pb2
+
+    found = []
+    for file in sorted(folder.glob("events*")):
+        data = file.read_bytes()
+        at = 0
+        while at < len(data):
+            (length,) = struct.unpack_from("<Q", data, at)
+            found.append(event_pb2.Event.FromString(data[at + 12 : at + 12 + length]))
+            at += 12 + length + 4
+    return found
+
+
+def test_curves_for_tensorboard(tmp_path):
+    writer = TensorBoardWriter(tmp_path)
+    for event in (started(), updated(100), evaluated(100), Finished(progress(1_000), {})):
+        writer(event)
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["member-000", "member-001"]
+    values = {
+        value.tag: (event.step, value.simple_value)
+        for event in events_in(tmp_path / "member-001")
+        for value in event.summary.value
+    }
+    assert values == {"training/score": (100, pytest.approx(1 + 100 / 3))}  # NaN is no point
+
+
+def test_long_runs_are_thinned(tmp_path):
+    writer = TensorBoardWriter(tmp_path)
+    writer(started(members=1))
+    for steps in range(1, 100_001, 10):
+        now = Progress(100_000, steps)
+        writer(Updated(now, (0,), {"score": np.ones(1)}))
+    writer.close()
+    points = [event for event in events_in(tmp_path / "member-000") if event.summary.value]
+    assert 400 < len(points) <= 501
+
+
+def test_a_resumed_session_purges_later_points(tmp_path):
+    writer = TensorBoardWriter(tmp_path)
+    writer(started(200))
+    writer(updated(300))
+    writer.close()
+    (log,) = [e for e in events_in(tmp_path / "member-000") if e.HasField("session_log")]
+    assert log.step == 201
+    assert log.session_log.status == 1
+
+
+def test_listeners_hear_in_order():
+    heard = []
+    events = Events(
+        [lambda event: heard.append((1, event)), lambda event: heard.append((2, event))]
+    )
+    events.emit(started())
+    assert [who for who, _ in heard] == [1, 2]
+    assert heard[0][1] is heard[1][1]
+
+
+def test_progress_counts_and_copies():
+    now = Progress(budget=1_000)
+    now.advance(600, 4)
+    before = now.snapshot()
+    now.advance(600, 4)
+    assert (now.steps, now.updates, now.iterations) == (1_200, 8, 2)
+    assert now.finished
+    assert now.fraction == 1.0
+    assert (before.steps, before.finished) == (600, False)
+    assert Progress.from_dict(now.as_dict()) == now
