@@ -32,7 +32,7 @@ test: $(INSTALLED)  ## everything but long learning and long fault tests (under 
 
 test-all: $(INSTALLED)  ## everything; results/test-all.json says when it last passed
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" $(ARGS)
-	$(BIN)/python -m slipstream.bench.passed results/test-all.json --command "make test-all"
+	$(BIN)/python -m slipstream.bench.passed results/test-all.json "make test-all"
 
 check: $(INSTALLED)  ## format, lint, types, layers
 	$(BIN)/ruff format --check src tests examples

@@ -1,0 +1,46 @@
+"""Writes the tables of docs/performance.md: ``python -m slipstream.bench.page PAGE RESULTS``."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.bench.table import markdown
+
+# <!-- results/env.json --> ... <!-- end -->: what stands between is replaced.
+_MARK = re.compile(r"(<!-- results/(?P<file>[\w-]+\.json) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def render(page: str, results: Path) -> str:
+    """The page with each marked place filled from its file; places whose file is absent say so."""
+
+    def filled(match: re.Match[str]) -> str:
+        path = results / match["file"]
+        body = _section(json.loads(path.read_text())) if path.is_file() else "Not measured yet."
+        return f"{match[1]}\n{body}\n\n{match[3]}"
+
+    return _MARK.sub(filled, page)
+
+
+def _section(result: Mapping[str, Any]) -> str:
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items() if value)
+    facts = (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
+        f"Python {machine['python']}; {machine['date']}; `{result['command']}`. {versions}."
+    )
+    return f"{markdown(result['rows'])}\n\n{facts}"
+
+
+def main(page: str, results: str) -> None:
+    """Rewrites the page in place."""
+    path = Path(page)
+    path.write_text(render(path.read_text(encoding="utf-8"), Path(results)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
