@@ -42,6 +42,9 @@ STATEMENTS = {
     "float32 data negated": ("s.x = -d.table[1]", "write `float(d.table[1])`"),
     "signed beside unsigned": ("s.counter = s.counter + 1", "write `np.uint64(1)`"),
     "signed shift": ("s.key ^= 3", "write `np.uint64(3)`"),
+    "field of STATE": ("s.total = 1.0", "STATE has no field `total`; it has key, counter, x"),
+    "field of Params": ("s.x = p.sise", "Params has no field `sise`; perhaps `size` is meant"),
+    "field of Data": ("s.x = float(d.tables[0])", "Data has no field `tables`; perhaps"),
     "action": ("s.x = 2.0 * action[0]", "`float(action[0])`"),
 }
 TOP = """

@@ -39,8 +39,14 @@ def check_kernel(kernel: Kernel) -> None:
     """
     _check_state(kernel)
     params_dtype(kernel.Params)
-    unsigned = {name for name in kernel.STATE.names or () if kernel.STATE[name].base.kind == "u"}
-    fields = Fields(_narrow_fields(kernel.Data), frozenset(unsigned))
+    state = kernel.STATE.names or ()
+    unsigned = {name for name in state if kernel.STATE[name].base.kind == "u"}
+    records = {
+        "s": ("STATE", tuple(state)),
+        "p": ("Params", tuple(kernel.Params._fields)),
+        "d": ("Data", tuple(kernel.Data._fields)),
+    }
+    fields = Fields(_narrow_fields(kernel.Data), frozenset(unsigned), records)
     seen: set[FunctionType] = set()
     for name, arguments in _ARGUMENTS.items():
         function = getattr(kernel, name)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+from collections.abc import Mapping
 from types import FunctionType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from slipstream.core.config import nearest
 from slipstream.core.errors import KernelError
 
 BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "round"})
@@ -79,10 +81,12 @@ class Fields(NamedTuple):
     Attributes:
         narrow: Data fields of float32.
         unsigned: STATE fields of uint64.
+        records: what the arguments `s`, `p` and `d` are, with the fields that they have.
     """
 
     narrow: frozenset[str]
     unsigned: frozenset[str]
+    records: Mapping[str, tuple[str, tuple[str, ...]]]
 
 
 def place(function: Any, line: int | None = None) -> str:
@@ -105,7 +109,9 @@ class SourceRules(ast.NodeVisitor):
     def __init__(self, function: FunctionType, offset: int, fields: Fields) -> None:
         self.function, self.offset, self.fields = function, offset, fields
         self.helpers: list[FunctionType] = []
-        self._local = set(function.__code__.co_varnames)
+        code = function.__code__
+        self._local = set(code.co_varnames)
+        self._arguments = set(code.co_varnames[: code.co_argcount])
 
     def fail(self, node: ast.AST, message: str) -> NoReturn:
         line = self.offset + getattr(node, "lineno", 1)
@@ -147,6 +153,12 @@ class SourceRules(ast.NodeVisitor):
         owner = node.value
         if isinstance(owner, ast.Name) and owner.id not in self._local:
             self._check_module_attribute(node, owner.id)
+        elif isinstance(owner, ast.Name) and owner.id in self.fields.records:
+            kind, known = self.fields.records[owner.id]
+            if owner.id in self._arguments and node.attr not in known:
+                guess = nearest(node.attr, known)
+                advice = f"perhaps `{guess}` is meant" if guess else f"it has {', '.join(known)}"
+                self.fail(node, f"{kind} has no field `{node.attr}`; {advice}")
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:

@@ -90,7 +90,7 @@ def permutation_rows(keys: Any, out: Any) -> None:
 
 
 def fill_uniform(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
-    """Writes numbers uniform in [0, 1) into out [M, n], row m from place `counter` of its stream."""
+    """Writes numbers uniform in [0, 1) into out [M, n], row m from place `counter` of stream m."""
     _compiled()["fill_uniform"](keys, counter, out)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import linecache
 import logging
 import re
 import sys
@@ -35,7 +36,7 @@ _HELPER_OPTIONS = {**_OPTIONS, "forceinline": True}
 
 # Parts of Numba's messages: colours, places, and lines that say nothing to a kernel's author.
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_PLACES = re.compile(r'File "([^"]+)", line (\d+)')
+_PLACES = re.compile(r" at (/\S+|\w:\S+) \((\d+)\)")
 _FRAMES = ("Failed in nopython", "File ", "During:", "Traceback", "- Resolution failure", "[1]")
 
 
@@ -77,7 +78,6 @@ def compile_module(
     """
     # Here and not above: commands that step nothing need not wait for it.
     import numba
-    from numba.core.errors import NumbaError
 
     njit: Any = numba.njit
     typeof: Any = numba.typeof
@@ -114,7 +114,7 @@ def compile_module(
             function = compile_entry(getattr(module, entry))
         except OSError as error:
             raise cannot_write(path.parent, error) from error
-        except NumbaError as error:
+        except Exception as error:  # Numba's own errors, and those that escape it
             raise KernelError(explain(name, str(error), path)) from error
         function.disable_compile()
         setattr(module, entry, function)
@@ -127,14 +127,19 @@ def compile_module(
 def explain(name: str, message: str, rendered: Path) -> str:
     """One paragraph out of Numba's many: where, and what could not be compiled."""
     message = _COLOURS.sub("", message)
-    places = [m for m in _PLACES.findall(message) if m[0] not in (str(rendered), "<string>")]
-    where = ":".join(places[-1]) if places else str(rendered)
+    foreign = (str(rendered), str(Path(inspect.getfile(np)).parents[1]))
+    places = [m for m in _PLACES.findall(message) if not m[0].startswith(foreign)]
+    where, what = str(rendered), f"kernel `{name}`"
+    if places:
+        file, line = places[0]
+        where, what = f"{file}:{line}", f"`{linecache.getline(file, int(line)).strip()}`"
     lines = [line.strip() for line in message.splitlines()]
     told = [line for line in lines if line and not line.startswith(_FRAMES)]
+    calls = [line.removeprefix(">>> ") for line in lines if line.startswith(">>> ")]
+    reason = " ".join([*told[:1], *calls[:1]]) or message
     return (
-        f"{where}: kernel `{name}` cannot be compiled: {told[0] if told else message}. A kernel "
-        "calculates with numbers, fields of its records and elements of arrays, and a variable "
-        "keeps one type."
+        f"{where}: {what} cannot be compiled: {reason}. A kernel calculates with numbers, fields "
+        "of its records and elements of arrays, and a variable keeps one type."
     )
 
 

@@ -1,0 +1,52 @@
+"""One player, two switches; each allows only what the clock says."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from slipstream.core import config, kernel
+from slipstream.core.random import integer
+from slipstream.core.spec import Spec
+
+
+class Config(config.Config):
+    pass
+
+
+class Params(NamedTuple):
+    pass
+
+
+class Data(NamedTuple):
+    none: NDArray[np.float64]
+
+
+STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("time", "i8")], align=True)
+
+
+def load(config: Config) -> kernel.Loaded:
+    return kernel.Loaded(Data(np.zeros(1)), {"train": (Params(),)})
+
+
+def reset(s: Any, p: Any, d: Any) -> None:
+    s.time = integer(s, 3)
+
+
+def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    s.time = s.time + 1
+    return 1.0, s.time >= 5, False
+
+
+def observe(s: Any, p: Any, d: Any, out: Any) -> None:
+    out[0] = float(s.time)
+
+
+def mask(s: Any, p: Any, d: Any, out: Any) -> None:
+    for choice in range(5):
+        out[choice] = choice <= s.time
+
+
+def spec(p: Any, d: Any) -> Spec:
+    return Spec(spaces.Box(0.0, 5.0, (1,), np.float32), spaces.MultiDiscrete([2, 3]))

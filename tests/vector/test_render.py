@@ -1,0 +1,277 @@
+"""Compiled code in the user's cache: found again, never mixed up, safe from others."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slipstream.core.errors import KernelError, ResourceError
+from slipstream.core.kernel import load_kernel
+from slipstream.vector import render
+from slipstream.vector.cache import cache_folder, sweep
+from slipstream.vector.compile import bindings
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.reached import Reached
+from slipstream.vector.vector_env import StepOut, member_indices
+
+KERNELS = Path(__file__).parent / "kernels"
+SOURCE = Path(__file__).parents[2] / "src"
+
+# Builds copies of a kernel, steps them once, and tells what was compiled and what was loaded.
+CHILD = """
+    import json, sys
+    import numpy as np
+    import numba.core.event as event
+    compiling = event.RecordingListener()
+    event.register("numba:compile", compiling)
+    from slipstream.core.kernel import load_kernel
+    from slipstream.vector.kernel_env import KernelVectorEnv
+    from slipstream.vector.vector_env import member_indices
+    kernel = load_kernel(sys.argv[1])
+    env = KernelVectorEnv(kernel, kernel.load(kernel.Config()), *member_indices([1], 2))
+    obs = np.zeros((2, *env.spec.observation_shape), env.spec.observation_dtype)
+    env.reset(obs)
+    stats = [f.stats for f in env._loop]
+    print(json.dumps({
+        "compiled": len(compiling.buffer),
+        "hits": sum(sum(s.cache_hits.values()) for s in stats),
+        "misses": sum(sum(s.cache_misses.values()) for s in stats),
+        "obs": obs.tolist(),
+    }))
+"""
+
+
+def child(cache, target="cartpole", start=False):
+    environment = {**os.environ, "SLIPSTREAM_CACHE": str(cache), "PYTHONPATH": str(SOURCE)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CHILD), str(target)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return process if start else finish(process)
+
+
+def finish(process):
+    out, _ = process.communicate(timeout=240)
+    assert process.returncode == 0
+    return json.loads(out.splitlines()[-1])
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(folder))
+    return folder
+
+
+def copies(kernel, num_envs=2, **settings):
+    loaded = kernel.load(kernel.Config())
+    return KernelVectorEnv(kernel, loaded, *member_indices([1], num_envs), **settings)
+
+
+def rendered(cache):
+    return {path.name for path in cache.glob("*.py")}
+
+
+def test_second_process_loads_and_two_may_compile_at_once(tmp_path):
+    cache = tmp_path / "cache"
+    racing = [child(cache, start=True) for _ in range(2)]
+    first, other = [finish(process) for process in racing]
+    assert max(first["misses"], other["misses"]) == 3 and first["obs"] == other["obs"]
+    assert not list(cache.glob("*.tmp"))
+    assert cache.stat().st_mode & 0o777 == 0o700
+    second = child(cache)
+    assert (second["hits"], second["misses"], second["compiled"]) == (3, 0, 0)
+    assert second["obs"] == first["obs"]
+
+
+def test_number_of_copies_and_parameters_share_the_code(cache):
+    kernel = load_kernel("cartpole")
+    copies(kernel, 2)
+    before = rendered(cache)
+    env = KernelVectorEnv(kernel, kernel.load(kernel.Config(gravity=3.0)), *member_indices([1], 64))
+    assert rendered(cache) == before
+    assert all(f.stats.cache_hits and not f.stats.cache_misses for f in env._loop)
+
+
+@pytest.mark.parametrize("changed", ["kernel", "helper", "constant of a helper"])
+def test_a_change_anywhere_changes_the_name(tmp_path, monkeypatch, changed):
+    """The helper lives in a module of its own, and a third one sets its constant."""
+    texts = {
+        "slip_constant.py": "LIMIT = 1.0\n",
+        "slip_helper.py": "from slip_constant import LIMIT\n\ndef half(x):\n    return LIMIT * x\n",
+    }
+    text = (KERNELS / "clock.py").read_text().replace("= uniform(s)", "= half(uniform(s))")
+    head = "from slipstream.core import"
+    texts["mine.py"] = text.replace(head, f"from slip_helper import half\n{head}")
+    changes = {
+        "kernel": ("mine.py", "s.time + 1", "s.time + 2"),
+        "helper": ("slip_helper.py", "LIMIT * x", "LIMIT * x + 1.0"),
+        "constant of a helper": ("slip_constant.py", "1.0", "2.0"),
+    }
+    digests = []
+    for edited in (False, False, True):
+        folder = tmp_path / f"{len(digests)}"
+        folder.mkdir()
+        for name, content in texts.items():
+            if edited and changes[changed][0] == name:
+                assert changes[changed][1] in content
+                content = content.replace(*changes[changed][1:])
+            (folder / name).write_text(content)
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(str(folder))
+            for module in [m for m in sys.modules if m.startswith("slipstream_user_mine")]:
+                patch.delitem(sys.modules, module)
+            reached = Reached(lambda function: function)
+            for function in bindings(load_kernel(str(folder / "mine.py"))).values():
+                reached.bind(function)
+            digests.append(reached.digest())
+            for module in [m for m in sys.modules if m.startswith("slip_")]:
+                del sys.modules[module]
+    assert digests[0] == digests[1], "the place of the files does not matter"
+    assert digests[2] != digests[1]
+
+
+def test_an_edited_kernel_is_compiled_again(cache, tmp_path):
+    path = tmp_path / "mine.py"
+    text = (KERNELS / "clock.py").read_text()
+    seen = []
+    for step in ("s.time + 1", "s.time + 2"):
+        path.write_text(text.replace("s.time + 1", step))
+        env = copies(load_kernel(str(path)))
+        obs, flags = np.zeros((2, 4), np.float32), np.zeros(2, np.bool_)
+        env.reset(obs)
+        out = StepOut(obs, np.zeros(2, np.float32), flags, flags.copy(), flags.copy())
+        env.step(np.zeros((2, 1), np.int64), out)
+        seen.append(obs[0, 0])
+    assert seen == [1.0, 2.0] and len(rendered(cache)) == 2
+
+
+def test_folder_of_somebody_else_is_refused(cache, monkeypatch):
+    cache.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(ResourceError, match=r"must belong to you.*SLIPSTREAM_CACHE"):
+        cache_folder()
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+def test_folder_that_others_may_write_is_refused(cache, mode):
+    cache.mkdir()
+    cache.chmod(mode)
+    with pytest.raises(ResourceError, match=f"chmod 700 {cache}"):
+        copies(load_kernel("cartpole"))
+    cache.chmod(0o700)
+    assert cache_folder() == cache
+
+
+def test_full_disk_is_told(cache, monkeypatch):
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(ResourceError, match=r"No space left on device.*SLIPSTREAM_CACHE"):
+        copies(load_kernel("cartpole"))
+    assert not list(cache.glob("*.tmp"))
+
+
+def test_home_that_cannot_be_written(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(blocked / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = cache_folder()
+    assert folder.parent == tmp_path and folder.name.startswith("slipstream-")
+
+
+def test_sweep_forgets_what_nobody_loads(cache):
+    cache.mkdir(mode=0o700)
+    old, new = cache / "old.py", cache / "new.py"
+    for path in (old, new):
+        path.write_text("")
+    os.utime(old, (1e9, 1e9))
+    sweep(cache)
+    assert new.exists() and old.exists(), "a file just made is new whatever its stamp says"
+
+
+def test_compiling_is_announced_once(cache, caplog):
+    caplog.set_level(logging.INFO, "slipstream")
+    for _ in range(2):
+        copies(load_kernel("cartpole"))
+    assert [r.message for r in caplog.records if "compiling cartpole" in r.message] == [
+        f"compiling cartpole (once; the result is kept in {cache})"
+    ]
+
+
+def broken_kernel(tmp_path, statement):
+    text = (KERNELS / "clock.py").read_text()
+    path = tmp_path / "broken.py"
+    path.write_text(text.replace("    s.time = s.time + 1\n", f"    {statement}\n"))
+    return path, path.read_text().splitlines().index(f"    {statement}") + 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("s.time = len(s.sum)", "len(float64)"),
+        ("s.time = s.seen", "numpy_take"),
+        ("x = float(action)", "float"),
+    ],
+)
+def test_what_cannot_be_compiled_is_named(cache, tmp_path, statement, reason):
+    path, line = broken_kernel(tmp_path, statement)
+    with pytest.raises(KernelError) as error:
+        copies(load_kernel(str(path)))
+    message = str(error.value)
+    assert message.startswith(f"{path}:{line}: `{statement}` cannot be compiled: ")
+    assert reason in message and "\n" not in message and len(message) < 500
+
+
+def test_recursion_is_refused(cache, tmp_path):
+    path, _ = broken_kernel(tmp_path, "s.time = down(3)")
+    path.write_text(
+        path.read_text() + "\n\ndef down(n):\n    return 0 if n == 0 else down(n - 1)\n"
+    )
+    with pytest.raises(KernelError, match=r"calls itself.*`for` loop"):
+        copies(load_kernel(str(path)))
+
+
+def test_arrays_that_do_not_fit_are_named(make, steps):
+    run = steps(make(num_envs=3))
+    out = run.reset()
+    good = np.zeros((3, 1), np.int64)
+    for name, actions, bad in (
+        ("actions", np.zeros((2, 1), np.int64), out),
+        ("actions", np.zeros((3, 1), np.int32), out),
+        ("actions", np.zeros((3, 2), np.int64)[:, ::2], out),
+        ("obs", good, out._replace(obs=out.obs[:2])),
+        ("obs", good, out._replace(obs=out.obs.astype(np.float64))),
+        ("reward", good, out._replace(reward=out.reward[:2])),
+        ("truncated", good, out._replace(truncated=out.truncated.astype(np.int8))),
+    ):
+        with pytest.raises(ValueError, match=f"`{name}` must be a C-contiguous"):
+            run.env.step(actions, bad)
+    with pytest.raises(ValueError, match="`obs` must be"):
+        run.env.reset(out.obs[:2])
+
+
+def test_interpreted_text_is_the_compiled_text():
+    text = "def double(x):\n    return twice(x)\n"
+
+    def twice(x):
+        return 2 * x
+
+    module = render.interpret(text, {"twice": twice}, {})
+    assert module.double(4) == 8
+    assert (
+        render.compile_module("double", text, {"double": (1.0,)}, {"twice": twice}, {})["double"](
+            4.0
+        )
+        == 8
+    )
