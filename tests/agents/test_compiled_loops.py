@@ -152,3 +152,23 @@ def test_scaled_rows_lie_by_member():
     expected = expected.clip(-1.5, 1.5).transpose(1, 0, 2, 3).reshape(m, t * n, d)
     np.testing.assert_allclose(out[:, 2:14, :5], expected, rtol=1e-6)
     assert (out[:, :2] == 0).all() and (out[:, 14:] == 0).all() and (out[..., 5:] == 0).all()
+
+
+def test_packed_rows_and_explained_variance():
+    rng = np.random.default_rng(3)
+    t, m, n = 4, 2, 3
+    columns = rng.standard_normal((4, t, m * n)).astype(np.float32)
+    valid, action = rng.random((t, m * n)) < 0.7, rng.standard_normal((t, m * n, 2))
+    packed = np.zeros((m, t * n, 7), np.float32)
+    loops()["pack_rows"](*columns, valid, action.astype(np.float32), packed)
+    rows = np.concatenate([columns, valid[None], np.moveaxis(action, -1, 0)]).astype(np.float32)
+    assert (packed == rows.reshape(7, t, m, n).transpose(2, 1, 3, 0).reshape(m, t * n, 7)).all()
+
+    explained = np.zeros(m)
+    loops()["explained_variances"](packed, explained)
+    for one, rows in zip(explained, packed, strict=True):
+        target, value = rows[rows[:, 4] > 0][:, [2, 3]].T
+        np.testing.assert_allclose(one, 1 - np.var(target - value) / np.var(target), rtol=1e-5)
+    packed[..., 2] = 1.0
+    loops()["explained_variances"](packed, explained)
+    assert explained.tolist() == [0.0, 0.0]

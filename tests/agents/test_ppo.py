@@ -87,7 +87,8 @@ def test_whole_gradient_agrees_with_autograd(experience):
     leaves = agent.policy.parameters.leaves()
     agent._inputs.load(rollout, 0, 1)
     columns, _ = agent._columns(rollout, lambda tasks: [task() for task in tasks])
-    old, advantage, target, _, valid = columns.packed[..., :5].unbind(-1)
+    packed = torch.from_numpy(columns.packed)
+    old, advantage, target, _, valid = packed[..., :5].unbind(-1)
     x = agent._inputs._x[:, :96]
 
     def mlp(name):
@@ -96,7 +97,7 @@ def test_whole_gradient_agrees_with_autograd(experience):
         return y @ leaves[f"{name}.2.weight"] + leaves[f"{name}.2.bias"]
 
     normal = torch.distributions.Normal(mlp("actor")[..., :2], leaves["log_std"][:, None].exp())
-    log_prob, entropy = normal.log_prob(columns.packed[..., 5:]).sum(-1), normal.entropy().sum(-1)
+    log_prob, entropy = normal.log_prob(packed[..., 5:]).sum(-1), normal.entropy().sum(-1)
     loss = 0.0
     for m in range(2):
         real = valid[m] > 0

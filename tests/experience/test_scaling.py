@@ -7,14 +7,18 @@ from slipstream.experience.scaling import RewardScale, RunningMoments
 
 def test_merged_batches_equal_one_sample():
     rng = np.random.default_rng(1)
-    rows = rng.standard_normal((1000, 3)) * [1.0, 1e-3, 50.0] + [0.0, 7.0, -1e4]
+    rows = rng.standard_normal((100, 2 * 10, 3)) * [1.0, 1e-3, 50.0] + [0.0, 7.0, -1e4]
+    rows = rows.astype(np.float32)
+    valid = rng.random((100, 20)) < 0.9
+    valid[:, :10] = False  # member 0 has seen nothing
     moments = RunningMoments(2, 3)
-    for piece in np.array_split(rows, [10, 11, 400]):
-        moments.merge(1, torch.from_numpy(piece))
-    np.testing.assert_allclose(moments.mean[1], rows.mean(0), rtol=1e-12)
-    np.testing.assert_allclose(moments.std[1], rows.std(0), rtol=1e-9)
-    assert moments.count.tolist() == [0.0, 1000.0]
-    assert moments.std[0].tolist() == [1.0, 1.0, 1.0]
+    for part in (slice(0, 1), slice(1, 11), slice(11, 100)):
+        moments.merge(rows[part], valid[part])
+    sample = rows[valid].astype(np.float64)
+    np.testing.assert_allclose(moments.mean[1], sample.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(moments.std[1], sample.std(0), rtol=1e-9)
+    assert moments.count.tolist() == [0.0, len(sample)]
+    assert moments.std[0].tolist() == [1.0, 1.0, 1.0] and moments.mean[0].tolist() == [0.0] * 3
 
 
 def test_reward_scale_is_the_deviation_of_the_discounted_return():

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from slipstream.agents.adam import adam_rows
 from slipstream.agents.sampling import gather_rows, sample_choices, sample_gaussian, scale_rows
-from slipstream.agents.surrogate import advantage_moments, choices_gradient, gaussian_gradient
-from slipstream.vector import render
+from slipstream.agents.surrogate import (
+    advantage_moments,
+    choices_gradient,
+    explained_variances,
+    gaussian_gradient,
+    pack_rows,
+)
+from slipstream.experience.compiled import compile_loops
 
 
 def _float32(ndim: int) -> Any:
@@ -42,6 +47,10 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
         *(_float32(2), _float32(3), _float32(2), _float32(2)),
         *(_float64(1), _float64(1), _bool(1), _bool(1), _int64(1), _float64(1)),
     ),
+    pack_rows: (
+        *(_float32(2), _float32(2), _float32(2), _float32(2), _bool(2), _float32(3), _float32(3)),
+    ),
+    explained_variances: (_float32(3), _float64(1)),
     advantage_moments: (_float32(3), _int64(2), 1, True, _float64(3)),
     choices_gradient: (
         *(_float32(3), _float32(3), _float32(3), _int64(2), 0, _bool(3), _int64(1)),
@@ -61,13 +70,4 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
 @functools.cache
 def loops() -> dict[str, Any]:
     """Compiled forms of the functions above, by their names."""
-    text, entries, bindings = [], {}, {}
-    for function, example in _EXAMPLES.items():
-        name = function.__name__
-        code = cast(FunctionType, function).__code__
-        arguments = ", ".join(code.co_varnames[: code.co_argcount])
-        text.append(f"def compiled_{name}({arguments}):\n    {name}({arguments})\n")
-        entries[f"compiled_{name}"] = example
-        bindings[name] = cast(FunctionType, function)
-    module = render.compile_module("agents", "\n\n".join(text), entries, bindings, {})
-    return {name.removeprefix("compiled_"): loop for name, loop in module.items()}
+    return compile_loops("agents", _EXAMPLES)

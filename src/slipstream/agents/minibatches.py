@@ -16,7 +16,7 @@ from slipstream.agents.compiled import loops
 from slipstream.agents.inputs import Inputs
 from slipstream.agents.policy import Policy
 from slipstream.agents.ppo_config import PPOConfig
-from slipstream.agents.surrogate import ACTION, STATISTICS, TARGET, VALID, VALUE
+from slipstream.agents.surrogate import ACTION, STATISTICS
 from slipstream.experience.rollout import Rollout
 from slipstream.vector import draws
 
@@ -60,44 +60,34 @@ class Columns:
     """What the losses need of each row r = t * N + n beside its observation.
 
     Attributes:
-        packed: float32 [M, R, 5 + K]: log_prob, advantage, target, value, valid, and the action (exact
-            for choices below 2^24): one record, so that a row is one piece of memory.
-        mask: bool [M, R, choices] or None.
+        packed: float32 [M, R, 5 + K], columns as in `surrogate.py`.
+        mask: bool [M, R, choices] of allowed choices; [M, 0, 0] for none.
     """
 
-    packed: Tensor
-    mask: Tensor | None
+    packed: NDArray[np.float32]
+    mask: NDArray[np.bool_]
 
     @classmethod
     def of(cls, rollout: Rollout, advantage: Tensor, target: Tensor, value: Tensor) -> Columns:
-        """Packs [T, E, ...] by member."""
+        """Packs [T, E, ...] by member; value has a row more."""
         t, m, n = rollout.horizon, rollout.members, rollout.num_envs
-        packed = torch.empty((m, t, n, ACTION + rollout.actions.shape[-1]))
+        to = rollout.numpy
+        action = to.actions.astype(np.float32, copy=False)
+        packed = np.empty((m, t * n, ACTION + action.shape[-1]), np.float32)
+        loops()["pack_rows"](
+            to.log_prob, advantage.numpy(), target.numpy(), value.numpy(), to.valid, action, packed
+        )
+        mask = np.zeros((m, 0, 0), np.bool_)
+        if to.mask is not None:
+            by_member = to.mask[:-1].reshape(t, m, n, -1).swapaxes(0, 1)
+            mask = np.ascontiguousarray(by_member.reshape(m, t * n, -1))
+        return cls(packed, mask)
 
-        def by_member(x: Tensor) -> Tensor:
-            return x.view(t, m, n, *x.shape[2:]).transpose(0, 1)
-
-        columns = (rollout.log_prob, advantage, target, value, rollout.valid)
-        for i, column in enumerate(columns):
-            packed[..., i] = by_member(column)
-        packed[..., ACTION:] = by_member(rollout.actions)
-        mask = None if rollout.mask is None else by_member(rollout.mask[:-1]).reshape(m, t * n, -1)
-        return cls(packed.view(m, t * n, -1), mask)
-
-    def explained_variance(self) -> NDArray[np.float32]:
-        """1 - Var(target - value) / Var(target) of each member's valid rows, [M]; 0 where targets are constant."""
-        weight = self.packed[..., VALID]
-        count = weight.sum(dim=1, keepdim=True).clamp_(min=1.0)
-        target = self.packed[..., TARGET]
-
-        def variance(x: Tensor) -> Tensor:
-            centred = x - (x * weight).sum(dim=1, keepdim=True) / count
-            return (centred * centred * weight).sum(dim=1) / count[:, 0]
-
-        spread = variance(target)
-        explained = 1.0 - variance(target - self.packed[..., VALUE]) / spread
-        result: NDArray[np.float32] = torch.where(spread > 0, explained, 0.0).numpy()
-        return result
+    def explained_variance(self) -> NDArray[np.float64]:
+        """Share of the targets' variance that the critic knew, [M]."""
+        out = np.zeros(len(self.packed))
+        loops()["explained_variances"](self.packed, out)
+        return out
 
 
 class Learner:
@@ -167,8 +157,7 @@ class Learner:
         sums = np.zeros((self._count, len(STATISTICS) + 1))
         updates = np.zeros(self._count, np.int64)
         frozen = self._parameters.failed.copy()
-        packed = columns.packed[self.members].numpy()
-        mask = _NO_MASK if columns.mask is None else columns.mask[self.members].numpy()
+        packed, mask = columns.packed[self.members], columns.mask[self.members]
         for epoch in range(first_epoch, first_epoch + self._settings.epochs):
             if frozen.all():
                 break
@@ -226,6 +215,3 @@ class _Part:
         self.space = policy.network.workspace(members, rows, gradients=True)
         self.statistics = np.zeros((members, len(STATISTICS)))
         self.scratch = np.zeros((2, policy.actions.head_width))
-
-
-_NO_MASK = np.zeros((0, 0, 0), np.bool_)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from slipstream.agents.compiled import loops
 from slipstream.core.spec import Spec
-from slipstream.experience.rollout import Rollout
+from slipstream.experience.rollout import RolloutArrays
 from slipstream.experience.scaling import RunningMoments
 
 LIMIT = 10.0  # scaled observations are clipped to +- this
@@ -63,20 +63,12 @@ class ObservationScale:
         flat = obs.reshape(obs.shape[0], obs.shape[1], -1)
         self._scale_rows(flat, self._mean, self._inverse_std, LIMIT, begin, out)
 
-    def learn(self, rollout: Rollout) -> None:
+    def learn(self, rollout: RolloutArrays) -> None:
         """Takes a rollout's valid observations into the statistics."""
-        if not self.running or not bool(self._free.any()):
-            return
-        members, t = rollout.members, rollout.horizon
-        obs = rollout.obs[:t].view(t, members, rollout.num_envs, -1)
-        valid = rollout.valid.view(t, members, rollout.num_envs)
-        everything = bool(valid.all())
-        for m in range(members):
-            rows = obs[:, m]
-            self.moments.merge(
-                m, rows.reshape(-1, rows.shape[-1]) if everything else rows[valid[:, m]]
-            )
-        self._refresh()
+        if self.running and bool(self._free.any()):
+            t, e = rollout.valid.shape
+            self.moments.merge(rollout.obs[:t].reshape(t, e, -1), rollout.valid)
+            self._refresh()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Statistics and the fixed columns, member axis first."""

@@ -144,7 +144,7 @@ class PPO:
                 self.iteration * self.horizon
             )
             with np.errstate(over="ignore"):
-                keys = stream(self.seeds, np.uint64(draws.ACT), steps[:, None])  # type: ignore[arg-type]
+                keys = stream(self.seeds, np.uint64(draws.ACT), steps[:, None])
             self._keys = (self.iteration, np.asarray(keys))
         return self._keys[1]
 
@@ -181,7 +181,7 @@ class PPO:
             name: np.concatenate([result[name] for result in results]) for name in results[0]
         }
         if self.policy.scale is not None:
-            self.policy.scale.learn(rollout)
+            self.policy.scale.learn(rollout.numpy)
         self.iteration += 1
         return {
             **metrics,
@@ -209,7 +209,7 @@ class PPO:
             gamma,
             lam,
         )
-        columns = Columns.of(rollout, advantage, target, value[:-1])
+        columns = Columns.of(rollout, advantage, target, value)
         return columns, columns.explained_variance()
 
     def _spread(self, per_member: NDArray[np.float64]) -> Tensor:

@@ -31,6 +31,57 @@ CRITIC = 3
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 
 
+def pack_rows(
+    log_prob: Any, advantage: Any, target: Any, value: Any, valid: Any, action: Any, packed: Any
+) -> None:
+    """Puts what the losses need of a row side by side, by member: a row is one piece of memory.
+
+    Args:
+        log_prob, advantage, target: float32 [T, M N]; value: float32 [>= T, M N]; valid: bool [T, M N].
+        action: float32 [T, M N, K], exact for choices below 2^24.
+        packed: float32 [M, T N, 5 + K], written; row t N + n of member m for (t, m N + n).
+    """
+    members = packed.shape[0]
+    copies = log_prob.shape[1] // members
+    for m in range(members):
+        for t in range(log_prob.shape[0]):
+            for n in range(copies):
+                e, row = m * copies + n, packed[m, t * copies + n]
+                row[LOG_PROB] = log_prob[t, e]
+                row[ADVANTAGE] = advantage[t, e]
+                row[TARGET] = target[t, e]
+                row[VALUE] = value[t, e]
+                row[VALID] = 1.0 if valid[t, e] else 0.0
+                for j in range(action.shape[2]):
+                    row[ACTION + j] = action[t, e, j]
+
+
+def explained_variances(packed: Any, out: Any) -> None:
+    """1 - Var(target - value) / Var(target) of each member's valid rows; 0 where targets are constant.
+
+    Args:
+        packed: float32 [M, R, 5 + K]; out: float64 [M], written.
+    """
+    for m in range(packed.shape[0]):
+        count = 0.0
+        mean = 0.0
+        mean_error = 0.0
+        for r in range(packed.shape[1]):
+            count += packed[m, r, VALID]
+            mean += packed[m, r, VALID] * packed[m, r, TARGET]
+            mean_error += packed[m, r, VALID] * (packed[m, r, TARGET] - packed[m, r, VALUE])
+        mean /= max(count, 1.0)
+        mean_error /= max(count, 1.0)
+        spread = 0.0
+        unexplained = 0.0
+        for r in range(packed.shape[1]):
+            target = packed[m, r, TARGET] - mean
+            error = packed[m, r, TARGET] - packed[m, r, VALUE] - mean_error
+            spread += packed[m, r, VALID] * target * target
+            unexplained += packed[m, r, VALID] * error * error
+        out[m] = 1.0 - unexplained / spread if spread > 0.0 else 0.0
+
+
 def advantage_moments(packed: Any, order: Any, rows: int, normalise: bool, out: Any) -> None:
     """What minibatches need of all their rows before they are cut into parts.
 

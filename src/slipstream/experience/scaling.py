@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from slipstream.experience.compiled import loops
 
 
 class RunningMoments:
@@ -28,20 +32,20 @@ class RunningMoments:
         self.count = torch.zeros(members, dtype=torch.float64)
         self.mean = torch.zeros((members, width), dtype=torch.float64)
         self.m2 = torch.zeros((members, width), dtype=torch.float64)
+        self._column_moments = loops()["column_moments"]
 
-    def merge(self, member: int, rows: Tensor) -> None:
-        """Adds float rows [n, D] to one member's sample. A member at a time: its bits then depend on no other's."""
-        n_b = float(len(rows))
-        if n_b == 0:
-            return
-        batch = rows.to(torch.float64)
-        mean_b = batch.mean(0)
-        m2_b = (batch - mean_b).square_().sum(0)
-        n = float(self.count[member])
-        d = mean_b - self.mean[member]
-        self.count[member] = n + n_b
-        self.mean[member] += d * (n_b / (n + n_b))
-        self.m2[member] += m2_b + d.square() * (n * n_b / (n + n_b))
+    def merge(self, rows: NDArray[np.float32], valid: NDArray[np.bool_]) -> None:
+        """Adds the valid ones of rows [T, M * N, D], valid [T, M * N], to each member's sample."""
+        count_b, mean_b, m2_b = (np.zeros(x.shape) for x in (self.count, self.mean, self.m2))
+        self._column_moments(rows, valid, count_b, mean_b, m2_b)
+        n, n_b = self.count[:, None], torch.from_numpy(count_b)[:, None]
+        together = (n + n_b).clamp_(min=1.0)
+        d = torch.from_numpy(mean_b) - self.mean
+        self.m2 += torch.where(
+            n_b > 0, torch.from_numpy(m2_b) + d.square() * (n * n_b / together), 0.0
+        )
+        self.mean += torch.where(n_b > 0, d * (n_b / together), 0.0)
+        self.count += n_b[:, 0]
 
     @property
     def std(self) -> Tensor:
@@ -87,19 +91,12 @@ class RewardScale:
         Returns:
             float32 [T, E].
         """
-        members = len(self.accumulated)
-        discounted = reward.masked_fill(~valid, 0.0)
-        keep = torch.where(ended, 0.0, gamma)  # what step t hands on to t + 1
-        row = self.accumulated.view(-1)
-        rows = discounted.unbind(0)
-        rows[0].addcmul_(row, gamma)
-        for previous, factor, now in zip(rows, keep.unbind(0), rows[1:], strict=False):
-            now.addcmul_(factor, previous)
-        row.copy_(rows[-1].masked_fill(ended[-1], 0.0))
-        by_member = discounted.view(-1, members, self.num_envs)
-        real = valid.view(-1, members, self.num_envs)
-        for m in range(members):
-            self.moments.merge(m, by_member[:, m][real[:, m]][:, None])
+        members, discounted = len(self.accumulated), np.empty(reward.shape, np.float32)
+        flags, carried = valid.numpy(), self.accumulated.view(-1).numpy()
+        loops()["discounted_returns"](
+            reward.numpy(), ended.numpy(), flags, gamma.numpy(), carried, discounted
+        )
+        self.moments.merge(discounted[..., None], flags)
         scale = 1.0 / self.moments.std.clamp(min=1e-8).to(torch.float32)
         return reward * scale.expand(members, self.num_envs).reshape(-1)
 
