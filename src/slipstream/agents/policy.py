@@ -130,6 +130,13 @@ class Policy:
         self.actions.to_environment(action.reshape(len(obs), -1).numpy(), out)
         return out
 
+    def values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        """What the critic expects of observations [M * R, *shape]: float32 [M * R], scaled rewards."""
+        rows = len(obs) // self.members
+        actor = self._actors.setdefault(rows, Actor(self, rows))
+        with torch.no_grad():
+            return actor.value(obs)[:, :rows, 0].reshape(-1).numpy()
+
     def member(self, m: int) -> Policy:
         """A copy of one member's policy."""
         return Policy.from_tensors(self.to_tensors(m), self.manifest(m))
@@ -217,13 +224,20 @@ class Actor:
 
     def head(self, obs: NDArray[Any]) -> Tensor:
         """The actor's output [M, >= R, padded] for observations [M * R, *shape], not scaled."""
+        return self._policy.network.act(self._policy.parameters.weights, self._load(obs), self._space)
+
+    def value(self, obs: NDArray[Any]) -> Tensor:
+        """The critic's output [M, >= R, padded], values in the first column."""
+        return self._policy.network.value(self._policy.parameters.weights, self._load(obs), self._space)
+
+    def _load(self, obs: NDArray[Any]) -> Tensor:
         policy = self._policy
         if policy.scale is None:
             by_member = obs.reshape(policy.members, self._rows, *policy.observation_shape)
             self._x[:, : self._rows] = torch.from_numpy(by_member)
         else:
             policy.scale.apply(obs[None], self._x.numpy())
-        return policy.network.act(policy.parameters.weights, self._x, self._space)
+        return self._x
 
     def noise(self, keys: NDArray[np.uint64], first: int) -> NDArray[np.float32]:
         """Noise [M, R * width] for environments of which `first` is the first one's index in the member."""
