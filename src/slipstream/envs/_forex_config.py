@@ -42,7 +42,8 @@ class Config(config.Config):
         cooldown: bars after any fill in which positions are only reduced.
         max_daily_drawdown: fraction of the equity at the last roll; None for none.
         on_breach: what a daily drawdown does: flat until the next roll, or the episode's end.
-        flat_at: clock time ("16:45" New York) from which positions are flat until the day's roll.
+        flat_at: clock time ("16:45", New York; UTC in 24/7 markets) from which positions are flat
+            until the day's roll.
         flat_on_friday: clock time on Fridays from which positions are flat until the week reopens.
         swap_long, swap_short: % per annum of notional credited (negative: charged) per night.
         reward: log return, profit / initial equity, or differential Sharpe ratio.

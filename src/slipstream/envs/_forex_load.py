@@ -36,6 +36,7 @@ class _Table(NamedTuple):
     features: NDArray[np.float32]
     calendar: NDArray[np.int64]
     rates: Rates
+    notes: tuple[str, ...]
 
 
 def load(config: Config) -> Loaded:
@@ -99,6 +100,7 @@ def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[
         np.concatenate([values, clock], axis=1).astype(np.float32),
         calendar_bits(time, market.bar_seconds, days.day_roll, config),
         rates,
+        (*features.notes, *((rates.note,) if rates.note else ())),
     )
     return table, warm_up
 
@@ -110,7 +112,7 @@ def _assemble(market: Market, tables: list[_Table], times: Times, config: Config
     rows: list[tuple[int, int]] = []
     symbol_of: list[int] = []
     picked: dict[str, list[int]] = {}
-    notes = [*market.notes, *(table.rates.note for table in tables if table.rates.note)]
+    notes = [*market.notes, *(note for table in tables for note in table.notes)]
     for split, (start, stop) in times.items():
         picked[split] = []
         for index, table in enumerate(tables):
@@ -160,16 +162,18 @@ def _assemble(market: Market, tables: list[_Table], times: Times, config: Config
 
 
 def _cache_lines(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Rows of all parts, each starting on a cache line, so that reading one misses once, not twice.
+    """All parts in one table that starts on a cache line, read-only use.
 
-    The columns that fill up a line are zero and stay unused.
+    Rows that nearly fill their cache lines are widened to whole ones, so that reading one row
+    touches as few as possible; the columns added are zero and stay unused.
     """
     line = _LINE // parts[0].itemsize
     rows, columns = sum(len(part) for part in parts), parts[0].shape[1]
-    wide = -(-columns // line) * line
+    whole = -(-columns // line) * line
+    wide = whole if 3 * whole <= 4 * columns else columns
     block = np.zeros(rows * wide + line, dtype=parts[0].dtype)
-    block = block[(-block.ctypes.data % _LINE) // parts[0].itemsize :][: rows * wide]
-    table = block.reshape(rows, wide)
+    first = -block.ctypes.data % _LINE // parts[0].itemsize
+    table = block[first : first + rows * wide].reshape(rows, wide)
     np.concatenate(parts, out=table[:, :columns])
     return table
 

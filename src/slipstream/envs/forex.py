@@ -175,29 +175,27 @@ def _pay_swap(s: Any, p: Any, close: float, rate: float, nights: int) -> None:
 def _keep_score(s: Any, p: Any, before: float, equity: float) -> None:
     """Running figures of the episode; simple returns per bar, deviation with ddof 1."""
     s.steps += 1
-    count = float(s.steps)
+    share = 1.0 / float(s.steps)
     if s.units != 0.0:
         s.holding_bars += 1
         s.exposure_sum += abs(s.exposure)
-    s.mean_exposure = s.exposure_sum / count
+    s.mean_exposure = s.exposure_sum * share
     if equity > s.peak:
         s.peak = equity
         s.drawdown = 0.0
     else:
         s.drawdown = 1.0 - equity / s.peak
         s.max_drawdown = max(s.max_drawdown, s.drawdown)
-    s.total_return = equity / p.initial_equity - 1.0
     if equity != before and before > 0.0:
         ret = equity / before - 1.0
         s.return_sum += ret
         s.return_square_sum += ret * ret
-    s.sharpe = 0.0
-    if s.steps > 1:
-        mean = s.return_sum / count
-        spread = (s.return_square_sum - s.return_sum * mean) / (count - 1.0)
-        # What is left of the sum of squares after cancellation must exceed its rounding error.
-        if spread > 1e-12 * s.return_square_sum:
-            s.sharpe = mean / math.sqrt(spread)
+        s.total_return = equity / p.initial_equity - 1.0
+    mean = s.return_sum * share
+    variance = s.return_square_sum * share - mean * mean
+    # What is left of the mean square after cancellation must exceed its rounding error.
+    if variance > 1e-12 * s.return_square_sum * share:
+        s.sharpe = mean / math.sqrt(variance / (1.0 - share))
 
 
 def observe(s: Any, p: Any, d: Any, out: Any) -> None:
