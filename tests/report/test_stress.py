@@ -85,11 +85,12 @@ def test_stress_of_the_agents_decisions(passes, some_agent):
     ("net", "expected"),
     [
         (lambda m: 0.03 - 0.02 * m, 1.5),
-        (lambda m: -0.01, None),
-        (lambda m: 0.0, None),
-        (lambda m: 0.01, math.inf),
+        (lambda m: m * 0 - 0.01, None),
+        (lambda m: m * 0, None),
+        (lambda m: m * 0 + 0.01, math.inf),
+        (lambda m: 0.03 - 0.001 * m, 30.0),
     ],
 )
 def test_break_even(net, expected):
     found = sr.break_even(net)
-    assert found == (pytest.approx(expected, abs=2e-3) if expected else expected)
+    assert found == (pytest.approx(expected, rel=2e-3) if expected else expected)

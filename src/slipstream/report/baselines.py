@@ -29,20 +29,19 @@ EMA_CROSS, MATCHED_RANDOM, ORACLE = "EMA 20/50 cross", "matched random", "oracle
 
 def rivals(passes: Passes) -> Comparison:
     """The fixed rules that a trader could have followed."""
-    count = range(len(passes.params))
-    lengths = [last - first for first, last in map(passes.window, count)]
-    plain = passes.plain()
-
-    def constant(position: int) -> list[Track]:
-        return passes.replay([passes.encode(np.full(n, position)) for n in lengths], plain)
-
+    records = range(len(passes.params))
+    lengths = [last - first for first, last in map(passes.window, records)]
+    positions = {
+        FLAT: [np.zeros(n) for n in lengths],
+        BUY_AND_HOLD: [np.ones(n) for n in lengths],
+        SHORT: [-np.ones(n) for n in lengths],
+        EMA_CROSS: [ema_cross(passes, record) for record in records],
+    }
+    every = [passes.encode(taken) for rule in positions.values() for taken in rule]
+    tracks = passes.replay(every, passes.plain())
+    count = len(lengths)
     return Comparison(
-        {
-            FLAT: constant(0),
-            BUY_AND_HOLD: constant(1),
-            SHORT: constant(-1),
-            EMA_CROSS: passes.replay([passes.encode(ema_cross(passes, k)) for k in count], plain),
-        }
+        {name: tracks[k * count : (k + 1) * count] for k, name in enumerate(positions)}
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -80,15 +79,15 @@ def png(figure: Figure) -> bytes:
 
 def thin(values: Floats, most: int = MOST_POINTS) -> NDArray[np.int64]:
     """Indices of at most about `most` points that keep each stretch's lowest and highest value."""
-    if len(values) <= most:
-        return np.arange(len(values))
-    edges = np.linspace(0, len(values), most // 2 + 1).astype(int)
-    kept = {0, len(values) - 1}
-    for low, high in pairwise(edges):
-        part = values[low:high]
-        kept.add(low + int(np.nanargmin(part)) if not np.isnan(part).all() else low)
-        kept.add(low + int(np.nanargmax(part)) if not np.isnan(part).all() else low)
-    return np.array(sorted(kept))
+    n = len(values)
+    if n <= most:
+        return np.arange(n)
+    width = -(-2 * n // most)
+    rows = -(-n // width)
+    table = np.concatenate([values, np.full(rows * width - n, values[-1])]).reshape(rows, width)
+    first = np.arange(rows) * width
+    kept = np.concatenate([[0, n - 1], first + table.argmin(axis=1), first + table.argmax(axis=1)])
+    return np.unique(np.minimum(kept, n - 1))
 
 
 def dates(time: Ints) -> NDArray[np.datetime64]:

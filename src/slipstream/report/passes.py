@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -97,11 +98,11 @@ class Passes:
     def replay(
         self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
     ) -> list[Track]:
-        """Plays one action sequence per record, named by symbol."""
+        """Plays one action sequence per record, or several sets of them, named by symbol."""
         tracks = replay(
             self.kernel, self.loaded, self.split, actions, params=params, backend=self.backend
         )
-        return [replace(t, name=name) for t, name in zip(tracks, self.symbols, strict=True)]
+        return [replace(t, name=name) for t, name in zip(tracks, cycle(self.symbols))]
 
     def growth(
         self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
@@ -110,7 +111,7 @@ class Passes:
 
         Args:
             actions: D sets of one sequence per record, one after another.
-            params: records to use instead of the split's.
+            params: records to use instead of the split's, one set or D of them.
 
         Returns:
             [D].

@@ -13,7 +13,6 @@ from slipstream.report.statistics import Floats
 from slipstream.training.track import Track
 
 COST_MULTIPLES = (0.0, 0.5, 1.0, 2.0, 3.0)
-MOST_COSTS = 100.0
 RANDOM_DRAWS = 200
 _SEED = 20_260_102
 _MOST_ACTIONS = 4_000_000  # replayed at once: 32 MB
@@ -23,34 +22,42 @@ def stress(passes: Passes, agent: Sequence[Track]) -> Stress:
     """The agent's decisions with scaled costs and one bar late."""
     actions = padded(passes, agent)
 
-    def net(multiple: float) -> float:
-        records = tuple(p._replace(cost_multiple=p.cost_multiple * multiple) for p in passes.params)
-        return float(passes.growth(actions, records)[0]) - 1.0
+    def net(multiples: Floats) -> Floats:
+        """Total return under each cost multiple."""
+        records = tuple(
+            p._replace(cost_multiple=p.cost_multiple * float(multiple))
+            for multiple in multiples
+            for p in passes.params
+        )
+        return passes.growth(actions * len(multiples), records) - 1.0
 
-    late = [
-        np.concatenate([passes.encode(np.zeros(1)).astype(a.dtype), a[:-1]]) if len(a) else a
-        for a in actions
-    ]
+    first = passes.encode(np.zeros(1))
+    late = [np.concatenate([first.astype(a.dtype), a[:-1]]) for a in actions]
+    returns = net(np.array(COST_MULTIPLES))
     return Stress(
-        multiples=tuple((m, net(m)) for m in COST_MULTIPLES),
+        multiples=tuple(zip(COST_MULTIPLES, returns.tolist(), strict=True)),
         break_even=break_even(net),
         delayed=float(passes.growth(late)[0]) - 1.0,
     )
 
 
-def break_even(net: Callable[[float], float], tolerance: float = 1e-3) -> float | None:
-    """Cost multiple at which the return reaches zero, by bisection."""
-    if net(0.0) <= 0.0:
-        return None
-    low, high = 0.0, 1.0
-    while net(high) > 0.0:
-        low, high = high, high * 2.0
-        if low >= MOST_COSTS:
+def break_even(net: Callable[[Floats], Floats]) -> float | None:
+    """Cost multiple at which the return reaches zero, to about a thousandth.
+
+    Brackets it by doubling, then cuts the bracket into nine three times.
+
+    Args:
+        net: total returns under several cost multiples at once.
+    """
+    ladder = np.concatenate([[0.0], 2.0 ** np.arange(8)])
+    for _ in range(4):
+        lost = np.flatnonzero(net(ladder) <= 0.0)
+        if not len(lost):
             return float("inf")
-    while high - low > tolerance * max(high, 1.0):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if net(middle) > 0.0 else (low, middle)
-    return 0.5 * (low + high)
+        if lost[0] == 0:
+            return None
+        ladder = np.linspace(ladder[lost[0] - 1], ladder[lost[0]], 10)
+    return float(ladder.mean())
 
 
 def matched_random(actions: Actions, random: np.random.Generator) -> Actions:

@@ -1,0 +1,92 @@
+"""From a run directory to its report."""
+
+import numpy as np
+import pytest
+
+from slipstream import api
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.report.evaluate import curves, evaluate_run
+from slipstream.report.report import report_run
+from slipstream.training.run import Run
+
+
+@pytest.fixture(scope="module")
+def game(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "balance"
+    target = {
+        "env": {"name": "cartpole"},
+        "agent": {"horizon": 64, "minibatch": 256, "epochs": 1},
+        "evaluation": {"episodes": 5},
+    }
+    return api.train(target, out=path, num_envs=8, members=2, total_steps=2_048, report=False).path
+
+
+@pytest.fixture(scope="module")
+def trader(tmp_path_factory, market_folder):
+    path = tmp_path_factory.mktemp("runs") / "trader"
+    target = {
+        "env": {
+            "name": "forex",
+            "data": {"folder": str(market_folder), "spread_pips": 0.8, "price_side": "mid"},
+            "split": {"train": 0.3, "validation": 0.2, "test": 0.5},
+            "max_steps": 100,
+        },
+        "agent": {"horizon": 64, "minibatch": 256, "epochs": 1, "learning_rate": [1e-3, 1e-4]},
+    }
+    return api.train(target, out=path, num_envs=8, members=2, total_steps=2_048, report=False).path
+
+
+def test_report_of_a_game(game):
+    said = []
+    path = report_run(game, say=said.append)
+    assert path == game / "report.html"
+    assert said[0].startswith("Mean episode return ")
+    text = path.read_text(encoding="utf-8")
+    assert said[0] in text
+    assert "Over 2 seeds" in text
+    assert "Versions" in text
+    assert (game / "figures" / "learning_curve.png").exists()
+
+
+def test_curves_follow_the_tables(game):
+    run = Run.open(game)
+    training, evaluation = curves(run, market=False)
+    assert training.score.shape == (len(training.steps), 2)
+    assert training.steps[-1] == 2_048
+    assert evaluation.name == "evaluation"
+    assert training.unit == evaluation.unit
+    table = run.evaluations()
+    assert np.nanmax(evaluation.score) == max(table["score"])
+
+
+def test_chosen_bars_need_prices(game):
+    with pytest.raises(ConfigError, match="no prices to choose from"):
+        evaluate_run(game, start=0)
+
+
+def test_no_policy_no_report(game, tmp_path):
+    fresh = Run.create(Run.open(game).config, tmp_path / "fresh")
+    with pytest.raises(CheckpointError, match="no policy yet"):
+        report_run(fresh.path)
+
+
+def test_market_run(trader):
+    run = evaluate_run(trader, draws=3)
+    assert list(run.tracks) == ["train", "validation", "test"]
+    assert run.holdout == "test"
+    assert not run.same_settings
+    assert run.trials == 2
+    assert run.provenance["Data"].startswith("sha256 ")
+    assert [c.name for c in run.curves] == ["training", "validation"]
+    assert len({c.unit for c in run.curves}) == 2
+
+
+def test_chosen_bars(trader):
+    run = Run.open(trader)
+    windows = run.provenance["environment"]["windows_utc_seconds"]
+    first, last = windows["test"]
+    fresh = evaluate_run(trader, start=first, stop=last, draws=3)
+    assert list(fresh.tracks) == ["chosen window"]
+    assert not any("not all new" in note for note in fresh.notes)
+    seen = evaluate_run(trader, start=windows["train"][0], stop=last, draws=3)
+    assert any("not all new" in note for note in seen.notes)
