@@ -1,0 +1,57 @@
+"""CartPole and Pendulum to their thresholds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+CARTPOLE = {
+    "horizon": 32,
+    "minibatch": 256,
+    "epochs": 10,
+    "learning_rate": 1e-3,
+    "learning_rate_schedule": "linear",
+    "discount": 0.98,
+    "gae_lambda": 0.9,
+}
+PENDULUM = {
+    "horizon": 256,
+    "minibatch": 512,
+    "epochs": 8,
+    "learning_rate": 1e-3,
+    "learning_rate_schedule": "linear",
+    "discount": 0.95,
+    "gae_lambda": 0.9,
+}
+
+
+def test_cartpole_is_solved(train):
+    # 100,000 of the 500,000 steps that are allowed; every seed must get there
+    shard = train(("cartpole", {}), CARTPOLE, seeds=[0, 1, 2], num_envs=16, steps=100_000)
+    assert (shard.evaluate("train", 100, 7) >= 475).all()
+
+
+@pytest.mark.long
+def test_cartpole_is_solved_by_every_seed_and_stays_so(train):
+    shard = train(("cartpole", {}), CARTPOLE, seeds=list(range(8)), num_envs=16, steps=500_000)
+    assert (shard.evaluate("train", 100, 7) >= 475).all()
+    assert (shard.scores() >= 475).all()
+
+
+def test_pendulum_learns(train):
+    shard = train(("pendulum", {}), PENDULUM, seeds=[0], num_envs=16, steps=400_000)
+    assert (shard.evaluate("train", 100, 7) >= -250).all()
+
+
+@pytest.mark.long
+def test_pendulum_is_solved_by_every_seed(train):
+    shard = train(("pendulum", {}), PENDULUM, seeds=list(range(6)), num_envs=16, steps=1_000_000)
+    scores = shard.evaluate("train", 100, 7)
+    assert (scores >= -250).all()
+    assert np.median(scores) >= -200
+
+
+def test_a_gymnasium_environment_learns(train):
+    agent = {**CARTPOLE, "epochs": 6}
+    shard = train(("gym:CartPole-v1", {}), agent, seeds=[0], num_envs=8, steps=40_000)
+    assert (shard.evaluate("train", 20, 7) >= 150).all()

@@ -1,0 +1,92 @@
+"""Planted markets: the optimum is computable, so "it learned" is a number (trading-rules section 14)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from slipstream.market.planted import (
+    NOISE_COLUMNS,
+    PlantedForex,
+    optimal_positions,
+    planted_forex,
+    score,
+    write_planted_forex,
+)
+from slipstream.training.environment import resolve_environment
+from slipstream.training.evaluation import Evaluator
+
+AGENT = {
+    "horizon": 256,
+    "minibatch": 256,
+    "epochs": 4,
+    "discount": 0.9,
+    "gae_lambda": 0.9,
+    "learning_rate": 3e-4,
+}
+STANDARD, NO_EDGE = PlantedForex(), PlantedForex(beta=0.0)
+FRESH_BARS, FRESH_SEED = 23_000, 2  # some 20,500 of them are the test split
+
+
+def _environment(folder, bars, seed, market, split):
+    folder.mkdir()
+    write_planted_forex(folder, bars, seed, market)
+    settings = {
+        "data": {"folder": str(folder), "spread_pips": 0.0},
+        "features": ["signal", *(f"noise_{i}" for i in range(NOISE_COLUMNS))],
+        "commission_per_million": 200.0,  # 2 bp per unit of exposure change
+        "split": dict(zip(("train", "validation", "test"), split, strict=True)),
+    }
+    return resolve_environment("forex", settings)
+
+
+def _tracks(train, tmp_path, market, seeds, steps):
+    env = _environment(tmp_path / "seen", 60_000, 1, market, (0.98, 0.01, 0.01))
+    fresh = _environment(tmp_path / "fresh", FRESH_BARS, FRESH_SEED, market, (0.05, 0.05, 0.9))
+    shard = train(env, AGENT, seeds=seeds, num_envs=12, steps=steps)
+    evaluator = Evaluator(fresh, "test", members=len(seeds))
+    tracks = [episodes[0] for episodes in evaluator.run(shard.agent.policy, record=True)]
+    assert all(track.length >= 20_000 for track in tracks)
+    return tracks, fresh
+
+
+def _shares_of_optimum(tracks, fresh):
+    """Drift earned after costs, over that of the optimal policy on the same path."""
+    signal = planted_forex(FRESH_BARS, FRESH_SEED, STANDARD).extra["signal"]
+    skipped = len(signal) - len(fresh.loaded.data.bars)  # warm-up rows that loading dropped
+    shares = []
+    for track in tracks:
+        seen = signal[skipped + track.trace["bar"].astype(int) - 1]
+        positions = np.sign(np.round(track.trace["exposure"], 3))
+        best = score(optimal_positions(seen, STANDARD), seen, 0, STANDARD)
+        shares.append(score(positions, seen, 0, STANDARD) / best)
+    return np.array(shares)
+
+
+def test_a_planted_edge_is_found(train, tmp_path):
+    shares = _shares_of_optimum(*_tracks(train, tmp_path, STANDARD, [0, 1], 200_000))
+    assert shares.min() >= 0.80
+
+
+@pytest.mark.long
+def test_a_planted_edge_is_found_by_eight_seeds(train, tmp_path):
+    shares = _shares_of_optimum(*_tracks(train, tmp_path, STANDARD, list(range(8)), 300_000))
+    assert np.median(shares) >= 0.90
+    assert shares.min() >= 0.80
+
+
+def _stopped_trading(track):
+    per_bar = track.metrics["turnover"] / track.length
+    loss = -np.log1p(track.metrics["total_return"])
+    return per_bar <= 0.01 and loss <= 1.5 * 2 * NO_EDGE.cost
+
+
+def test_without_an_edge_the_agent_stops_trading(train, tmp_path):
+    tracks, _ = _tracks(train, tmp_path, NO_EDGE, [0, 1], 200_000)
+    assert all(_stopped_trading(track) for track in tracks)
+
+
+@pytest.mark.long
+def test_without_an_edge_eight_seeds_stop_trading(train, tmp_path):
+    tracks, _ = _tracks(train, tmp_path, NO_EDGE, list(range(8)), 300_000)
+    assert sum(_stopped_trading(track) for track in tracks) >= 7

@@ -1,0 +1,73 @@
+"""Probe environments isolate one part of the algorithm each; their values are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+AGENT = {
+    "horizon": 16,
+    "minibatch": 64,
+    "epochs": 8,
+    "learning_rate": 3e-3,
+    "discount": 0.9,
+    "gae_lambda": 0.95,
+    "observation_normalization": False,
+    "widths": (32, 32),
+}
+SEEDS = [0, 1, 2]
+
+
+def _train(train, probe, *, steps=30_000, max_steps=8, **agent):
+    environment = ("probes", {"probe": probe, "max_steps": max_steps})
+    return train(environment, {**AGENT, **agent}, seeds=SEEDS, num_envs=16, steps=steps)
+
+
+def _values(shard, *observations):
+    """[len(observations), members] of observations whose first number is given."""
+    rows = []
+    for first in observations:
+        obs = np.zeros((len(SEEDS), 3), np.float32)
+        obs[:, 0] = first
+        rows.append(shard.agent.policy.values(obs))
+    return np.array(rows)
+
+
+def test_a_certain_reward_is_worth_itself(train):
+    np.testing.assert_allclose(_values(_train(train, "one"), 0.0), 1.0, atol=0.02)
+
+
+def test_the_value_depends_on_the_observation(train):
+    shard = _train(train, "observed")
+    seen = np.ones((len(SEEDS), 3), np.float32)
+    np.testing.assert_allclose(shard.agent.policy.values(seen), 1.0, atol=0.1)
+    np.testing.assert_allclose(shard.agent.policy.values(-seen), -1.0, atol=0.1)
+
+
+def test_a_later_reward_is_discounted(train):
+    values = _values(_train(train, "delayed"), 0.0, 1.0)
+    np.testing.assert_allclose(values[0], 0.9, atol=0.03)
+    np.testing.assert_allclose(values[1], 1.0, atol=0.03)
+
+
+@pytest.mark.parametrize("max_steps", [1, 8])
+def test_a_time_limit_is_no_end(train, max_steps):
+    # Reward 1 a step for ever: worth 1 / (1 - 0.9) = 10. Bootstrapping with 0 at the limit would give
+    # 1 for a limit of one step and at most 5.7 on average for eight.
+    values = _values(_train(train, "endless", max_steps=max_steps, steps=60_000), 0.0)
+    np.testing.assert_allclose(values, 10.0, rtol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("probe", "best"), [("action", 1.0), ("matched", 1.0), ("switches", 3.0), ("target", 0.0)]
+)
+def test_the_best_policy_is_found(train, probe, best):
+    shard = _train(train, probe, steps=60_000)
+    scores = shard.evaluate("train", 64, 1)
+    np.testing.assert_allclose(scores, best, atol=0.01)
+
+
+def test_reward_scaling_changes_no_policy_and_no_report(train):
+    shard = _train(train, "matched", reward_scaling="on")
+    np.testing.assert_allclose(shard.evaluate("train", 64, 1), 1.0)
+    assert np.nanmax(shard.recent) == 1.0
