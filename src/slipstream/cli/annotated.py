@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,7 +63,9 @@ def _lines(
         if len(text) == 1 and len(indent + text[0] + comment) <= _WIDTH:
             lines.append(f"{indent}{text[0]}{comment}")
             continue
-        lines += [f"{indent}#{comment.removeprefix('  #')}"] if comment else []
+        lines += textwrap.wrap(
+            comment.strip(), _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}# "
+        )
         lines += [indent + line for line in text]
     return lines
 

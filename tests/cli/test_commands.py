@@ -1,0 +1,158 @@
+"""Commands that train nothing: help, lists, configs, data, and how errors are told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slipstream.core.errors import ResourceError
+from slipstream.training.config import load, resolve
+
+
+def one_paragraph(text: str) -> bool:
+    return text.count("\n") == 1 and "Traceback" not in text
+
+
+def test_help_names_every_command(slipstream):
+    outcome = slipstream("--help")
+    assert outcome.code == 0
+    for name in ("train", "resume", "evaluate", "init", "bench", "data", "list", "doctor"):
+        assert name in outcome.out
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom slipstream.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'numba', 'matplotlib', 'polars', 'numpy', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def test_version(slipstream):
+    assert slipstream("--version").out.startswith("slipstream 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "cartpol"], "did you mean `cartpole`?"),
+        (["train", "cartpole", "--set", "agent.learning_rat=1"], "did you mean `learning_rate`?"),
+        (["train", "cartpole", "--num-envs", "7", "--set", "agent.minibatch=100"], "64 and 112"),
+        (["train", "cartpole", "--n-envs", "many"], "training.num_envs"),
+        (["train", "cartpole", "--gpu", "0", "--device", "cpu"], "give one of them"),
+        (["train", "cartpole", "--gpu", "0"], "use --device cpu"),
+        (["train", "absent.yaml"], "cannot be read"),
+        (["train", "absent.py"], "There is no kernel file"),
+        (["train", "gym:NoSuchThing-v0"], "NoSuchThing"),
+        (["resume", "absent"], "is not a run directory"),
+        (["evaluate", "absent"], "is not a run directory"),
+        (["init", "forex"], "needs a folder of prices"),
+        (["init", "forex", "absent"], "does not exist"),
+        (["init", "cartpole", "absent"], "reads no prices"),
+        (["data", "check", "absent"], "absent"),
+        (["data", "check", ".", "--column", "Last"], "THEIRS=OURS"),
+        (["bench", "everything"], "everything"),
+    ],
+)
+def test_a_mistake_is_one_paragraph_and_exit_code_2(slipstream, arguments, words):
+    outcome = slipstream(*arguments)
+    assert outcome.code == 2
+    assert words in outcome.err
+    assert one_paragraph(outcome.err)
+    assert not list(Path().glob("runs/*"))
+
+
+def test_usage_errors_are_exit_code_2_too(slipstream):
+    assert slipstream("train").code == 2
+    assert slipstream("train", "cartpole", "--nonsense").code == 2
+
+
+def test_a_missing_package_is_named_with_its_pip_line(slipstream, monkeypatch):
+    from slipstream.cli import main as module
+
+    def fail(*arguments):
+        raise ModuleNotFoundError("No module named 'gym_anytrading'", name="gym_anytrading.envs")
+
+    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "app", fail)
+    assert module is not None
+    outcome = slipstream("list")
+    assert outcome.code == 2
+    assert "pip install --no-deps gym-anytrading" in outcome.err
+
+
+def test_errors_of_ours_are_told_without_traceback(slipstream, monkeypatch):
+    def fail(*arguments):
+        raise ResourceError("The disk is full:\n   nothing was lost.")
+
+    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "app", fail)
+    assert slipstream("list").err == "The disk is full: nothing was lost.\n"
+
+
+def test_list(slipstream):
+    outcome = slipstream("list")
+    assert outcome.code == 0
+    for name in ("cartpole", "pendulum", "forex", "gym:ID", "ppo", "compiled", "serial"):
+        assert name in outcome.out
+
+
+def test_doctor(slipstream):
+    outcome = slipstream("doctor")
+    assert outcome.code == 0
+    for word in ("cores", "memory", "GPU", "torch", "numba", "compiled kernels", "shards: auto"):
+        assert word in outcome.out
+
+
+@pytest.mark.parametrize("target", ["cartpole", "pendulum", "gym:Acrobot-v1"])
+def test_init_round_trips(slipstream, target):
+    outcome = slipstream("init", target)
+    assert outcome.code == 0
+    Path("my.yaml").write_text(outcome.out)
+    assert load(Path("my.yaml")) == resolve(target)
+    assert outcome.out.count("  # ") > 10
+
+
+@pytest.fixture
+def prices(slipstream):
+    outcome = slipstream("data", "planted-forex", "prices", "--bars", "3000", "--seed", "4")
+    assert outcome.code == 0
+    assert "0.4654 basis points" in outcome.out
+    return Path("prices")
+
+
+def test_init_forex_describes_the_folder(slipstream, prices):
+    outcome = slipstream("init", "forex", "prices")
+    assert outcome.code == 0
+    assert "EURUSD.parquet: EURUSD, 3,000 bars of 15 min" in outcome.out
+    assert "signal" in outcome.out
+    Path("my.yaml").write_text(outcome.out)
+    config = load(Path("my.yaml"))
+    assert config.env_settings["data"]["symbols"] == ["EURUSD"]
+    assert config.env_settings["data"]["timeframe"] == "15m"
+
+
+def test_init_leaves_out_what_cannot_be_converted(slipstream, prices):
+    (prices / "EURGBP.parquet").write_bytes((prices / "EURUSD.parquet").read_bytes())
+    outcome = slipstream("init", "forex", "prices")
+    assert "Left out: EURGBP: its profits need GBPUSD to become USD." in outcome.out
+    Path("my.yaml").write_text(outcome.out)
+    assert load(Path("my.yaml")).env_settings["data"]["symbols"] == ["EURUSD"]
+
+
+def test_data_check_says_what_is_odd(slipstream, prices):
+    outcome = slipstream("data", "check", "prices", "--spread-pips", "1")
+    assert outcome.code == 0
+    assert "Data check of" in outcome.out
+    assert "Loadable" in outcome.out
+
+
+def test_data_check_of_refused_data_is_exit_code_1(slipstream):
+    Path("bad").mkdir()
+    Path("bad/EURUSD.csv").write_text("time,open,high,low,close\n2024-01-01 00:00,1,2,3,x\n")
+    outcome = slipstream("data", "check", "bad")
+    assert outcome.code == 1
+    assert "Not loadable" in outcome.out

@@ -1,0 +1,141 @@
+"""Training from the shell and from Python, end to end on small budgets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import slipstream as package
+from slipstream.training.events import Updated
+from slipstream.training.run import Run
+
+SMALL = {"num_envs": 8, "total_steps": 4_096, "seed": 3}
+FLAGS = ["--num-envs", "8", "--total-steps", "4096", "--seed", "3"]
+
+
+@pytest.fixture
+def quiet(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return {"report": False, "say": lambda text: None, **SMALL}
+
+
+def test_train_evaluate_and_read(slipstream):
+    outcome = slipstream("train", "cartpole", *FLAGS, "--members", "2", "--out", "run")
+    assert outcome.code == 0, outcome.err
+    assert "Training 2 members" in outcome.out
+    assert "Run: " in outcome.out
+    run = Run.open("run")
+    assert run.config.training.members == 2
+    assert len(run.result["members"]) == 2
+    assert set(run.metrics()["member"]) == {0, 1}
+    assert run.metrics()["steps"][-1] >= 4_096
+    assert run.provenance["environment"]["name"] == "cartpole"
+    assert Path("run/report.html").stat().st_size > 1_000
+    assert list(Path("run/tensorboard/member-001").glob("events*"))
+
+    again = slipstream("train", "cartpole", *FLAGS, "--out", "run")
+    assert again.code == 2
+    assert "never overwritten" in again.err
+    assert "is complete" in slipstream("resume", "run").out
+
+    Path("run/report.html").unlink()
+    outcome = slipstream("evaluate", "run")
+    assert outcome.code == 0, outcome.err
+    assert Path("run/report.html").exists()
+    assert slipstream("evaluate", "run", "--from", "2024-01-01").code == 2
+    assert "draws no pictures" in slipstream("evaluate", "run", "--video", "a.gif").err
+
+
+def test_the_resolved_config_trains_the_same_weights(quiet):
+    first = package.train("cartpole", out="a", **quiet)
+    quiet = {key: quiet[key] for key in ("report", "say")}
+    second = package.train("a/config.yaml", out="b", **quiet)
+    assert weights(first) == weights(second)
+
+
+def weights(run):
+    manifest = json.loads((run.best_folder(0) / "manifest.json").read_text())
+    newest = sorted((run.path / "checkpoints").iterdir())[-1]
+    state = json.loads((newest / "manifest.json").read_text())
+    return manifest["files"], state["files"]
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_run_that_broke_off_ends_with_the_same_weights(quiet):
+    whole = package.train("cartpole", out="whole", members=3, **quiet)
+
+    def break_off(event):
+        if isinstance(event, Updated) and event.progress.steps >= 3_000:
+            raise KilledError
+
+    quiet["overrides"] = {"training.checkpoint_every": 0.25}
+    with pytest.raises(KilledError):
+        package.train("cartpole", out="cut", members=3, listeners=[break_off], **quiet)
+    resumed = package.resume("cut", report=False)
+    assert resumed.result is not None
+    assert weights(resumed) == weights(whole)
+    for column in ("steps", "member", "score", "policy_loss"):
+        assert resumed.metrics()[column] == whole.metrics()[column]
+
+
+def test_a_failure_before_the_first_iteration_leaves_no_directory(quiet):
+    def fail(event):
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        package.train("cartpole", out="run", listeners=[fail], **quiet)
+    assert not Path("run").exists()
+
+
+def test_policies_and_tracks_from_python(quiet):
+    run = package.train("cartpole", **quiet, overrides={"evaluation.episodes": 5})
+    policy = package.load_policy(run)
+    actions = policy.act(np.zeros((3, 4), np.float32))
+    assert actions.shape == (3, 1)
+    (tracks,) = package.evaluate(run)["train"]
+    assert len(tracks) == 5
+    assert np.mean([track.ret for track in tracks]) == run.result["members"][0]["best_score"]
+
+
+def test_copies_from_python():
+    env = package.make_vec("cartpole", 5, seed=1, max_steps=20)
+    observations = np.zeros((5, 4), np.float32)
+    env.reset(observations)
+    assert np.abs(observations).max() > 0
+    assert env.spec.max_episode_steps == 20
+
+
+def test_public_names():
+    import slipstream
+
+    for name in slipstream.__all__:
+        assert getattr(slipstream, name) is not None
+    assert set(slipstream.__all__) <= set(dir(slipstream))
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = slipstream.nonsense
+
+
+def test_importing_the_package_is_cheap():
+    code = (
+        "import sys, slipstream\n"
+        "heavy = {'torch', 'numba', 'numpy', 'matplotlib', 'polars', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_training_does_not_import_what_only_reports_need():
+    code = (
+        "import sys\nfrom slipstream import api\n"
+        "heavy = {'matplotlib', 'tensorboardX', 'optuna', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
