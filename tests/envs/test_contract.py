@@ -1,0 +1,101 @@
+"""The suite that anybody can run on a kernel of his own: ours pass, broken ones are named."""
+
+from pathlib import Path
+
+import pytest
+
+from slipstream.core.errors import KernelError
+from slipstream.core.kernel import list_kernels, load_kernel
+from slipstream.envs.probes import NAMES
+from slipstream.market.planted import write_planted_forex
+from slipstream.vector.contract import check_environment
+
+KERNELS = Path(__file__).parents[1] / "vector" / "kernels"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in list_kernels() if name not in ("forex", "probes")]
+)
+def test_built_in(name):
+    check_environment(load_kernel(name))
+
+
+@pytest.mark.parametrize("probe", NAMES)
+def test_probes(probe):
+    check_environment(load_kernel("probes"), {"probe": probe}, steps=50)
+
+
+@pytest.mark.parametrize("action", ["discrete", "continuous"])
+def test_forex(tmp_path, action):
+    write_planted_forex(tmp_path, bars=1500)
+    config = {
+        "data": {"folder": str(tmp_path), "spread_pips": 1.0},
+        "features": ["rsi_14", "return_1"],
+        "action": action,
+        "max_steps": 60,
+        "stop_loss": 20.0,
+        "take_profit": 30.0,
+    }
+    check_environment(load_kernel("forex"), config, steps=150)
+
+
+@pytest.mark.parametrize("name", ["clock", "duel", "masked"])
+def test_kernels_of_the_tests(name):
+    check_environment(load_kernel(str(KERNELS / f"{name}.py")), steps=40)
+
+
+BROKEN = {
+    "impure": (
+        "    out[0] = float(s.time)",
+        "    s.sum = s.sum + 1.0\n    out[0] = float(s.time)",
+        "STATE.sum",
+    ),
+    "unwritten": ("    out[2] = float(p.number)\n", "", "left places [[2]] of its row unwritten"),
+    "outside": ("out[0] = float(s.time)", "out[0] = float(s.time) + math.inf", "lies outside"),
+    "action": (
+        "s.time = s.time + 1",
+        "s.time = s.time + 1\n    action[0] = 3",
+        "wrote into the action",
+    ),
+    "data": (
+        "s.time = s.time + 1",
+        "s.time = s.time + 1\n    d.tenths[0] = 3.0",
+        "Data is read-only",
+    ),
+    "flag": ("return reward, terminated", "return reward, 1", "`terminated` is a int"),
+    "narrow": ("return reward, ", "return d.tenths[0], ", "the reward is a float32"),
+    "infinite": ("return reward, ", "return reward * math.inf, ", "the reward is inf"),
+    "index": ("s.seen[1, 0] = s.sum", "s.seen[2, 0] = s.sum", "raised IndexError"),
+    "divisor": (
+        "s.sum = s.sum + ",
+        "s.sum = 1 / (s.time - 1) if False else 1 / 0 + ",
+        "ZeroDivision",
+    ),
+    "metric": ('Metric("late")', 'Metric("lat")', "`lat` is not a field of STATE"),
+    "split": ('{"train": params, "test"', '{"training": params, "test"', "split `train`"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_kernels_are_named(tmp_path, name):
+    old, new, message = BROKEN[name]
+    text = (KERNELS / "clock.py").read_text()
+    assert old in text
+    path = tmp_path / "broken.py"
+    path.write_text("import math\n" + text.replace(old, new))
+    with pytest.raises(KernelError) as error:
+        check_environment(load_kernel(str(path)), steps=5)
+    assert message in str(error.value), str(error.value)
+
+
+def test_a_difference_between_backends_is_named(tmp_path):
+    """float32 that slips past the checker: a local alias of the array."""
+    text = (KERNELS / "clock.py").read_text()
+    old = "s.sum = s.sum + float(action[0]) * float(d.tenths[0])"
+    assert old in text
+    path = tmp_path / "narrow.py"
+    path.write_text(text.replace(old, "row = d.tenths\n    s.sum = s.sum + row[0] * 0.3"))
+    with pytest.raises(
+        KernelError, match=r"interpreted and compiled differ at step \d.*`float\(\)`"
+    ):
+        check_environment(load_kernel(str(path)), steps=20)
