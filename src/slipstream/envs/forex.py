@@ -3,7 +3,7 @@
 The agent sees bar t complete and names a target position; it fills at the next bar's open (or
 close), and equity is marked at that bar's close. Orders and fills live in `_forex_orders`, exits
 that nobody ordered in `_forex_exits`, rewards in `_forex_rewards`, arrays and records in
-`_forex_record`, loading in `_forex_load`.
+`_forex_record`, loading in `_forex_load`, the outside (spaces, metrics) in `_forex_spec`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-from gymnasium import spaces
-
 from slipstream.core.random import integer
-from slipstream.core.spec import MarketSpec, Metric, Spec
 from slipstream.envs._forex_config import Config
 from slipstream.envs._forex_exits import NO_EXIT, STOP_OUT, exit_at_open, exit_in_bar
 from slipstream.envs._forex_load import load, load_window
@@ -44,6 +40,7 @@ from slipstream.envs._forex_record import (
     Params,
 )
 from slipstream.envs._forex_rewards import reward
+from slipstream.envs._forex_spec import CLOCK, spec
 
 __all__ = [
     "STATE",
@@ -57,9 +54,6 @@ __all__ = [
     "spec",
     "step",
 ]
-
-COST_FIELDS = ("cost_spread", "cost_slippage", "cost_commission", "cost_swap")
-_CLOCK = 4  # sine and cosine of time of day and day of week
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
@@ -210,7 +204,7 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
         for column in range(columns):
             out[k * columns + column] = d.features[bar - older + k, column]
     place = older * columns
-    columns += _CLOCK  # the newest bar's clock lies beside its features
+    columns += CLOCK  # the newest bar's clock lies beside its features
     for column in range(columns):
         out[place + column] = d.features[bar, column]
     place += columns
@@ -239,67 +233,3 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
         start = d.constants[s.segment, VARIANCE]
         out[place + 2] = s.sharpe_a / math.sqrt(start)
         out[place + 3] = s.sharpe_b / start
-
-
-def spec(p: Params, d: Data) -> Spec:
-    """Spaces, metrics and what reports need; feature columns come with their training moments."""
-    bounded = _CLOCK + (3 if p.discrete else 1)
-    running = [np.nan] * (4 if p.reward == DIFFERENTIAL_SHARPE else 2)
-    mean = np.concatenate([np.tile(d.feature_mean, p.lookback), np.zeros(bounded), running])
-    deviation = np.concatenate([np.tile(d.feature_std, p.lookback), np.ones(bounded), running])
-    action = spaces.Discrete(3) if p.discrete else spaces.Box(-1.0, 1.0, (1,), np.float32)
-    return Spec(
-        observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
-        action=action,
-        metrics=_METRICS,
-        trace=_TRACE,
-        max_episode_steps=None if p.evaluation else p.max_steps,
-        stagger=not p.evaluation,
-        scale_reward=True,
-        fixed_mean=mean.astype(np.float32),
-        fixed_std=deviation.astype(np.float32),
-        market=_market(p, d),
-    )
-
-
-def _market(p: Params, d: Data) -> MarketSpec:
-    picked = d.segment_symbol[p.first_segment : p.first_segment + p.num_segments]
-    return MarketSpec(
-        symbols=tuple(_text(d.symbols[index]) for index in picked),
-        account_currency=_text(d.currency),
-        initial_equity=p.initial_equity,
-        bar_seconds=p.bar_seconds,
-        bars_per_year=p.bars_per_year,
-        days_per_year=p.days_per_year,
-        day_roll="17:00 America/New_York" if p.rolls_in_new_york else "00:00 UTC",
-        cost_fields=COST_FIELDS,
-    )
-
-
-def _text(codes: Any) -> str:
-    return "".join(chr(code) for code in codes if code)
-
-
-_TRACE = ("bar", "equity", "exposure", "units", *COST_FIELDS, "fills")
-_METRICS = (
-    Metric("total_return", "fraction"),
-    Metric("max_drawdown", "fraction"),
-    Metric("turnover", "equity"),
-    Metric("sharpe", "per bar"),
-    Metric("trades", "count"),
-    Metric("costs", "account currency"),
-    Metric("wins", "count"),
-    Metric("gross_profit", "account currency"),
-    Metric("gross_loss", "account currency"),
-    Metric("holding_bars", "bars"),
-    Metric("mean_exposure", "equity"),
-    Metric("fills", "count"),
-    Metric("stop_exits", "count"),
-    Metric("target_exits", "count"),
-    Metric("stop_outs", "count"),
-    Metric("both_touched", "count"),
-    Metric("cost_spread", "account currency"),
-    Metric("cost_slippage", "account currency"),
-    Metric("cost_commission", "account currency"),
-    Metric("cost_swap", "account currency"),
-)
