@@ -1,4 +1,4 @@
-"""One thread a process: two test workers share two cores, and neighbours must not wait for each other."""
+"""One thread a process: test workers share the cores and must not wait for each other."""
 
 import os
 

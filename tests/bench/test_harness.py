@@ -1,0 +1,202 @@
+"""The harness of the benchmarks: pairing, contention, workers, result files, tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slipstream.bench import alternate as alternating
+from slipstream.bench import suite as suites
+from slipstream.bench.alternate import alternate
+from slipstream.bench.machine import Neighbours, describe, threads, versions
+from slipstream.bench.page import render
+from slipstream.bench.passed import passed
+from slipstream.bench.row import Goal, Ratio, Row, judged
+from slipstream.bench.suite import Settings, cases_of, run_suite
+from slipstream.bench.table import cells, markdown
+from slipstream.bench.worker import WorkerError, run_worker
+from slipstream.core.errors import ConfigError
+
+ROW_KEYS = {
+    *("case", "unit", "ours", "peer", "peer_name", "ratio"),
+    *("runs", "others_cpu", "goal", "holds", "forecast"),
+}
+
+
+class _Quiet:
+    shares: tuple[float, ...] = (0.0,)
+    used = 0
+
+    def __enter__(self) -> _Quiet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.share = type(self).shares[min(type(self).used, len(type(self).shares) - 1)]
+        type(self).used += 1
+
+
+@pytest.fixture
+def neighbours(monkeypatch: pytest.MonkeyPatch) -> type[_Quiet]:
+    class Fresh(_Quiet):
+        pass
+
+    monkeypatch.setattr(alternating, "Neighbours", Fresh)
+    return Fresh
+
+
+def test_sides_alternate_and_each_goes_first_in_turn(neighbours: type[_Quiet]) -> None:
+    order: list[str] = []
+
+    def side(name: str, figure: float) -> float:
+        order.append(name)
+        return figure
+
+    measured = alternate(lambda: side("a", 30.0), lambda: side("b", 10.0), runs=3)
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert (measured.ours, measured.peer, measured.runs) == (30.0, 10.0, 3)
+    assert measured.ratio == Ratio(3.0, 3.0, 3.0)
+
+
+def test_ratios_are_of_pairs(neighbours: type[_Quiet]) -> None:
+    ours, theirs = iter([10.0, 40.0, 30.0]), iter([10.0, 10.0, 10.0])
+    measured = alternate(lambda: next(ours), lambda: next(theirs), runs=3)
+    assert measured.ratio == Ratio(3.0, 1.0, 4.0)
+
+
+def test_where_less_is_better_the_ratio_is_turned_over(neighbours: type[_Quiet]) -> None:
+    measured = alternate(lambda: 2.0, lambda: 10.0, runs=1, less_is_better=True)
+    assert measured.ratio == Ratio(5.0, 5.0, 5.0)
+
+
+def test_a_contended_measurement_is_made_again_and_the_quieter_one_counts(
+    neighbours: type[_Quiet],
+) -> None:
+    neighbours.shares = (0.5, 0.02)
+    figures = iter([1.0, 2.0])
+    measured = alternate(lambda: next(figures), runs=1)
+    assert (measured.ours, measured.others_cpu) == (2.0, 0.02)
+
+
+def test_a_row_contended_twice_says_so(neighbours: type[_Quiet]) -> None:
+    neighbours.shares = (0.5, 0.7)
+    figures = iter([1.0, 2.0])
+    measured = alternate(lambda: next(figures), runs=1)
+    assert (measured.ours, measured.others_cpu) == (1.0, 0.5)
+    row = Row(case="x", unit="steps/s", ours=1.0, others_cpu=0.5).as_json()
+    assert "contended" in cells(row)[0]
+
+
+def test_goals() -> None:
+    assert judged(Goal(">=", 100), 100.0) == {"goal": ">= 100", "holds": True}
+    assert judged(Goal("<", 400), 413.0) == {"goal": "< 400", "holds": False}
+    assert judged(Goal(">=", 2), None) == {"goal": ">= 2", "holds": None}
+    assert judged(None, 1.0) == {"goal": None, "holds": None}
+
+
+def test_a_row_has_the_keys_of_the_file_format() -> None:
+    row = Row(case="x", unit="steps/s", ours=1.0, ratio=Ratio(2.0, 1.0, 3.0)).as_json()
+    assert set(row) == ROW_KEYS
+    assert row["ratio"] == {"median": 2.0, "min": 1.0, "max": 3.0}
+
+
+def test_the_machine_is_described() -> None:
+    assert describe()["cores"] >= 1
+    assert threads() >= 1
+    assert versions()["numpy"] is not None
+    with Neighbours() as neighbours:
+        sum(range(10_000))
+    assert 0.0 <= neighbours.share <= 1.0
+
+
+def test_a_worker_answers_in_json() -> None:
+    answer = run_worker("ours.vector_steps", {**_SMALL, "num_envs": 4}, threads=1)
+    assert answer["steps_per_second"] > 0
+    assert answer["observation_numbers"] == 4
+
+
+_SMALL = {"name": "cartpole", "settings": {}, "threads": 1, "seconds": 0.01, "rows": 4}
+
+
+def test_a_failed_worker_says_what_it_said() -> None:
+    with pytest.raises(WorkerError, match="no_such_worker"):
+        run_worker("no_such_worker", {})
+
+
+def test_a_suite_writes_its_file_and_goes_on_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(settings: Settings) -> list[Row]:
+        raise WorkerError("the peer is not here")
+
+    def works(settings: Settings) -> list[Row]:
+        return [Row(case="works", unit="steps/s", ours=float(settings.runs))]
+
+    monkeypatch.setattr(suites, "cases_of", lambda suite: {"fails": fails, "works": works})
+    path = tmp_path / "deep" / "env.json"
+    result = run_suite("env", json_file=path)
+    written = json.loads(path.read_text())
+    assert written == json.loads(json.dumps(result))
+    assert set(written) == {"suite", "command", "machine", "versions", "rows"}
+    assert [row["case"] for row in written["rows"]] == ["fails", "works"]
+    assert written["rows"][0]["ours"] is None
+    assert "not measured" in written["rows"][0]["unit"]
+    assert "the peer is not here" in capsys.readouterr().err
+
+
+def test_suites_have_the_cases_that_are_asked_for() -> None:
+    assert list(cases_of("env")) == [
+        *("forex_vs_sb3", "forex_bandwidth", "cartpole_vs_envpool"),
+        *("cartpole_single", "scaling", "memory"),
+    ]
+    assert list(cases_of("train")) == [
+        *("ppo_vs_sb3_default", "ppo_vs_sb3_tuned", "time_to_score"),
+        *("population_16", "population_96", "warm_start"),
+    ]
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean `train`"):
+        cases_of("trian")
+    with pytest.raises(ConfigError, match="no case `nothing`"):
+        run_suite("env", only=["nothing"])
+
+
+def test_the_page_is_filled_from_results(tmp_path: Path) -> None:
+    row = Row(
+        case="cartpole_single",
+        unit="steps/s",
+        ours=2.5e5,
+        peer=1e5,
+        peer_name="Gymnasium",
+        ratio=Ratio(2.5, 2.4, 2.6),
+        **judged(Goal(">=", 2), 2.5),
+    )
+    machine = {"processor": "P", "cores": 2, "memory_gib": 8.0, "python": "3.11.7", "date": "today"}
+    result = {
+        "suite": "env",
+        "command": "slipstream bench env",
+        "machine": machine,
+        "versions": {"numpy": "2.4.6", "envpool": None},
+        "rows": [row.as_json()],
+    }
+    (tmp_path / "env.json").write_text(json.dumps(result))
+    page = (
+        "# P\n<!-- results/env.json -->\nstale\n<!-- end -->\nrest\n"
+        "<!-- results/train.json -->\n<!-- end -->\n"
+    )
+    text = render(page, tmp_path)
+    assert "stale" not in text and "rest" in text
+    assert "| 250 k | 100 k Gymnasium | 2.5 (2.4 to 2.6) | >= 2 | yes |" in text
+    assert "numpy 2.4.6" in text and "envpool" not in text
+    assert "Not measured yet." in text
+    assert render(text, tmp_path) == text
+    assert markdown(result["rows"]).count("\n") == 2
+
+
+def test_a_pass_is_written_down(tmp_path: Path) -> None:
+    passed(tmp_path / "test-all.json", "make test-all")
+    written = json.loads((tmp_path / "test-all.json").read_text())
+    assert written["command"] == "make test-all"
+    assert written["passed"].endswith("Z")

@@ -1,0 +1,45 @@
+"""Code in the documents runs, in order, in one folder a page; links and names of files exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/start.md", "docs/extending.md")
+ALL_PAGES = (
+    *PAGES,
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/glossary.md",
+    "docs/performance.md",
+)
+BLOCK = re.compile(r"(?:<!-- file: (?P<file>[\w.]+) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_blocks_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__docs__"}
+    blocks = list(BLOCK.finditer((ROOT / page).read_text()))
+    assert blocks
+    for block in blocks:
+        if block["file"]:
+            (tmp_path / block["file"]).write_text(block["code"])
+        else:
+            exec(compile(block["code"], page, "exec"), names)
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_links_and_paths_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
+    # Paths of the source, written `training/trainer.py`, and of the tests.
+    for path in re.findall(r"`((?:tests/)?[a-z_]+/[\w/]*\.(?:py|yaml))`", text):
+        at_home = [ROOT / path, ROOT / "src/slipstream" / path]
+        assert any(place.exists() for place in at_home), path

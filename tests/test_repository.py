@@ -1,0 +1,131 @@
+"""The repository around the code: files, pins, verbs, and what must not be in it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LAYERS = (
+    *("core", "market", "features", "envs", "vector", "experience", "agents", "training"),
+    *("studies", "report", "deploy", "service", "dashboard", "adapters", "bench", "cli"),
+)
+
+
+def pins(name: str) -> dict[str, str]:
+    """Version by canonical name."""
+    lines = [line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines()]
+    pairs = [line.split("==") for line in lines if line]
+    assert all(len(pair) == 2 for pair in pairs), "every line of a lock file is a pin"
+    return {canonicalize_name(package): version for package, version in pairs}
+
+
+def source_files() -> list[Path]:
+    """Files that git tracks; without git, those that a checkout would hold."""
+    done = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / name for name in done.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def test_the_files_of_a_repository_exist() -> None:
+    for name in (
+        *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile"),
+        *("requirements.lock", "requirements-peers.lock", ".ci/run", "src/slipstream/py.typed"),
+        *("docs/start.md", "docs/extending.md", "docs/glossary.md", "docs/performance.md"),
+    ):
+        assert (ROOT / name).is_file(), name
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+
+
+def test_folders_are_the_layers() -> None:
+    folders = [p.name for p in (ROOT / "src/slipstream").iterdir() if (p / "__init__.py").exists()]
+    assert set(folders) <= set(LAYERS)
+
+
+def test_make_has_its_verbs() -> None:
+    text = (ROOT / "Makefile").read_text()
+    verbs = {"demo", "test", "test-all", "check", "check-cuda", "bench", "docs", "clean"}
+    assert verbs <= set(re.findall(r"^([\w-]+):", text, re.MULTILINE))
+
+
+def test_the_lock_fits_the_ranges() -> None:
+    project = PROJECT["project"]
+    locked = pins("requirements.lock")
+    extras = project["optional-dependencies"]
+    for line in (*project["dependencies"], *extras["dev"], *extras["demo"]):
+        requirement = Requirement(line)
+        version = locked[canonicalize_name(requirement.name)]
+        assert Version(version) in requirement.specifier, line
+
+
+def test_the_lock_is_the_whole_closure() -> None:
+    """What any locked package needs is locked too, at a version it accepts."""
+    locked = pins("requirements.lock")
+    for package, pinned in locked.items():
+        try:
+            found = importlib.metadata.distribution(package)
+        except importlib.metadata.PackageNotFoundError:
+            pytest.skip(f"{package} is not installed: this environment was not made from the lock")
+        if Version(found.version).public != pinned:
+            pytest.skip(f"{package} is installed in another version than the lock's")
+        for line in found.requires or ():
+            needed = Requirement(line)
+            if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
+                continue
+            name = canonicalize_name(needed.name)
+            assert name in locked, f"{package} needs {line}"
+            assert Version(locked[name]) in needed.specifier, f"{package} needs {line}"
+
+
+def test_peers_do_not_repin_the_lock() -> None:
+    assert not set(pins("requirements.lock")) & set(pins("requirements-peers.lock"))
+
+
+def test_test_files_have_unique_names() -> None:
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_no_machine_of_ours_is_named() -> None:
+    """No home folders, no registries, no absolute paths of the machine it was written on."""
+    private = re.compile(
+        r"file:///|--(?:extra-)?index-url|--find-links|/home/\w+/|/root/|/opt/\w|/work/|/tmp/slip"
+    )
+    own = Path(__file__)
+    for path in source_files():
+        if path == own or path.suffix in {".png", ".parquet", ".html"}:
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            assert not private.search(line), f"{path}:{number}: {line.strip()}"
+
+
+def test_no_large_files() -> None:
+    for path in source_files():
+        assert path.stat().st_size < 500_000, path
+
+
+def test_importing_slipstream_is_cheap() -> None:
+    heavy = ("torch", "numba", "polars", "matplotlib")
+    code = f"import sys, slipstream; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "src"
+    )
+    assert done.stdout.strip() == "[]"
