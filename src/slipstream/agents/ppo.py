@@ -273,4 +273,4 @@ class PPO:
         self.iteration = int(state["iteration"][0])
 
 
-_ROWS_TOGETHER = 2048
+_ROWS_TOGETHER = 4096
