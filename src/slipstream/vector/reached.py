@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dis
 import hashlib
-import inspect
 import math
 from collections.abc import Callable
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ class Reached:
         self._open: list[FunctionType] = []  # being bound, outermost first
         self._bound: dict[FunctionType, Any] = {}
         self._constants: dict[str, str] = {}
-        self._modules: dict[str, ModuleType] = {}
 
     def bind(self, function: FunctionType) -> Any:
         """The decorated form of `function`, every helper that it calls decorated likewise."""
@@ -45,9 +43,6 @@ class Reached:
                 "write a `for` loop."
             )
         self._open.append(function)
-        module = inspect.getmodule(function)
-        if module is not None and module.__name__ not in self._modules:
-            self._modules[module.__name__] = module
         names = {"__builtins__": __builtins__, "__name__": function.__module__}
         for name in sorted(_global_names(function.__code__)):
             if name in function.__globals__:
@@ -64,10 +59,17 @@ class Reached:
         return self._bound[function]
 
     def digest(self) -> str:
-        """Hex SHA-256 of the sources and constants seen so far."""
+        """Hex SHA-256 of the functions and constants seen so far.
+
+        Functions count as this process holds them, not as their files read now: a file that was
+        edited since its import must not lend its name to the old code.
+        """
         lines = [f"{key}={value}" for key, value in sorted(self._constants.items())]
-        for name, module in sorted(self._modules.items()):
-            lines.append(f"{name}:{inspect.getsource(module)}")
+        for function in sorted(self._bound, key=lambda f: (f.__module__, f.__qualname__)):
+            code = function.__code__
+            parts = (code.co_code.hex(), code.co_consts, code.co_names, code.co_varnames)
+            defaults = function.__defaults__
+            lines.append(f"{function.__module__}.{function.__qualname__}: {parts!r} {defaults!r}")
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def _admit(self, name: str, value: Any, function: FunctionType) -> Any:
