@@ -6,16 +6,16 @@ import pytest
 
 PARTS = {
     "top": "",
-    "Config": "class Config(config.Config):\n    size: float = 1.0",
-    "Params": "class Params(NamedTuple):\n    size: float",
+    "Config": "class Config(config.Config):\n    width: float = 1.0",
+    "Params": "class Params(NamedTuple):\n    width: float",
     "Data": "class Data(NamedTuple):\n    table: NDArray[np.float32]",
     "STATE": 'STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("x", "f8")], align=True)',
     "load": (
         "def load(config):\n"
         "    data = Data(np.ones(3, np.float32))\n"
-        '    return kernel.Loaded(data, {"train": (Params(config.size),)})'
+        '    return kernel.Loaded(data, {"train": (Params(config.width),)})'
     ),
-    "reset": "def reset(s, p, d):\n    s.x = p.size",
+    "reset": "def reset(s, p, d):\n    s.x = p.width",
     "step": "def step(s, action, p, d):\n    s.x = s.x + 1.0\n    return s.x, False, False",
     "observe": "def observe(s, p, d, out):\n    out[0] = s.x",
     "spec": (

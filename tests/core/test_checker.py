@@ -43,7 +43,7 @@ STATEMENTS = {
     "signed beside unsigned": ("s.counter = s.counter + 1", "write `np.uint64(1)`"),
     "signed shift": ("s.key ^= 3", "write `np.uint64(3)`"),
     "field of STATE": ("s.total = 1.0", "STATE has no field `total`; it has key, counter, x"),
-    "field of Params": ("s.x = p.sise", "Params has no field `sise`; perhaps `size` is meant"),
+    "field of Params": ("s.x = p.widht", "Params has no field `widht`; perhaps `width` is meant"),
     "field of Data": ("s.x = float(d.tables[0])", "Data has no field `tables`; perhaps"),
     "action": ("s.x = 2.0 * action[0]", "`float(action[0])`"),
 }
