@@ -35,9 +35,9 @@ def test_file_of_ones_own(write_kernel):
     path = write_kernel("my_env.py")
     kernel = load_kernel(str(path))
     assert kernel.name == "my_env" and kernel.mask is None
-    loaded = kernel.load(kernel.configure({"size": 2.0}))
+    loaded = kernel.load(kernel.configure({"width": 2.0}))
     assert loaded.params["train"] == (kernel.Params(2.0),)
-    with pytest.raises(ConfigError, match=r"`env.sise`.*`size`"):
+    with pytest.raises(ConfigError, match=r"`env.sise`.*`width`"):
         kernel.configure({"sise": 2.0})
 
 
@@ -80,16 +80,16 @@ def test_file_that_cannot_be_imported(write_kernel, top, words):
 
 
 def test_params_become_a_table(write_kernel):
-    text = "class Params(NamedTuple):\n    size: float\n    count: int\n    on: bool"
+    text = "class Params(NamedTuple):\n    width: float\n    count: int\n    on: bool"
     kernel = load_kernel(str(write_kernel(Params=text)))
     dtype = params_dtype(kernel.Params)
     assert [dtype[name] for name in dtype.names] == [np.float64, np.int64, np.bool_]
     table = params_table(kernel, (kernel.Params(1.5, 3, True), kernel.Params(2.5, -1, False)))
-    assert table["size"].tolist() == [1.5, 2.5]
+    assert table["width"].tolist() == [1.5, 2.5]
     assert table["count"].tolist() == [3, -1] and table["on"].tolist() == [True, False]
 
 
 def test_params_hold_scalars_only(write_kernel):
-    path = write_kernel(Params="class Params(NamedTuple):\n    size: float\n    table: tuple")
+    path = write_kernel(Params="class Params(NamedTuple):\n    width: float\n    table: tuple")
     with pytest.raises(KernelError, match=r"Params.table.*scalars.*Data"):
         load_kernel(str(path))
