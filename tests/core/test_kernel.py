@@ -37,8 +37,8 @@ def test_file_of_ones_own(write_kernel):
     assert kernel.name == "my_env" and kernel.mask is None
     loaded = kernel.load(kernel.configure({"width": 2.0}))
     assert loaded.params["train"] == (kernel.Params(2.0),)
-    with pytest.raises(ConfigError, match=r"`env.sise`.*`width`"):
-        kernel.configure({"sise": 2.0})
+    with pytest.raises(ConfigError, match=r"`env.widht`.*`width`"):
+        kernel.configure({"widht": 2.0})
 
 
 def test_a_changed_file_is_another_kernel(write_kernel):
