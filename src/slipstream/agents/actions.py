@@ -23,14 +23,16 @@ class ActionMap:
     """How a network's head becomes a distribution, and a sampled action the environment's.
 
     A policy works in its own units: choices 0..n-1, or for a Box numbers of which [-1, 1] covers a
-    bounded component: they are clipped there and mapped affinely to the bounds. Unbounded components
-    pass as they are. The rollout keeps the policy's own action, from which log_prob can be recomputed.
+    bounded component: they are clipped there and mapped affinely to the bounds. Unbounded
+    components pass as they are. The rollout keeps the policy's own action, from which log_prob can
+    be recomputed.
 
     Attributes:
         kind: ``discrete``, ``multi_discrete`` or ``box``.
         sizes: choices of each component (discrete kinds), or () for a Box.
         width: K numbers of one action.
-        head_width: numbers the network puts out for it; also the number of noise draws of one action.
+        head_width: numbers the network puts out for it; also the number of noise draws of one
+            action.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -53,21 +55,21 @@ class ActionMap:
             self._middle = np.where(bounded, middle, 0.0).astype(np.float32)
         else:
             raise ConfigError(
-                f"PPO acts in Discrete, MultiDiscrete and Box action spaces; this environment has {space}. "
-                "Wrap the environment so that its action is one of these."
+                f"PPO acts in Discrete, MultiDiscrete and Box spaces; this environment has "
+                f"{space}. Wrap the environment so that its action is one of these."
             )
         self.width = len(self.sizes) if self.sizes else len(self._low)
         self.head_width = sum(self.sizes) if self.sizes else self.width
 
     @property
     def continuous(self) -> bool:
-        """Whether actions are real numbers, with normal noise; otherwise choices, with Gumbel noise."""
+        """Whether actions are real numbers, with normal noise; else choices, with Gumbel noise."""
         return self.kind == "box"
 
     def distribution(
         self, head: Tensor, log_std: Tensor | None, mask: Tensor | None
     ) -> Distribution:
-        """The distribution of a head [M, R, >= head_width]; columns beyond head_width are padding."""
+        """The distribution of a head [M, R, >= head_width], padded beyond head_width."""
         head = head[..., : self.head_width]
         if log_std is not None:
             return DiagonalGaussian(head, log_std)

@@ -24,8 +24,8 @@ def adam_rows(
     (Kingma and Ba 2015, "Adam: a method for stochastic optimization".)
 
     Args:
-        weights, first, second: float32 [M, P], changed; gradients: float32 [M, parts, P], the sum is
-            left in the first; P is a multiple of 8.
+        weights, first, second: float32 [M, P], changed; gradients: float32 [M, parts, P], the sum
+            is left in the first; P is a multiple of 8.
         learning_rate, max_norm: float64 [M]; frozen: bool [M], members that keep everything.
         failed: bool [M], set where the gradient is not finite; such members keep everything too.
         steps: int64 [M], counted up; norms: float64 [M], written: before clipping.

@@ -1,7 +1,7 @@
 """Action distributions of a batch: sampling from given noise, and densities.
 
-These are the definitions. A rollout and an update evaluate them, and their derivatives, row by row in
-compiled loops (`sampling.py`, `surrogate.py`); tests hold those to these.
+These are the definitions. A rollout and an update evaluate them, and their derivatives, row by row
+in compiled loops (`sampling.py`, `surrogate.py`); tests hold those to these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FORBIDDEN = -1e30  # logit of a masked choice: probability exactly 0, entropy t
 
 
 class Distribution(Protocol):
-    """What the policy and the update ask of a batch of action distributions; leading axes [M, R]."""
+    """What is asked of a batch of action distributions; leading axes [M, R]."""
 
     def sample(self, noise: Tensor) -> Tensor:
         """Actions [M, R, K] from noise [M, R, noise width]."""
@@ -56,7 +56,7 @@ class Categorical:
 
 
 class MultiCategorical:
-    """Several independent choices side by side; `logits` [M, R, sum of sizes]. Noise as for one choice."""
+    """Independent choices side by side; `logits` [M, R, sum of sizes], noise as for one choice."""
 
     def __init__(self, logits: Tensor, sizes: tuple[int, ...], mask: Tensor | None = None) -> None:
         masks = (
@@ -90,7 +90,8 @@ class DiagonalGaussian:
     """Independent normals; `mean` [M, R, K], `log_std` [M, K] the same in every state.
 
     With u = (a - mean) / std: log p = sum(-u^2/2 - log_std - log(2 pi)/2), whose derivatives are
-    u / std with respect to the mean and u^2 - 1 with respect to log_std; H = sum(log_std + log(2 pi e)/2).
+    u / std with respect to the mean and u^2 - 1 with respect to log_std;
+    H = sum(log_std + log(2 pi e)/2).
     Noise: standard normal, K numbers an action.
     """
 

@@ -14,10 +14,10 @@ from slipstream.vector import draws
 def orthogonal(
     weight: Tensor, shape: tuple[int, int], gain: float, seeds: Sequence[int], layer: int
 ) -> None:
-    """Fills weight [M, >= in, >= out] with orthogonal matrices of `shape` (in, out); padding stays 0.
+    """Fills weight [M, >= in, >= out] with orthogonal matrices of `shape`; padding stays 0.
 
-    Q of the QR decomposition of a normal matrix, signs taken from R (Saxe, McClelland, Ganguli 2014,
-    "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks").
+    Q of the QR decomposition of a normal matrix, signs taken from R (Saxe, McClelland, Ganguli
+    2014, "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks").
 
     Args:
         weight: written in place.

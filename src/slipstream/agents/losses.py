@@ -1,4 +1,4 @@
-"""PPO's losses of one row, as plain scalar functions; `surrogate.py` applies them to minibatches."""
+"""PPO's losses of one row, as scalar functions; `surrogate.py` applies them to minibatches."""
 
 from __future__ import annotations
 

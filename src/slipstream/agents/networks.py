@@ -29,7 +29,10 @@ def input_width(numbers: int) -> int:
 
 
 def padded(width: int) -> int:
-    """`width` rounded up to a multiple of PAD. Padding weights start at 0 and have gradient 0: they stay 0."""
+    """`width` rounded up to a multiple of PAD.
+
+    Padding weights start at 0 and have gradient 0: they stay 0.
+    """
     return -(-width // PAD) * PAD
 
 
@@ -160,7 +163,8 @@ class Workspace:
     """Buffers of one thread for one shape [M, R]; what `forward` leaves there `backward` reads.
 
     Attributes:
-        d_head, d_value: d loss / d output, float32 [M, R, padded], for the loss to write; padding 0.
+        d_head, d_value: d loss / d output, float32 [M, R, padded], for the loss to write;
+            their padding is 0.
     """
 
     def __init__(self, members: int, rows: int, head_width: int) -> None:
@@ -193,7 +197,7 @@ class Network(Protocol):
         """Both outputs, remembering what `backward` needs."""
 
     def backward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> None:
-        """Writes the gradients of all but log_std into buffer `part`, for the space's d_head, d_value."""
+        """Writes gradients (not of log_std) into buffer `part`, from the space's d_head, d_value."""
 
 
 class MlpNetwork:

@@ -21,8 +21,8 @@ class ObservationScale:
     """(x - mean) / std per member and column, clipped to +-10.
 
     Columns that the environment knows beforehand (`Spec.fixed_mean`, not NaN) keep that scale. The
-    others use the statistics of the rollouts seen so far, or none where `running` is false. The scale
-    changes only in `learn`: while a rollout is collected and in evaluation it is frozen.
+    others use the statistics of the rollouts seen so far, or none where `running` is false. The
+    scale changes only in `learn`: while a rollout is collected and in evaluation it is frozen.
 
     Args:
         specs: one per member.

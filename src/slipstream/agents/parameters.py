@@ -29,8 +29,8 @@ class Parameters:
 
     Attributes:
         flat: [M, P]; gradients: [M, parts, P]; first, second: Adam's moments [M, P].
-        steps: int64 [M], updates applied to each member; failed: bool [M], members whose gradient was
-            not finite once: they are never updated again.
+        steps: int64 [M], updates applied to each member; failed: bool [M], members whose gradient
+            was not finite once: they are never updated again.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], members: int, parts: int = 1) -> None:

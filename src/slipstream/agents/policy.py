@@ -1,4 +1,4 @@
-"""A complete policy: networks, observation scaling and action mapping in one thing that can be exported."""
+"""A complete policy: networks, observation scaling, action mapping; one thing to export."""
 
 from __future__ import annotations
 
@@ -99,6 +99,11 @@ class Policy:
         """Buffers to act for `rows` environments of every member; one for each thread that acts."""
         return Actor(self, rows)
 
+    def _actor(self, rows: int) -> Actor:
+        if rows not in self._actors:
+            self._actors[rows] = Actor(self, rows)
+        return self._actors[rows]
+
     def act(
         self,
         obs: NDArray[Any],
@@ -106,7 +111,7 @@ class Policy:
         keys: NDArray[np.uint64] | None = None,
         mask: NDArray[np.bool_] | None = None,
     ) -> NDArray[Any]:
-        """What the environments receive, [M * R, K], for observations [M * R, *shape], member after member.
+        """What the environments receive, [M * R, K], for observations [M * R, *shape].
 
         Args:
             obs: as an environment writes them, not scaled.
@@ -114,7 +119,7 @@ class Policy:
             mask: bool [M * R, choices] of allowed choices.
         """
         rows = len(obs) // self.members
-        actor = self._actors.setdefault(rows, Actor(self, rows))
+        actor = self._actor(rows)
         with torch.no_grad():
             allowed = None if mask is None else torch.from_numpy(mask).view(self.members, rows, -1)
             log_std = self.parameters.weights.get("log_std")
@@ -131,9 +136,9 @@ class Policy:
         return out
 
     def values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
-        """What the critic expects of observations [M * R, *shape]: float32 [M * R], scaled rewards."""
+        """What the critic expects (scaled rewards) of observations [M * R, *shape], [M * R]."""
         rows = len(obs) // self.members
-        actor = self._actors.setdefault(rows, Actor(self, rows))
+        actor = self._actor(rows)
         with torch.no_grad():
             return actor.value(obs)[:, :rows, 0].reshape(-1).numpy()
 
@@ -150,7 +155,7 @@ class Policy:
         return tensors
 
     def manifest(self, m: int) -> dict[str, Any]:
-        """JSON-able description from which `from_tensors` rebuilds member m, with a hash over both."""
+        """JSON-able description from which `from_tensors` rebuilds member m, with a hash."""
         description = {
             "format": FORMAT,
             "kind": "image" if self.is_image else "rows",
@@ -176,13 +181,13 @@ class Policy:
         description = {k: v for k, v in manifest.items() if k != "hash"}
         if manifest.get("format") != FORMAT:
             raise CheckpointError(
-                f"This policy has format {manifest.get('format')}; this version reads format {FORMAT}. "
+                f"This policy has format {manifest.get('format')}; this version reads {FORMAT}. "
                 "Export it again with the version that trained it."
             )
         if _digest(tensors, description) != manifest.get("hash"):
             raise CheckpointError(
-                "The policy's weights do not fit the hash in its manifest: a file was changed or cut short. "
-                "Use another checkpoint of the run."
+                "The policy's weights do not fit the hash in its manifest: a file was changed or "
+                "cut short. Use another checkpoint of the run."
             )
         shape = tuple(manifest["observation"]["shape"])
         dtype = np.dtype(manifest["observation"]["dtype"])
@@ -224,11 +229,15 @@ class Actor:
 
     def head(self, obs: NDArray[Any]) -> Tensor:
         """The actor's output [M, >= R, padded] for observations [M * R, *shape], not scaled."""
-        return self._policy.network.act(self._policy.parameters.weights, self._load(obs), self._space)
+        return self._policy.network.act(
+            self._policy.parameters.weights, self._load(obs), self._space
+        )
 
     def value(self, obs: NDArray[Any]) -> Tensor:
         """The critic's output [M, >= R, padded], values in the first column."""
-        return self._policy.network.value(self._policy.parameters.weights, self._load(obs), self._space)
+        return self._policy.network.value(
+            self._policy.parameters.weights, self._load(obs), self._space
+        )
 
     def _load(self, obs: NDArray[Any]) -> Tensor:
         policy = self._policy
@@ -240,7 +249,7 @@ class Actor:
         return self._x
 
     def noise(self, keys: NDArray[np.uint64], first: int) -> NDArray[np.float32]:
-        """Noise [M, R * width] for environments of which `first` is the first one's index in the member."""
+        """Noise [M, R * width] for environments first, first + 1, ... of every member."""
         actions = self._policy.actions
         fill = draws.fill_normal if actions.continuous else draws.fill_gumbel
         fill(keys, first * actions.head_width, self._noise)

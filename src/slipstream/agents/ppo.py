@@ -27,7 +27,7 @@ Run = Callable[[Sequence[Callable[[], None]]], None]
 
 
 def in_sequence(tasks: Sequence[Callable[[], None]]) -> None:
-    """Runs tasks one after another; a crew of threads may be handed in instead, with the same results."""
+    """Runs tasks one after another; a crew of threads gives the same results."""
     for task in tasks:
         task()
 
@@ -35,8 +35,8 @@ def in_sequence(tasks: Sequence[Callable[[], None]]) -> None:
 class PPO:
     """M members that act, and learn from one rollout at a time. Members never mix.
 
-    A member's numbers follow from its seed, its settings and its experience alone: on a CPU with one
-    intra-op thread they are the same bits whoever is beside it.
+    A member's numbers follow from its seed, its settings and its experience alone: on a CPU with
+    one intra-op thread they are the same bits whoever is beside it.
 
     Args:
         config: its per-member lists have length M.
@@ -138,7 +138,7 @@ class PPO:
         return out
 
     def _noise_keys(self) -> NDArray[np.uint64]:
-        """Streams of the action noise, [T, M]: `draws.member_keys` of every step of this rollout."""
+        """Streams of the action noise, [T, M]: `draws.member_keys` of this rollout's steps."""
         if self._keys[0] != self.iteration:
             steps = np.arange(self.horizon, dtype=np.uint64) + np.uint64(
                 self.iteration * self.horizon
@@ -161,8 +161,8 @@ class PPO:
 
         Returns:
             One number per member, [M], by name: policy_loss, value_loss, entropy, approx_kl,
-            clip_fraction, explained_variance, gradient_norm, learning_rate, updates (minibatches that
-            changed the member), failed.
+            clip_fraction, explained_variance, gradient_norm, learning_rate, updates (minibatches
+            that changed the member), failed.
         """
         lanes = len(self._lanes)
         run([partial(self._inputs.load, rollout, k, lanes) for k in range(lanes)])
@@ -191,7 +191,7 @@ class PPO:
         }
 
     def _columns(self, rollout: Rollout, run: Run) -> tuple[Columns, NDArray[Any]]:
-        """What the losses need of every row beside its observation, by member; and explained variance [M]."""
+        """What the losses need beside observations, by member; and explained variance [M]."""
         gamma, lam = self._spread(self.settings.discount), self._spread(self.settings.gae_lambda)
         reward = rollout.reward
         if self.reward_scale is not None:
@@ -247,9 +247,10 @@ class PPO:
         return values.view(-1)[place]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that training goes on from, as flat named tensors whose first axis is the member.
+        """Everything that training goes on from: named tensors whose first axis is the member.
 
-        The state of some members is the same rows of each tensor: shards are joined by concatenation.
+        The state of some members is the same rows of each tensor: shards are joined by
+        concatenation.
         """
         state = {f"parameters.{k}": v for k, v in self.policy.parameters.state_dict().items()}
         if self.policy.scale is not None:

@@ -32,8 +32,8 @@ PER_MEMBER = (
 class PPOConfig(Config):
     """Proximal policy optimisation (Schulman et al. 2017).
 
-    The first group may be one number, or a list with one number per member. The second group changes
-    the shape of the computation and is the same for all members.
+    The first group may be one number, or a list with one number per member. The second group
+    changes the shape of the computation and is the same for all members.
     """
 
     learning_rate: Positive | tuple[Positive, ...] = Field(3e-4, description="Adam's step size")
@@ -61,14 +61,14 @@ class PPOConfig(Config):
     )
     target_kl: Positive | tuple[Positive, ...] | None = Field(
         None,
-        description="a member's update ends once its estimated KL passes 1.5 times this; null: never",
+        description="a member's update ends when its KL estimate passes 1.5 times this; null: never",
     )
     observation_normalization: bool = Field(
         True, description="running mean and deviation of observation columns without a fixed scale"
     )
     reward_scaling: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="divide rewards by a running deviation of the return; auto: market environments",
+        description="divide rewards by a running deviation of the return; auto: on markets",
     )
     normalize_advantage: bool = Field(True, description="mean 0, deviation 1 in each minibatch")
 
@@ -88,7 +88,8 @@ class PPOConfig(Config):
     )
     gradient_parts: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="parts a minibatch's gradient is summed from; null: 2 for one member with >= 1,024 rows",
+        description="parts a minibatch's gradient is summed from; "
+        "null: 2 for one member with at least 1,024 rows, else 1",
     )
 
     def per_member(self, name: str, members: int, default: float = np.inf) -> NDArray[np.float64]:
@@ -108,7 +109,7 @@ class PPOConfig(Config):
         return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
 
     def select(self, members: slice | Iterable[int], total: int, num_envs: int) -> PPOConfig:
-        """The config of some of `total` members: lists cut down to theirs, and what depends on M settled."""
+        """The config of some of `total` members: their lists, and what depends on M settled."""
         chosen = list(range(total))[members] if isinstance(members, slice) else list(members)
         changes: dict[str, Any] = {"gradient_parts": self.parts(total, num_envs)}
         for name in PER_MEMBER:
@@ -128,9 +129,9 @@ class PPOConfig(Config):
             return next(total // k for k in (4, 3, 2, 1) if total % k == 0)
         if total % self.minibatch:
             raise ConfigError(
-                f"`agent.minibatch` = {self.minibatch} does not divide a member's rollout of horizon "
-                f"{self.horizon} x {num_envs} environments = {total} rows. Nearest values that do: "
-                f"{_nearest_divisors(total, self.minibatch)}."
+                f"`agent.minibatch` = {self.minibatch} does not divide a member's rollout of "
+                f"horizon {self.horizon} x {num_envs} environments = {total} rows. Nearest "
+                f"values that do: {_nearest_divisors(total, self.minibatch)}."
             )
         return self.minibatch
 
@@ -145,8 +146,9 @@ class PPOConfig(Config):
             return 2 if members == 1 and rows >= 1024 and rows % 2 == 0 else 1
         if rows % self.gradient_parts:
             raise ConfigError(
-                f"`agent.gradient_parts` = {self.gradient_parts} does not divide the minibatch of {rows} rows. "
-                f"Nearest values that do: {_nearest_divisors(rows, self.gradient_parts)}."
+                f"`agent.gradient_parts` = {self.gradient_parts} does not divide the minibatch of "
+                f"{rows} rows. Nearest values that do: "
+                f"{_nearest_divisors(rows, self.gradient_parts)}."
             )
         return self.gradient_parts
 

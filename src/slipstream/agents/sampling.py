@@ -56,7 +56,8 @@ def sample_gaussian(head: Any, noise: Any, log_std: Any, action: Any, log_prob: 
 
     Args:
         head: float32 [M, >= R, padded]; noise: standard normal, float32 [M, R * K].
-        log_std: float32 [M, K]; action: float32 [M * R, K], log_prob: float32 [M * R], both written.
+        log_std: float32 [M, K]; action: float32 [M * R, K], log_prob: float32 [M * R], both
+            written.
     """
     half_log = 0.5 * math.log(2.0 * math.pi)
     width = log_std.shape[1]
@@ -75,7 +76,9 @@ def sample_gaussian(head: Any, noise: Any, log_std: Any, action: Any, log_prob: 
 
 
 def scale_rows(obs: Any, mean: Any, inverse_std: Any, limit: float, begin: int, out: Any) -> None:
-    """Scales observations into rows of their member: out[m, begin + t N + n] = obs[t, m N + n] scaled.
+    """Scales observations into rows of their member.
+
+    out[m, begin + t N + n] = clip((obs[t, m N + n] - mean[m]) * inverse_std[m])
 
     Args:
         obs: float32 [T, M * N, D]; mean, inverse_std: float32 [M, D]; limit: clip to +- this.

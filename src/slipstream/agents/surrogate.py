@@ -37,7 +37,8 @@ def pack_rows(
     """Puts what the losses need of a row side by side, by member: a row is one piece of memory.
 
     Args:
-        log_prob, advantage, target: float32 [T, M N]; value: float32 [>= T, M N]; valid: bool [T, M N].
+        log_prob, advantage, target: float32 [T, M N]; value: float32 [>= T, M N].
+        valid: bool [T, M N].
         action: float32 [T, M N, K], exact for choices below 2^24.
         packed: float32 [M, T N, 5 + K], written; row t N + n of member m for (t, m N + n).
     """
@@ -57,7 +58,7 @@ def pack_rows(
 
 
 def explained_variances(packed: Any, out: Any) -> None:
-    """1 - Var(target - value) / Var(target) of each member's valid rows; 0 where targets are constant.
+    """1 - Var(target - value) / Var(target) of each member's valid rows; 0 for constant targets.
 
     Args:
         packed: float32 [M, R, 5 + K]; out: float64 [M], written.
@@ -139,7 +140,8 @@ def choices_gradient(
 ) -> None:  # fmt: skip
     """Discrete and multi-discrete actions: softmax p = exp(z - log sum exp z) of each component.
 
-    log p(a) has derivative onehot(a) - p with respect to z, and H = -sum p log p has -p (log p + H).
+    log p(a) has derivative onehot(a) - p with respect to z, and H = -sum p log p
+    has -p (log p + H).
 
     Args:
         head, value: float32 [g, b, padded]; packed, order: as above; at: this part's first row.
@@ -209,7 +211,8 @@ def gaussian_gradient(
     """Continuous actions: independent normals whose log_std is the same in every state.
 
     With u = (a - mean) / std: log p = sum(-u^2/2 - log_std - log(2 pi)/2), whose derivatives are
-    u / std with respect to the mean and u^2 - 1 with respect to log_std; H = sum(log_std + log(2 pi e)/2).
+    u / std with respect to the mean and u^2 - 1 with respect to log_std;
+    H = sum(log_std + log(2 pi e)/2).
 
     Args:
         log_std: float32 [g, K]; d_log_std: float64 [g, K], written; the others as above.

@@ -23,10 +23,10 @@ def gae(
         A_t     = delta_t + gamma lambda [episode goes on] A_{t+1}
         return  = A_t + V(s_t)
 
-    where V'_t is V(s_{t+1}) inside an episode, V(final observation) where a time limit cut it short,
-    and 0 after a termination (Schulman et al. 2016, "High-dimensional continuous control using
-    generalized advantage estimation", equations 11 and 16). A row that is not valid has advantage 0
-    and passes nothing on.
+    where V'_t is V(s_{t+1}) inside an episode, V(final observation) where a time limit cut it
+    short, and 0 after a termination (Schulman et al. 2016, "High-dimensional continuous control
+    using generalized advantage estimation", equations 11 and 16). A row that is not valid has
+    advantage 0 and passes nothing on.
 
     Args:
         reward: float32 [T, E].

@@ -109,7 +109,7 @@ class Rollout:
         return self.horizon * self.members * self.num_envs
 
     def step_out(self, t: int, lo: int = 0, hi: int | None = None) -> StepOut:
-        """Where step t of environments lo..hi writes: flags and reward at t, observation at t + 1."""
+        """Where step t of environments lo..hi writes: its observation goes to row t + 1."""
         to = self.numpy
         return StepOut(
             to.obs[t + 1, lo:hi],
@@ -120,12 +120,12 @@ class Rollout:
         )
 
     def set_finals(self, *finals: Finals) -> None:
-        """Keeps the truncated rows' final observations of the vector environments that filled this block."""
+        """Keeps truncated rows' final observations, of the environments that filled this block."""
         self.final_obs = torch.from_numpy(np.concatenate([part.obs for part in finals]))
         self.final_index = torch.from_numpy(np.concatenate([part.index for part in finals]))
 
     def carry_over(self) -> None:
-        """Makes the last observation the first one of the next block, and forgets final observations."""
+        """Begins the next block with the last observation, and forgets final observations."""
         self.obs[0].copy_(self.obs[self.horizon])
         if self.mask is not None:
             self.mask[0].copy_(self.mask[self.horizon])

@@ -15,10 +15,11 @@ from slipstream.experience.compiled import loops
 class RunningMoments:
     """Mean and variance of a growing sample, per member and column.
 
-    Batches are merged by Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm
-    for computing sample variances":
+    Batches are merged by Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise
+    algorithm for computing sample variances":
 
-        d = mean_b - mean,  n' = n + n_b,  mean' = mean + d n_b / n',  M2' = M2 + M2_b + d^2 n n_b / n'
+        d = mean_b - mean,  n' = n + n_b,  mean' = mean + d n_b / n',  M2' = M2 + M2_b + d^2 n n_b
+        / n'
 
     Args:
         members: M.
@@ -69,7 +70,7 @@ class RewardScale:
 
     Each environment accumulates R_t = gamma R_{t-1} + r_t, begun anew where an episode ends; a
     member's scale is the deviation of all its R so far (the scheme of Engstrom et al. 2020,
-    "Implementation matters in deep policy gradients"). It changes the size of rewards and never their
+    "Implementation matters in deep policy gradients"). It changes the size of rewards, never their
     sign or mean. Reported returns are not scaled.
 
     Args:
