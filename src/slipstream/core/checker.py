@@ -38,8 +38,7 @@ def check_kernel(kernel: Kernel) -> None:
         KernelError: the first thing found, with file, line and remedy.
     """
     _check_state(kernel)
-    for name in params_dtype(kernel.Params).names or ():
-        _check_field_name(f"{kernel.module.__file__}: Params", name)
+    params_dtype(kernel.Params)
     state = kernel.STATE.names or ()
     unsigned = {name for name in state if kernel.STATE[name].base.kind == "u"}
     records = {
@@ -74,7 +73,6 @@ def _check_state(kernel: Kernel) -> None:
     if not kernel.STATE.isalignedstruct:
         raise KernelError(f"{where} must be aligned: np.dtype([...], align=True).")
     for name in kernel.STATE.names:
-        _check_field_name(where, name)
         base = kernel.STATE[name].base
         if base.str.lstrip("<|=") not in _STATE_KINDS:
             raise KernelError(
@@ -82,15 +80,6 @@ def _check_state(kernel: Kernel) -> None:
                 f"and compiled; use {', '.join(_STATE_KINDS.values())}, or a fixed array of one "
                 "of them."
             )
-
-
-def _check_field_name(where: str, name: str) -> None:
-    """A record's own methods hide fields of the same name, in the interpreter only."""
-    if hasattr(np.void, name):
-        raise KernelError(
-            f"{where} field `{name}` has the name of a NumPy record's own attribute, which the "
-            f"interpreter reads instead: call it something else, `{name}_` for one."
-        )
 
 
 def _narrow_fields(data: Any) -> frozenset[str]:

@@ -46,6 +46,7 @@ class KernelVectorEnv(VectorEnv):
         stagger: draw the first episode's length at random if the spec asks for it.
         time_limit: keep the spec's `max_episode_steps`.
         at_end: what happens when an episode ends: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
+        first: number of the first copy in messages, where these are a slice of more.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class KernelVectorEnv(VectorEnv):
         stagger: bool = True,
         time_limit: bool = True,
         at_end: int = RESET,
+        first: int = 0,
     ) -> None:
         if backend not in BACKENDS:
             raise ConfigError(f"A kernel has no backend `{backend}`; it has {', '.join(BACKENDS)}.")
@@ -86,7 +88,7 @@ class KernelVectorEnv(VectorEnv):
         limit = (self.spec.max_episode_steps or 0) if time_limit else 0
         self._book["next_limit"] = limit
         self._stagger = stagger and self.spec.stagger and limit > 0
-        self._at_end = at_end
+        self._at_end, self._first = at_end, first
         self._counts = np.zeros(3, np.int64)
         self._allocate(2 * self.num_envs)
         self._loop = self._make_loop()
@@ -188,7 +190,7 @@ class KernelVectorEnv(VectorEnv):
         state = {name: self._state[name][e].tolist() for name in self.kernel.STATE.names or ()}
         raise KernelError(
             f"Kernel `{self.kernel.name}` returned a reward that is NaN or infinite: environment "
-            f"{e} (seed {book['seed']}, index {book['index']}), step {t}, episode "
+            f"{self._first + e} (seed {book['seed']}, index {book['index']}), step {t}, episode "
             f"{int(book['episode']) - 1}, last action {actions[e].tolist()}, state after it "
             f"{state}. Guard the divisor or the argument of log or sqrt that produced it."
         )

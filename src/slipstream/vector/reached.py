@@ -69,7 +69,8 @@ class Reached:
             code = function.__code__
             parts = (code.co_code.hex(), code.co_consts, code.co_names, code.co_varnames)
             defaults = function.__defaults__
-            lines.append(f"{function.__module__}.{function.__qualname__}: {parts!r} {defaults!r}")
+            name = f"{function.__module__}.{function.__qualname__}"
+            lines.append(f"{name}: {parts!r} {defaults!r}")
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def _admit(self, name: str, value: Any, function: FunctionType) -> Any:
