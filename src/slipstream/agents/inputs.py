@@ -36,7 +36,7 @@ class Inputs(Protocol):
         """Block `number` as [M, block, ...]; rows beyond the last are anything."""
 
     def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Final observations as [M, rows, ...], and each one's place in the flattened [M * rows]."""
+        """Final observations [M, rows, ...], and each one's place in the flattened [M * rows]."""
 
     def gather(self, members: slice, order: NDArray[np.int64], at: int, out: Tensor) -> None:
         """Copies rows order[:, at : at + b] of some members, [g, R], into out [g, b, ...]."""

@@ -197,7 +197,7 @@ class Network(Protocol):
         """Both outputs, remembering what `backward` needs."""
 
     def backward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> None:
-        """Writes gradients (not of log_std) into buffer `part`, from the space's d_head, d_value."""
+        """Writes gradients (not of log_std) into buffer `part`, from space's d_head, d_value."""
 
 
 class MlpNetwork:

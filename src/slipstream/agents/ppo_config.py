@@ -61,7 +61,7 @@ class PPOConfig(Config):
     )
     target_kl: Positive | tuple[Positive, ...] | None = Field(
         None,
-        description="a member's update ends when its KL estimate passes 1.5 times this; null: never",
+        description="a member's update ends when its estimated KL passes 1.5 times it; null: never",
     )
     observation_normalization: bool = Field(
         True, description="running mean and deviation of observation columns without a fixed scale"
