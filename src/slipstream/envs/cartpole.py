@@ -48,6 +48,20 @@ STATE = np.dtype(
     align=True,
 )
 
+# What `slipstream train cartpole` uses unless told otherwise: 500 within 100,000 steps.
+SETTINGS = {
+    "agent": {
+        "horizon": 32,
+        "minibatch": 256,
+        "epochs": 10,
+        "learning_rate": 1e-3,
+        "learning_rate_schedule": "linear",
+        "discount": 0.98,
+        "gae_lambda": 0.9,
+    },
+    "training": {"num_envs": 16, "total_steps": 100_000},
+}
+
 X_LIMIT = 2.4  # m
 ANGLE_LIMIT = 12 * 2 * math.pi / 360  # rad
 

@@ -99,18 +99,23 @@ class RunConfig:
         if unknown:
             raise ConfigError(_unknown_section(unknown[0]))
         env_name, env = _named_section(values.get("env"), "env", None)
+        env_name, env = _environment(env_name, env)
+        suggested = suggested_settings(env_name)
         agent_name, agent = _named_section(values.get("agent"), "agent", "ppo")
         if agent_name not in AGENTS:
             guess = nearest(agent_name, AGENTS)
             advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(AGENTS)}."
             raise ConfigError(f"There is no agent `{agent_name}`; {advice}")
-        env_name, env = _environment(env_name, env)
         config = cls(
             env_name=env_name,
             env_settings=env,
             agent_name=agent_name,
-            agent=validate(AGENTS[agent_name], agent, "agent"),
-            training=validate(TrainingConfig, _section(values, "training"), "training"),
+            agent=validate(AGENTS[agent_name], {**suggested.get("agent", {}), **agent}, "agent"),
+            training=validate(
+                TrainingConfig,
+                {**suggested.get("training", {}), **_section(values, "training")},
+                "training",
+            ),
             evaluation=validate(EvaluationConfig, _section(values, "evaluation"), "evaluation"),
         )
         config.check_sizes()
@@ -292,6 +297,13 @@ def _environment(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, An
         name = str(Path(name).resolve())
     model = load_kernel(name).configure(settings)
     return name, _anchored(model.model_dump(mode="json"))
+
+
+def suggested_settings(env_name: str) -> Mapping[str, Mapping[str, Any]]:
+    """What a kernel's file suggests (`SETTINGS`) for sections that a user leaves open."""
+    if env_name.startswith(GYMNASIUM):
+        return {}
+    return getattr(load_kernel(env_name).module, "SETTINGS", {})
 
 
 def _anchored(settings: dict[str, Any]) -> dict[str, Any]:
