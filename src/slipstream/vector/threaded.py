@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -190,6 +191,7 @@ class _Helper:
         threading.Thread(
             target=_serve, args=(self.inbox, self.outbox), name="slipstream-env", daemon=True
         ).start()
+        weakref.finalize(self, self.inbox.put, None)  # where nobody called `close`
 
 
 def _serve(
