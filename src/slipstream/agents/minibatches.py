@@ -182,7 +182,6 @@ class Learner:
             "updates": updates,
         }
 
-    @torch.no_grad()
     def _part(self, p: int, packed: NDArray[np.float32], mask: NDArray[np.bool_], k: int) -> None:
         """Gradient buffer p, and its statistics, from its rows of minibatch k."""
         part, parameters, network = self._parts[p], self._parameters, self._policy.network

@@ -18,9 +18,8 @@ Activation = Literal["tanh", "relu"]
 Shapes = dict[str, tuple[int, ...]]
 
 PAD = 8  # widths are padded to a multiple: below it, matrix products take other paths for M = 1
-_DEEP = (
-    256  # longest inner sum in one product: beyond, its order would depend on the number of rows
-)
+_MANY_ROWS = 1024
+_DEEP = 256  # longest inner sum in one product: beyond, its order depends on the number of rows
 
 
 def input_width(numbers: int) -> int:
@@ -92,9 +91,10 @@ class Mlp:
 
     def forward(self, weights: Mapping[str, Tensor], x: Tensor, outputs: list[Tensor]) -> Tensor:
         """Fills `outputs` for x [M, R, input width] and returns the last of them."""
+        last = len(self.layers) - 1
         for i, (layer, y) in enumerate(zip(self.layers, outputs, strict=True)):
             _affine(x, weights[layer.weight], weights.get(layer.bias), y)
-            if i < len(self.layers) - 1:
+            if i < last:
                 if self.activation == "tanh":
                     y.tanh_()
                 else:
@@ -125,29 +125,34 @@ class Mlp:
             if i:
                 torch.sum(d, dim=1, keepdim=True, out=gradients[layer.bias])
                 d_below = d_outputs[i - 1]
-                torch.bmm(d, weights[layer.weight].transpose(1, 2), out=d_below)
+                torch.bmm(d, weights[layer.weight].mT, out=d_below)
                 if self.activation == "tanh":
-                    torch.ops.aten.tanh_backward.grad_input(d_below, below, grad_input=d_below)
+                    _tanh_backward(d_below, below, grad_input=d_below)
                 else:
                     d_below.mul_(below > 0)
 
 
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
     """out = x @ weight + bias, all [M, ., .]; long inner sums in blocks of a fixed length."""
+    deep = x.shape[-1] > _DEEP
+    first, factor = (x[..., :_DEEP], weight[:, :_DEEP]) if deep else (x, weight)
     if bias is None:
-        torch.bmm(x[..., :_DEEP], weight[:, :_DEEP], out=out)
+        torch.bmm(first, factor, out=out)
     else:
-        torch.baddbmm(bias, x[..., :_DEEP], weight[:, :_DEEP], out=out)
+        torch.baddbmm(bias, first, factor, out=out)
     for at in range(_DEEP, x.shape[-1], _DEEP):
         out.baddbmm_(x[..., at : at + _DEEP], weight[:, at : at + _DEEP])
 
 
 def _outer(x: Tensor, d: Tensor, out: Tensor) -> None:
-    """out = x^T @ d, [M, in, out]; a narrow d is quicker the other way round."""
-    if 2 * d.shape[-1] > x.shape[-1]:
-        torch.bmm(x.transpose(1, 2), d, out=out)
+    """out = x^T @ d, [M, in, out]; with many rows a narrow d is quicker the other way round."""
+    if d.shape[1] >= _MANY_ROWS and 2 * d.shape[2] <= x.shape[2]:
+        out.copy_(torch.bmm(d.mT, x).mT)
     else:
-        out.copy_(torch.bmm(d.transpose(1, 2), x).transpose(1, 2))
+        torch.bmm(x.mT, d, out=out)
 
 
 @dataclass(frozen=True)

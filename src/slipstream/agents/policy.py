@@ -120,17 +120,15 @@ class Policy:
         """
         rows = len(obs) // self.members
         actor = self._actor(rows)
-        with torch.no_grad():
-            allowed = None if mask is None else torch.from_numpy(mask).view(self.members, rows, -1)
-            log_std = self.parameters.weights.get("log_std")
-            head = actor.head(obs)[:, :rows]
-            distribution = self.actions.distribution(head, log_std, allowed)
-            if keys is None:
-                action = distribution.mode()
-            else:
-                action = distribution.sample(
-                    torch.from_numpy(actor.noise(keys, 0)).view(head.shape[0], rows, -1)
-                )
+        allowed = None if mask is None else torch.from_numpy(mask).view(self.members, rows, -1)
+        log_std = self.parameters.weights.get("log_std")
+        head = actor.head(obs)[:, :rows]
+        distribution = self.actions.distribution(head, log_std, allowed)
+        if keys is None:
+            action = distribution.mode()
+        else:
+            noise = torch.from_numpy(actor.noise(keys, 0))
+            action = distribution.sample(noise.view(self.members, rows, -1))
         out = np.zeros((len(obs), self.actions.width), self.actions.dtype)
         self.actions.to_environment(action.reshape(len(obs), -1).numpy(), out)
         return out
@@ -139,8 +137,7 @@ class Policy:
         """What the critic expects (scaled rewards) of observations [M * R, *shape], [M * R]."""
         rows = len(obs) // self.members
         actor = self._actor(rows)
-        with torch.no_grad():
-            return actor.value(obs)[:, :rows, 0].reshape(-1).numpy()
+        return actor.value(obs)[:, :rows, 0].reshape(-1).numpy()
 
     def member(self, m: int) -> Policy:
         """A copy of one member's policy."""

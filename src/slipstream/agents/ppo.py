@@ -105,7 +105,6 @@ class PPO:
             for group in groups
         ]
 
-    @torch.no_grad()
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
         """Chooses the actions of step t and writes them and their log_prob into the rollout.
 
@@ -148,7 +147,6 @@ class PPO:
             self._keys = (self.iteration, np.asarray(keys))
         return self._keys[1]
 
-    @torch.no_grad()
     def update(
         self, rollout: Rollout, progress: float = 0.0, run: Run = in_sequence
     ) -> dict[str, NDArray[Any]]:
