@@ -12,6 +12,9 @@ from slipstream.core.errors import ResourceError
 from slipstream.training.config import load, resolve
 
 
+MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
+
+
 def one_paragraph(text: str) -> bool:
     return text.count("\n") == 1 and "Traceback" not in text
 
@@ -42,7 +45,10 @@ def test_version(slipstream):
     [
         (["train", "cartpol"], "did you mean `cartpole`?"),
         (["train", "cartpole", "--set", "agent.learning_rat=1"], "did you mean `learning_rate`?"),
-        (["train", "cartpole", "--num-envs", "7", "--set", "agent.minibatch=100"], "64 and 112"),
+        (
+            ["train", "cartpole", "--num-envs", "7", *MINIBATCH],
+            "64 and 112",
+        ),
         (["train", "cartpole", "--n-envs", "many"], "training.num_envs"),
         (["train", "cartpole", "--gpu", "0", "--device", "cpu"], "give one of them"),
         (["train", "cartpole", "--gpu", "0"], "use --device cpu"),

@@ -14,14 +14,16 @@ import slipstream as package
 from slipstream.training.events import Updated
 from slipstream.training.run import Run
 
-SMALL = {"num_envs": 8, "total_steps": 4_096, "seed": 3}
-FLAGS = ["--num-envs", "8", "--total-steps", "4096", "--seed", "3"]
+SMALL = {"num_envs": 8, "total_steps": 2_048, "seed": 3}
+FAST = {"agent.horizon": 32, "evaluation.every": 0.5, "evaluation.episodes": 10}
+FLAGS = ["--num-envs", "8", "--total-steps", "2048", "--seed", "3"]
+FLAGS += [part for name, value in FAST.items() for part in ("--set", f"{name}={value}")]
 
 
 @pytest.fixture
 def quiet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return {"report": False, "say": lambda text: None, **SMALL}
+    return {"report": False, "say": lambda text: None, "overrides": FAST, **SMALL}
 
 
 def test_train_evaluate_and_read(slipstream):
@@ -33,7 +35,7 @@ def test_train_evaluate_and_read(slipstream):
     assert run.config.training.members == 2
     assert len(run.result["members"]) == 2
     assert set(run.metrics()["member"]) == {0, 1}
-    assert run.metrics()["steps"][-1] >= 4_096
+    assert run.metrics()["steps"][-1] >= 2_048
     assert run.provenance["environment"]["name"] == "cartpole"
     assert Path("run/report.html").stat().st_size > 1_000
     assert list(Path("run/tensorboard/member-001").glob("events*"))
@@ -73,10 +75,10 @@ def test_a_run_that_broke_off_ends_with_the_same_weights(quiet):
     whole = package.train("cartpole", out="whole", members=3, **quiet)
 
     def break_off(event):
-        if isinstance(event, Updated) and event.progress.steps >= 3_000:
+        if isinstance(event, Updated) and event.progress.steps >= 1_500:
             raise KilledError
 
-    quiet["overrides"] = {"training.checkpoint_every": 0.25}
+    quiet["overrides"] = {**FAST, "training.checkpoint_every": 0.25}
     with pytest.raises(KilledError):
         package.train("cartpole", out="cut", members=3, listeners=[break_off], **quiet)
     resumed = package.resume("cut", report=False)
@@ -96,12 +98,12 @@ def test_a_failure_before_the_first_iteration_leaves_no_directory(quiet):
 
 
 def test_policies_and_tracks_from_python(quiet):
-    run = package.train("cartpole", **quiet, overrides={"evaluation.episodes": 5})
+    run = package.train("cartpole", **quiet)
     policy = package.load_policy(run)
     actions = policy.act(np.zeros((3, 4), np.float32))
     assert actions.shape == (3, 1)
     (tracks,) = package.evaluate(run)["train"]
-    assert len(tracks) == 5
+    assert len(tracks) == 10
     assert np.mean([track.ret for track in tracks]) == run.result["members"][0]["best_score"]
 
 
@@ -139,3 +141,51 @@ def test_training_does_not_import_what_only_reports_need():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+DRAWING = """
+import gymnasium
+import numpy as np
+
+
+class Drawing(gymnasium.Env):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(2, np.float32), 1.0, self.t >= 5, False, {}
+
+    def render(self):
+        return np.full((8, 9, 3), self.t * 20, np.uint8)
+
+
+gymnasium.register("Drawing-v0", Drawing)
+"""
+
+
+def test_a_gymnasium_environment_is_trained_and_filmed(slipstream, monkeypatch):
+    Path("drawing_world.py").write_text(DRAWING)
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    outcome = slipstream(
+        "train", "gym:drawing_world:Drawing-v0", *FLAGS, "--out", "run", "--no-report"
+    )
+    assert outcome.code == 0, outcome.err
+    assert "cannot be saved" in outcome.out
+    outcome = slipstream("evaluate", "run", "--video", "film.gif")
+    assert outcome.code == 0, outcome.err
+    from PIL import Image
+
+    with Image.open("film.gif") as film:
+        assert film.n_frames == 5
+        assert film.size == (9, 8)
+    assert "must end in .gif or .mp4" in slipstream("evaluate", "run", "--video", "film.png").err

@@ -22,7 +22,18 @@ def test_a_name_is_a_complete_config():
     assert config.env_name == "cartpole"
     assert config.env_settings["gravity"] == 9.8
     assert config.agent_name == "ppo"
-    assert config.training.num_envs == "auto"
+    assert resolve("gym:Acrobot-v1").training.num_envs == "auto"
+
+
+def test_a_kernel_suggests_what_the_user_leaves_open():
+    suggested = resolve("cartpole")
+    assert suggested.agent.minibatch == 256
+    assert resolve("cartpole", {"agent.epochs": 3}).agent.epochs == 3
+    # A suggestion that does not fit the user's sizes gives way; the user's own is refused.
+    assert resolve("cartpole", {"training.num_envs": 3}).agent.minibatch is None
+    assert "does not divide" in refusal(
+        "cartpole", {"training.num_envs": 3, "agent.minibatch": 256}
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,13 +59,16 @@ def test_a_bad_override_is_refused_in_words(override, words):
 
 
 def test_a_minibatch_that_does_not_divide_names_the_nearest_ones():
-    message = refusal("cartpole", {"training.num_envs": 7, "agent.minibatch": 100})
+    message = refusal(
+        "cartpole", {"training.num_envs": 7, "agent.horizon": 128, "agent.minibatch": 100}
+    )
     assert "7 environments = 896 rows" in message
     assert "64 and 112" in message
 
 
 def test_sizes_are_checked_once_auto_has_become_a_number():
-    config = resolve("cartpole", {"agent.minibatch": 100})
+    sizes = {"agent.horizon": 128, "agent.minibatch": 100, "training.num_envs": "auto"}
+    config = resolve("cartpole", sizes)
     with pytest.raises(ConfigError, match="does not divide"):
         config.with_training(num_envs=7)
 
@@ -124,7 +138,7 @@ def test_a_mapping_of_overrides_is_taken_as_it_is():
 numbers = st.floats(1e-9, 1e9, allow_nan=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     rate=numbers,
     force=numbers,
@@ -156,7 +170,7 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.text(), plain, max_size=4))
 def test_yaml_reads_what_it_wrote(values):
     assert yaml_file.parse(yaml_file.dump(values), "test") == values

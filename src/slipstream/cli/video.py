@@ -56,12 +56,24 @@ def _frames(run: Run) -> list[NDArray[np.uint8]]:
     observation, _ = env.reset(seed=int(run.config.evaluation.seed) % 2**31)
     ended = False
     while not ended and len(frames) < _FRAMES:
-        frames.append(np.asarray(env.render(), np.uint8))
+        frames.append(_picture(env, env_id))
         action = policy.act(_row(env, observation, policy))[0]
         observation, _, terminated, truncated, _ = env.step(_native(env, action))
         ended = terminated or truncated
     env.close()
     return frames
+
+
+def _picture(env: Any, env_id: str) -> NDArray[np.uint8]:
+    from gymnasium.error import DependencyNotInstalled
+
+    try:
+        picture = env.render()
+    except DependencyNotInstalled as error:
+        raise ResourceError(f"--video: gym:{env_id} needs a package to draw: {error}") from error
+    if picture is None:
+        raise ConfigError(f"--video: gym:{env_id} draws no pictures.")
+    return np.asarray(picture, np.uint8)
 
 
 def _row(env: Any, observation: Any, policy: Any) -> NDArray[Any]:

@@ -118,8 +118,17 @@ class RunConfig:
             ),
             evaluation=validate(EvaluationConfig, _section(values, "evaluation"), "evaluation"),
         )
+        if "minibatch" not in agent:
+            config = config._with_fitting_minibatch()
         config.check_sizes()
         return config
+
+    def _with_fitting_minibatch(self) -> RunConfig:
+        """A suggested minibatch that does not divide gives way: it is not the user's to mend."""
+        n, rows = self.training.num_envs, self.agent.minibatch
+        if n == "auto" or rows is None or (self.agent.horizon * n) % rows == 0:
+            return self
+        return replace(self, agent=self.agent.model_copy(update={"minibatch": None}))
 
     def check_sizes(self) -> None:
         """Refuses per-member lists of a wrong length and minibatches that do not divide the rollout.
