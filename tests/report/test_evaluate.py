@@ -87,6 +87,8 @@ def test_chosen_bars(trader):
     first, last = windows["test"]
     fresh = evaluate_run(trader, start=first, stop=last, draws=3)
     assert list(fresh.tracks) == ["chosen window"]
+    assert fresh.unseen
     assert not any("not all new" in note for note in fresh.notes)
     seen = evaluate_run(trader, start=windows["train"][0], stop=last, draws=3)
+    assert not seen.unseen
     assert any("not all new" in note for note in seen.notes)

@@ -127,6 +127,12 @@ def test_what_must_be_said_is_said(html):
     assert "The agent does not beat" in html or "The agent is ahead of" in html
 
 
+def test_no_loud_words_on_bars_that_were_used(run):
+    page = build_page(replace(run, holdout="validation", unseen=False))
+    assert "no proof" in page.sentences[0]
+    assert not any("outperforms" in sentence for sentence in page.sentences)
+
+
 def test_a_second_look_at_the_hold_out_is_said_first(run, html):
     page = build_page(replace(run, holdout_reads=2))
     assert "evaluated 2 times" in page.warnings[0]

@@ -58,6 +58,12 @@ def test_profitable_only_when_the_interval_excludes_zero(interval, total):
     assert ("profitable" in text) == allowed
 
 
+def test_nothing_is_proved_on_bars_that_were_used():
+    text = wo.verdict("validation", 0.5, (1.0, 2.0), unseen=False)
+    assert "profitable" not in text
+    assert "no proof" in text
+
+
 @pytest.mark.parametrize("name", ["flat", "buy and hold", "always short", "EMA 20/50 cross"])
 @pytest.mark.parametrize("interval", [(0.5, 2.0), (-0.5, 2.0), None])
 def test_equal_is_not_beaten(name, interval):

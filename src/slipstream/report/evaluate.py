@@ -55,6 +55,7 @@ def evaluate_run(
     return gather(
         environment,
         evaluate_best(run, environment, record=environment.spec.market is not None),
+        unseen=_all_new(run, environment) if chosen else None,
         title=f"{run.path.name}: {run.config.short_name}",
         numbers=tuple(members),
         member=members.index(best_member(run)),
@@ -124,14 +125,20 @@ def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
     """Who is left out, and whether a chosen window is not new to the run."""
     left_out = sorted(set(range(run.config.training.members)) - set(present_members(run)))
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
-    windows = (run.provenance.get("environment") or {}).get("windows_utc_seconds") or {}
-    seen = [int(windows[name][1]) for name in ("train", "validation") if name in windows]
-    loaded = environment.loaded
-    if loaded is not None and "window" in loaded.params and seen:
-        first = loaded.data.segments[loaded.params["window"][0].first_segment, 0]
-        if int(loaded.data.time[first]) < max(seen):
-            notes.append("This window begins before the run's validation ends: it is not all new.")
+    if "window" in environment.splits() and not _all_new(run, environment):
+        notes.append("This window is not known to begin after the run's validation: not all new.")
     return tuple(notes)
+
+
+def _all_new(run: Run, environment: Environment) -> bool:
+    """Whether the chosen window is known to begin after all bars that the run has used."""
+    windows = (run.provenance.get("environment") or {}).get("windows_utc_seconds") or {}
+    used = [int(windows[name][1]) for name in ("train", "validation") if name in windows]
+    loaded = environment.loaded
+    if loaded is None or not used:
+        return False
+    rows = [loaded.data.segments[p.first_segment, 0] for p in loaded.params["window"]]
+    return int(loaded.data.time[rows].min()) >= max(used)
 
 
 def provenance(run: Run, environment: Environment) -> dict[str, str]:

@@ -37,6 +37,7 @@ def gather(
     *,
     title: str,
     holdout: str | None = None,
+    unseen: bool | None = None,
     numbers: tuple[int, ...] = (),
     member: int = 0,
     member_reason: str = "",
@@ -55,7 +56,8 @@ def gather(
         environment: what was trained on, with its data.
         tracks: recorded evaluation episodes by split of the data, member and episode.
         title: headline of the page.
-        holdout: the split that nothing was chosen on; "test" where there is one, else the last.
+        holdout: the split of the headline; "test" where there is one, else the last.
+        unseen: nothing was learned from that split or chosen on it; by default of "test" alone.
         numbers: the members' numbers in the run, where some are left out.
         member, member_reason: index of the member whose decisions are shown, and why.
         same_settings: the members differ by their seed alone.
@@ -73,6 +75,7 @@ def gather(
         title=title,
         tracks={GAME_LABELS.get(name, name): members for name, members in tracks.items()},
         holdout=GAME_LABELS.get(holdout, holdout),
+        unseen=holdout == "test" if unseen is None else unseen,
         numbers=numbers,
         member=member,
         member_reason=member_reason,

@@ -87,7 +87,8 @@ class RunEvaluation:
         tracks: episodes by split and member; the order of the splits is the order of the page.
         market: None for environments without prices.
         prices: needed with `market`.
-        holdout: the split that nothing was chosen on; its figures are the headline.
+        holdout: the split whose figures are the headline.
+        unseen: nothing was learned from that split or chosen on it.
         numbers: the members' numbers in the run, where some are left out.
         member: index of the member whose decisions are shown; the others form the seed band.
         member_reason: why this member, in words.
@@ -109,6 +110,7 @@ class RunEvaluation:
     market: MarketSpec | None = None
     prices: Prices | None = None
     holdout: str = "test"
+    unseen: bool = True
     numbers: tuple[int, ...] = ()
     member: int = 0
     member_reason: str = ""

@@ -51,7 +51,9 @@ def notes(run: RunEvaluation) -> Section:
 def _opening(held: SplitView) -> list[str]:
     run, mine = held.run, held.agent
     interval, yearly = held.found.interval, held.market.days_per_year
-    lines = [wording.verdict(held.name, mine.total_return, interval)]
+    if not run.unseen:
+        interval = None  # proof on bars that were trained or chosen on is none
+    lines = [wording.verdict(held.name, mine.total_return, interval, run.unseen)]
     lines += wording.comparisons(
         mine.total_return,
         {name: rival.total_return for name, rival in held.rivals.items()},

@@ -53,7 +53,11 @@ def against(held: SplitView) -> Section:
         *_slope(held),
         *_promise(held),
     ]
-    bound = [NamedAccount(ORACLE, held.baselines[ORACLE], comparison.tracks[ORACLE])]
+    bound = [
+        NamedAccount(name, held.baselines[name], tracks)
+        for name, tracks in comparison.tracks.items()
+        if name == ORACLE
+    ]
     tables = [market_tables.baselines(rows, held.draws, bound, held.market)]
     if stress:
         sentences.append(wording.breaks_even(stress.break_even))
@@ -92,8 +96,10 @@ def _slope(held: SplitView) -> list[str]:
 def _promise(held: SplitView) -> list[str]:
     """Says when the replay of the oracle's actions is not what its programme computed."""
     promised = held.comparison.oracle_growth if held.comparison else None
+    if promised is None:
+        return []
     replayed = 1.0 + held.baselines[ORACLE].total_return
-    if promised is None or abs(np.log(replayed / promised)) <= 1e-2:
+    if abs(np.log(replayed / promised)) <= 1e-2:
         return []
     return [
         f"The oracle's programme promised {wording.percent(promised - 1.0)}: swaps, clock rules or "

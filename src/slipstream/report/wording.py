@@ -81,9 +81,18 @@ def excludes_zero(interval: tuple[float, float] | None) -> bool:
     return interval is not None and interval[0] > 0.0
 
 
-def verdict(split: str, total_return: float, interval: tuple[float, float] | None) -> str:
+def verdict(
+    split: str,
+    total_return: float,
+    interval: tuple[float, float] | None,
+    unseen: bool = True,
+) -> str:
     """Whether money was made, and whether that can be told from luck."""
     gain = f"{percent(total_return)} after costs on the {split} bars"
+    if not unseen:
+        return (
+            f"The agent ends at {gain}; it has learned from them or was chosen on them: no proof."
+        )
     if excludes_zero(interval) and total_return > 0.0:
         return (
             f"The agent was profitable: {gain}, and the 95 % interval of its Sharpe ratio excludes "
