@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from slipstream.agents.inputs import update_bytes
 from slipstream.agents.ppo import PPO
 from slipstream.agents.ppo_config import PPOConfig
 from slipstream.core.config import validate
@@ -175,3 +176,14 @@ def test_gradient_parts_follow_from_the_config_alone():
         3.0,
     )
     assert PPOConfig(horizon=10).rows(6) == 15
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_bytes_of_an_update_cover_what_it_keeps(experience, dtype):
+    shape = (40,) if dtype == np.float32 else (1, 12, 12)
+    spec = experience.spec(shape, dtype=dtype)
+    agent = PPO(PPOConfig(horizon=32, minibatch=64), spec, [0, 1], 8)
+    kept = 0 if dtype == np.uint8 else agent._inputs._x.numel() * 4
+    rows = 2 * 32 * 8
+    assert update_bytes(spec, 32, 2, 8) >= 0.9 * kept + rows * 4 * 6
+    assert update_bytes(spec, 32, 2, 8) <= kept + rows * 4 * 20

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.agents.compiled import loops
+from slipstream.agents.networks import input_width
 from slipstream.agents.observations import ObservationScale
 from slipstream.agents.policy import Policy
+from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 
 _BLOCK_NUMBERS = 4096  # rows of all members together that pass through the critic at once
@@ -142,3 +144,12 @@ def _slots(rollout: Rollout, multiple: int) -> tuple[Tensor, int]:
     place = torch.empty_like(member)
     place[order] = torch.arange(len(member)) - start[member[order]] + member[order] * longest
     return place, longest
+
+
+def update_bytes(spec: Spec, horizon: int, members: int, num_envs: int) -> int:
+    """Bytes that an update keeps beside the rollout: scaled observations, rows of the losses."""
+    rows = members * num_envs * (horizon + 1)
+    image = spec.observation_dtype == np.uint8 and len(spec.observation_shape) == 3
+    numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
+    # Packed columns, action and its float copy, reward, advantage, target and their temporaries.
+    return 4 * rows * (numbers + 2 * spec.action_width + 12)
