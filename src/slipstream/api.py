@@ -20,13 +20,14 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import load_kernel
 from slipstream.training import trainer
 from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best
-from slipstream.training.config import GYMNASIUM, Overrides, RunConfig, parse_overrides, resolve
+from slipstream.training.config import RunConfig, resolve
 from slipstream.training.environment import Environment, resolve_environment
 from slipstream.training.events import Listener
 from slipstream.training.files import plain
 from slipstream.training.provenance import source_hash
 from slipstream.training.run import Run, free_path
 from slipstream.training.sizing import check_memory, resolve_num_envs
+from slipstream.training.target import GYMNASIUM, Overrides, parse_overrides
 from slipstream.vector.vector_env import VectorEnv, member_indices
 
 
@@ -43,8 +44,8 @@ def train(
     """Trains a new run to its end and writes its report.
 
     Args:
-        target: a YAML file, a kernel's name, a ``.py`` kernel file, ``gym:ID``, a mapping of sections
-            or a config.
+        target: a YAML file, a kernel's name, a ``.py`` kernel file, ``gym:ID``, a mapping of
+            sections or a config.
         out: run directory, ``runs/<env>-<date>-<time>`` unless given.
         overrides: ``{"agent.learning_rate": 1e-3}`` or ``["agent.learning_rate=1e-3"]``.
         listeners: called with every event; `ConsoleListener` shows progress.
@@ -190,7 +191,8 @@ def environment_of(
     load_window = getattr(kernel.module, "load_window", None) if kernel is not None else None
     if kernel is None or load_window is None:
         raise ConfigError(
-            f"{config.short_name} has no prices to choose a window of: leave --data, --from and --to away."
+            f"{config.short_name} has no prices to choose a window of: leave --data, --from and "
+            "--to away."
         )
     if data is not None:
         section = config.env_settings["data"]

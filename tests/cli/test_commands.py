@@ -30,7 +30,7 @@ def test_help_imports_nothing_heavy():
     code = (
         "import sys\nfrom slipstream.cli import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'torch', 'numba', 'matplotlib', 'polars', 'numpy', 'pydantic'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numba', 'polars', 'numpy', 'pydantic'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.training import yaml_file
-from slipstream.training.config import RunConfig, load, parse_overrides, resolve
+from slipstream.training.config import RunConfig, load, resolve
+from slipstream.training.target import parse_overrides
 
 
 def refusal(target, overrides=()):

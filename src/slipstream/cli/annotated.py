@@ -12,7 +12,9 @@ from pydantic import BaseModel
 from slipstream.core.config import model_in
 from slipstream.core.kernel import load_kernel
 from slipstream.training import yaml_file
-from slipstream.training.config import GYMNASIUM, GymnasiumConfig, RunConfig
+from slipstream.training.config import RunConfig
+from slipstream.training.sections import GymnasiumConfig
+from slipstream.training.target import GYMNASIUM
 
 _WIDTH = 96
 
@@ -71,7 +73,7 @@ def _lines(
 
 
 def described(model: type[BaseModel]) -> dict[str, str]:
-    """A sentence for each field: its description, else its entry under `Attributes:` in the docstring."""
+    """A sentence for each field: its description, else its entry under `Attributes:`."""
     found = _attributes(model.__doc__ or "")
     for name, field in model.model_fields.items():
         if field.description:

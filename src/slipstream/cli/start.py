@@ -24,7 +24,8 @@ def init(
     if environment == "forex":
         if folder is None:
             raise ConfigError(
-                "`slipstream init forex` needs a folder of prices: slipstream init forex DIR > my.yaml."
+                "`slipstream init forex` needs a folder of prices: "
+                "slipstream init forex DIR > my.yaml."
             )
         typer.echo(_forex(folder), nl=False)
         return
@@ -92,7 +93,8 @@ def _file_line(one: FileDescription) -> str:
     first, last = (
         datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in (one.first, one.last)
     )
-    line = f"{one.file}: {one.symbol}, {one.rows:,} bars of {one.bar_seconds // 60} min, {first} to {last}"
+    bars = f"{one.rows:,} bars of {one.bar_seconds // 60} min"
+    line = f"{one.file}: {one.symbol}, {bars}, {first} to {last}"
     if one.extra:
         line += f"; columns usable as features: {', '.join(one.extra)}"
     return line

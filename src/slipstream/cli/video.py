@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.training.config import GYMNASIUM
+from slipstream.training.target import GYMNASIUM
 
 if TYPE_CHECKING:
     from slipstream.training.run import Run
@@ -47,7 +47,8 @@ def _frames(run: Run) -> list[NDArray[np.uint8]]:
 
     if not run.config.env_name.startswith(GYMNASIUM):
         raise ConfigError(
-            f"{run.config.short_name} is a kernel and draws no pictures; --video is for gym:ID environments."
+            f"{run.config.short_name} is a kernel and draws no pictures; --video is for gym:ID "
+            "environments."
         )
     env_id = run.config.env_name.removeprefix(GYMNASIUM)
     env = make_gymnasium(env_id, run.config.env_settings.get("kwargs"), render_mode="rgb_array")

@@ -120,7 +120,7 @@ def evaluate(
 
 def _overrides(flags: dict[str, str | None], sets: list[str]) -> dict[str, Any]:
     from slipstream.training import yaml_file
-    from slipstream.training.config import parse_overrides
+    from slipstream.training.target import parse_overrides
 
     named = {
         f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")

@@ -81,7 +81,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(
-            f"{folder} is not a checkpoint: it has no {MANIFEST}. Give a folder that slipstream wrote."
+            f"{folder} is not a checkpoint: it has no {MANIFEST}. Give a folder that slipstream "
+            "wrote."
         ) from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / MANIFEST} cannot be read: {error}.") from error
@@ -107,7 +108,7 @@ def folder_name(steps: int) -> str:
 def load_newest(
     parent: Path, say: Callable[[str], None], config_hash: str | None = None
 ) -> tuple[Path, Tensors, dict[str, Any]] | None:
-    """The newest checkpoint that is whole and belongs to this config; None where there is none at all.
+    """The newest checkpoint that is whole and belongs to this config; None before the first one.
 
     Args:
         parent: folder of checkpoints.
@@ -131,8 +132,8 @@ def load_newest(
         return folder, tensors, manifest
     if found:
         raise CheckpointError(
-            f"None of the {len(found)} checkpoints in {parent} can be used. Train again into another "
-            "directory (--out), or restore them from a backup."
+            f"None of the {len(found)} checkpoints in {parent} can be used. Train again into "
+            "another directory (--out), or restore them from a backup."
         )
     return None
 

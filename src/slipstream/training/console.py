@@ -132,7 +132,7 @@ class Speed:
 
 
 def progress_line(event: Updated, members: int, per_second: float) -> str:
-    """`` 42 %  210,000 steps  118 k steps/s  env 21 policy 30 update 49 %  score 212.4  ETA 0:12``."""
+    """`` 42 %  210,000 steps  118 k steps/s  env 21 policy 30 update 49 %  score 9  ETA 0:12``."""
     progress = event.progress
     speed = (
         per_second
@@ -178,7 +178,8 @@ def started_line(event: Started) -> str:
 
 def evaluation_line(event: Evaluated) -> str:
     """A split's score at a step, and whether it is the best so far."""
-    line = f"{count(event.progress.steps):>12} steps  {split_name(event.split)} score {spread(event.scores)}"
+    score = f"{split_name(event.split)} score {spread(event.scores)}"
+    line = f"{count(event.progress.steps):>12} steps  {score}"
     better = sum(event.best)
     if not better:
         return line

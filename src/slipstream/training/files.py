@@ -26,19 +26,19 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise ResourceError(
-                f"The disk is full: {path} could not be written. What was written before it is intact; "
-                f"free some space on that disk and go on with `slipstream resume`."
+                f"The disk is full: {path} could not be written. What was written before it is "
+                f"intact; free some space on that disk and go on with `slipstream resume`."
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise ResourceError(
-                f"{path} may not be written ({error.strerror}); choose another folder with --out, or "
-                "mend its permissions."
+                f"{path} may not be written ({error.strerror}); choose another folder with "
+                "--out, or mend its permissions."
             ) from error
         raise
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replaces `path` by `content` in one step: after a crash it holds the old bytes or the new ones."""
+    """Replaces `path` by `content` in one step: a crash leaves the old bytes or the new ones."""
     with disk_errors(path):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         temporary = Path(name)
@@ -70,8 +70,8 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 def whole_folder(path: Path) -> Iterator[Path]:
     """A folder that appears under its name only when the body has filled it without an error.
 
-    Yields a hidden folder beside it. An existing `path` is replaced: for an instant it is absent, never
-    half written.
+    Yields a hidden folder beside it. An existing `path` is replaced: for an instant it is absent,
+    never half written.
     """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def sha256(path: Path) -> str:
 
 
 def plain(value: Any) -> Any:
-    """JSON-able copy: NumPy scalars and arrays become numbers and lists, non-finite numbers None."""
+    """JSON-able copy: NumPy scalars and arrays become plain, non-finite numbers None."""
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

@@ -97,7 +97,7 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def git(folder: Path) -> dict[str, Any] | None:
-    """Commit of the repository that holds `folder`, and whether files differ from it; None outside one."""
+    """Commit of the repository that holds `folder`, and whether files differ from it."""
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return None

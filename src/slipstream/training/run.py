@@ -65,7 +65,7 @@ class Run:
         out: str | Path | None = None,
         say: Callable[[str], None] = _to_stderr,
     ) -> Run:
-        """Makes a new directory: `out`, else the config's `training.out`, else one named by the time.
+        """Makes a new directory: `out`, else `training.out`, else one named by the time.
 
         Raises:
             ConfigError: there is a run or anything else already.
@@ -184,8 +184,8 @@ class Run:
         folder = self.best_folder(member)
         if not folder.is_dir():
             raise CheckpointError(
-                f"{self.path} has no best policy of member {member}: it was never validated. Train on "
-                f"with `slipstream resume {self.path}`, or choose a member that has one."
+                f"{self.path} has no best policy of member {member}: it was never validated. Train "
+                f"on with `slipstream resume {self.path}`, or choose a member that has one."
             )
         arrays, manifest = checkpoint.load(folder)
         return {name: torch.from_numpy(values) for name, values in arrays.items()}, manifest
@@ -209,7 +209,7 @@ class Run:
         return _read_json(self.path / PROVENANCE) or {}
 
     def record(self, **facts: Any) -> None:
-        """Adds JSON-able facts to `provenance.json`: data hashes, notes, commands that resumed it."""
+        """Adds JSON-able facts to `provenance.json`: data hashes, notes."""
         write_json(self.path / PROVENANCE, {**self.provenance, **facts})
 
     def metrics(self) -> dict[str, list[float | str | None]]:
@@ -252,7 +252,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _fresh_name(name: str) -> Path:
-    """``runs/<env>-<date>-<time>`` under the working directory, numbered where two begin in one second."""
+    """``runs/<env>-<date>-<time>``, numbered where two begin in one second."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     base = Path(os.getcwd()) / "runs" / f"{name}-{stamp}"
     path, number = base, 2

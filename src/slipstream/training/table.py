@@ -46,7 +46,7 @@ class Table:
             self._file.flush()
 
     def cut(self, column: str, last: float) -> None:
-        """Drops rows whose `column` is beyond `last`, and a last line that a kill left unfinished."""
+        """Drops rows whose `column` is beyond `last`, and a line that a kill left unfinished."""
         self.close()
         if not self.path.exists():
             return

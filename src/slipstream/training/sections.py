@@ -1,0 +1,51 @@
+"""The sections of a config file that are the same for every environment and agent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from slipstream.core.config import Config
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class TrainingConfig(Config):
+    """How much is trained, with what, and where it is kept."""
+
+    num_envs: Count | Literal["auto"] = Field(
+        "auto", description="copies of the environment, per member; auto measures and chooses"
+    )
+    members: Count = Field(1, description="independent learners trained together, seeds seed + m")
+    total_steps: Count = Field(500_000, description="environment steps, per member")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="of member 0")
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = Field(
+        "cpu", description="cpu, cuda or cuda:0"
+    )
+    backend: Literal["auto", "serial", "compiled"] = Field(
+        "auto", description="how copies are stepped; auto compiles kernels"
+    )
+    shards: Count | Literal["auto"] = Field(
+        "auto", description="workers that members are dealt to; changes no result"
+    )
+    checkpoint_every: Share = Field(0.1, description="share of the budget between checkpoints")
+    keep_last: Count = Field(2, description="checkpoints kept")
+    out: str | None = Field(None, description="run directory; null: runs/<env>-<date>-<time>")
+
+
+class EvaluationConfig(Config):
+    """How policies are scored while training."""
+
+    every: Share = Field(0.1, description="share of the budget between validations")
+    episodes: Count = Field(100, description="episodes a score is the mean of (not in markets)")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        1_000_003, description="the same episodes every time"
+    )
+
+
+class GymnasiumConfig(Config):
+    """The `env` section of a ``gym:ID`` target."""
+
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")

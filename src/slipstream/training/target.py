@@ -1,0 +1,101 @@
+"""What a user points at, as the plain sections of a config: before any key is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from slipstream.core.config import nearest
+from slipstream.core.errors import ConfigError
+from slipstream.core.kernel import list_kernels, load_kernel
+from slipstream.training import yaml_file
+
+GYMNASIUM = "gym:"
+SECTIONS = ("env", "agent", "training", "evaluation")
+
+Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
+"""Dotted path -> value, or ``a.b=c`` strings whose right side is YAML."""
+
+
+def read_target(target: str) -> dict[str, Any]:
+    """The sections that a YAML file, a name, a ``.py`` file or ``gym:ID`` stands for."""
+    if target.endswith((".yaml", ".yml")):
+        return read_yaml(Path(target))
+    if target.startswith(GYMNASIUM) or target.endswith(".py") or target in list_kernels():
+        return {"env": {"name": target}}
+    if Path(target).exists():
+        raise ConfigError(
+            f"{target} is not something to train: give a .yaml file, a kernel's .py file, the "
+            "name of an environment (`slipstream list`), or gym:ID."
+        )
+    load_kernel(target)  # says what would work
+    return {"env": {"name": target}}
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The sections in a YAML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"The config file {path} cannot be read: {reason}.") from None
+    values = yaml_file.parse(text, str(path))
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{path} must hold the sections {', '.join(SECTIONS)}, each with keys below it; "
+            "`slipstream init cartpole` prints one to start from."
+        )
+    return values
+
+
+def parse_overrides(overrides: Overrides) -> dict[str, Any]:
+    """``["agent.epochs=2"]`` -> ``{"agent.epochs": 2}``; a mapping is taken as it is."""
+    if isinstance(overrides, Mapping):
+        return dict(overrides)
+    parsed: dict[str, Any] = {}
+    for one in overrides:
+        path, equals, text = one.partition("=")
+        if not equals or not all(part.strip() for part in path.split(".")):
+            raise ConfigError(
+                f"--set {one}: write it as section.key=value, such as agent.epochs=2."
+            )
+        parsed[path.strip()] = yaml_file.parse(text, f"--set {one}")
+    return parsed
+
+
+def override(values: dict[str, Any], path: str, value: Any) -> None:
+    """Sets the dotted `path` in nested sections, making those that are missing."""
+    *sections, key = path.split(".")
+    if not sections and key not in SECTIONS:
+        raise ConfigError(unknown_section(key))
+    at = values
+    for depth, name in enumerate(sections):
+        below = at.get(name)
+        if isinstance(below, str) and depth == 0:
+            below = {"name": below}  # `env: cartpole` is short for its name
+        if below is None:
+            below = {}
+        if not isinstance(below, dict):
+            where = ".".join(sections[: depth + 1])
+            raise ConfigError(
+                f"`{path}` cannot be set: `{where}` is the value {below!r}, not a section."
+            )
+        at[name] = below
+        at = below
+    at[key] = value
+
+
+def copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of nested mappings that may be changed."""
+    return {
+        str(key): copied(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+    }
+
+
+def unknown_section(name: str) -> str:
+    """Says which section was meant."""
+    guess = nearest(name, SECTIONS)
+    advice = f"did you mean `{guess}`?" if guess else f"known sections: {', '.join(SECTIONS)}."
+    return f"`{name}` is not a known section; {advice}"
