@@ -79,6 +79,12 @@ def test_a_contended_measurement_is_made_again_and_the_quieter_one_counts(
     assert (measured.ours, measured.others_cpu) == (2.0, 0.02)
 
 
+def test_there_is_no_second_measurement_when_time_is_up(neighbours: type[_Quiet]) -> None:
+    neighbours.shares = (0.5, 0.0)
+    measured = alternate(lambda: 1.0, runs=1, until=0.0)
+    assert measured.others_cpu == 0.5
+
+
 def test_a_row_contended_twice_says_so(neighbours: type[_Quiet]) -> None:
     neighbours.shares = (0.5, 0.7)
     figures = iter([1.0, 2.0])

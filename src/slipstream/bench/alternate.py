@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -33,15 +35,28 @@ class Measured:
 
 
 def alternate(
-    ours: Side, peer: Side | None = None, *, runs: int = 5, less_is_better: bool = False
+    ours: Side,
+    peer: Side | None = None,
+    *,
+    runs: int = 5,
+    less_is_better: bool = False,
+    until: float = math.inf,
 ) -> Measured:
     """Medians of alternating runs; measured once more if the machine was contended.
 
     Both sides leave their own warm-up out of the figure that they return. Of two contended
     measurements the quieter one counts, and its `others_cpu` says that it was contended.
+
+    Args:
+        ours, peer: make one run and return its figure.
+        runs: of each side.
+        less_is_better: the figures are costs; the ratio is turned over.
+        until: `time.monotonic()` by which a second measurement must be able to end.
     """
+    began = time.monotonic()
     first = _measure(ours, peer, runs, less_is_better)
-    if first.others_cpu <= CONTENDED:
+    ended = time.monotonic()
+    if first.others_cpu <= CONTENDED or ended + (ended - began) > until:
         return first
     second = _measure(ours, peer, runs, less_is_better)
     return min(first, second, key=lambda measured: measured.others_cpu)

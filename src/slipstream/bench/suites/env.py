@@ -11,7 +11,7 @@ from slipstream.bench.alternate import Measured, alternate
 from slipstream.bench.forex_settings import ALL_RULES
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Row, judged
-from slipstream.bench.suite import Case, Settings
+from slipstream.bench.suite import Case, Settings, with_runs
 from slipstream.bench.worker import run_worker
 
 _STEPS = "ours.vector_steps"
@@ -66,6 +66,7 @@ def forex_vs_sb3(settings: Settings) -> Iterable[Row]:
         lambda: _rate(_ours("forex", ALL_RULES, 4096, threads(), settings.seconds)),
         lambda: peer(kind, copies, settings.seconds),
         runs=settings.runs,
+        until=settings.until,
     )
     yield _compared(
         "forex_vs_sb3",
@@ -78,6 +79,7 @@ def forex_vs_sb3(settings: Settings) -> Iterable[Row]:
 
 def forex_bandwidth(settings: Settings) -> Iterable[Row]:
     """Bytes that a step must move, times steps per second, against what copying reaches."""
+    settings = with_runs(settings, 3)
     asked = {"threads": threads(), "seconds": settings.seconds}
     answers = []
 
@@ -87,7 +89,7 @@ def forex_bandwidth(settings: Settings) -> Iterable[Row]:
         answers.append(copied)
         return 100.0 * _bytes(answer) * _rate(answer) / float(copied)
 
-    measured = alternate(share, runs=settings.runs)
+    measured = alternate(share, runs=settings.runs, until=settings.until)
     bandwidth = sorted(answers)[len(answers) // 2] / 1e9
     yield Row(
         case="forex_bandwidth",
@@ -121,6 +123,7 @@ def cartpole_vs_envpool(settings: Settings) -> Iterable[Row]:
         lambda: _rate(_ours("cartpole", {}, 1024, ours, settings.seconds)),
         lambda: peer(best, settings.seconds),
         runs=settings.runs,
+        until=settings.until,
     )
     name = f"EnvPool CartPole-v1, {best} thread{'s' if best > 1 else ''} (its best)"
     yield _compared("cartpole_vs_envpool", "steps/s (1,024 copies)", measured, name, Goal(">=", 30))
@@ -133,6 +136,7 @@ def cartpole_single(settings: Settings) -> Iterable[Row]:
         lambda: _rate(_ours("cartpole", {}, 1, 1, settings.seconds, rows=1024)),
         lambda: _rate(run_worker("peers.gymnasium_cartpole", asked, threads=1)),
         runs=settings.runs,
+        until=settings.until,
     )
     yield _compared(
         "cartpole_single", "steps/s (1 copy)", measured, "Gymnasium CartPole-v1", Goal(">=", 2)
@@ -141,11 +145,13 @@ def cartpole_single(settings: Settings) -> Iterable[Row]:
 
 def scaling(settings: Settings) -> Iterable[Row]:
     """Cost per forex step with many copies, relative to that with 1,024."""
+    settings = with_runs(settings, 3)
     for copies, limit in ((16_384, 2.0), (65_536, 3.0)):
         measured = alternate(
             partial(_cost, copies, settings.seconds),
             partial(_cost, 1024, settings.seconds),
             runs=settings.runs,
+            until=settings.until,
         )
         assert measured.ratio is not None
         yield Row(

@@ -84,7 +84,7 @@ def _against_sb3(
         updates["peer"] = answer["updates_per_step"]
         return _rate(answer)
 
-    measured = alternate(ours, peer, runs=settings.runs)
+    measured = alternate(ours, peer, runs=settings.runs, until=settings.until)
     assert measured.ratio is not None
     work = f"updates per step {updates['ours']:.2g} against {updates['peer']:.2g}"
     return Row(
@@ -183,6 +183,7 @@ def _against_alone(
         lambda: _rate(_ours(_population(members, *shape), settings.seconds)),
         lambda: _rate(_ours(_population(1, *shape), settings.seconds, next(seeds))),
         runs=settings.runs,
+        until=settings.until,
     )
     assert measured.ratio is not None
     return Row(
