@@ -66,6 +66,16 @@ def bindings(kernel: Kernel) -> dict[str, FunctionType]:
     return functions
 
 
+def entry_arguments(batch: tuple[Any, ...], out: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    """Example arguments of the loop's entry points; their types make the signatures."""
+    shown = (out[1], *out[5:])
+    return {
+        "advance": (0, 0, 0, 0, batch, out),
+        "start": (0, 0, batch, *shown),
+        "look": (0, 0, batch, *shown),
+    }
+
+
 def interpreted_loop(kernel: Kernel, spec: Spec) -> Loop:
     """The loop as plain Python: slow, and what every other backend must equal bit for bit."""
     text = loop_text(kernel, spec)
@@ -79,12 +89,7 @@ def compiled_loop(kernel: Kernel, spec: Spec, batch: tuple[Any, ...], out: tuple
     Args:
         out: (actions, obs, reward, terminated, truncated), and masks where the kernel has `mask`.
     """
-    shown = (out[1], *out[5:])
-    entries = {
-        "advance": (0, 0, 0, 0, batch, out),
-        "start": (0, 0, batch, *shown),
-        "look": (0, 0, batch, *shown),
-    }
+    entries = entry_arguments(batch, out)
     text = loop_text(kernel, spec)
     constants = {"Data": kernel.Data}
     return Loop(**render.compile_module(kernel.name, text, entries, bindings(kernel), constants))

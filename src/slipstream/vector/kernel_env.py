@@ -105,13 +105,18 @@ class KernelVectorEnv(VectorEnv):
         self._finals: NDArray[Any] = finals
         self._final_index: NDArray[np.int64] = index
         self._episodes: NDArray[np.float64] = episodes
-        records: tuple[Any, ...] = (self._params, self._state, self._book)
-        if self.backend == "serial":  # fields by attribute
-            records = tuple(Records(array) for array in records)
-        arrays = tuple(self.loaded.data)
-        self._batch = (arrays, *records, finals, index, episodes, self._counts)
+        self._batch = self._bind(Records if self.backend == "serial" else None)
 
-    def _make_loop(self) -> Loop:
+    def _bind(self, wrap: Any = None) -> tuple[Any, ...]:
+        """What the loop reads and writes besides the caller's rows."""
+        records: tuple[Any, ...] = (self._params, self._state, self._book)
+        if wrap is not None:
+            records = tuple(wrap(array) for array in records)
+        ended = (self._finals, self._final_index, self._episodes, self._counts)
+        return (tuple(self.loaded.data), *records, *ended)
+
+    def arguments(self) -> tuple[tuple[Any, ...], tuple[NDArray[Any], ...]]:
+        """Examples of the loop's `batch` and `out`, for whoever compiles it."""
         spec, rows = self.spec, (self.num_envs, *self._players)
         out: tuple[NDArray[Any], ...] = (
             np.zeros((*rows, spec.action_width), spec.action_dtype),
@@ -122,11 +127,15 @@ class KernelVectorEnv(VectorEnv):
         )
         if self._mask is not None:
             out = (*out, self._mask)
+        return self._bind(), out
+
+    def _make_loop(self) -> Loop:
+        batch, out = self.arguments()
         self._shapes = tuple(array.shape for array in out[:5])
         self._dtypes = tuple(array.dtype for array in out[:5])
         if self.backend == "serial":
-            return interpreted_loop(self.kernel, spec)
-        return compiled_loop(self.kernel, spec, self._batch, out)
+            return interpreted_loop(self.kernel, self.spec)
+        return compiled_loop(self.kernel, self.spec, batch, out)
 
     def _shown(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> tuple[NDArray[Any], ...]:
         """What `start` and `look` write: the caller's rows; masks that nobody wants go nowhere."""

@@ -54,6 +54,9 @@ RESET = 0  # begin the next one; keep final observations of those cut short
 RESET_KEEP_ALL = 1  # the same, and keep every final observation
 HOLD = 2  # show the last observation and wait for `start`
 
+# Functions that a backend calls.
+ENTRIES = ("advance", "start", "look")
+
 CONSTANTS = (
     *("FINALS", "EPISODES", "FAULT"),
     *("STEP", "ENVIRONMENT", "LENGTH", "RETURN"),

@@ -1,0 +1,115 @@
+"""Compiles every kernel to PTX, NVIDIA's intermediate code: `python -m slipstream.vector.ptx`.
+
+It needs neither GPU nor driver, but the packages of the extra `cuda-check` (about 310 MB). Where
+they are absent it says so and ends with exit code 0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from pydantic import ValidationError
+
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.kernel import Kernel, Loaded, list_kernels, load_kernel
+from slipstream.market.planted import write_planted_forex
+from slipstream.vector.compile import entry_arguments
+from slipstream.vector.cuda import device_module
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.vector_env import member_indices
+
+CAPABILITY = (8, 0)
+"""Compute capability compiled for: without a GPU nobody can be asked."""
+
+_NO_DEVICE = SimpleNamespace(compute_capability=CAPABILITY)
+_PACKAGES = ("numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvrtc")
+
+
+def missing_packages() -> list[str]:
+    """Packages of the extra `cuda-check` that are not installed."""
+    installed = {dist.name.lower() for dist in importlib.metadata.distributions()}
+    return [name for name in _PACKAGES if name not in installed]
+
+
+def compile_ptx(kernel: Kernel, loaded: Loaded) -> dict[str, str]:
+    """PTX of the loop's entry points for one kernel and the types of its data.
+
+    Raises:
+        KernelError: what NVIDIA's compiler refuses.
+    """
+    numba, cuda = (importlib.import_module(name) for name in ("numba", "numba.cuda"))
+    env = KernelVectorEnv(kernel, loaded, *member_indices([0], 2), backend="serial")
+    module = device_module(kernel, env.spec)
+    codes = {}
+    for name, arguments in entry_arguments(*env.arguments()).items():
+        signature = tuple(numba.typeof(argument) for argument in arguments)
+        try:
+            # Functions that a kernel calls are compiled for the device at hand; name one instead.
+            with patch("numba.cuda.dispatcher.get_current_device", lambda: _NO_DEVICE):
+                code, _ = cuda.compile_ptx(getattr(module, name), signature, cc=CAPABILITY)
+        except Exception as error:
+            text = " ".join(str(error).split())
+            raise KernelError(f"Kernel `{kernel.name}` does not compile to PTX: {text}") from error
+        codes[name] = str(code)
+    return codes
+
+
+def examples(folder: Path) -> Iterator[tuple[str, Kernel, Loaded]]:
+    """Every built-in kernel with data of some sort, by the name to print."""
+    for name in list_kernels():
+        kernel = load_kernel(name)
+        settings: dict[str, Any] = {}
+        try:
+            kernel.Config()
+        except ValidationError:  # it needs prices
+            if not any(folder.iterdir()):
+                write_planted_forex(folder, bars=1500)
+            settings = {"data": {"folder": str(folder), "spread_pips": 1.0}}
+        try:
+            config = kernel.configure(settings)
+        except ConfigError as error:
+            raise KernelError(f"`{name}` needs a config that is not known here: {error}") from error
+        yield name, kernel, kernel.load(config)
+        if "action" in kernel.Config.model_fields:
+            config = kernel.configure({**settings, "action": "continuous"})
+            yield f"{name}, continuous", kernel, kernel.load(config)
+
+
+def main() -> int:
+    """Prints what was compiled; 0 when all was, or when the extra is absent."""
+    missing = missing_packages()
+    if missing:
+        print(
+            f"check-cuda: not run, because {', '.join(missing)} is missing. Install the extra with "
+            'pip install "slipstream[cuda-check]" (about 310 MB); it needs no GPU and no driver.'
+        )
+        return 0
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, kernel, loaded in examples(Path(folder)):
+            began = time.perf_counter()
+            try:
+                codes = compile_ptx(kernel, loaded)
+            except KernelError as error:
+                print(f"check-cuda: {error}", file=sys.stderr)
+                return 1
+            size = sum(len(code) for code in codes.values())
+            seconds = time.perf_counter() - began
+            print(f"{name}: {size:,} characters of PTX in {seconds:.1f} s")
+    major, minor = CAPABILITY
+    print(f"check-cuda: every kernel compiles for compute capability {major}.{minor}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
