@@ -158,8 +158,8 @@ def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
 def test_a_game_has_a_report(tmp_path):
     game = resolve_environment("cartpole", {})
 
-    def act(obs, episode, step):
-        return (obs[:, 2:3] + 0.5 * obs[:, 3:4] > 0).astype(np.int64)
+    def act(seen):
+        return (seen.obs[:, 2:3] + 0.5 * seen.obs[:, 3:4] > 0).astype(np.int64)
 
     env = game.evaluation("train", 5, 1, "serial")
     run = gather(

@@ -22,7 +22,10 @@ from slipstream.training.trainer import Trainer, resume, train
 from slipstream.training.workers import make_workers
 
 SETTINGS = {
-    "env": {"name": "cartpole", "max_steps": 50},  # a time limit that is reached: final observations
+    "env": {
+        "name": "cartpole",
+        "max_steps": 50,
+    },  # a time limit that is reached: final observations
     "agent": {"horizon": 32, "minibatch": 128, "epochs": 2},
     "training": {"num_envs": 8, "total_steps": 2_560, "checkpoint_every": 0.2, "backend": "auto"},
     "evaluation": {"episodes": 10, "every": 0.5},
@@ -133,7 +136,9 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path, members, environmen
 
 
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
-    config = _config(members=2, **{"training.total_steps": 25_600, "training.checkpoint_every": 0.1})
+    config = _config(
+        members=2, **{"training.total_steps": 25_600, "training.checkpoint_every": 0.1}
+    )
     whole = _train(tmp_path, "whole", config)
     run = Run.create(config, tmp_path / "killed")
     program = (
@@ -191,7 +196,9 @@ def test_a_lost_worker_is_named(tmp_path):
         workers.call("reset")
         pid = workers._processes[1].pid
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(ResourceError, match=rf"members 1 to 1 \(pid {pid}\) was killed by SIGKILL"):
+        with pytest.raises(
+            ResourceError, match=rf"members 1 to 1 \(pid {pid}\) was killed by SIGKILL"
+        ):
             workers.call("iterate", 0.0)
 
 
@@ -204,7 +211,9 @@ def test_workers_end_with_their_parent(tmp_path):
         "w = make_workers(c, resolve_environment(c.env_name, c.env_settings)); w.call('reset');"
         "print(*[p.pid for p in w._processes], flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 3
     deadline = time.monotonic() + 30

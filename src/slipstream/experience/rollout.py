@@ -117,6 +117,7 @@ class Rollout:
             to.terminated[t, lo:hi],
             to.truncated[t, lo:hi],
             to.valid[t, lo:hi],
+            None if to.mask is None else to.mask[t + 1, lo:hi],
         )
 
     def set_finals(self, *finals: Finals) -> None:

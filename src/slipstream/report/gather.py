@@ -19,7 +19,7 @@ from slipstream.report.passes import Passes, comparable, round_trip
 from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, stress
 from slipstream.training.environment import Environment
-from slipstream.training.episodes import run_episodes
+from slipstream.training.episodes import Seen, run_episodes
 from slipstream.training.track import Track
 
 # Split of the data -> name on the page. A game has one split, its own start states.
@@ -148,8 +148,8 @@ def random_policy(environment: Environment, split: str, backend: str = "auto") -
     env = environment.evaluation(split, min(RANDOM_EPISODES, 32), 1, backend)
     random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
 
-    def act(obs: NDArray[Any], episode: NDArray[np.int64], step: NDArray[np.int64]) -> NDArray[Any]:
-        return random_actions(environment.spec, len(obs), random)
+    def act(seen: Seen) -> NDArray[Any]:
+        return random_actions(environment.spec, len(seen.obs), random)
 
     tracks = run_episodes(env, act, RANDOM_EPISODES, _RANDOM_SEED, record=False)[0]
     env.close()
@@ -160,9 +160,9 @@ def random_actions(spec: Spec, count: int, random: np.random.Generator) -> NDArr
     """Uniform actions [count, K]; unbounded dimensions of a Box draw from [-1, 1]."""
     space, shape = spec.action, (count, spec.action_width)
     if isinstance(space, spaces.Discrete):
-        return random.integers(0, space.n, shape, dtype=np.int64)
+        return space.start + random.integers(0, space.n, shape, dtype=np.int64)
     if isinstance(space, spaces.MultiDiscrete):
-        return random.integers(0, space.nvec.ravel(), shape, dtype=np.int64)
+        return space.start.ravel() + random.integers(0, space.nvec.ravel(), shape, dtype=np.int64)
     assert isinstance(space, spaces.Box)
     low = np.where(np.isfinite(space.low), space.low, -1.0).ravel()
     high = np.where(np.isfinite(space.high), space.high, 1.0).ravel()

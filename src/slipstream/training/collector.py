@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ Run: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
 
 
 class Collector:
-    """Fills a rollout: the policy acts on row t, the environments write row t + 1, nothing is copied between.
+    """Fills a rollout: the policy acts on row t, environments write row t + 1, uncopied.
 
     Args:
         agent: M members.
@@ -34,7 +35,7 @@ class Collector:
             raise ValueError("the environments of several members are stepped in one slice")
         self.agent, self.envs, self.rollout = agent, list(envs), rollout
         edges = np.cumsum([0, *(env.num_envs for env in envs)]).tolist()
-        self._ranges = list(zip(edges[:-1], edges[1:], strict=True))
+        self._ranges = list(itertools.pairwise(edges))
         self._follows = False  # row T of the rollout continues in row 0 of the next one
         self.seconds_env = 0.0
         self.seconds_policy = 0.0
@@ -42,10 +43,10 @@ class Collector:
     def reset(self) -> None:
         """Begins an episode everywhere."""
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
-            env.reset(self.rollout.numpy.obs[0, lo:hi])
+            env.reset(self.rollout.numpy.obs[0, lo:hi], self._first_mask(lo, hi))
 
     def collect(self, run: Run) -> list[Episodes]:
-        """Fills the rollout with T steps of every copy; the last block's last observation comes first.
+        """Fills the rollout with T steps of every copy, from the last block's last observation on.
 
         Returns:
             The episodes that ended, slice by slice; `e` counts over all slices.
@@ -79,6 +80,10 @@ class Collector:
         self.seconds_policy += share * policy_seconds
         self.seconds_env += share * env_seconds
 
+    def _first_mask(self, lo: int, hi: int) -> NDArray[np.bool_] | None:
+        mask = self.rollout.numpy.mask
+        return None if mask is None else mask[0, lo:hi]
+
     def _check_observations(self) -> None:
         """A NaN observation is named here: once a block is much cheaper than at every step."""
         obs = self.rollout.obs
@@ -90,9 +95,9 @@ class Collector:
         t, e, column = (int(place) for place in bad[0])
         last = self.rollout.numpy.actions[t - 1, e].tolist() if t else "none (a new episode)"
         raise KernelError(
-            f"The environment returned an observation that is NaN or infinite: environment {e}, step {t}, "
-            f"column {column}, last action {last}. Guard the divisor or the argument of log or sqrt that "
-            "produced it."
+            f"The environment returned an observation that is NaN or infinite: environment {e}, "
+            f"step {t}, column {column}, last action {last}. Guard the divisor or the argument of "
+            "log or sqrt that produced it."
         )
 
     def get_state(self) -> dict[str, NDArray[Any]]:
@@ -105,4 +110,4 @@ class Collector:
         self._follows = False
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             part = {name: values[lo:hi] for name, values in state.items()}
-            env.set_state(part, self.rollout.numpy.obs[0, lo:hi])
+            env.set_state(part, self.rollout.numpy.obs[0, lo:hi], self._first_mask(lo, hi))

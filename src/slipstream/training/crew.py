@@ -27,8 +27,8 @@ def cores() -> int:
 class Crew:
     """Runs tasks side by side; PyTorch is held at one thread while it exists.
 
-    One thread per task, because threads of PyTorch's own wait for each other by spinning: beside a busy
-    neighbour an update took fifty times as long with two.
+    One thread per task, because threads of PyTorch's own wait for each other by spinning: beside a
+    busy neighbour an update took fifty times as long with two.
     """
 
     def __init__(self, workers: int) -> None:

@@ -1,4 +1,4 @@
-"""What a config's `env` section means: a kernel with its data, or a foreign Gymnasium environment."""
+"""What a config's `env` section means: a kernel with its data, or a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded, load_kernel
 from slipstream.core.spec import Spec
-from slipstream.training.episodes import evaluation_env
+from slipstream.training.episodes import episode_names, evaluation_env
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
@@ -77,6 +77,12 @@ class Environment:
         """Names of the splits that can be evaluated; a game has one, its own start states."""
         return tuple(self.loaded.params) if self.loaded is not None else ("train",)
 
+    def episode_names(self, split: str) -> list[str] | None:
+        """Names of a market split's passes; None for games."""
+        if self.kernel is None or self.loaded is None:
+            return None
+        return episode_names(self.kernel, self.loaded, split)
+
     def episodes(self, split: str, games: int) -> int:
         """Evaluation episodes of a split: one per Params record in a market, else `games`."""
         if self.loaded is None or self.spec.market is None:
@@ -89,7 +95,8 @@ def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
 
     Args:
         name: a kernel's name, a path ending in ``.py``, or ``gym:ID``.
-        settings: the section's other keys: the kernel's own Config, or ``kwargs`` of a Gymnasium environment.
+        settings: the section's other keys: the kernel's own Config, or a Gymnasium
+            environment's ``kwargs``.
     """
     if name.startswith(GYMNASIUM):
         unknown = sorted(set(settings) - {"kwargs"})

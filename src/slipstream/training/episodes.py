@@ -4,25 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.core.spec import Spec
 from slipstream.training.track import Track
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.vector_env import StepOut, VectorEnv
 
-Act: TypeAlias = Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
-"""(observations [E, *shape], episode of each copy [E], step within it [E]) -> actions [E, K]."""
+
+class Seen(NamedTuple):
+    """What a decision may depend on.
+
+    Attributes:
+        obs: [E, *shape].
+        mask: bool [E, n] of allowed choices, None where all are.
+        episode: int64 [E], the episode that each copy runs.
+        step: int64 [E], steps taken within it.
+    """
+
+    obs: NDArray[Any]
+    mask: NDArray[np.bool_] | None
+    episode: NDArray[np.int64]
+    step: NDArray[np.int64]
+
+
+Act: TypeAlias = Callable[[Seen], NDArray[Any]]
+"""Chooses actions [E, K]."""
 
 
 def run_episodes(
-    env: VectorEnv, act: Act, episodes: int, seed: int, *, members: int = 1, record: bool = True
+    env: VectorEnv,
+    act: Act,
+    episodes: int,
+    seed: int,
+    *,
+    members: int = 1,
+    record: bool = True,
+    names: Sequence[str] | None = None,
 ) -> list[list[Track]]:
     """Runs episodes 0..J-1 once for every member and returns them in that order.
 
@@ -36,6 +59,7 @@ def run_episodes(
         seed: evaluation seed, the same for all members.
         members: M.
         record: keep actions and traces.
+        names: [J] of the tracks; "episode j" unless given.
 
     Returns:
         [M][J] tracks.
@@ -43,13 +67,14 @@ def run_episodes(
     spec, e = env.spec, env.num_envs
     copies = e // members
     obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
-    out = _step_out(obs)
+    mask = np.ones((e, env.mask_width), np.bool_) if env.mask_width else None
+    out = _step_out(obs, mask)
     episode = np.tile(np.arange(copies, dtype=np.int64), members)
     running = episode < episodes
     pending = np.full(members, min(copies, episodes))  # the next episode of each member
     time, began = np.zeros(e, np.int64), np.zeros(e, np.int64)
     every = np.arange(e)
-    env.begin(every[running], episode[running], seed, obs)
+    env.begin(every[running], episode[running], seed, obs, mask)
     tracks: list[list[Track | None]] = [[None] * episodes for _ in range(members)]
     actions_kept: list[NDArray[Any]] = []
     traces_kept: list[dict[str, NDArray[Any]]] = []
@@ -58,7 +83,7 @@ def run_episodes(
     ] = []  # copy, member, episode, first and past-last step
     t = 0
     while running.any():
-        actions = act(obs, episode, time)
+        actions = act(Seen(obs, mask, episode, time))
         env.step(actions, out, t)
         if record:
             actions_kept.append(actions.copy())
@@ -73,14 +98,17 @@ def run_episodes(
             member, j = copy // copies, int(episode[copy])
             metrics = {name: float(values[row]) for name, values in done.metrics.items()}
             tracks[member][j] = Track(
-                _name(spec, j), float(done.ret[row]), int(done.length[row]), metrics
+                names[j] if names else f"episode {j}",
+                float(done.ret[row]),
+                int(done.length[row]),
+                metrics,
             )
             finished.append((copy, member, j, int(began[copy]), t))
             running[copy] = pending[member] < episodes
             if running[copy]:
                 episode[copy], time[copy], began[copy] = pending[member], 0, t
                 pending[member] += 1
-                env.begin(np.array([copy]), np.array([episode[copy]]), seed, obs)
+                env.begin(np.array([copy]), np.array([episode[copy]]), seed, obs, mask)
     if record:
         _attach(tracks, finished, actions_kept, traces_kept)
     return [[track for track in row if track is not None] for row in tracks]
@@ -97,7 +125,7 @@ def replay(
     backend: str = "compiled",
     record: bool = True,
 ) -> list[Track]:
-    """Takes given actions through a kernel's evaluation episodes; after the last one it is repeated.
+    """Takes given actions through a kernel's evaluation episodes; the last one is repeated.
 
     Args:
         kernel: the rules.
@@ -121,10 +149,12 @@ def replay(
     table = np.stack([_extend(sequence, longest) for sequence in actions], axis=1).astype(dtype)
     rows = np.arange(len(actions))
 
-    def act(obs: NDArray[Any], episode: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[Any]:
-        return np.ascontiguousarray(table[np.minimum(time, longest - 1), rows])
+    def act(seen: Seen) -> NDArray[Any]:
+        return np.ascontiguousarray(table[np.minimum(seen.step, longest - 1), rows])
 
-    return run_episodes(env, act, len(actions), seed, record=record)[0]
+    symbols = episode_names(kernel, loaded, split)
+    names = [symbols[i % len(symbols)] for i in range(len(actions))] if symbols else None
+    return run_episodes(env, act, len(actions), seed, record=record, names=names)[0]
 
 
 def evaluation_env(
@@ -156,20 +186,22 @@ def evaluation_env(
     )
 
 
-def _step_out(obs: NDArray[Any]) -> StepOut:
+def _step_out(obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> StepOut:
     e = len(obs)
-    flags = [np.zeros(e, np.bool_) for _ in range(3)]
-    return StepOut(obs, np.zeros(e, np.float32), *flags)
+    ended = np.zeros((3, e), np.bool_)
+    return StepOut(obs, np.zeros(e, np.float32), ended[0], ended[1], ended[2], mask)
 
 
 def _extend(sequence: NDArray[Any], length: int) -> NDArray[Any]:
     return np.concatenate([sequence, np.repeat(sequence[-1:], length - len(sequence), axis=0)])
 
 
-def _name(spec: Spec, j: int) -> str:
-    if spec.market is not None:
-        return spec.market.symbols[j % len(spec.market.symbols)]
-    return f"episode {j}"
+def episode_names(kernel: Kernel, loaded: Loaded, split: str) -> list[str] | None:
+    """Names of a market split's passes: a record's symbols. None for games."""
+    specs = [kernel.spec(record, loaded.data) for record in loaded.params.get(split, ())]
+    if not specs or specs[0].market is None:
+        return None
+    return ["+".join(spec.market.symbols) for spec in specs if spec.market is not None]
 
 
 def _attach(

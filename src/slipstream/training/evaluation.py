@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from slipstream.agents.policy import Policy
 from slipstream.training.environment import Environment
-from slipstream.training.episodes import run_episodes
+from slipstream.training.episodes import Seen, run_episodes
 from slipstream.training.track import Track, score
 from slipstream.vector.vector_env import VectorEnv
 
@@ -42,6 +42,7 @@ class Evaluator:
     ) -> None:
         self.spec, self.members, self.seed = environment.spec, members, seed
         self.episodes = environment.episodes(split, games)
+        self._names = environment.episode_names(split)
         self._env: VectorEnv = environment.evaluation(
             split, min(copies, self.episodes), members, backend
         )
@@ -49,13 +50,17 @@ class Evaluator:
     def run(self, policy: Policy, *, record: bool = False) -> list[list[Track]]:
         """[M][J] tracks of the most likely actions."""
 
-        def act(
-            obs: NDArray[Any], episode: NDArray[np.int64], step: NDArray[np.int64]
-        ) -> NDArray[Any]:
-            return policy.act(obs)
+        def act(seen: Seen) -> NDArray[Any]:
+            return policy.act(seen.obs, mask=seen.mask)
 
         return run_episodes(
-            self._env, act, self.episodes, self.seed, members=self.members, record=record
+            self._env,
+            act,
+            self.episodes,
+            self.seed,
+            members=self.members,
+            record=record,
+            names=self._names,
         )
 
     def scores(self, policy: Policy) -> NDArray[np.float64]:

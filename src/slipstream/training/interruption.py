@@ -13,7 +13,7 @@ _SIGNALS = tuple(
 )
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
     """Training was asked to stop; its state is in a checkpoint.
 
     Attributes:
@@ -26,7 +26,7 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """While entered, turns the first signal into `requested`; a second Ctrl-C interrupts at once."""
+    """Turns the first signal into `requested`; a second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
         self.requested = False

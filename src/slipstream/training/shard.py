@@ -1,7 +1,8 @@
-"""Some members with their environments, rollout and learner: the training loop over a slice of a run."""
+"""Some members with their environments, rollout and learner: the loop over a slice of a run."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -36,7 +37,7 @@ class Shard:
     Attributes:
         agent: policies and their learner.
         collector: environments and rollout.
-        recent: float64 [m, RECENT], returns of the last training episodes, newest overwriting oldest.
+        recent: float64 [m, RECENT], returns of the last training episodes, oldest overwritten.
         episodes: int64 [m], training episodes ended so far.
     """
 
@@ -58,23 +59,24 @@ class Shard:
         self._run = run or in_turn
         self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
         self.agent = PPO(config.select(members, total, num_envs), environment.spec, own, num_envs)
-        rollout = Rollout.of(environment.spec, config.horizon, len(own), num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
         slices = self._slices(self.agent.parts if total == 1 else 1)
         envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]
+        width = envs[0].mask_width
+        rollout = Rollout.of(environment.spec, config.horizon, len(own), num_envs, width)
         self.collector = Collector(self.agent, envs, rollout)
         self.recent = np.full((len(own), RECENT), np.nan)
         self.episodes = np.zeros(len(own), np.int64)
         self.seconds_update = 0.0
 
     def _slices(self, parts: int) -> list[slice]:
-        """A lone member's environments are cut like its gradients: by the config, never by the machine."""
+        """A lone member's environments are cut like its gradients: never by the machine."""
         e = len(self.members) * self._num_envs
         parts = max(
             1, min(parts, e // 8)
         )  # fewer than 8 rows are padded when acting: nothing gained
         edges = np.linspace(0, e, parts + 1).astype(int).tolist()
-        return [slice(lo, hi) for lo, hi in zip(edges[:-1], edges[1:], strict=True)]
+        return [slice(lo, hi) for lo, hi in itertools.pairwise(edges)]
 
     def reset(self) -> None:
         """Begins an episode everywhere."""
@@ -87,7 +89,7 @@ class Shard:
             fraction: share of the budget spent before it, for schedules.
 
         Returns:
-            Metrics of each member, [m] by name; `score` is the mean of the recent episodes' returns.
+            Metrics of each member, [m] by name; `score` is the mean recent return.
         """
         for ended in self.collector.collect(self._run):
             for e, ret in zip(ended.e.tolist(), ended.ret.tolist(), strict=True):
@@ -135,7 +137,7 @@ class Shard:
         }
 
     def scores(self) -> NDArray[np.float64]:
-        """Mean return of each member's recent training episodes, [m]; NaN before the first has ended."""
+        """Mean return of each member's recent training episodes, [m]; NaN before the first."""
         counts = np.minimum(self.episodes, RECENT)
         sums = np.nansum(self.recent, axis=1)
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
@@ -160,7 +162,7 @@ class Shard:
 
 
 def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
-    """Runs tasks one after another: what a shard does with its parts while others work beside it."""
+    """Runs tasks one after another: what a shard does while others work beside it."""
     for task in tasks:
         task()
 
@@ -168,7 +170,7 @@ def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
 def cut(members: int, shards: int) -> list[range]:
     """Members 0..M-1 in `shards` consecutive ranges of nearly equal length."""
     edges = np.linspace(0, members, min(shards, members) + 1).round().astype(int).tolist()
-    return [range(lo, hi) for lo, hi in zip(edges[:-1], edges[1:], strict=True)]
+    return [range(lo, hi) for lo, hi in itertools.pairwise(edges)]
 
 
 def join_states(states: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
@@ -179,7 +181,7 @@ def join_states(states: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArr
 def state_of(
     state: Mapping[str, NDArray[Any]], members: range, total: int
 ) -> dict[str, NDArray[Any]]:
-    """The rows of some members: arrays count members, or copies of members, along their first axis."""
+    """The rows of some members: the first axis of an array counts members, or their copies."""
     rows = {}
     for name, values in state.items():
         each = len(values) // total

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import psutil
 
+from slipstream.agents.inputs import update_bytes
 from slipstream.agents.ppo_config import PPOConfig
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.experience.rollout import rollout_bytes
@@ -42,7 +43,7 @@ class Choice:
 
 
 def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
-    """Measures short rollouts and updates and takes the fewest copies that are nearly as fast as any."""
+    """Measures short rollouts and updates; takes the fewest copies that are nearly fastest."""
     agent, training = config.agent, config.training
     limit = MARKET_COPIES if environment.spec.market is not None else CANDIDATES[-1]
     candidates = [n for n in CANDIDATES if n <= limit and _fits(agent, training.total_steps, n)]
@@ -50,8 +51,9 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
         n = next((n for n in range(1, limit + 1) if _divides(agent, n)), None)
         if n is None:
             raise ConfigError(
-                f"No number of copies up to {limit} makes agent.minibatch = {agent.minibatch} divide a rollout of "
-                f"agent.horizon = {agent.horizon}; choose a minibatch that divides horizon x num_envs."
+                f"No number of copies up to {limit} makes agent.minibatch = {agent.minibatch} divide "
+                f"a rollout of agent.horizon = {agent.horizon}; choose a minibatch that divides "
+                "horizon x num_envs."
             )
         return Choice(n, {}, limit, f"{n} copies per member: the budget allows no more")
     speeds = {n: _speed(config, environment, n) for n in candidates}
@@ -71,7 +73,7 @@ def resolve_num_envs(config: RunConfig, environment: Environment) -> tuple[RunCo
 
 
 def check_memory(config: RunConfig, environment: Environment) -> int:
-    """Bytes of the rollouts of all members.
+    """Bytes that the rollouts of all members and their updates take.
 
     Raises:
         ResourceError: they cannot fit into this machine's memory; nothing has been allocated.
@@ -85,13 +87,13 @@ def check_memory(config: RunConfig, environment: Environment) -> int:
         spec.observation_dtype,
         spec.action_width,
         spec.action_dtype,
-    )
+    ) + update_bytes(spec, config.agent.horizon, config.training.members, n)
     free = psutil.virtual_memory().available
     if size > _MEMORY_SHARE * free:
         raise ResourceError(
-            f"The rollout of {config.training.members} members x {n} copies x {config.agent.horizon} steps needs "
-            f"{size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. Lower training.num_envs, agent.horizon "
-            "or training.members."
+            f"The rollout of {config.training.members} members x {n} copies x "
+            f"{config.agent.horizon} steps needs {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB "
+            "are free. Lower training.num_envs, agent.horizon or training.members."
         )
     return size
 

@@ -25,7 +25,7 @@ class Track:
         length: steps.
         metrics: `Spec.metrics` at the end, by name.
         actions: [n, K], what the environment received; empty where not asked for.
-        trace: `Spec.trace` STATE fields after each step, [n, ...] by name; empty where not asked for.
+        trace: `Spec.trace` STATE fields after each step, [n, ...] by name, or empty.
     """
 
     name: str

@@ -54,7 +54,7 @@ def train(
 def resume(
     run: Run, listeners: Sequence[Listener] = (), environment: Environment | None = None
 ) -> dict[str, Any]:
-    """Goes on with a run from its newest valid checkpoint, to the same weights as if it had never stopped."""
+    """Goes on from a run's newest valid checkpoint, to the weights of a run that never stopped."""
     trainer = Trainer(run.config, run, listeners, environment)
     trainer.restore()
     return trainer.run()
@@ -100,7 +100,7 @@ class Trainer:
         return "validation" if "validation" in self.environment.splits() else "train"
 
     def run(self) -> dict[str, Any]:
-        """Trains to the end of the budget and reads the test split once, with each member's best policy."""
+        """Trains to the end of the budget; reads the test split once, with the best policies."""
         with make_workers(self.config, self.environment) as workers, Interruption() as stop:
             self._start(workers)
             while not self.progress.finished and not stop.requested and not self._failed.all():
@@ -170,11 +170,11 @@ class Trainer:
         fresh = failed.astype(bool) & ~self._failed
         for member in np.flatnonzero(fresh).tolist():
             self._failed[member] = True
-            reason = "its loss or gradient became NaN or infinite; its weights are those before that update"
+            reason = "its gradient became NaN or infinite; its weights are those before that update"
             self.events.emit(Failed(self.progress.snapshot(), member, reason))
 
     def _validate(self, workers: Workers) -> None:
-        """Scores all members on the validation split; keeps the policies that are the best so far."""
+        """Scores all members on the validation split; keeps policies that are the best so far."""
         settings = self.config.evaluation
         scores = np.concatenate(
             workers.call("evaluate", self.validation, settings.episodes, settings.seed)
@@ -211,7 +211,7 @@ class Trainer:
         self.events.emit(Checkpointed(progress, path))
 
     def restore(self) -> None:
-        """Goes on from the run's newest valid checkpoint; from the start where there is none yet."""
+        """Goes on from the newest valid checkpoint; from the start where there is none yet."""
         found = self.directory.load_checkpoint()
         if found is None:
             return

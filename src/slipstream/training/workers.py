@@ -123,7 +123,7 @@ class ProcessWorkers(Workers):
         for part in members:
             ours, theirs = context.Pipe()
             self._pipes.append(ours)
-            # Every end that the child inherits and does not need: it must see when this process is gone.
+            # Ends that the child inherits: it must see when this process is gone.
             arguments = (theirs, list(self._pipes), config, environment, part)
             process = context.Process(
                 target=_serve, args=arguments, daemon=True, name=f"slipstream {part}"
@@ -169,8 +169,8 @@ class ProcessWorkers(Workers):
         else:
             how = f"ended with exit code {code}"
         return ResourceError(
-            f"The worker process of members {part.start} to {part.stop - 1} (pid {process.pid}) {how}. Nothing "
-            "that was saved is lost: go on from the last checkpoint with `slipstream resume`."
+            f"The worker process of members {part.start} to {part.stop - 1} (pid {process.pid}) "
+            f"{how}. Nothing that was saved is lost: go on from the last checkpoint with `slipstream resume`."
         )
 
     def close(self) -> None:
