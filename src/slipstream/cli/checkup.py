@@ -9,7 +9,7 @@ import psutil
 
 from slipstream.training import provenance
 from slipstream.training.crew import cores
-from slipstream.vector.render import cache_folder
+from slipstream.vector.cache import cache_folder
 
 
 def checkup() -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
+_LOCK_SECONDS = 2.0  # the workers of a process that was just killed need a moment to follow it
 CHECKPOINTS, BEST, TENSORBOARD = "checkpoints", "best", "tensorboard"
 
 
@@ -130,13 +131,18 @@ class Run:
         if self._lock is not None:
             return
         file = (self.path / ".lock").open("a")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise ConfigError(
-                f"Another process is training {self.path}; wait for it or stop it first."
-            ) from None
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    file.close()
+                    raise ConfigError(
+                        f"Another process is training {self.path}; wait for it or stop it first."
+                    ) from None
+                time.sleep(0.05)
         self._lock = file
 
     def save_checkpoint(self, tensors: Mapping[str, Any], progress: Mapping[str, Any]) -> Path:
