@@ -11,7 +11,6 @@ import pytest
 from slipstream.core.errors import ResourceError
 from slipstream.training.config import load, resolve
 
-
 MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
 
 

@@ -1,4 +1,4 @@
-"""Planted markets: the optimum is computable, so "it learned" is a number (trading-rules section 14)."""
+"""Planted markets: the optimum is computable, so that "it learned" is a number."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def test_a_later_reward_is_discounted(train):
 
 @pytest.mark.parametrize("max_steps", [1, 8])
 def test_a_time_limit_is_no_end(train, max_steps):
-    # Reward 1 a step for ever: worth 1 / (1 - 0.9) = 10. Bootstrapping with 0 at the limit would give
-    # 1 for a limit of one step and at most 5.7 on average for eight.
+    # Reward 1 a step for ever: worth 1 / (1 - 0.9) = 10. Bootstrapping with 0 at the limit would
+    # give 1 for a limit of one step and at most 5.7 on average for eight.
     values = _values(_train(train, "endless", max_steps=max_steps, steps=60_000), 0.0)
     np.testing.assert_allclose(values, 10.0, rtol=0.03)
 

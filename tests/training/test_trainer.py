@@ -142,7 +142,8 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     whole = _train(tmp_path, "whole", config)
     run = Run.create(config, tmp_path / "killed")
     program = (
-        "import sys; from slipstream.training.run import Run; from slipstream.training.trainer import train;"
+        "import sys; from slipstream.training.run import Run;"
+        "from slipstream.training.trainer import train;"
         "run = Run.open(sys.argv[1]); train(run.config, run)"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(run.path)])
@@ -207,7 +208,8 @@ def test_workers_end_with_their_parent(tmp_path):
         "import os, signal, sys; from slipstream.training.config import resolve;"
         "from slipstream.training.environment import resolve_environment;"
         "from slipstream.training.workers import make_workers;"
-        "c = resolve('cartpole', {'training.members': 3, 'training.shards': 3, 'training.num_envs': 8});"
+        "s = {'training.members': 3, 'training.shards': 3, 'training.num_envs': 8};"
+        "c = resolve('cartpole', s);"
         "w = make_workers(c, resolve_environment(c.env_name, c.env_settings)); w.call('reset');"
         "print(*[p.pid for p in w._processes], flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -154,6 +154,25 @@ def test_the_choice_is_looked_at_again():
     assert not choice.threads
 
 
+def test_cut_on_the_way(make, steps, threads, monkeypatch):
+    """From one slice to three while running: what ended before is not lost."""
+    monkeypatch.setattr(threaded, "usable_cores", lambda: 3)
+    monkeypatch.setattr(threaded, "_LEAST_SECONDS", 0.0)
+    runs = [steps(make(num_envs=6)), steps(threads())]
+    for run in runs:
+        run.reset()
+    counts = set()
+    for t in range(2 * threaded._TRIALS):
+        outs = [run.step(t % 3) for run in runs]
+        assert all(np.array_equal(a, b) for a, b in zip(*(out[:4] for out in outs), strict=True))
+        counts.add(runs[1].env.workers)
+    assert counts == {1, 3}
+    for mine, theirs in zip(*[run.env.drain_episodes()[:4] for run in runs], strict=True):
+        assert len(mine) > 6 and np.array_equal(mine, theirs)
+    states = [run.env.get_state() for run in runs]
+    assert all(np.array_equal(states[0][key], states[1][key]) for key in states[0])
+
+
 def test_auto_starts_alone(threads, monkeypatch, steps):
     monkeypatch.setattr(threaded, "usable_cores", lambda: 3)
     run = steps(threads())

@@ -1,4 +1,4 @@
-"""Balance a pole on a cart (Barto, Sutton and Anderson 1983), step for step Gymnasium's CartPole-v1.
+"""Balance a pole on a cart (Barto, Sutton, Anderson 1983), step for step Gymnasium's CartPole-v1.
 
 Euler integration at 50 Hz, reward 1 per step, ended when the pole leans more than 12 degrees or the
 cart leaves the track; 500 steps at most.

@@ -51,7 +51,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
         n = next((n for n in range(1, limit + 1) if _divides(agent, n)), None)
         if n is None:
             raise ConfigError(
-                f"No number of copies up to {limit} makes agent.minibatch = {agent.minibatch} divide "
+                f"No number of copies up to {limit} lets agent.minibatch = {agent.minibatch} divide "
                 f"a rollout of agent.horizon = {agent.horizon}; choose a minibatch that divides "
                 "horizon x num_envs."
             )
@@ -92,8 +92,8 @@ def check_memory(config: RunConfig, environment: Environment) -> int:
     if size > _MEMORY_SHARE * free:
         raise ResourceError(
             f"The rollout of {config.training.members} members x {n} copies x "
-            f"{config.agent.horizon} steps needs {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB "
-            "are free. Lower training.num_envs, agent.horizon or training.members."
+            f"{config.agent.horizon} steps needs {size / 2**30:.1f} GiB, and "
+            f"{free / 2**30:.1f} GiB are free. Lower training.num_envs, agent.horizon or training.members."
         )
     return size
 

@@ -170,7 +170,8 @@ class ProcessWorkers(Workers):
             how = f"ended with exit code {code}"
         return ResourceError(
             f"The worker process of members {part.start} to {part.stop - 1} (pid {process.pid}) "
-            f"{how}. Nothing that was saved is lost: go on from the last checkpoint with `slipstream resume`."
+            f"{how}. Nothing that was saved is lost: go on from the last checkpoint with "
+            "`slipstream resume`."
         )
 
     def close(self) -> None:

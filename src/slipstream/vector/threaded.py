@@ -39,7 +39,8 @@ class ThreadedVectorEnv(VectorEnv):
 
     The number of workers never changes a trajectory, so ``"auto"`` may choose while running: it
     times some steps with and without threads, keeps what was faster, and looks again from time to
-    time. Small batches and busy machines are stepped by the caller alone.
+    time. Small batches and busy machines are stepped by the caller alone; small ones are never
+    even cut.
 
     Args:
         kernel, loaded, seeds, indices: as for `KernelVectorEnv`.
@@ -62,27 +63,44 @@ class ThreadedVectorEnv(VectorEnv):
         if workers != "auto" and workers < 1:
             raise ConfigError(f"`workers` must be at least 1 or `auto`, it is {workers}.")
         self.num_envs = len(seeds)
-        count = usable_cores() if workers == "auto" else workers
-        count = max(1, min(count, self.num_envs))
+        self.kernel, self.loaded = kernel, loaded
+        self._columns = (seeds, indices, which)
+        self._settings = settings
+        self._count = min(usable_cores() if workers == "auto" else workers, self.num_envs)
+        self._choice = _Choice() if workers == "auto" and self._count > 1 else None
+        self._finals: list[Finals] = []  # of slices that are no more
+        self._episodes: list[Episodes] = []
+        self._cut(1 if workers == "auto" else self._count)
+        head = self._envs[0]
+        self.spec, self.backend, self.mask_width = head.spec, head.backend, head.mask_width
+
+    def _cut(self, count: int) -> None:
+        """Makes the slices, each with a thread but the first."""
         edges = np.linspace(0, self.num_envs, count + 1).round().astype(int).tolist()
+        seeds, indices, which = self._columns
         self._slices = [slice(lo, hi) for lo, hi in pairwise(edges)]
         self._envs = [
             KernelVectorEnv(
-                kernel,
-                loaded,
+                self.kernel,
+                self.loaded,
                 seeds[rows],
                 indices[rows],
                 which=None if which is None else which[rows],
                 first=rows.start,
-                **settings,
+                **self._settings,
             )
             for rows in self._slices
         ]
-        head = self._envs[0]
-        self.kernel, self.loaded = kernel, loaded
-        self.spec, self.backend, self.mask_width = head.spec, head.backend, head.mask_width
-        self._choice = _Choice() if workers == "auto" and count > 1 else None
         self._helpers = [_Helper() for _ in self._envs[1:]]
+
+    def _cut_on_the_way(self, out: StepOut) -> None:
+        """From one slice to many between two steps; `out` has the shape of their rows."""
+        whole = self._envs[0]
+        self._finals.append(whole.drain_finals())
+        self._episodes.append(whole.drain_episodes())
+        state = whole.get_state()
+        self._cut(self._count)
+        self.set_state(state, np.empty_like(out.obs))
 
     @property
     def workers(self) -> int:
@@ -91,17 +109,22 @@ class ThreadedVectorEnv(VectorEnv):
         return 1 if alone else len(self._envs)
 
     def step(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        tasks = [
-            partial(env.step, actions[rows], _rows(out, rows), t)
-            for env, rows in zip(self._envs, self._slices, strict=True)
-        ]
         choice = self._choice
-        if choice is None:
-            self._run(tasks, len(tasks) > 1)
+        if choice is None and len(self._envs) == 1:
+            self._envs[0].step(actions, out, t)
             return
+        if choice is not None and choice.threads and len(self._envs) == 1:
+            self._cut_on_the_way(out)
         began = time.perf_counter()
-        self._run(tasks, choice.threads)
-        choice.note(time.perf_counter() - began)
+        if len(self._envs) == 1:
+            self._envs[0].step(actions, out, t)
+        else:
+            tasks = [
+                partial(env.step, actions[rows], _rows(out, rows), t) for env, rows in self._each()
+            ]
+            self._run(tasks, choice is None or choice.threads)
+        if choice is not None:
+            choice.note(time.perf_counter() - began)
 
     def _run(self, tasks: Sequence[Callable[[], None]], threads: bool) -> None:
         if not threads:
@@ -120,6 +143,7 @@ class ThreadedVectorEnv(VectorEnv):
     def reset(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         for env, rows in self._each():
             env.reset(obs[rows], None if mask is None else mask[rows])
+        self._finals, self._episodes = [], []
 
     def begin(
         self,
@@ -136,26 +160,29 @@ class ThreadedVectorEnv(VectorEnv):
                 env.begin(copies[mine] - rows.start, episodes[mine], seed, obs[rows], part)
 
     def drain_finals(self) -> Finals:
-        parts = [env.drain_finals() for env in self._envs]
-        for part, rows in zip(parts, self._slices, strict=True):
+        parts, self._finals = self._finals, []
+        for env, rows in self._each():
+            part = env.drain_finals()
             part.index[:, 1] += rows.start
+            parts.append(part)
         index = np.concatenate([part.index for part in parts])
         order = np.lexsort((index[:, 1], index[:, 0]))
         return Finals(np.concatenate([part.obs for part in parts])[order], index[order])
 
     def drain_episodes(self) -> Episodes:
-        parts = [env.drain_episodes() for env in self._envs]
-        starts = [rows.start for rows in self._slices]
-        e = np.concatenate([part.e + lo for part, lo in zip(parts, starts, strict=True)])
-        t = np.concatenate([part.t for part in parts])
+        parts, self._episodes = self._episodes, []
+        for env, rows in self._each():
+            part = env.drain_episodes()
+            parts.append(part._replace(e=part.e + rows.start))
+        t, e, ret, length = (
+            np.concatenate([part[column] for part in parts]) for column in range(4)
+        )
         order = np.lexsort((e, t))
-        ret = np.concatenate([part.ret for part in parts])[order]
-        length = np.concatenate([part.length for part in parts])[order]
         metrics = {
             name: np.concatenate([part.metrics[name] for part in parts])[order]
             for name in parts[0].metrics
         }
-        return Episodes(t[order], e[order], ret, length, metrics)
+        return Episodes(t[order], e[order], ret[order], length[order], metrics)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         return _join([env.get_state() for env in self._envs])
