@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.vector import choice as choice_module
 from slipstream.vector import threaded
+from slipstream.vector.choice import Choice
 from slipstream.vector.loop import HOLD
 from slipstream.vector.threaded import ThreadedVectorEnv, usable_cores
 from slipstream.vector.vector_env import member_indices
@@ -131,38 +133,38 @@ def timed(choice, alone, together, steps):
 
 
 def test_small_batches_are_never_handed_over():
-    assert timed(threaded._Choice(), 5e-5, 1e-6, 10_000) == 0
+    assert timed(Choice(), 5e-5, 1e-6, 10_000) == 0
 
 
 def test_threads_are_used_where_they_pay():
-    steps = 2 * threaded._TRIALS + threaded._HOLD
-    assert timed(threaded._Choice(), 1e-2, 6e-3, steps) == threaded._TRIALS + threaded._HOLD
+    steps = 2 * choice_module.TRIALS + choice_module.HOLD
+    assert timed(Choice(), 1e-2, 6e-3, steps) == choice_module.TRIALS + choice_module.HOLD
 
 
 @pytest.mark.parametrize("together", [9.5e-3, 0.4])
 def test_threads_are_left_where_they_do_not(together):
     """A busy machine costs the trial's few steps, not the run."""
-    steps = 2 * threaded._TRIALS + threaded._HOLD
-    assert timed(threaded._Choice(), 1e-2, together, steps) == threaded._TRIALS
+    steps = 2 * choice_module.TRIALS + choice_module.HOLD
+    assert timed(Choice(), 1e-2, together, steps) == choice_module.TRIALS
 
 
 def test_the_choice_is_looked_at_again():
-    choice = threaded._Choice()
-    steps = 2 * threaded._TRIALS + threaded._HOLD
-    assert timed(choice, 1e-2, 6e-3, steps) > threaded._TRIALS
-    timed(choice, 1e-2, 5e-2, 2 * threaded._TRIALS)
+    choice = Choice()
+    steps = 2 * choice_module.TRIALS + choice_module.HOLD
+    assert timed(choice, 1e-2, 6e-3, steps) > choice_module.TRIALS
+    timed(choice, 1e-2, 5e-2, 2 * choice_module.TRIALS)
     assert not choice.threads
 
 
 def test_cut_on_the_way(make, steps, threads, monkeypatch):
     """From one slice to three while running: what ended before is not lost."""
     monkeypatch.setattr(threaded, "usable_cores", lambda: 3)
-    monkeypatch.setattr(threaded, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(choice_module, "LEAST_SECONDS", 0.0)
     runs = [steps(make(num_envs=6)), steps(threads())]
     for run in runs:
         run.reset()
     counts = set()
-    for t in range(2 * threaded._TRIALS):
+    for t in range(2 * choice_module.TRIALS):
         outs = [run.step(t % 3) for run in runs]
         assert all(np.array_equal(a, b) for a, b in zip(*(out[:4] for out in outs), strict=True))
         counts.add(runs[1].env.workers)

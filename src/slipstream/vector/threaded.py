@@ -18,13 +18,9 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
+from slipstream.vector.choice import Choice
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
-
-_TRIALS = 8  # steps measured each way before choosing
-_HOLD = 2_000  # steps until the choice is measured again
-_LEAST_SECONDS = 1e-4  # handing work to a thread and back costs some 50 microseconds
-_GAIN = 1.15  # threads must win by this much: they take a core from somebody
 
 
 def usable_cores() -> int:
@@ -67,7 +63,7 @@ class ThreadedVectorEnv(VectorEnv):
         self._columns = (seeds, indices, which)
         self._settings = settings
         self._count = min(usable_cores() if workers == "auto" else workers, self.num_envs)
-        self._choice = _Choice() if workers == "auto" and self._count > 1 else None
+        self._choice = Choice() if workers == "auto" and self._count > 1 else None
         self._finals: list[Finals] = []  # of slices that are no more
         self._episodes: list[Episodes] = []
         self._cut(1 if workers == "auto" else self._count)
@@ -234,35 +230,6 @@ def _attempt(task: Callable[[], None]) -> BaseException | None:
     except BaseException as error:
         return error
     return None
-
-
-class _Choice:
-    """Alone or with threads: some steps are timed each way, then the faster way is kept a while.
-
-    Attributes:
-        threads: whether the next step uses threads.
-    """
-
-    def __init__(self) -> None:
-        self.threads = False
-        self._left = _TRIALS  # steps of this trial, or of the choice that follows it
-        self._chosen = False
-        self._alone = self._sum = 0.0
-
-    def note(self, seconds: float) -> None:
-        """Hears how long the last step took, and decides about the next one."""
-        self._sum += seconds
-        self._left -= 1
-        if self._left:
-            return
-        spent, self._sum = self._sum, 0.0
-        if self._chosen:
-            self._chosen, self.threads, self._left = False, False, _TRIALS
-        elif not self.threads and spent >= _TRIALS * _LEAST_SECONDS:
-            self._alone, self.threads, self._left = spent, True, _TRIALS
-        else:
-            self.threads = self.threads and spent * _GAIN < self._alone
-            self._chosen, self._left = True, _HOLD
 
 
 def _rows(out: StepOut, rows: slice) -> StepOut:

@@ -1,0 +1,237 @@
+"""Foreign environments behind the same interface: spaces, seeds, ends, and their errors."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from slipstream.core.errors import ConfigError, KernelError, ResourceError
+from slipstream.vector.contract import blank, random_actions
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv, flat_spaces, make_gymnasium
+from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.vector.vector_env import member_indices
+
+
+class Toy(gymnasium.Env):
+    """Ends when told; keeps one buffer for all its observations, as some environments do."""
+
+    def __init__(self, terminate_at=3, truncate_at=0, observation=None, action=None, reward=1.0):
+        self.observation_space = observation or spaces.Box(-9, 9, (2,), np.float64)
+        self.action_space = action or spaces.Discrete(3, start=5)
+        self.ends = (terminate_at, truncate_at)
+        self.reward, self.seen = reward, []
+        self.buffer = np.zeros(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        self.buffer[:] = 0, self.np_random.random()
+        return self._observation(), {}
+
+    def step(self, action):
+        self.seen.append(action)
+        assert self.action_space.contains(action)
+        self.time += 1
+        self.buffer[0] = self.time
+        terminate_at, truncate_at = self.ends
+        reward = self.reward(self.time) if callable(self.reward) else self.reward
+        ended = (bool(n and self.time >= n) for n in (terminate_at, truncate_at))
+        return self._observation(), reward, *ended, {}
+
+    def _observation(self):
+        if (
+            isinstance(self.observation_space, spaces.Box)
+            and len(self.observation_space.shape) == 1
+        ):
+            return self.buffer
+        self.observation_space.seed(self.time)
+        return self.observation_space.sample()
+
+
+gymnasium.register("SlipstreamToy-v0", Toy, disable_env_checker=True, order_enforce=False)
+
+
+def toys(num_envs=2, seeds=(3,), at_end=RESET, **kwargs):
+    rows, indices = member_indices(seeds, num_envs)
+    return GymnasiumVectorEnv("SlipstreamToy-v0", rows, indices, kwargs=kwargs, at_end=at_end)
+
+
+def begun(env):
+    out = blank(env)
+    env.reset(out.obs)
+    return out
+
+
+def step(env, t=0, action=0):
+    out = blank(env)
+    rows = np.full((env.num_envs, env.spec.action_width), action, env.spec.action_dtype)
+    env.step(rows, out, t)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("space", "size"),
+    [
+        (spaces.Box(-1, 1, (2, 3), np.float64), 6),
+        (spaces.Discrete(4), 4),
+        (spaces.MultiDiscrete([2, 3]), 5),
+        (spaces.MultiBinary(3), 3),
+        (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (3,), np.float32)}), 5),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))), 5),
+        (spaces.Box(0, 255, (4,), np.uint8), 4),
+    ],
+)
+def test_observations_are_one_row(space, size):
+    env = toys(observation=space)
+    assert env.spec.observation.shape == (size,) and env.spec.observation_dtype == np.float32
+    obs = begun(env).obs
+    expected = spaces.flatten(space, env.envs[0].unwrapped._observation())
+    assert np.array_equal(obs[0], expected.astype(np.float32))
+
+
+def test_images_stay_bytes_channels_first():
+    space = spaces.Box(0, 255, (6, 5, 3), np.uint8)
+    env = toys(observation=space)
+    assert env.spec.observation_dtype == np.uint8 and env.spec.observation_shape == (3, 6, 5)
+    obs = begun(env).obs
+    assert np.array_equal(obs[1], np.moveaxis(env.envs[1].unwrapped._observation(), -1, 0))
+
+
+@pytest.mark.parametrize(
+    ("space", "row", "native"),
+    [
+        (spaces.Discrete(3, start=5), [2], 7),
+        (spaces.MultiDiscrete([3, 2], start=[1, 4]), [2, 1], [3, 5]),
+        (spaces.MultiDiscrete([[3, 2], [2, 2]]), [2, 1, 0, 1], [[2, 1], [0, 1]]),
+        (spaces.MultiBinary(3), [1, 0, 1], [1, 0, 1]),
+        (spaces.Box(-2, 2, (2, 2), np.float64), [0.5, 1, 0, -1], [[0.5, 1.0], [0.0, -1.0]]),
+    ],
+)
+def test_actions_reach_the_environment_as_it_knows_them(space, row, native):
+    env = toys(num_envs=1, action=space)
+    begun(env)
+    assert env.spec.action_width == len(row)
+    step(env, action=row)
+    assert np.array_equal(env.envs[0].unwrapped.seen[0], native)
+    assert space.contains(env.envs[0].unwrapped.seen[0])
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "words"),
+    [
+        (spaces.Box(0, 1, (1,)), spaces.Text(3), "action space"),
+        (spaces.Box(0, 1, (1,)), spaces.Dict({"a": spaces.Discrete(2)}), "MultiDiscrete"),
+        (spaces.Sequence(spaces.Discrete(2)), spaces.Discrete(2), "no fixed flat size"),
+        (spaces.Graph(spaces.Discrete(2), None), spaces.Discrete(2), "no fixed flat size"),
+    ],
+)
+def test_spaces_without_a_fixed_form_are_refused(observation, action, words):
+    with pytest.raises(ConfigError, match=f"gym:X.*{words}"):
+        flat_spaces("X", observation, action)
+
+
+def test_reset_within_the_step_that_ends():
+    env = toys(num_envs=1, terminate_at=2)
+    first = begun(env).obs.copy()
+    one, two = step(env, 0), step(env, 1)
+    assert one.obs[0].tolist() == [1.0, first[0, 1]] and not one.terminated[0]
+    assert two.terminated[0] and not two.truncated[0]
+    assert two.obs[0, 0] == 0.0 and two.obs[0, 1] != first[0, 1]
+    done = env.drain_episodes()
+    assert (done.t.tolist(), done.ret.tolist(), done.length.tolist()) == ([1], [2.0], [2])
+    assert done.metrics == {} and len(env.drain_finals().obs) == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "terminate_at", "truncate_at", "kept"),
+    [
+        (RESET, 0, 2, 2),
+        (RESET, 2, 2, 0),
+        (RESET, 2, 0, 0),
+        (RESET_KEEP_ALL, 2, 0, 2),
+        (HOLD, 0, 2, 0),
+    ],
+)
+def test_final_observations(mode, terminate_at, truncate_at, kept):
+    """Kept as they were, although the environment has used its buffer again."""
+    env = toys(at_end=mode, terminate_at=terminate_at, truncate_at=truncate_at)
+    first = begun(env).obs.copy()
+    step(env, 0)
+    out = step(env, 1)
+    finals = env.drain_finals()
+    assert len(finals.obs) == kept and finals.index.shape == (kept, 2)
+    for row, (t, e) in zip(finals.obs, finals.index, strict=True):
+        assert t == 1 and row.tolist() == [2.0, first[e, 1]]
+    assert (out.obs[:, 0] == (2.0 if mode == HOLD else 0.0)).all()
+    if mode == HOLD:
+        waiting = step(env, 2)
+        assert (waiting.reward == 0).all() and not waiting.truncated.any()
+
+
+def test_seeds_are_of_member_index_and_episode():
+    many, alone = toys(num_envs=3, seeds=(1, 2)), toys(num_envs=1, seeds=(2,))
+    outs = [begun(many), begun(alone)]
+    assert len(set(outs[0].obs[:, 1])) == 6
+    for t in range(9):
+        assert outs[0].obs[3].tolist() == outs[1].obs[0].tolist()
+        outs = [step(many, t), step(alone, t)]
+
+
+def test_begin_and_resume():
+    env = toys(at_end=HOLD, num_envs=2)
+    out = begun(env)
+    env.begin(np.array([1, 0]), np.array([4, 5]), 9, out.obs)
+    again = blank(env)
+    env.begin(np.array([0, 1]), np.array([4, 5]), 9, again.obs)
+    assert (out.obs == again.obs[::-1]).all()
+    env = toys()
+    begun(env)
+    state = env.get_state()
+    assert state["episode"].tolist() == [1, 1]
+    other = toys()
+    obs = blank(other).obs
+    other.set_state(state, obs)
+    assert (obs[:, 0] == 0).all() and other.get_state()["episode"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_rewards_must_be_finite(reward):
+    env = toys(reward=reward)
+    begun(env)
+    with pytest.raises(KernelError, match=r"reward (nan|inf) .environment 0, step 4.*\[1\]"):
+        step(env, 4, 1)
+
+
+def test_rewards_of_one_element(recwarn):
+    env = toys(reward=np.array([2.5]))
+    begun(env)
+    assert step(env).reward.tolist() == [2.5, 2.5] and not recwarn.list
+
+
+def test_errors_inside_are_named():
+    env = toys(reward=lambda time: 1 / 0)
+    begun(env)
+    with pytest.raises(KernelError, match=r"ZeroDivisionError.*environment 0, step 2, episode 0"):
+        step(env, 2)
+
+
+def test_missing_packages_are_named(monkeypatch):
+    def absent(*_args, **_kwargs):
+        raise gymnasium.error.DependencyNotInstalled('Box2D is absent, run pip install "box2d"')
+
+    monkeypatch.setattr(gymnasium, "make", absent)
+    with pytest.raises(ResourceError, match=r'gym:LunarLander-v3.*pip install "box2d"'):
+        make_gymnasium("LunarLander-v3")
+
+
+def test_gymnasiums_time_limit_is_kept():
+    rows, indices = member_indices([0], 1)
+    env = GymnasiumVectorEnv("Pendulum-v1", rows, indices)
+    begun(env)
+    draw = np.random.default_rng(0)
+    out = blank(env)
+    for t in range(200):
+        env.step(random_actions(env.spec, 1, draw), out, t)
+        assert bool(out.truncated[0]) == (t == 199)
+    assert env.drain_finals().index.tolist() == [[199, 0]]
+    env.close()
