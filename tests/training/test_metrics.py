@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from slipstream.core.errors import ResourceError
 from slipstream.training import table
 from slipstream.training.events import Evaluated, Events, Finished, Started, Updated
+from slipstream.training.files import AppendedFile
 from slipstream.training.metrics import TableWriter, TensorBoardWriter
 from slipstream.training.progress import Progress
 
@@ -81,16 +83,16 @@ def test_a_new_column_widens_the_table(tmp_path):
     assert table.read(tmp_path / "t.csv") == {"a": [1, 2, 3], "b": [None, 0.5, None]}
 
 
-def test_a_full_disk_is_said(tmp_path, monkeypatch):
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_said(tmp_path):
     rows = table.Table(tmp_path / "t.csv")
     rows.append([{"a": 1}])
     rows.close()
-    rows._file = open("/dev/full", "w")  # noqa: SIM115 - the table closes it
+    rows._file = AppendedFile(Path("/dev/full"))
     with pytest.raises(ResourceError, match="disk is full"):
         rows.append([{"a": 2}])
+    rows.close()
     assert table.read(tmp_path / "t.csv") == {"a": [1]}
-    with pytest.raises(OSError, match="No space left"):
-        rows.close()
 
 
 def events_in(folder):

@@ -93,6 +93,30 @@ def whole_folder(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
 
 
+class AppendedFile:
+    """A file that grows, unbuffered: a full disk is noticed at once and only once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with disk_errors(path):
+            self._file = path.open("ab", buffering=0)
+
+    def write(self, content: bytes) -> None:
+        """Appends all of `content`.
+
+        Raises:
+            ResourceError: the disk is full; a part may have been written.
+        """
+        left = memoryview(content)
+        with disk_errors(self.path):
+            while left:
+                left = left[self._file.write(left) :]
+
+    def close(self) -> None:
+        """Closes it."""
+        self._file.close()
+
+
 def sync_folder(path: Path) -> None:
     """Makes renames inside `path` durable, where the system can."""
     with suppress(OSError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.training.events import Evaluated, Event, Finished, Started, Updated
+from slipstream.training.files import AppendedFile, disk_errors
 from slipstream.training.table import Table
 
 METRICS, EVALUATIONS = "metrics.csv", "evaluations.csv"
@@ -52,7 +55,7 @@ class TensorBoardWriter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._writers: dict[int, Any] = {}
+        self._files: dict[int, _EventFile] = {}
         self._begun = 0  # steps at which this session began
         self._next = 0.0  # steps from which the next point is written
         self._flushed = time.monotonic()
@@ -81,9 +84,10 @@ class TensorBoardWriter:
 
     def close(self) -> None:
         """Writes what is buffered and closes the files."""
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
+        files = list(self._files.values())
+        self._files.clear()
+        for file in files:
+            file.close()
 
     def _add(self, member: int, steps: int, values: Mapping[str, float]) -> None:
         from tensorboardX.proto import event_pb2, summary_pb2
@@ -94,31 +98,55 @@ class TensorBoardWriter:
             if np.isfinite(value)
         ]
         summary = summary_pb2.Summary(value=scalars)
-        self._writer(member).write_event(
-            event_pb2.Event(wall_time=time.time(), step=steps, summary=summary)
-        )
+        self._file(member).add(event_pb2.Event(wall_time=time.time(), step=steps, summary=summary))
 
-    def _writer(self, member: int) -> Any:
-        if member not in self._writers:
-            from tensorboardX.event_file_writer import EventsWriter
+    def _file(self, member: int) -> _EventFile:
+        if member not in self._files:
             from tensorboardX.proto import event_pb2
 
             folder = self._folder / f"member-{member:03d}"
-            folder.mkdir(parents=True, exist_ok=True)
-            writer = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
+            with disk_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            now = time.time()
+            file = _EventFile(folder / f"events.out.tfevents.{now:.0f}.{os.getpid()}")
+            file.add(event_pb2.Event(wall_time=now, file_version="brain.Event:2"))
             # Tells TensorBoard to forget the points of a session that was killed.
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            writer.write_event(
-                event_pb2.Event(wall_time=time.time(), step=self._begun + 1, session_log=start)
-            )
-            self._writers[member] = writer
-        return self._writers[member]
+            file.add(event_pb2.Event(wall_time=now, step=self._begun + 1, session_log=start))
+            self._files[member] = file
+        return self._files[member]
 
     def _flush_sometimes(self) -> None:
         if time.monotonic() - self._flushed > _FLUSH_SECONDS:
-            for writer in self._writers.values():
-                writer.flush()
+            for file in self._files.values():
+                file.flush()
             self._flushed = time.monotonic()
+
+
+class _EventFile:
+    """Records as TensorBoard reads them: length, its checksum, the event, its checksum."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = AppendedFile(path)
+        self._pending: list[bytes] = []
+
+    def add(self, event: Any) -> None:
+        from tensorboardX.record_writer import masked_crc32c
+
+        content = event.SerializeToString()
+        length = struct.pack("<Q", len(content))
+        self._pending += [length, struct.pack("<I", masked_crc32c(length))]
+        self._pending += [content, struct.pack("<I", masked_crc32c(content))]
+
+    def flush(self) -> None:
+        pending, self._pending = self._pending, []
+        self._file.write(b"".join(pending))
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            self._file.close()
 
 
 def _update_rows(event: Updated) -> list[dict[str, Any]]:

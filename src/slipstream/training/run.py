@@ -8,10 +8,11 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.training import checkpoint, provenance
 from slipstream.training.config import RunConfig, load
 from slipstream.training.events import Event
@@ -104,9 +105,10 @@ class Run:
             writer(event)
 
     def close(self) -> None:
-        """Flushes and closes what is open."""
+        """Closes what is open; the tables are on disk already, the last points of curves follow."""
         for writer in self._writers:
-            writer.close()
+            with suppress(ResourceError):  # said before: the disk was full
+                writer.close()
         self._writers = ()
         if self._lock is not None:
             self._lock.close()

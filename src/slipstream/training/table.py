@@ -1,4 +1,4 @@
-"""A growing CSV table that survives a kill: one flushed write per batch of rows."""
+"""A growing CSV table that survives a kill: one unbuffered write per batch of rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from slipstream.training.files import disk_errors, write_text
+from slipstream.training.files import AppendedFile, write_text
 
 Row = Mapping[str, Any]
 
@@ -23,12 +23,12 @@ class Table:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._columns: list[str] = []
-        self._file: TextIO | None = None
+        self._file: AppendedFile | None = None
         if path.exists():
             self._columns = _split(path)[0]
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Writes all rows at once and flushes them to the system.
+        """Hands all rows to the system at once.
 
         Raises:
             ResourceError: the disk is full.
@@ -39,11 +39,9 @@ class Table:
         if fresh:
             self._widen(fresh)
         lines = [",".join(_cell(row.get(name)) for name in self._columns) for row in rows]
-        with disk_errors(self.path):
-            if self._file is None:
-                self._file = self.path.open("a", encoding="utf-8", newline="")
-            self._file.write("\n".join(lines) + "\n")
-            self._file.flush()
+        if self._file is None:
+            self._file = AppendedFile(self.path)
+        self._file.write(("\n".join(lines) + "\n").encode())
 
     def cut(self, column: str, last: float) -> None:
         """Drops rows whose `column` is beyond `last`, and a line that a kill left unfinished."""
