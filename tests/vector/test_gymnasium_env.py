@@ -16,8 +16,9 @@ class Toy(gymnasium.Env):
     """Ends when told; keeps one buffer for all its observations, as some environments do."""
 
     def __init__(self, terminate_at=3, truncate_at=0, observation=None, action=None, reward=1.0):
-        self.observation_space = observation or spaces.Box(-9, 9, (2,), np.float64)
-        self.action_space = action or spaces.Discrete(3, start=5)
+        self.plain = observation is None
+        self.observation_space = spaces.Box(-9, 9, (2,), np.float64) if self.plain else observation
+        self.action_space = spaces.Discrete(3, start=5) if action is None else action
         self.ends = (terminate_at, truncate_at)
         self.reward, self.seen = reward, []
         self.buffer = np.zeros(2)
@@ -39,10 +40,7 @@ class Toy(gymnasium.Env):
         return self._observation(), reward, *ended, {}
 
     def _observation(self):
-        if (
-            isinstance(self.observation_space, spaces.Box)
-            and len(self.observation_space.shape) == 1
-        ):
+        if self.plain:
             return self.buffer
         self.observation_space.seed(self.time)
         return self.observation_space.sample()
