@@ -51,7 +51,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
         n = next((n for n in range(1, limit + 1) if _divides(agent, n)), None)
         if n is None:
             raise ConfigError(
-                f"No number of copies up to {limit} lets agent.minibatch = {agent.minibatch} divide "
+                f"No number of copies up to {limit} makes the minibatch of {agent.minibatch} divide "
                 f"a rollout of agent.horizon = {agent.horizon}; choose a minibatch that divides "
                 "horizon x num_envs."
             )
@@ -93,7 +93,8 @@ def check_memory(config: RunConfig, environment: Environment) -> int:
         raise ResourceError(
             f"The rollout of {config.training.members} members x {n} copies x "
             f"{config.agent.horizon} steps needs {size / 2**30:.1f} GiB, and "
-            f"{free / 2**30:.1f} GiB are free. Lower training.num_envs, agent.horizon or training.members."
+            f"{free / 2**30:.1f} GiB are free. Lower training.num_envs, agent.horizon or "
+            "training.members."
         )
     return size
 

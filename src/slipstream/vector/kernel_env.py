@@ -90,11 +90,11 @@ class KernelVectorEnv(VectorEnv):
         self._stagger = stagger and self.spec.stagger and limit > 0
         self._at_end, self._first = at_end, first
         self._counts = np.zeros(3, np.int64)
-        self._allocate(2 * self.num_envs)
+        self._allocate(max(2 * self.num_envs, 64))
         self._loop = self._make_loop()
 
     def _allocate(self, rows: int) -> None:
-        """Room for what ends: every step may end all copies at once, so E rows are kept free."""
+        """Room for what ends: every step may end all copies at once."""
         spec, kept, ended = self.spec, int(self._counts[FINALS]), int(self._counts[EPISODES])
         finals = np.zeros((rows, *self._players, *spec.observation_shape), spec.observation_dtype)
         index = np.zeros((rows, 2), np.int64)
@@ -106,6 +106,14 @@ class KernelVectorEnv(VectorEnv):
         self._final_index: NDArray[np.int64] = index
         self._episodes: NDArray[np.float64] = episodes
         self._batch = self._bind(Records if self.backend == "serial" else None)
+        self._room = (rows - max(kept, ended)) // self.num_envs
+
+    def _make_room(self) -> None:
+        """The count of steps that surely fit is down: looks how many really do."""
+        rows, used = len(self._finals), max(int(self._counts[FINALS]), int(self._counts[EPISODES]))
+        self._room = (rows - used) // self.num_envs
+        if self._room == 0:
+            self._allocate(2 * rows)
 
     def _bind(self, wrap: Any = None) -> tuple[Any, ...]:
         """What the loop reads and writes besides the caller's rows."""
@@ -161,8 +169,9 @@ class KernelVectorEnv(VectorEnv):
         shapes = (actions.shape, obs.shape, reward.shape, terminated.shape, truncated.shape)
         if shapes != self._shapes:
             self._refuse(actions, *out[:4])
-        if max(counts[FINALS], counts[EPISODES]) + e > len(self._finals):
-            self._allocate(2 * len(self._finals))
+        if self._room == 0:
+            self._make_room()
+        self._room -= 1
         rows: tuple[Any, ...] = (actions, obs, reward, terminated, truncated)
         if self._mask is not None:
             rows = (*rows, self._mask if mask is None else mask)
