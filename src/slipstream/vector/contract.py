@@ -77,19 +77,28 @@ def check_environment(
         compare(envs[0], envs[1], steps, seed, who)
 
 
-def random_actions(spec: Spec, rows: int, draw: np.random.Generator) -> NDArray[Any]:
-    """Uniform actions [E, (P,) K]; a Box without bounds is drawn from a normal distribution."""
+def random_actions(
+    spec: Spec, rows: int, draw: np.random.Generator, mask: NDArray[np.bool_] | None = None
+) -> NDArray[Any]:
+    """Uniform actions [E, (P,) K] among the allowed ones.
+
+    A Box without bounds is drawn from a normal distribution.
+    """
     shape = (rows,) if spec.players == 1 else (rows, spec.players)
-    space = spec.action
+    size, space = (*shape, spec.action_width), spec.action
     if isinstance(space, spaces.Box):
         low, high = (np.broadcast_to(x, space.shape).ravel() for x in (space.low, space.high))
         bounded = np.isfinite(low) & np.isfinite(high)
-        size = (*shape, spec.action_width)
         inside = draw.uniform(np.where(bounded, low, -1.0), np.where(bounded, high, 1.0), size)
         return np.where(bounded, inside, draw.standard_normal(size)).astype(np.float32)
     counts = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [spec.choices]
     start = np.asarray(getattr(space, "start", 0)).ravel()
-    return np.asarray(draw.integers(0, counts, (*shape, spec.action_width)) + start, np.int64)
+    chance = draw.random((*shape, spec.choices))
+    if mask is not None:
+        chance = np.where(mask, chance, -1.0)
+    parts = np.split(chance, np.cumsum(counts)[:-1], axis=-1)
+    chosen = np.stack([part.argmax(axis=-1) for part in parts], axis=-1)
+    return np.asarray(chosen + start, np.int64)
 
 
 def blank(env: VectorEnv) -> StepOut:
@@ -113,7 +122,7 @@ def compare(one: VectorEnv, other: VectorEnv, steps: int, seed: int, who: str) -
     for env, out in zip((one, other), outs, strict=True):
         env.reset(out.obs, out.mask)
     for t in range(steps):
-        actions = random_actions(one.spec, one.num_envs, draw)
+        actions = random_actions(one.spec, one.num_envs, draw, outs[0].mask)
         for env, out in zip((one, other), outs, strict=True):
             env.step(actions, out, t)
         states = [env.get_state() for env in (one, other)]
@@ -191,6 +200,10 @@ class _Watch:
         self.data = kernel.Data(*(_locked(array) for array in loaded.data))
         self.state = np.zeros(1, kernel.STATE)
         self.s = Records(self.state)[0]
+        self.allowed: NDArray[np.bool_] | None = None
+        if kernel.mask is not None:
+            players = () if spec.players == 1 else (spec.players,)
+            self.allowed = np.zeros((1, *players, spec.choices), np.bool_)
         self.params = {name: getattr(p, name) for name in kernel.Params._fields}
 
     def run(self, steps: int, seed: int) -> None:
@@ -198,7 +211,7 @@ class _Watch:
         with np.errstate(over="ignore", invalid="ignore"):
             self._begin(seed, 0)
             for t in range(steps):
-                action = random_actions(self.spec, 1, draw)[0]
+                action = random_actions(self.spec, 1, draw, self.allowed)[0]
                 if self._step(action, t):
                     self._begin(seed, t + 1)
 
@@ -247,7 +260,8 @@ class _Watch:
             if not (np.isfinite(rows[0]).all() and spec.observation.contains(rows[0])):
                 self._fail(f"the observation {rows[0]} lies outside {spec.observation} {when}")
             if kernel.mask is not None:
-                allowed = np.zeros(spec.choices, np.bool_)
+                assert self.allowed is not None
+                allowed = self.allowed[0] if spec.players == 1 else self.allowed[0, player]
                 self._call("mask", self.s, self.p, self.data, *who, allowed)
                 if not allowed.any():
                     self._fail(f"`mask` allows nothing {when}")
