@@ -23,17 +23,18 @@ from slipstream.bench.worker import WorkerError, run_worker
 
 _PPO = "ours.ppo"
 
-# One member on all rules: many copies, the minibatch that both sides of `ppo_vs_sb3_tuned` share.
+# One member on all rules; minibatch, epochs and network are those of the peer's recipe `tuned`.
 _FOREX: dict[str, Any] = {
     "env": {"name": "forex", **ALL_RULES},
-    "agent": {"horizon": 16, "minibatch": 4096, "epochs": 4, "widths": [64, 64]},
-    "training": {"num_envs": 4096, "total_steps": 10**9},
+    "agent": {"horizon": 128, "minibatch": 4096, "epochs": 4, "widths": [64, 64]},
+    "training": {"num_envs": 512, "total_steps": 10**9},
     "evaluation": {"every": 1.0},
 }
-# As fast as it goes at a batch that still learns; update-to-data is printed beside it.
+# One pass over each rollout; the update-to-data ratios of both sides are printed beside it.
 _FOREX_FASTEST: dict[str, Any] = {
     **_FOREX,
-    "agent": {"horizon": 16, "minibatch": 16_384, "epochs": 1, "widths": [64, 64]},
+    "agent": {"horizon": 64, "minibatch": 4096, "epochs": 1, "widths": [64, 64]},
+    "training": {"num_envs": 1024, "total_steps": 10**9},
 }
 
 
