@@ -130,8 +130,10 @@ def _check_writable(path: Path) -> None:
     """Minutes of measuring must not end with a file that cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a"):
-            pass
+        with path.open("a") as file:
+            empty = file.tell() == 0
+        if empty:
+            path.unlink()
     except OSError as error:
         raise ResourceError(
             f"The result cannot be written to {path}: {error.strerror}; name another file."
