@@ -53,5 +53,5 @@ def test_pendulum_is_solved_by_every_seed(train):
 
 def test_a_gymnasium_environment_learns(train):
     agent = {**CARTPOLE, "minibatch": 64}
-    shard = train(("gym:CartPole-v1", {}), agent, seeds=[0], num_envs=8, steps=40_000)
-    assert (shard.scores() >= 150).all()  # a random policy lives 22 steps
+    shard = train(("gym:CartPole-v1", {}), agent, seeds=[0], num_envs=8, steps=30_000)
+    assert (shard.scores() >= 80).all()  # a random policy lives 22 steps

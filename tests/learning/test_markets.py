@@ -64,7 +64,7 @@ def _shares_of_optimum(tracks, fresh):
 
 
 def test_a_planted_edge_is_found(train, tmp_path):
-    shares = _shares_of_optimum(*_tracks(train, tmp_path, STANDARD, [0, 1], 200_000))
+    shares = _shares_of_optimum(*_tracks(train, tmp_path, STANDARD, [0], 300_000))
     assert shares.min() >= 0.80
 
 
@@ -82,7 +82,7 @@ def _stopped_trading(track):
 
 
 def test_without_an_edge_the_agent_stops_trading(train, tmp_path):
-    tracks, _ = _tracks(train, tmp_path, NO_EDGE, [0, 1], 200_000)
+    tracks, _ = _tracks(train, tmp_path, NO_EDGE, [0], 300_000)
     assert all(_stopped_trading(track) for track in tracks)
 
 

@@ -137,7 +137,7 @@ class Policy:
         """What the critic expects (scaled rewards) of observations [M * R, *shape], [M * R]."""
         rows = len(obs) // self.members
         actor = self._actor(rows)
-        return actor.value(obs)[:, :rows, 0].reshape(-1).numpy()
+        return actor.value(obs)[:, :rows, 0].reshape(-1).numpy().copy()  # not the buffer
 
     def member(self, m: int) -> Policy:
         """A copy of one member's policy."""
