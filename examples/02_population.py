@@ -1,0 +1,21 @@
+"""Eight members at once: two seeds of each of four learning rates, in one run directory.
+
+python examples/02_population.py [STEPS]
+"""
+
+import sys
+
+import slipstream
+
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+rates = [1e-4, 1e-4, 3e-4, 3e-4, 1e-3, 1e-3, 3e-3, 3e-3]
+
+run = slipstream.train(
+    "cartpole",
+    members=len(rates),
+    num_envs=16,
+    total_steps=steps,
+    overrides={"agent.learning_rate": rates},
+)
+for rate, member in zip(rates, run.result["members"], strict=True):
+    print(f"learning rate {rate:g}, seed {member['seed']}: {member['best_score']:.0f}")

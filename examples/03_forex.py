@@ -1,0 +1,30 @@
+"""Real prices: hourly EURUSD of 2017, an honest report, and the test split read once.
+
+The prices come inside a package: pip install --no-deps gym-anytrading==2.0.0
+python examples/03_forex.py [STEPS]
+"""
+
+import sys
+
+import slipstream
+
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+
+run = slipstream.train(
+    {
+        "env": {
+            "name": "forex",
+            "data": {
+                "folder": "package:gym_anytrading/datasets/data",
+                "files": {"EURUSD": "FOREX_EURUSD_1H_ASK.csv"},
+                "time_zone": "UTC",  # the file's stamps name no zone
+                "price_side": "ask",
+                "spread_pips": 0.8,
+            },
+        },
+        "training": {"members": 2, "num_envs": 16, "total_steps": steps},
+    }
+)
+for track in slipstream.evaluate(run)["test"][0]:
+    print(f"{track.name}: {track.length:,} bars, return {track.metrics['total_return']:+.2%}")
+print("report:", run.path / "report.html")

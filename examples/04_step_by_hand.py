@@ -1,0 +1,31 @@
+"""Thousands of copies stepped together, into arrays of your own; no agent.
+
+python examples/04_step_by_hand.py [STEPS]
+"""
+
+import sys
+import time
+
+import numpy as np
+
+import slipstream
+from slipstream.vector.vector_env import StepOut
+
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+env = slipstream.make_vec("cartpole", num_envs=1024)
+copies, shape = env.num_envs, env.spec.observation_shape
+
+obs = np.zeros((copies, *shape), np.float32)
+reward = np.zeros(copies, np.float32)
+terminated, truncated, valid = (np.zeros(copies, np.bool_) for _ in range(3))
+out = StepOut(obs, reward, terminated, truncated, valid)
+actions = np.random.default_rng(0).integers(0, 2, (copies, 1))
+
+env.reset(obs)
+began = time.perf_counter()
+for t in range(steps):
+    env.step(actions, out, t)
+print(f"{copies * steps / (time.perf_counter() - began):,.0f} steps per second")
+
+ended = env.drain_episodes()
+print(f"{len(ended.ret):,} episodes ended, of {ended.length.mean():.0f} steps on average")
