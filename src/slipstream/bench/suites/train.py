@@ -237,7 +237,8 @@ def warm_start(settings: Settings) -> Iterable[Row]:
 
 def _first_update(out: Path) -> float:
     """Seconds from starting the process to the first row of its table of metrics."""
-    command = [sys.executable, "-m", "slipstream.cli", "train", "forex", "--out", str(out)]
+    program = "from slipstream.cli import main; main()"  # what the command `slipstream` does
+    command = [sys.executable, "-c", program, "train", "forex", "--out", str(out)]
     command += ["--num-envs", "64", "--total-steps", "100000000"]
     command += ["--set", f"env.data={json.dumps(HOURLY_EURUSD)}"]
     began = time.perf_counter()
