@@ -109,4 +109,10 @@ def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
         return Environment(name, probe.spec, kwargs=kwargs)
     kernel = load_kernel(name)
     loaded = kernel.load(kernel.configure(settings))
+    players = kernel.spec(loaded.params["train"][0], loaded.data).players
+    if players > 1:
+        raise ConfigError(
+            f"`{name}` has {players} players, and no agent of this version trains more than one; "
+            "step it with slipstream.make_vec."
+        )
     return Environment(name, kernel.spec(loaded.params["train"][0], loaded.data), kernel, loaded)
