@@ -51,7 +51,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
         n = next((n for n in range(1, limit + 1) if _divides(agent, n)), None)
         if n is None:
             raise ConfigError(
-                f"No number of copies up to {limit} makes the minibatch of {agent.minibatch} divide "
+                f"No number of copies up to {limit} makes the minibatch {agent.minibatch} divide "
                 f"a rollout of agent.horizon = {agent.horizon}; choose a minibatch that divides "
                 "horizon x num_envs."
             )

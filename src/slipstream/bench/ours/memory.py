@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -36,31 +35,42 @@ def write_walk(folder: Path, bars: int, features: int) -> None:
     )
 
 
-def measure(num_envs: int, steps: int, data: str | None = None, bars: int = 0) -> dict[str, float]:
-    """Megabytes (10^6) that loading and stepping added.
+def measure(num_envs: int, steps: int, data: str, bars: int = 0) -> dict[str, float]:
+    """Megabytes (10^6) that loading and stepping added; with `bars`, only writes the tables.
 
-    Called first without `data`, in a process of its own, to write the table into a new folder.
+    Args:
+        num_envs, steps: what is stepped.
+        data: folder of the tables; they are written by a process of their own.
+        bars: rows of the table to write.
     """
-    if data is None:
-        folder = tempfile.mkdtemp(prefix="slipstream-bench-")
-        write_walk(Path(folder), bars, 16)
-        return {"data": folder}  # type: ignore[dict-item]
+    small, large = Path(data) / "small", Path(data) / "large"
+    if bars:
+        for folder, rows in ((small, 4000), (large, bars)):
+            folder.mkdir()
+            write_walk(folder, rows, 16)
+        return {}
     process = psutil.Process()
-    # What any program that steps kernels holds (libraries, compiled code) is there before.
-    small = resolve_environment("cartpole", {})
-    Block(small.copies(*member_indices([1], 2)), 1).run()
+    # What any program that steps this kernel holds (libraries, compiled code) is there before.
+    _step(small, 2, 1)
     gc.collect()
     before = process.memory_info().rss
+    kept = _step(large, num_envs, steps)
+    gc.collect()
+    after = process.memory_info().rss
+    del kept
+    return {"megabytes": (after - before) / 1e6}
+
+
+def _step(folder: Path, num_envs: int, steps: int) -> Block:
     settings = {
-        "data": {"folder": data, "market": "24/7", "spread_pips": 0.8},
+        "data": {"folder": str(folder), "market": "24/7", "spread_pips": 0.8},
         "features": [f"noise_{i}" for i in range(16)],
     }
     environment = resolve_environment("forex", settings)
     block = Block(environment.copies(*member_indices([1], num_envs)), 1)
     for _ in range(steps):
         block.run()
-    gc.collect()
-    return {"megabytes": (process.memory_info().rss - before) / 1e6}
+    return block
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -176,13 +177,14 @@ def memory(settings: Settings) -> Iterable[Row]:
     """Resident memory of 16,384 forex copies on a million bars of 16 features."""
     del settings
     bars = 1_000_000
-    with Neighbours() as neighbours:
-        folder = run_worker("ours.memory", {"num_envs": 0, "steps": 0, "bars": bars})["data"]
-        try:
-            asked = {"num_envs": 16_384, "steps": 100, "data": folder}
+    folder = tempfile.mkdtemp(prefix="slipstream-bench-")
+    asked = {"num_envs": 16_384, "steps": 100, "data": folder}
+    try:
+        run_worker("ours.memory", {**asked, "bars": bars})
+        with Neighbours() as neighbours:
             megabytes = float(run_worker("ours.memory", asked, threads=1)["megabytes"])
-        finally:
-            shutil.rmtree(folder)
+    finally:
+        shutil.rmtree(folder)
     yield Row(
         case="memory",
         unit="MB resident (16,384 forex copies, 1 M bars x 16 features)",
