@@ -71,3 +71,13 @@ def test_all_problems_in_one_paragraph():
 def test_nearest():
     assert nearest("gama", ["gamma", "lambda"]) == "gamma"
     assert nearest("qqq", ["gamma", "lambda"]) is None
+
+
+def test_a_union_complains_once_in_the_users_words():
+    from slipstream.training.config import TrainingConfig
+
+    with pytest.raises(ConfigError) as caught:
+        validate(TrainingConfig, {"num_envs": 0}, "training")
+    message = str(caught.value)
+    assert message.count("`training.num_envs`") == 1
+    assert "literal" not in message and "constrained" not in message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -10,6 +11,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from slipstream.core.errors import ConfigError
+
+_TAG = re.compile(r"(constrained-\w+|literal\[.*|tuple\[.*|int|float|str|bool|none)$")
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -40,24 +43,46 @@ def validate(model: type[ModelT], values: Mapping[str, Any], where: str = "") ->
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        problems = [_explain(model, dict(entry), where) for entry in error.errors()]
-        raise ConfigError(" ".join(problems)) from None
+        problems: dict[str, list[str]] = {}
+        for entry in error.errors():
+            before, problem, after = _explain(model, dict(entry), where)
+            problems.setdefault(f"{before}|{after}", []).append(problem)  # a union complains twice
+        sentences = []
+        for place, found in problems.items():
+            before, _, after = place.partition("|")
+            sentences.append(before + ", or ".join(dict.fromkeys(found)) + after)
+        raise ConfigError(" ".join(sentences)) from None
 
 
-def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> str:
-    location = [str(part) for part in entry["loc"]]
+def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple[str, str, str]:
+    """What comes before a problem, the problem, and what comes after it."""
+    location = _without_tags(model, [str(part) for part in entry["loc"]])
     path = ".".join([part for part in [where, *location] if part]) or "config"
     if entry["type"] == "extra_forbidden":
         known = _fields_at(model, location[:-1])
         guess = nearest(location[-1], known)
         advice = f"did you mean `{guess}`?" if guess else f"known keys: {', '.join(sorted(known))}."
-        return f"`{path}` is not a known key; {advice}"
+        return f"`{path}` is not a known key; ", advice, ""
     if entry["type"] == "missing":
-        return f"`{path}` is required and missing."
+        return f"`{path}` is ", "required and missing", "."
     message = str(entry["msg"]).removeprefix("Value error, ").rstrip(".")
     if not location:
-        return f"{path}: {message}."
-    return f"`{path}`: {message} (got {entry['input']!r})."
+        return f"{path}: ", message, "."
+    return f"`{path}`: ", message, f" (got {entry['input']!r})."
+
+
+def _without_tags(model: type[BaseModel], location: list[str]) -> list[str]:
+    """A place in the user's file: without the names that Pydantic gives to a union's choices."""
+    current: type[BaseModel] | None = model
+    kept: list[str] = []
+    for part in location:
+        field = current.model_fields.get(part) if current else None
+        if field is not None:
+            current = model_in(field.annotation)
+        elif kept and _TAG.match(part):
+            continue
+        kept.append(part)
+    return kept
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:

@@ -16,6 +16,8 @@ from typing import Any
 from slipstream.core.errors import ResourceError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 @contextmanager
@@ -29,7 +31,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"The disk is full: {path} could not be written. What was written before it is "
                 f"intact; free some space on that disk and go on with `slipstream resume`."
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in _REFUSED + _IMPOSSIBLE:
             raise ResourceError(
                 f"{path} may not be written ({error.strerror}); choose another folder with "
                 "--out, or mend its permissions."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
 
@@ -88,15 +89,23 @@ def check_memory(config: RunConfig, environment: Environment) -> int:
         spec.action_width,
         spec.action_dtype,
     ) + update_bytes(spec, config.agent.horizon, config.training.members, n)
+    size += _weight_bytes(config, int(np.prod(spec.observation_shape)), spec.action_width)
     free = psutil.virtual_memory().available
     if size > _MEMORY_SHARE * free:
         raise ResourceError(
-            f"The rollout of {config.training.members} members x {n} copies x "
+            f"Training {config.training.members} members x {n} copies x "
             f"{config.agent.horizon} steps needs {size / 2**30:.1f} GiB, and "
-            f"{free / 2**30:.1f} GiB are free. Lower training.num_envs, agent.horizon or "
-            "training.members."
+            f"{free / 2**30:.1f} GiB are free. Lower training.num_envs, agent.horizon, "
+            "agent.widths or training.members."
         )
     return size
+
+
+def _weight_bytes(config: RunConfig, inputs: int, outputs: int) -> int:
+    """Weights, gradients and two moments, float32, of actor and critic."""
+    widths = (inputs, *config.agent.widths, outputs)
+    weights = sum(a * b for a, b in itertools.pairwise(widths))
+    return 4 * 4 * 2 * weights * config.training.members
 
 
 def _divides(agent: PPOConfig, num_envs: int) -> bool:
