@@ -135,6 +135,9 @@ def test_a_window_of_other_bars_can_be_scored(folder: Path) -> None:
     late = load_window(config, start=middle)
     low, high = late.data.segments[0]
     assert late.data.time[low] == middle and high - low > 600
+    for start, stop in ((middle, middle), (int(everything.data.time[-1]) + 86_400, None)):
+        with pytest.raises(DataError, match=r"chosen window, \d{4}-.* UTC, holds fewer than 2"):
+            load_window(config, start=start, stop=stop)
 
 
 def test_notes_say_what_is_not_modelled(folder: Path) -> None:

@@ -60,9 +60,20 @@ def load_window(config: Config, start: int | None = None, stop: int | None = Non
     tables, _ = _tables(market, config)
     first = min(int(table.time[0]) for table in tables) if start is None else start
     last = max(int(table.time[-1]) + 1 for table in tables) if stop is None else stop
+    for table in tables:
+        if np.count_nonzero((table.time >= first) & (table.time < last)) < 2:
+            raise DataError(
+                f"The chosen window, {_date(first)} to {_date(last)}, holds fewer than 2 usable "
+                f"bars of {table.symbol}, which has them from {_date(int(table.time[0]))} to "
+                f"{_date(int(table.time[-1]))}: choose a window within that."
+            )
     loaded = _assemble(market, tables, {"train": (first, last)}, config)
     params = {"train": loaded.params["train"], "window": loaded.params["train_window"]}
     return Loaded(loaded.data, params, loaded.notes, loaded.provenance)
+
+
+def _date(seconds: int) -> str:
+    return str(np.datetime64(seconds, "s")).replace("T", " ") + " UTC"
 
 
 def _tables(market: Market, config: Config) -> tuple[list[_Table], int]:
