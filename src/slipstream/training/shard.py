@@ -67,6 +67,7 @@ class Shard:
         self.collector = Collector(self.agent, envs, rollout)
         self.recent = np.full((len(own), RECENT), np.nan)
         self.episodes = np.zeros(len(own), np.int64)
+        self._cut = np.full(len(own) * num_envs, environment.spec.stagger)  # first episodes
         self.seconds_update = 0.0
 
     def _slices(self, parts: int) -> list[slice]:
@@ -93,6 +94,9 @@ class Shard:
         """
         for ended in self.collector.collect(self._run):
             for e, ret in zip(ended.e.tolist(), ended.ret.tolist(), strict=True):
+                if self._cut[e]:  # its length was drawn: its return says little
+                    self._cut[e] = False
+                    continue
                 m = e // self._num_envs
                 self.recent[m, self.episodes[m] % RECENT] = ret
                 self.episodes[m] += 1
@@ -148,7 +152,13 @@ class Shard:
             f"agent.{name}": np.asarray(value) for name, value in self.agent.state_dict().items()
         }
         env = {f"env.{name}": value for name, value in self.collector.get_state().items()}
-        return {**agent, **env, "recent": self.recent.copy(), "episodes": self.episodes.copy()}
+        return {
+            **agent,
+            **env,
+            "recent": self.recent.copy(),
+            "episodes": self.episodes.copy(),
+            "cut": self._cut.copy(),
+        }
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from this shard's rows of `get_state()`."""
@@ -159,6 +169,7 @@ class Shard:
         self.collector.set_state(_below("env.", state))
         self.recent[:] = state["recent"]
         self.episodes[:] = state["episodes"]
+        self._cut[:] = state["cut"]
 
 
 def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
