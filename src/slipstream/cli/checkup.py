@@ -8,22 +8,25 @@ from pathlib import Path
 import psutil
 
 from slipstream.training import provenance
-from slipstream.training.crew import cores
 from slipstream.vector.cache import cache_folder
+from slipstream.vector.threaded import usable_cores
 
 
 def checkup() -> list[tuple[str, str]]:
     """(what, found) rows about the machine, the libraries, the cache and the choices of auto."""
     return [
         ("processor", provenance.processor()),
-        ("cores", _cores()),
+        ("cores", _usable_cores()),
         ("memory", _memory()),
         ("disk", _disk()),
         ("GPU", _gpu()),
         ("versions", ", ".join(f"{n} {v}" for n, v in provenance.versions().items() if v)),
         ("compiled kernels", _cache()),
         ("backend: auto", "compiled for kernels (measured fastest), serial for gym:ID"),
-        ("shards: auto", f"{cores()}: one worker per physical core that this process may use"),
+        (
+            "shards: auto",
+            f"{usable_cores()}: one worker per physical core of this process",
+        ),
         (
             "num_envs: auto",
             "measured per environment, with >= 50 updates per member and at most 64 copies on "
@@ -43,7 +46,7 @@ def sizing_row(target: str) -> tuple[str, str]:
     return f"num_envs for {target}", choice.reason
 
 
-def _cores() -> str:
+def _usable_cores() -> str:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     physical = psutil.cpu_count(logical=False)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from types import TracebackType
 
-import psutil
 import torch
 
 # Threads hand the interpreter lock to each other between array operations of some 10 microseconds;
 # Python's default of 5 ms would make the others wait for hundreds of them.
 _SWITCH_SECONDS = 1e-4
-
-
-def cores() -> int:
-    """Physical cores this process may use: two threads on one core only take turns."""
-    usable = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
 
 
 class Crew:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from slipstream.agents.ppo import PPO
+from slipstream.agents.ppo import PPO, in_sequence
 from slipstream.agents.ppo_config import PPOConfig
 from slipstream.experience.rollout import Rollout
 from slipstream.training.collector import Collector, Run
@@ -56,7 +56,7 @@ class Shard:
         self.members = members
         self._environment, self._backend = environment, backend
         self._num_envs = num_envs
-        self._run = run or in_turn
+        self._run = run or in_sequence
         self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
         self.agent = PPO(config.select(members, total, num_envs), environment.spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
@@ -170,12 +170,6 @@ class Shard:
         self.recent[:] = state["recent"]
         self.episodes[:] = state["episodes"]
         self._cut[:] = state["cut"]
-
-
-def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
-    """Runs tasks one after another: what a shard does while others work beside it."""
-    for task in tasks:
-        task()
 
 
 def cut(members: int, shards: int) -> list[range]:

@@ -24,9 +24,10 @@ import torch
 
 from slipstream.core.errors import ResourceError, SlipstreamError
 from slipstream.training.config import RunConfig
-from slipstream.training.crew import Crew, cores
+from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment
 from slipstream.training.shard import Shard, cut
+from slipstream.vector.threaded import usable_cores
 
 _PATIENCE_SECONDS = 10.0
 
@@ -71,7 +72,7 @@ class Workers(ABC):
 def make_workers(config: RunConfig, environment: Environment) -> Workers:
     """As many workers as the config says and the members allow; results do not depend on it."""
     training = config.training
-    wanted = cores() if training.shards == "auto" else int(training.shards)
+    wanted = usable_cores() if training.shards == "auto" else int(training.shards)
     members = cut(training.members, wanted)
     if len(members) == 1 or "fork" not in multiprocessing.get_all_start_methods():
         return LocalWorker(config, environment)
@@ -92,7 +93,7 @@ class LocalWorker(Workers):
     def __init__(self, config: RunConfig, environment: Environment) -> None:
         self.members = [range(config.training.members)]
         parts = config.agent.parts(config.training.members, int(config.training.num_envs))
-        self._crew = Crew(min(parts, cores()))
+        self._crew = Crew(min(parts, usable_cores()))
         try:
             self._shard = _shard(config, environment, self.members[0], self._crew.run)
         except BaseException:
