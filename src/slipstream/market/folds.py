@@ -1,0 +1,253 @@
+"""Folds of a timeline: walk-forward, purged k-fold, combinatorial purged (trading-rules 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations, pairwise
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from slipstream.core.config import Config
+from slipstream.core.errors import DataError
+
+RUNWAY = 200  # bars that a random training start should leave in its segment
+PURGE = 1  # bars a reward reaches ahead
+
+Range = tuple[int, int]  # half-open, rows of a timeline
+
+
+class FoldPlan(Config):
+    """How a timeline is divided.
+
+    Attributes:
+        method: `cpcv` tests every choice of `test_groups` of the groups and trains on the others;
+            `kfold` tests each group once and trains on the others; `walk_forward` cuts one more
+            group off the start, which is only trained on, tests each of the others once and trains
+            on everything before it.
+        groups: tested groups, of equal bar counts.
+        test_groups: groups that a fold tests; 1 except for `cpcv`.
+        holdout: share of the timeline, its last part, that no fold may touch.
+    """
+
+    method: Literal["cpcv", "kfold", "walk_forward"] = "cpcv"
+    groups: Annotated[int, Field(ge=2, le=64)] = 4
+    test_groups: Annotated[int, Field(ge=1)] = 2
+    holdout: Annotated[float, Field(gt=0.0, le=0.9)] = 0.2
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_group_at_a_time(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("method", "cpcv") != "cpcv":
+            return {"test_groups": 1, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _possible(self) -> FoldPlan:
+        if self.method == "cpcv" and self.test_groups >= self.groups:
+            raise ValueError(
+                f"`test_groups` must be smaller than `groups` ({self.groups}), or nothing is left "
+                f"to train on; it is {self.test_groups}"
+            )
+        if self.method != "cpcv" and self.test_groups != 1:
+            raise ValueError(
+                f"`test_groups` must be 1 with `method: {self.method}`, it is {self.test_groups}; "
+                "`method: cpcv` tests several groups a fold"
+            )
+        return self
+
+
+class Fold(NamedTuple):
+    """One division into training and test.
+
+    Attributes:
+        train: segments to train on, oldest first; never stepped across.
+        test: one range for each tested group, oldest first.
+        groups: numbers of the tested groups.
+    """
+
+    train: tuple[Range, ...]
+    test: tuple[Range, ...]
+    groups: tuple[int, ...]
+
+
+class FoldSplit(NamedTuple):
+    """All folds of a timeline.
+
+    Attributes:
+        folds: in the lexicographic order of their tested groups.
+        groups: the tested groups, oldest first, equal bar counts but for one bar.
+        development: every bar that a study may use before the hold-out is opened.
+        holdout: the last bars.
+        paths: for each backtest path and each group, the fold that tests it there. Each tested
+            group of each fold belongs to exactly one path.
+        embargo: bars left out after a tested group, and before the hold-out.
+        purge: bars left out before a tested group.
+    """
+
+    folds: tuple[Fold, ...]
+    groups: tuple[Range, ...]
+    development: Range
+    holdout: Range
+    paths: tuple[tuple[int, ...], ...]
+    embargo: int
+    purge: int
+
+
+def make_folds(
+    rows: int,
+    plan: FoldPlan,
+    embargo: int,
+    purge: int = PURGE,
+    min_train: int = RUNWAY + 1,
+    min_test: int = 2,
+) -> FoldSplit:
+    """Divides a timeline of `rows` bars.
+
+    The hold-out and the embargo before it are cut off first; what is left is the development
+    range, and its groups are the tested ones. Training leaves out `purge` bars before a tested
+    group, because their reward reaches into it, and `embargo` bars after it, because their
+    features remember it.
+
+    Args:
+        rows: bars of the timeline.
+        plan: method, groups and hold-out.
+        embargo: memory of an observation: lookback + longest warm-up.
+        purge: bars a reward reaches ahead.
+        min_train: bars that every training segment must have.
+        min_test: bars that every tested group and the hold-out must have.
+
+    Raises:
+        DataError: a group, a training segment or the hold-out is left with too few bars.
+    """
+    reserved = round(plan.holdout * rows)
+    development = (0, rows - reserved - embargo)
+    if reserved < min_test or development[1] < 1:
+        raise DataError(
+            f"A hold-out of {plan.holdout:g} and an embargo of {embargo:,} bars before it must "
+            f"leave at least {min_test:,} bars to hold out and 1 to develop on; of {rows:,} bars "
+            f"they leave {reserved:,} and {max(development[1], 0):,}: load more bars, or shorten "
+            "the lookback and the features' warm-up."
+        )
+    blocks = _blocks(development[1], plan.groups + (plan.method == "walk_forward"))
+    groups = blocks[-plan.groups :]
+    chosen = list(combinations(range(plan.groups), plan.test_groups))
+    folds = tuple(
+        Fold(
+            train=_training(development, groups, tested, plan, embargo, purge),
+            test=tuple(groups[number] for number in tested),
+            groups=tested,
+        )
+        for tested in chosen
+    )
+    split = FoldSplit(
+        folds,
+        groups,
+        development,
+        (rows - reserved, rows),
+        _paths(chosen, plan.groups),
+        embargo,
+        purge,
+    )
+    _refuse_short(split, plan, min_train, min_test)
+    return split
+
+
+def _blocks(rows: int, count: int) -> tuple[Range, ...]:
+    """`count` neighbouring ranges that cover `rows` and differ in length by at most one bar."""
+    edges = [rows * k // count for k in range(count + 1)]
+    return tuple(pairwise(edges))
+
+
+def _training(
+    development: Range,
+    groups: tuple[Range, ...],
+    tested: tuple[int, ...],
+    plan: FoldPlan,
+    embargo: int,
+    purge: int,
+) -> tuple[Range, ...]:
+    """What is left of the development range: one segment between two stretches taken out."""
+    segments = []
+    start, end = development
+    for number in tested:
+        low, high = groups[number]
+        if number - 1 not in tested and low > 0:
+            segments.append((start, low - purge))
+        start = high + embargo
+    if plan.method != "walk_forward" and tested[-1] != len(groups) - 1:
+        segments.append((start, end))
+    return tuple(segments)
+
+
+def _paths(chosen: list[tuple[int, ...]], groups: int) -> tuple[tuple[int, ...], ...]:
+    """Path k takes, for each group, the k-th of the folds that test it."""
+    testing = [
+        [fold for fold, tested in enumerate(chosen) if group in tested] for group in range(groups)
+    ]
+    return tuple(zip(*testing, strict=True))
+
+
+def _refuse_short(split: FoldSplit, plan: FoldPlan, min_train: int, min_test: int) -> None:
+    smallest = min(high - low for low, high in split.groups)
+    left = min(high - low for fold in split.folds for low, high in fold.train)
+    advice = "use fewer `groups`, load more bars, or shorten the lookback and the warm-up."
+    if smallest < min_test:
+        raise DataError(
+            f"Every tested group must have at least {min_test:,} bars; {plan.groups} groups of "
+            f"the {split.development[1]:,} bars before the hold-out have {smallest:,}: {advice}"
+        )
+    if left < min_train:
+        raise DataError(
+            f"Every training segment must have at least {min_train:,} bars (a start leaves as "
+            f"many as it can use); beside a tested group, less a purge of {split.purge:,} and an "
+            f"embargo of {split.embargo:,} bars, a segment has {max(left, 0):,}: the "
+            f"{plan.groups} groups have {smallest:,} bars each, so {advice}"
+        )
+
+
+def fold_facts(
+    split: FoldSplit, plan: FoldPlan, time: NDArray[np.int64], bar_seconds: int
+) -> dict[str, Any]:
+    """What a result says about its folds, ready for JSON.
+
+    Args:
+        split: the folds.
+        plan: what they were made from.
+        time: int64 [rows], UTC seconds at which the timeline's bars open.
+        bar_seconds: length of a bar.
+
+    Returns:
+        Ranges are half-open in UTC seconds, from the first bar's open to the last bar's end.
+    """
+
+    def moments(rows: Range) -> list[int]:
+        return [int(time[rows[0]]), int(time[rows[1] - 1]) + bar_seconds]
+
+    def each(ranges: tuple[Range, ...]) -> list[list[int]]:
+        return [moments(rows) for rows in ranges]
+
+    return {
+        "plan": plan.model_dump(),
+        "bars": len(time),
+        "embargo_bars": split.embargo,
+        "purge_bars": split.purge,
+        "groups": each(split.groups),
+        "group_bars": [high - low for low, high in split.groups],
+        "development": moments(split.development),
+        "development_bars": split.development[1] - split.development[0],
+        "holdout": moments(split.holdout),
+        "holdout_bars": split.holdout[1] - split.holdout[0],
+        "folds": [
+            {
+                "groups": list(fold.groups),
+                "train": each(fold.train),
+                "train_bars": sum(high - low for low, high in fold.train),
+                "test": each(fold.test),
+            }
+            for fold in split.folds
+        ],
+        "paths": [list(path) for path in split.paths],
+    }
