@@ -1,0 +1,1 @@
+"""Studies: a search over configs, its folds, its statistics; Optuna is imported only here."""

@@ -1,0 +1,99 @@
+"""StudyConfig: everything that decides a study besides the config that it varies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from slipstream.core.config import Config
+from slipstream.market.folds import FoldPlan
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+_FREE = ("n_trials", "final_refit")
+"""Fields that may change between two calls of one study: no trial depends on them."""
+
+
+class PruningConfig(Config):
+    """When a trial stops early (trading-rules 12)."""
+
+    enabled: bool = Field(True, description="stop trials at rungs")
+    rungs: tuple[Share, ...] = Field(
+        (1 / 3, 2 / 3), description="shares of the budget where a trial is scored and may stop"
+    )
+    startup: Annotated[int, Field(ge=0)] = Field(16, description="first trials, never stopped")
+    min_correlation: Annotated[float, Field(ge=-1, le=1)] = Field(
+        0.5,
+        description="a rung stops trials only while its scores rank finished trials this well",
+    )
+    record: bool = Field(False, description="score trials at rungs even where nothing is stopped")
+
+    @field_validator("rungs")
+    @classmethod
+    def _ascending(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if list(value) != sorted(set(value)):
+            raise ValueError("name each share once, in ascending order")
+        return value
+
+
+class ConfirmationConfig(Config):
+    """How the best trials are trained again and the winner is chosen (trading-rules 13)."""
+
+    top: Count = Field(10, description="trials that are trained again")
+    seeds: Count = Field(5, description="fresh seeds each")
+    bootstrap: Count = Field(2_000, description="resamples of seeds and days")
+    block_days: Annotated[float, Field(ge=1)] = Field(
+        10.0, description="mean length of a block of days that is resampled together"
+    )
+    error: Share = Field(0.05, description="chance of a wrong winner, shared among the candidates")
+
+
+class StudyConfig(Config):
+    """The `study` section of a config file; `slipstream tune` reads it."""
+
+    n_trials: Count = Field(500, description="suggestions tried")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="of sampler and members")
+    trials_in_flight: Count = Field(16, description="virtual slots; decides what an ask can know")
+    sampler: Literal["tpe", "random"] = Field("tpe", description="who suggests")
+    folds: FoldPlan = Field(default_factory=FoldPlan, description="train and test, on markets")
+    fold_seeds: Count = Field(6, description="folds of an environment without prices: seeds")
+    objective: Literal["sharpe", "information_ratio", "log_growth"] = Field(
+        "sharpe", description="score of a fold on markets; games: mean return"
+    )
+    penalty: Annotated[float, Field(ge=0)] = Field(
+        0.1, description="times the deviation over folds, taken off a trial's score"
+    )
+    pruning: PruningConfig = Field(default_factory=PruningConfig, description="stopping early")
+    confirmation: ConfirmationConfig = Field(
+        default_factory=ConfirmationConfig, description="training the best again"
+    )
+    final_seeds: Count = Field(5, description="seeds of the winner before the hold-out is opened")
+    final_refit: bool = Field(False, description="also train the winner on everything")
+    space: str | dict[str, Any] | None = Field(
+        None,
+        description="what is searched: ranges by dotted name, or a space's file; null: all "
+        "names with a range beside their default",
+    )
+
+    def identity(self) -> dict[str, Any]:
+        """The fields that decide a trial; a study keeps them from its first start on."""
+        values = self.model_dump(mode="json")
+        for name in (*_FREE, "space"):  # the space is compared by itself, resolved
+            del values[name]
+        return values
+
+
+def seed_of(*parts: int | str) -> int:
+    """A seed below 2**63 that follows from `parts` alone: study seed, trial, fold, ..."""
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def digest(values: Mapping[str, Any]) -> str:
+    """sha256 of plain values, whatever their order."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
