@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from slipstream.core.config import Config
+from slipstream.core.config import Config, searched
 from slipstream.core.errors import ConfigError
 
 Positive = Annotated[float, Field(gt=0)]
@@ -36,32 +36,51 @@ class PPOConfig(Config):
     changes the shape of the computation and is the same for all members.
     """
 
-    learning_rate: Positive | tuple[Positive, ...] = Field(3e-4, description="Adam's step size")
+    learning_rate: Positive | tuple[Positive, ...] = Field(
+        3e-4, description="Adam's step size", json_schema_extra=searched(1e-4, 3e-3, log=True)
+    )
     learning_rate_schedule: Literal["constant", "linear"] = Field(
-        "constant", description="linear: falls to 0 at the end of the budget"
+        "constant",
+        description="linear: falls to 0 at the end of the budget",
+        json_schema_extra=searched(choices=["constant", "linear"], by_default=False),
     )
     clip_range: Positive | tuple[Positive, ...] = Field(
-        0.2, description="how far the probability ratio may leave 1 and still earn"
+        0.2,
+        description="how far the probability ratio may leave 1 and still earn",
+        json_schema_extra=searched(0.1, 0.4),
     )
     value_clip_range: Positive | tuple[Positive, ...] | None = Field(
         None, description="how far a value may move from the old one, reward units; null: free"
     )
     entropy_coef: NotNegative | tuple[NotNegative, ...] = Field(
-        0.0, description="weight of the entropy bonus"
+        0.0,
+        description="weight of the entropy bonus",
+        json_schema_extra=searched(1e-5, 1e-2, log=True),
     )
     value_coef: NotNegative | tuple[NotNegative, ...] = Field(
-        0.5, description="weight of the critic's squared error"
+        0.5,
+        description="weight of the critic's squared error",
+        json_schema_extra=searched(0.25, 1.0),
     )
-    discount: Fraction | tuple[Fraction, ...] = Field(0.99, description="gamma, per step")
+    discount: Fraction | tuple[Fraction, ...] = Field(
+        0.99,
+        description="gamma, per step",
+        json_schema_extra=searched(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
+    )
     gae_lambda: Fraction | tuple[Fraction, ...] = Field(
-        0.95, description="lambda of the advantage estimate"
+        0.95,
+        description="lambda of the advantage estimate",
+        json_schema_extra=searched(0.8, 0.99),
     )
     max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
-        0.5, description="a member's gradient is shortened to this length; null: never"
+        0.5,
+        description="a member's gradient is shortened to this length; null: never",
+        json_schema_extra=searched(0.3, 2.0, log=True),
     )
     target_kl: Positive | tuple[Positive, ...] | None = Field(
         None,
         description="a member's update ends when its estimated KL passes 1.5 times it; null: never",
+        json_schema_extra=searched(0.005, 0.03, log=True, by_default=False),
     )
     observation_normalization: bool = Field(
         True, description="running mean and deviation of observation columns without a fixed scale"
@@ -73,16 +92,31 @@ class PPOConfig(Config):
     normalize_advantage: bool = Field(True, description="mean 0, deviation 1 in each minibatch")
 
     horizon: Annotated[int, Field(ge=1)] = Field(
-        128, description="steps of a rollout, per environment"
+        128,
+        description="steps of a rollout, per environment",
+        json_schema_extra=searched(6, 9, power_of=2, by_default=False),
     )
     minibatch: Annotated[int, Field(ge=2)] | None = Field(
-        None, description="rows of a minibatch, per member; null: a quarter of the rollout"
+        None,
+        description="rows of a minibatch, per member; null: a quarter of the rollout",
+        json_schema_extra=searched(6, 10, power_of=2, by_default=False),
     )
-    epochs: Annotated[int, Field(ge=1)] = Field(4, description="passes over a rollout")
+    epochs: Annotated[int, Field(ge=1)] = Field(
+        4,
+        description="passes over a rollout",
+        json_schema_extra=searched(2, 12, by_default=False),
+    )
     widths: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        (64, 64), min_length=1, description="hidden layers"
+        (64, 64),
+        min_length=1,
+        description="hidden layers",
+        json_schema_extra=searched(choices=[[32, 32], [64, 64], [128, 128]], by_default=False),
     )
-    activation: Literal["tanh", "relu"] = Field("tanh", description="between layers")
+    activation: Literal["tanh", "relu"] = Field(
+        "tanh",
+        description="between layers",
+        json_schema_extra=searched(choices=["tanh", "relu"], by_default=False),
+    )
     initial_std: Positive = Field(
         0.6, description="first deviation of continuous actions; [-1, 1] is their range"
     )

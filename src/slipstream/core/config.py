@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 import typing
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -18,9 +18,45 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class Config(BaseModel):
-    """Base of every configuration model: immutable, no unknown keys, no NaN or infinity."""
+    """Base of every configuration model: immutable, no unknown keys, no NaN or infinity.
+
+    Attributes:
+        given: keys that say what the task is (costs, physics): a study that varied them would
+            choose the easiest task, so none may.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    given: ClassVar[tuple[str, ...]] = ()
+
+
+def searched(
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    log: bool = False,
+    step: float | None = None,
+    power_of: int | None = None,
+    choices: Sequence[Any] | None = None,
+    when: Mapping[str, Any] | None = None,
+    by_default: bool = True,
+) -> dict[str, Any]:
+    """What stands beside a default, as a Field's `json_schema_extra`: the range a study searches.
+
+    Args:
+        low, high: both ends belong to the range.
+        log: small values are as likely as large ones.
+        step: distance of neighbouring values.
+        power_of: the value is this number to the power of an integer from low to high.
+        choices: instead of the ends; values may be lists.
+        when: values of fields of the same section with which this one is read.
+        by_default: False where a study searches the field only if its space names it, such as
+            sizes: trials of different sizes cannot be trained in one batch.
+    """
+    values = {"low": low, "high": high, "step": step, "power_of": power_of, "choices": choices}
+    given = {name: value for name, value in values.items() if value is not None}
+    entry = {"range": {**given, **({"log": True} if log else {})}, "by_default": by_default}
+    return {"search": {**entry, "when": dict(when or {})}}
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -54,14 +54,33 @@ class Config(config.Config):
         deal: copies take symbols in turn, or draw one at each episode's start.
     """
 
+    given: ClassVar[tuple[str, ...]] = (
+        "data",
+        "split",
+        "unit_step",
+        "initial_equity",
+        "account_currency",
+        "leverage",
+        "fill",
+        "slippage_pips",
+        "commission_per_million",
+        "intrabar",
+        "swap_long",
+        "swap_short",
+    )
+
     data: DataConfig
     features: tuple[str, ...] = DEFAULT_FEATURES
     split: SplitConfig = SplitConfig()
-    lookback: Annotated[int, Field(ge=1, le=1024)] = 1
+    lookback: Annotated[int, Field(ge=1, le=1024)] = Field(
+        1, json_schema_extra=config.searched(choices=[1, 2, 4, 8], by_default=False)
+    )
     action: Literal["discrete", "continuous"] = "discrete"
     exposure: Positive = 1.0
     max_exposure: Positive = 1.0
-    band: NonNegative = 0.1
+    band: NonNegative = Field(
+        0.1, json_schema_extra=config.searched(0.02, 0.4, when={"action": "continuous"})
+    )
     unit_step: Annotated[float, Field(ge=1e-8)] = 1.0
     initial_equity: Annotated[float, Field(gt=0.0, le=1e15)] = 100_000.0
     account_currency: Annotated[str, Field(pattern="^[A-Z]{3,8}$")] = "USD"
@@ -74,7 +93,9 @@ class Config(config.Config):
     stop_unit: Literal["pips", "atr", "fraction"] = "pips"
     intrabar: Literal["adverse_first", "favourable_first"] = "adverse_first"
     stop_cooldown: Annotated[int, Field(ge=0)] = 1
-    cooldown: Annotated[int, Field(ge=0)] = 0
+    cooldown: Annotated[int, Field(ge=0)] = Field(
+        0, json_schema_extra=config.searched(0, 12, by_default=False)
+    )
     max_daily_drawdown: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
     on_breach: Literal["block", "terminate"] = "block"
     flat_at: str | None = None
@@ -82,7 +103,7 @@ class Config(config.Config):
     swap_long: Annotated[float, Field(ge=-100.0, le=100.0)] = 0.0
     swap_short: Annotated[float, Field(ge=-100.0, le=100.0)] = 0.0
     reward: Literal["log_return", "pnl", "differential_sharpe"] = "log_return"
-    turnover_penalty: NonNegative = 0.0
+    turnover_penalty: NonNegative = Field(0.0, json_schema_extra=config.searched(0.0, 2e-4))
     holding_penalty: NonNegative = 0.0
     drawdown_penalty: NonNegative = 0.0
     max_steps: Annotated[int, Field(ge=1)] = 1000

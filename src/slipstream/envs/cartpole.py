@@ -7,7 +7,7 @@ cart leaves the track; 500 steps at most.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -20,6 +20,16 @@ from slipstream.core.spec import Spec
 
 
 class Config(config.Config):
+    given: ClassVar[tuple[str, ...]] = (
+        "gravity",
+        "cart_mass",
+        "pole_mass",
+        "half_length",
+        "force",
+        "time_step",
+        "max_steps",
+    )
+
     gravity: float = Field(9.8, description="m/s^2")
     cart_mass: float = Field(1.0, gt=0, description="kg")
     pole_mass: float = Field(0.1, gt=0, description="kg")

@@ -1,0 +1,151 @@
+"""Which settings of a config a study may vary, and what each of them takes."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from slipstream.core.config import model_in, nearest
+from slipstream.core.errors import ConfigError
+from slipstream.core.kernel import load_kernel
+from slipstream.training.config import RunConfig
+from slipstream.training.sections import TrainingConfig
+from slipstream.training.target import GYMNASIUM
+
+ROLLOUT_ROWS = "agent.rollout_rows"
+_TRAINING = ("num_envs", "total_steps")
+_KWARGS = "env.kwargs."
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key of a config that may be searched.
+
+    Attributes:
+        path: dotted.
+        takes: its type, with limits.
+        suggested: the range beside its default, as a mapping; None where there is none.
+        by_default: whether a study searches it unasked.
+        when: values of fields beside it with which it is read.
+    """
+
+    path: str
+    takes: Any
+    suggested: Mapping[str, Any] | None = None
+    by_default: bool = False
+    when: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it takes whole numbers only."""
+        kinds = set(_kinds(self.takes))
+        return int in kinds and float not in kinds
+
+    @property
+    def number(self) -> bool:
+        """Whether a range from low to high means something."""
+        return bool({int, float, Any} & set(_kinds(self.takes)))
+
+    def refusal(self, value: Any) -> str | None:
+        """Why the setting cannot have this value; None if it can."""
+        try:
+            TypeAdapter(self.takes).validate_python(value)
+        except ValidationError as error:
+            wrong = error.errors()
+            # A union also complains that one number is not a list of numbers, one per member.
+            wrong = [e for e in wrong if "tuple[" not in str(e["loc"])] or wrong
+            return ", or ".join(
+                dict.fromkeys(str(e["msg"]).removeprefix("Value error, ") for e in wrong)
+            )
+        return None
+
+
+def settings(base: RunConfig) -> dict[str, Setting]:
+    """Everything that may be searched from this config, by dotted path."""
+    found = dict(_below("agent", type(base.agent), ()))
+    found[ROLLOUT_ROWS] = Setting(ROLLOUT_ROWS, Annotated[int, Field(ge=1)])
+    for name in _TRAINING:
+        info = TrainingConfig.model_fields[name]
+        found[f"training.{name}"] = Setting(f"training.{name}", _takes(info))
+    if not base.env_name.startswith(GYMNASIUM):
+        model = load_kernel(base.env_name).Config
+        found |= _below("env", model, model.given)
+    return found
+
+
+def setting(path: str, base: RunConfig) -> Setting:
+    """The setting at a dotted path.
+
+    Raises:
+        ConfigError: nothing reads it, or no study may vary it; with the nearest that would do.
+    """
+    known = settings(base)
+    if path in known:
+        return known[path]
+    if base.env_name.startswith(GYMNASIUM) and path.startswith(_KWARGS):
+        return Setting(path, Any)
+    head, _, rest = path.partition(".")
+    if head == "env" and not base.env_name.startswith(GYMNASIUM):
+        model = load_kernel(base.env_name).Config
+        if rest.split(".")[0] in model.given:
+            raise ConfigError(
+                f"`{path}` says what the task is: a study that varied it would choose the easiest "
+                "task. Set it for the whole study, in the config."
+            )
+    if head == "evaluation" or (head == "training" and rest in TrainingConfig.model_fields):
+        raise ConfigError(
+            f"`{path}` is not for a study to vary: it decides where and how a member is trained or "
+            f"scored, not what it learns. Of these sections, {' and '.join(_TRAINING)} of "
+            "`training` may be searched."
+        )
+    guess = nearest(path, known) or nearest(rest, [name.partition(".")[2] for name in known])
+    if guess and guess not in known:
+        guess = next(name for name in known if name.partition(".")[2] == guess)
+    advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(sorted(known))}."
+    raise ConfigError(
+        f"The search space names `{path}`, which nothing reads in {base.env_name} with the agent "
+        f"{base.agent_name}; {advice}"
+    )
+
+
+def _below(where: str, model: type[BaseModel], given: tuple[str, ...]) -> dict[str, Setting]:
+    found: dict[str, Setting] = {}
+    for name, info in model.model_fields.items():
+        path = f"{where}.{name}"
+        if name in given:
+            continue
+        inner = model_in(info.annotation)
+        if inner is not None:
+            found |= _below(path, inner, ())
+            continue
+        extra = info.json_schema_extra
+        search: Any = extra.get("search") if isinstance(extra, dict) else None
+        if search is None:
+            found[path] = Setting(path, _takes(info))
+        else:
+            found[path] = Setting(
+                path, _takes(info), search["range"], search["by_default"], search["when"]
+            )
+    return found
+
+
+def _takes(info: FieldInfo) -> Any:
+    if not info.metadata:
+        return info.annotation
+    return Annotated[info.annotation, *info.metadata]
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """The plain types that a value may have: of a union all of them, of a tuple the tuple."""
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _kinds(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        return [kind for part in typing.get_args(annotation) for kind in _kinds(part)]
+    return [origin or annotation]

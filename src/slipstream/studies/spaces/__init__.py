@@ -1,0 +1,1 @@
+"""Published search spaces, ready to use by name."""
