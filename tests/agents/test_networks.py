@@ -58,7 +58,9 @@ def test_padding_stays_zero():
         network.forward(parameters, x, space)
         space.d_head[..., :3], space.d_value[..., 0] = torch.randn(2, 16, 3), torch.randn(2, 16)
         network.backward(parameters, 0, x, space)
-        parameters.adam_step(np.full(2, 0.1), np.full(2, np.inf), np.zeros(2, bool))
+        parameters.adam_step(
+            np.full(2, 0.1), np.full(2, np.inf), np.full(2, 1e-5), np.zeros(2, bool)
+        )
     weight = parameters.weights["actor.0.weight"]
     assert (weight[:, 5:] == 0).all() and (weight[:, :, 9:] == 0).all()
     assert (parameters.weights["actor.1.weight"][:, :, 3:] == 0).all()

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.adam import EPSILON
 from slipstream.agents.parameters import Parameters
 
 SHAPES = {"a.weight": (3, 5), "a.bias": (1, 5), "b": (7,)}
@@ -23,24 +22,25 @@ def set_gradients(parameters, seed, size=1.0):
             gradient.copy_(size * torch.randn(gradient.shape, generator=generator))
 
 
-def step(parameters, rate=0.1, norm=np.inf, frozen=None):
+def step(parameters, rate=0.1, norm=np.inf, frozen=None, epsilon=1e-5):
     m = parameters.members
     frozen = np.zeros(m, bool) if frozen is None else np.array(frozen)
-    return parameters.adam_step(np.full(m, rate), np.full(m, norm), frozen)
+    epsilons = np.broadcast_to(np.asarray(epsilon, float), (m,)).copy()
+    return parameters.adam_step(np.full(m, rate), np.full(m, norm), epsilons, frozen)
 
 
-@pytest.mark.parametrize("norm", [np.inf, 0.5])
-def test_adam_agrees_with_torch(norm):
+@pytest.mark.parametrize(("norm", "epsilon"), [(np.inf, 1e-5), (0.5, 1e-5), (np.inf, 1e-2)])
+def test_adam_agrees_with_torch(norm, epsilon):
     parameters = filled(1)
     theirs = [w.clone().requires_grad_() for w in parameters.weights.values()]
-    optimiser = torch.optim.Adam(theirs, lr=0.01, eps=EPSILON)
+    optimiser = torch.optim.Adam(theirs, lr=0.01, eps=epsilon)
     for i in range(20):
         set_gradients(parameters, i)
         for weight, gradient in zip(theirs, parameters.weight_gradients[0].values(), strict=True):
             weight.grad = gradient.clone()
         expected_norm = torch.nn.utils.clip_grad_norm_(theirs, norm)
         optimiser.step()
-        ours = step(parameters, 0.01, norm)
+        ours = step(parameters, 0.01, norm, epsilon=epsilon)
         np.testing.assert_allclose(ours[0], expected_norm, rtol=1e-5)
     for ours, weight in zip(parameters.weights.values(), theirs, strict=True):
         torch.testing.assert_close(ours, weight.detach(), rtol=1e-5, atol=1e-6)

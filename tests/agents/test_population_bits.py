@@ -47,6 +47,7 @@ def test_settings_follow_their_member(experience, same_members):
         "learning_rate": tuple(1e-3 * (m + 1) for m in range(6)),
         "clip_range": tuple(0.1 + 0.02 * m for m in range(6)),
         "discount": tuple(0.9 + 0.01 * m for m in range(6)),
+        "adam_eps": tuple(10.0 ** -(m + 3) for m in range(6)),
         "target_kl": tuple(0.001 * (m + 1) for m in range(6)),
         "value_clip_range": 0.5,
         "learning_rate_schedule": "linear",

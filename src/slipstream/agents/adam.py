@@ -9,12 +9,11 @@ import numpy as np
 
 BETA_1 = 0.9
 BETA_2 = 0.999
-EPSILON = 1e-5
 
 
 def adam_rows(
     weights: Any, gradients: Any, first: Any, second: Any, learning_rate: Any, max_norm: Any,
-    frozen: Any, failed: Any, steps: Any, norms: Any,
+    epsilon: Any, frozen: Any, failed: Any, steps: Any, norms: Any,
 ) -> None:  # fmt: skip
     """Sums the gradient's parts, clips each member's by its own norm, and moves the weights.
 
@@ -26,7 +25,7 @@ def adam_rows(
     Args:
         weights, first, second: float32 [M, P], changed; gradients: float32 [M, parts, P], the sum
             is left in the first; P is a multiple of 8.
-        learning_rate, max_norm: float64 [M]; frozen: bool [M], members that keep everything.
+        learning_rate, max_norm, epsilon: float64 [M]; frozen: bool [M], members that keep all.
         failed: bool [M], set where the gradient is not finite; such members keep everything too.
         steps: int64 [M], counted up; norms: float64 [M], written: before clipping.
     """
@@ -48,13 +47,13 @@ def adam_rows(
         root = np.float32(1.0 / math.sqrt(1.0 - math.pow(BETA_2, steps[m])))
         keep_1, add_1 = np.float32(BETA_1), np.float32(1.0 - BETA_1)
         keep_2, add_2 = np.float32(BETA_2), np.float32(1.0 - BETA_2)
-        epsilon = np.float32(EPSILON)
+        eps = np.float32(epsilon[m])
         weight, mean, square = weights[m], first[m], second[m]
         for i in range(width):
             g = gradient[i] * clip
             mean[i] = keep_1 * mean[i] + add_1 * g
             square[i] = keep_2 * square[i] + add_2 * g * g
-            weight[i] -= rate * mean[i] / (np.sqrt(square[i]) * root + epsilon)
+            weight[i] -= rate * mean[i] / (np.sqrt(square[i]) * root + eps)
 
 
 def sum_of_squares(row: Any) -> float:

@@ -45,7 +45,7 @@ def _bool(ndim: int) -> Any:
 _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     adam_rows: (
         *(_float32(2), _float32(3), _float32(2), _float32(2)),
-        *(_float64(1), _float64(1), _bool(1), _bool(1), _int64(1), _float64(1)),
+        *(_float64(1), _float64(1), _float64(1), _bool(1), _bool(1), _int64(1), _float64(1)),
     ),
     pack_rows: (
         *(_float32(2), _float32(2), _float32(2), _float32(2), _bool(2), _float32(3), _float32(3)),

@@ -33,6 +33,7 @@ class Settings:
     discount: NDArray[np.float64]
     gae_lambda: NDArray[np.float64]
     max_grad_norm: NDArray[np.float64]
+    adam_eps: NDArray[np.float64]
     target_kl: NDArray[np.float64]
     epochs: int
     normalize_advantage: bool
@@ -49,6 +50,7 @@ class Settings:
             discount=config.per_member("discount", members),
             gae_lambda=config.per_member("gae_lambda", members),
             max_grad_norm=config.per_member("max_grad_norm", members),
+            adam_eps=config.per_member("adam_eps", members),
             target_kl=config.per_member("target_kl", members),
             epochs=config.epochs,
             normalize_advantage=config.normalize_advantage,
@@ -128,6 +130,7 @@ class Learner:
         )
         self._target_kl = 1.5 * settings.target_kl[members]
         self._max_norm = settings.max_grad_norm[members]
+        self._epsilon = settings.adam_eps[members]
         self._order = np.zeros((self._count, total), np.int64)
         self._moments = np.zeros((self._count, total // rows, 3))
         self._sizes = np.array(policy.actions.sizes, np.int64)
@@ -170,7 +173,9 @@ class Learner:
                 run([partial(self._part, p, packed, mask, k) for p in range(len(self._parts))])
                 statistics = np.sum([part.statistics for part in self._parts], axis=0)
                 frozen |= statistics[:, STATISTICS.index("approx_kl")] > self._target_kl
-                norm = self._parameters.adam_step(learning_rate, self._max_norm, frozen)
+                norm = self._parameters.adam_step(
+                    learning_rate, self._max_norm, self._epsilon, frozen
+                )
                 frozen |= self._parameters.failed
                 updates += ~frozen
                 sums[~frozen] += np.column_stack([statistics, norm])[~frozen]

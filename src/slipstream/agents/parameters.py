@@ -86,6 +86,7 @@ class Parameters:
         self,
         learning_rate: NDArray[np.float64],
         max_norm: NDArray[np.float64],
+        epsilon: NDArray[np.float64],
         frozen: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
         """One step of Adam (`adam.py`) on the sum of the gradient parts.
@@ -94,13 +95,17 @@ class Parameters:
         failed) keeps weights, moments and step count bit for bit.
 
         Args:
-            learning_rate: [M]; max_norm: [M], infinity for no clipping; frozen: bool [M].
+            learning_rate, epsilon: [M]; max_norm: [M], infinity for no clipping;
+            frozen: bool [M].
 
         Returns:
             float64 [M], gradient norms before clipping.
         """
         norms = np.empty(self.members)
-        self._adam(*self._arrays, learning_rate, max_norm, frozen, self.failed, self.steps, norms)
+        self._adam(
+            *(*self._arrays, learning_rate, max_norm, epsilon),
+            *(frozen, self.failed, self.steps, norms),
+        )
         return norms
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from slipstream.core.errors import ConfigError
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+Epsilon = Annotated[float, Field(ge=1e-12)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 PER_MEMBER = (
@@ -25,6 +26,7 @@ PER_MEMBER = (
     "discount",
     "gae_lambda",
     "max_grad_norm",
+    "adam_eps",
     "target_kl",
 )
 
@@ -76,6 +78,11 @@ class PPOConfig(Config):
         0.5,
         description="a member's gradient is shortened to this length; null: never",
         json_schema_extra=searched(0.3, 2.0, log=True),
+    )
+    adam_eps: Epsilon | tuple[Epsilon, ...] = Field(
+        1e-5,
+        description="keeps Adam's step finite where gradients vanish",
+        json_schema_extra=searched(1e-9, 1e-5, log=True, by_default=False),
     )
     target_kl: Positive | tuple[Positive, ...] | None = Field(
         None,
