@@ -22,6 +22,7 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import Spec
 
 REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
+OPTIONAL = ("mask", "load_folds", "vary", "timeline")
 _PARAM_TYPES = {float: "f8", int: "i8", bool: "?"}
 
 
@@ -35,16 +36,30 @@ class Loaded:
             episode j of an evaluation of split X runs with ``params[X][j]``.
         notes: sentences the user must see, such as what loading did about bad data.
         provenance: JSON-able facts for the run directory (hashes of files).
+        state: the record's type where its size follows from the data (a field for each asset);
+            None: the kernel's own `STATE`. Field names are the same in both.
     """
 
     data: Any
     params: Mapping[str, tuple[Any, ...]]
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    state: np.dtype[Any] | None = None
 
 
 class Kernel(NamedTuple):
-    """One environment's rules; `mask` is None where all actions are always allowed."""
+    """One environment's rules; what a kernel may leave out is None where it does.
+
+    Attributes:
+        mask: which discrete actions are allowed; None: always all.
+        load_folds: (config, plan) -> Loaded whose splits are a study's folds: `fold0/train`,
+            `fold0/test`, ..., `development/train`, `holdout`, `everything/train`, and `train`, an
+            alias of `fold0/train`. `Loaded.provenance["folds"]` says what they cover.
+        vary: (loaded, config) -> the same data and splits with the records of another config, equal
+            to what `load` or `load_folds` of that config gives; None where it needs other data.
+        timeline: (p, d) -> int64 [n], UTC seconds of the end of the bar at which equity is marked
+            after step k of evaluation record p.
+    """
 
     name: str
     module: ModuleType
@@ -58,6 +73,13 @@ class Kernel(NamedTuple):
     observe: Callable[..., None]
     spec: Callable[[Any, Any], Spec]
     mask: Callable[..., None] | None
+    load_folds: Callable[[Any, Any], Loaded] | None = None
+    vary: Callable[[Loaded, Any], Loaded | None] | None = None
+    timeline: Callable[[Any, Any], NDArray[np.int64]] | None = None
+
+    def fitted(self, loaded: Loaded) -> Kernel:
+        """The kernel whose `STATE` is the record's type for `loaded`."""
+        return self if loaded.state is None else self._replace(STATE=loaded.state)
 
     def configure(self, values: Mapping[str, Any]) -> config.Config:
         """Validates what a user wrote under `env:`."""
@@ -168,4 +190,5 @@ def _from_module(name: str, module: ModuleType) -> Kernel:
             f"defines {', '.join(REQUIRED)}; docs/extending.md shows the shortest one."
         )
     parts = {part: getattr(module, part) for part in REQUIRED}
-    return Kernel(name=name, module=module, mask=getattr(module, "mask", None), **parts)
+    parts |= {part: getattr(module, part, None) for part in OPTIONAL}
+    return Kernel(name=name, module=module, **parts)

@@ -35,7 +35,8 @@ def loop_text(kernel: Kernel, spec: Spec) -> str:
     constants = [f"{name} = {getattr(loop, name)}" for name in loop.CONSTANTS]
     head = "from typing import Any\n\nimport numpy as np"
     functions = (loop.begin, loop.advance, loop.start, loop.look)
-    template = vary(render.source_of(functions), spec.players, kernel.mask is not None)
+    aged = "age" in (kernel.STATE.names or ())
+    template = vary(render.source_of(functions), spec.players, kernel.mask is not None, aged)
     return "\n\n\n".join([head, "\n".join(constants), "\n".join(lines), template]) + "\n"
 
 

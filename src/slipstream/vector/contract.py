@@ -58,6 +58,7 @@ def check_environment(
     settings = config if isinstance(config, Config) else kernel.configure(config or {})
     loaded = kernel.load(settings)
     _check_loaded(kernel, loaded)
+    kernel = kernel.fitted(loaded)
     for split, records in loaded.params.items():
         spec = kernel.spec(records[0], loaded.data)
         _check_spec(kernel, spec)
@@ -164,6 +165,13 @@ def _check_loaded(kernel: Kernel, loaded: Any) -> None:
     for name, array in zip(kernel.Data._fields, loaded.data, strict=True):
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
             raise KernelError(f"{where}: Data.{name} must be an array of numbers, not {array!r}.")
+    if loaded.state is not None:
+        if loaded.state.names != kernel.STATE.names:
+            raise KernelError(
+                f"{where} must return a `state` with the fields of STATE, in their order; it has "
+                f"{loaded.state.names}."
+            )
+        check_kernel(kernel.fitted(loaded))
     if "train" not in loaded.params:
         raise KernelError(f"{where} must return Params records of the split `train`.")
     for split, records in loaded.params.items():

@@ -70,6 +70,7 @@ class KernelVectorEnv(VectorEnv):
             raise ConfigError(
                 f"`{kernel.name}` has no split `{split}`; it has {', '.join(loaded.params)}."
             )
+        kernel = kernel.fitted(loaded)
         self.kernel, self.loaded, self.backend = kernel, loaded, backend
         self.num_envs = len(seeds)
         records = loaded.params[split]

@@ -49,7 +49,7 @@ def compile_ptx(kernel: Kernel, loaded: Loaded) -> dict[str, str]:
     """
     numba, cuda = (importlib.import_module(name) for name in ("numba", "numba.cuda"))
     env = KernelVectorEnv(kernel, loaded, *member_indices([0], 2), backend="serial")
-    module = device_module(kernel, env.spec)
+    module = device_module(env.kernel, env.spec)
     codes = {}
     for name, arguments in entry_arguments(*env.arguments()).items():
         signature = tuple(numba.typeof(argument) for argument in arguments)

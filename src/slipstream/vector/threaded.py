@@ -59,7 +59,7 @@ class ThreadedVectorEnv(VectorEnv):
         if workers != "auto" and workers < 1:
             raise ConfigError(f"`workers` must be at least 1 or `auto`, it is {workers}.")
         self.num_envs = len(seeds)
-        self.kernel, self.loaded = kernel, loaded
+        self.kernel, self.loaded = kernel.fitted(loaded), loaded
         self._columns = (seeds, indices, which)
         self._settings = settings
         self._count = min(usable_cores() if workers == "auto" else workers, self.num_envs)

@@ -1,4 +1,4 @@
-"""Lines of the batch loop that differ where several players act or actions are masked.
+"""Lines of the batch loop that differ where several players act, actions are masked, or age counts.
 
 They are put into the loop's text instead of being asked for at run time, so that an environment of
 one player without a mask pays nothing for them.
@@ -10,16 +10,21 @@ import re
 
 _OBSERVE = "observe(s, p, d, obs[e])"
 _FINAL = "observe(s, p, d, final_obs[slot])"
+_AGE = "b.age = b.age + b.length"
 _OUT = "actions, obs, reward, terminated, truncated = out"
 _FAULT = "if r - r != 0.0:  # NaN or infinite: left as it is, to be named"
 
 
-def vary(source: str, players: int, masked: bool) -> str:
+def vary(source: str, players: int, masked: bool, aged: bool = False) -> str:
     """The loop's text for a kernel of `players` players, with or without `mask`.
+
+    A kernel whose STATE has `age` finds there, at `reset`, how many steps its copy has done before.
 
     Observations, rewards, actions and masks of several players are rows ``[E, P, ...]``.
     """
     shown = [_OBSERVE]
+    if aged:
+        source = _swap(source, _AGE, [_AGE, "s.age = b.age"])
     if players > 1:
         every = range(players)
         shown = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in every]
