@@ -49,7 +49,8 @@ def searched(
         step: distance of neighbouring values.
         power_of: the value is this number to the power of an integer from low to high.
         choices: instead of the ends; values may be lists.
-        when: values of fields of the same section with which this one is read.
+        when: fields of the same section and their value, or list of values, with which this one is
+            read; on a nested section, for all of it.
         by_default: False where a study searches the field only if its space names it, such as
             sizes: trials of different sizes cannot be trained in one batch.
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
@@ -32,7 +32,7 @@ class Setting:
         takes: its type, with limits.
         suggested: the range beside its default, as a mapping; None where there is none.
         by_default: whether a study searches it unasked.
-        when: values of fields beside it with which it is read.
+        when: fields of its section and their value, or values, with which it is read.
     """
 
     path: str
@@ -40,6 +40,20 @@ class Setting:
     suggested: Mapping[str, Any] | None = None
     by_default: bool = False
     when: Mapping[str, Any] = field(default_factory=dict)
+
+    def unread(self, possible: Callable[[str], Sequence[Any]]) -> tuple[str, Sequence[Any]] | None:
+        """The key, and its values here, because of which nothing reads the setting; or None.
+
+        Args:
+            possible: the values that a key beside it may have.
+        """
+        section = self.path.partition(".")[0]
+        for key, wanted in self.when.items():
+            reading = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+            here = possible(f"{section}.{key}")
+            if not any(value in reading for value in here):
+                return f"{section}.{key}: {' or '.join(map(str, reading))}", here
+        return None
 
     @property
     def whole(self) -> bool:
@@ -122,17 +136,26 @@ def _below(where: str, model: type[BaseModel], given: tuple[str, ...]) -> dict[s
             continue
         inner = model_in(info.annotation)
         if inner is not None:
-            found |= _below(path, inner, ())
+            below = _below(path, inner, ())
+            when = _search(info).get("when", {})
+            found |= {name: replace(one, when={**when, **one.when}) for name, one in below.items()}
             continue
-        extra = info.json_schema_extra
-        search: Any = extra.get("search") if isinstance(extra, dict) else None
-        if search is None:
-            found[path] = Setting(path, _takes(info))
-        else:
-            found[path] = Setting(
-                path, _takes(info), search["range"], search["by_default"], search["when"]
-            )
+        search = _search(info)
+        found[path] = Setting(
+            path,
+            _takes(info),
+            search.get("range"),
+            search.get("by_default", False),
+            search.get("when", {}),
+        )
     return found
+
+
+def _search(info: FieldInfo) -> dict[str, Any]:
+    """What `core.config.searched` put beside a default."""
+    extra = info.json_schema_extra
+    found: Any = extra.get("search", {}) if isinstance(extra, dict) else {}
+    return dict(found)
 
 
 def _takes(info: FieldInfo) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -92,17 +92,17 @@ class Space:
 
     def _check_read(self, one: Setting, base: RunConfig) -> None:
         """Refuses a setting that is read only with another setting's other value."""
-        section = one.path.partition(".")[0]
-        sections = base.as_mapping()
-        for key, wanted in one.when.items():
-            beside = self.ranges.get(f"{section}.{key}")
-            possible = beside.extremes if beside else (sections[section].get(key),)
-            if wanted not in possible:
-                raise ConfigError(
-                    f"The search space names `{one.path}`, which is read only with "
-                    f"`{section}.{key}: {wanted}`; it is {possible[0]}. Set that, or take "
-                    f"`{one.path}` out of the space."
-                )
+
+        def possible(path: str) -> Sequence[Any]:
+            return self.ranges[path].extremes if path in self.ranges else _values(path, base)
+
+        unread = one.unread(possible)
+        if unread is not None:
+            needed, here = unread
+            raise ConfigError(
+                f"The search space names `{one.path}`, which is read only with `{needed}`; it is "
+                f"{here[0]}. Set that in the config, or take `{one.path}` out of the space."
+            )
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
@@ -166,7 +166,7 @@ def _ranges(
         return {
             one.path: _range(one.path, one.suggested, base)
             for one in settings(base).values()
-            if one.by_default and _is_read(one, base)
+            if one.by_default and one.unread(lambda path: _values(path, base)) is None
         }
     if isinstance(values, str):
         if values in inside:
@@ -226,9 +226,12 @@ def _range(path: str, value: Any, base: RunConfig) -> Range:
     return found
 
 
-def _is_read(one: Setting, base: RunConfig) -> bool:
-    section = base.as_mapping()[one.path.partition(".")[0]]
-    return all(section.get(key) == wanted for key, wanted in one.when.items())
+def _values(path: str, base: RunConfig) -> Sequence[Any]:
+    """The one value of a dotted path in the config."""
+    at: Any = base.as_mapping()
+    for part in path.split("."):
+        at = at[part]
+    return (at,)
 
 
 def _read(name: str) -> Any:
