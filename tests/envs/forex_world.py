@@ -110,8 +110,8 @@ def _loaded(config: forex.Config, bars: list[Bar], pip: float, inverse: bool) ->
         segments=segments,
         segment_symbol=np.zeros(1, np.int64),
         constants=np.array([[pip, float(inverse), variance]]),
-        feature_mean=np.zeros(1),
-        feature_std=np.ones(1),
+        feature_mean=np.zeros((1, 1)),
+        feature_std=np.ones((1, 1)),
         symbols=np.array([[ord(letter) for letter in "EURUSD"]]),
         currency=np.array([ord(letter) for letter in config.account_currency]),
     )

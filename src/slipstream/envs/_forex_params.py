@@ -21,8 +21,8 @@ from slipstream.envs._forex_record import (
     Params,
 )
 from slipstream.market.calendar import NEW_YORK_ROLL, Calendar
+from slipstream.market.folds import RUNWAY
 
-RUNWAY = 200  # bars that a random start should leave in its segment
 _YEAR_NIGHTS = 365.0
 
 _FILLS = {
@@ -54,28 +54,51 @@ def params_of(
         days: the market's calendar.
     """
     train = picked["train"]
-    lengths = {k: int(segments[k, 1] - segments[k, 0]) for k in train}
     # A short segment still has a start; one bar must follow it.
-    runway = min(config.max_steps, RUNWAY, min(lengths.values()) - 1)
-    blank = _settings(config, bar_seconds, days)._replace(runway=runway)
-    if config.deal == "random":
-        starts = sum(length - runway for length in lengths.values())
-        records = [
-            blank._replace(first_segment=train[0], num_segments=len(train), num_starts=starts)
-        ]
-    else:
-        records = [
-            blank._replace(first_segment=k, num_starts=length - runway)
-            for k, length in lengths.items()
-        ]
-    params = {"train": tuple(records)}
+    shortest = min(int(segments[k, 1] - segments[k, 0]) for k in train)
+    runway = min(config.max_steps, RUNWAY, shortest - 1)
+    blank = settings(config, bar_seconds, days)._replace(runway=runway)
+    params = {"train": training(blank, segments, [[k] for k in train], config.deal)}
     for split, rows in {"train_window": train, **picked}.items():
         if split != "train" and rows:
-            params[split] = tuple(blank._replace(first_segment=k, evaluation=True) for k in rows)
+            params[split] = passes(blank, rows)
     return params
 
 
-def _settings(config: Config, bar_seconds: int, days: Calendar) -> Params:
+def training(
+    blank: Params, segments: NDArray[np.int64], symbols: list[list[int]], deal: str
+) -> tuple[Params, ...]:
+    """Records of random starts: one for all symbols, or one each.
+
+    Args:
+        blank: the settings, with the runway that a start leaves.
+        segments: int64 [K, 2].
+        symbols: for each symbol the rows of `segments` it is trained on; together consecutive.
+        deal: whether copies draw their symbol or take them in turn.
+    """
+    groups = symbols if deal == "round_robin" else [[k for rows in symbols for k in rows]]
+    return tuple(
+        blank._replace(
+            first_segment=rows[0],
+            num_segments=len(rows),
+            num_starts=sum(starts(segments[k], blank.runway) for k in rows),
+        )
+        for rows in groups
+    )
+
+
+def starts(segment: NDArray[np.int64], runway: int) -> int:
+    """Rows of a segment that leave the runway."""
+    return max(int(segment[1] - segment[0]) - runway, 0)
+
+
+def passes(blank: Params, rows: list[int]) -> tuple[Params, ...]:
+    """Records of one continuous pass for each of the given rows of `segments`."""
+    return tuple(blank._replace(first_segment=k, evaluation=True) for k in rows)
+
+
+def settings(config: Config, bar_seconds: int, days: Calendar) -> Params:
+    """What all records of a config have in common: the first segment and no starts."""
     bars_per_day = days.bars_per_year / days.days_per_year
     discrete = config.action == "discrete"
     return Params(
@@ -84,6 +107,7 @@ def _settings(config: Config, bar_seconds: int, days: Calendar) -> Params:
         num_starts=1,
         runway=0,
         evaluation=False,
+        scale=0,
         lookback=config.lookback,
         num_features=len(config.features),
         discrete=discrete,

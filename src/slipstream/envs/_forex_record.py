@@ -51,6 +51,7 @@ class Params(NamedTuple):
         num_starts: valid starts in them.
         runway: bars that a random start leaves in its segment.
         evaluation: start at the window's first row, pay the last leg at its end.
+        scale: row of `Data.feature_mean` and `feature_std` that the record's policy is fed with.
         cost_multiple: factor on spread, slippage and commission (reports ask what if).
         commission: fraction of notional per leg.
         stop_loss, take_profit: distance in `stop_unit`; 0 = none.
@@ -65,6 +66,7 @@ class Params(NamedTuple):
     num_starts: int
     runway: int
     evaluation: bool
+    scale: int
     lookback: int
     num_features: int
     discrete: bool
@@ -112,7 +114,8 @@ class Data(NamedTuple):
         segments: int64 [K, 2], first decision row and one past the last row.
         segment_symbol: int64 [K].
         constants: float64 [K, 3], columns as above.
-        feature_mean, feature_std: float64 [F] over the training rows of all symbols.
+        feature_mean, feature_std: float64 [folds, F] over the training rows of all symbols; a
+            single window is one fold.
         symbols: int64 [S, 32], names as character codes; currency: int64 [32], the account's.
     """
 

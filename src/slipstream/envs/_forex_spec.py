@@ -41,8 +41,12 @@ def spec(p: Params, d: Data) -> Spec:
     """Spaces, metrics and what reports need; feature columns come with their training moments."""
     bounded = CLOCK + (3 if p.discrete else 1)
     running = [np.nan] * (4 if p.reward == DIFFERENTIAL_SHARPE else 2)
-    mean = np.concatenate([np.tile(d.feature_mean, p.lookback), np.zeros(bounded), running])
-    deviation = np.concatenate([np.tile(d.feature_std, p.lookback), np.ones(bounded), running])
+    mean = np.concatenate(
+        [np.tile(d.feature_mean[p.scale], p.lookback), np.zeros(bounded), running]
+    )
+    deviation = np.concatenate(
+        [np.tile(d.feature_std[p.scale], p.lookback), np.ones(bounded), running]
+    )
     action = spaces.Discrete(3) if p.discrete else spaces.Box(-1.0, 1.0, (1,), np.float32)
     return Spec(
         observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
@@ -61,8 +65,8 @@ def spec(p: Params, d: Data) -> Spec:
 def _market(p: Params, d: Data) -> MarketSpec:
     picked = d.segment_symbol[p.first_segment : p.first_segment + p.num_segments]
     return MarketSpec(
-        symbols=tuple(_text(d.symbols[index]) for index in picked),
-        account_currency=_text(d.currency),
+        symbols=tuple(name_of(d.symbols[index]) for index in dict.fromkeys(picked.tolist())),
+        account_currency=name_of(d.currency),
         initial_equity=p.initial_equity,
         bar_seconds=p.bar_seconds,
         bars_per_year=p.bars_per_year,
@@ -72,5 +76,6 @@ def _market(p: Params, d: Data) -> MarketSpec:
     )
 
 
-def _text(codes: Any) -> str:
+def name_of(codes: Any) -> str:
+    """The text of character codes."""
     return "".join(chr(code) for code in codes if code)

@@ -3,7 +3,8 @@
 The agent sees bar t complete and names a target position; it fills at the next bar's open (or
 close), and equity is marked at that bar's close. Orders and fills live in `_forex_orders`, exits
 that nobody ordered in `_forex_exits`, rewards in `_forex_rewards`, arrays and records in
-`_forex_record`, loading in `_forex_load`, the outside (spaces, metrics) in `_forex_spec`.
+`_forex_record`, loading in `_forex_load` and `_forex_folds`, the outside (spaces, metrics) in
+`_forex_spec`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from slipstream.core.random import integer
 from slipstream.envs._forex_config import Config
 from slipstream.envs._forex_exits import NO_EXIT, STOP_OUT, exit_at_open, exit_in_bar
+from slipstream.envs._forex_folds import load_folds, timeline, vary
 from slipstream.envs._forex_load import load, load_window
 from slipstream.envs._forex_orders import fill, order
 from slipstream.envs._forex_record import (
@@ -48,11 +50,14 @@ __all__ = [
     "Data",
     "Params",
     "load",
+    "load_folds",
     "load_window",
     "observe",
     "reset",
     "spec",
     "step",
+    "timeline",
+    "vary",
 ]
 
 

@@ -1,0 +1,59 @@
+"""What the forex environment says about itself: notes for the user, facts for the run directory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.envs._forex_config import Config
+from slipstream.envs._forex_table import Table
+from slipstream.market.market import Market
+from slipstream.market.symbols import pip
+
+
+def notes_of(config: Config, bars: NDArray[np.float64]) -> list[str]:
+    """Sentences about the settings; `bars` float64 [rows, 8] of all symbols."""
+    notes = []
+    if config.fill == "compat_same_close":
+        notes.append(
+            "`fill: compat_same_close` fills at the very close that the agent has just seen. "
+            "Nobody can trade that: results contain the bid-ask bounce and compare with no others."
+        )
+    if config.swap_long == 0.0 and config.swap_short == 0.0:
+        notes.append("Financing not modelled: `swap_long` and `swap_short` are 0.")
+    free = not bars[:, 4].any() and config.slippage_pips == 0.0
+    if free and config.commission_per_million == 0.0:
+        notes.append("Trading is free here: spread, slippage and commission are all 0.")
+    return notes
+
+
+def round_trips(config: Config, tables: dict[str, NDArray[np.float64]]) -> dict[str, Any]:
+    """What buying and selling costs on average, by symbol; `tables` float64 [n, 8] each."""
+    trips = {}
+    for symbol, bars in tables.items():
+        spread = float(bars[:, 4].mean())
+        price = float(bars[:, 3].mean())
+        cost = spread + 2.0 * config.slippage_pips * pip(symbol)
+        cost += 2.0 * config.commission_per_million * 1e-6 * price
+        trips[symbol] = {
+            "pips": cost / pip(symbol),
+            "basis_points": 1e4 * cost / price,
+        }
+    return trips
+
+
+def facts_of(
+    config: Config, market: Market, tables: list[Table], windows: dict[str, list[int]]
+) -> dict[str, Any]:
+    """JSON-able facts for the run directory; `windows` in UTC seconds by split."""
+    return {
+        "market_sha256": market.hash,
+        "symbols": [table.symbol for table in tables],
+        "bar_seconds": market.bar_seconds,
+        "bars": {table.symbol: len(table.time) for table in tables},
+        "windows_utc_seconds": windows,
+        "converted_by": {table.symbol: table.rates.pair for table in tables},
+        "round_trip": round_trips(config, {table.symbol: table.bars for table in tables}),
+    }
