@@ -1,0 +1,94 @@
+"""The published search spaces: every name is read, every trial gives a valid config."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import optuna
+import pytest
+
+from slipstream.core.kernel import list_kernels
+from slipstream.studies.settings import ROLLOUT_ROWS
+from slipstream.studies.space import Space, published
+from slipstream.training.config import resolve
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+ENV = {
+    "finrl_crypto": {"orders": "units"},
+    "cappuccino": {
+        "orders": "units",
+        "reward": "mixed",
+        "fee": 0.0025,
+        "units": {"action_scale": "value", "buy_share": 0.99},
+    },
+}
+
+pytestmark = pytest.mark.skipif("portfolio" not in list_kernels(), reason="no portfolio kernel")
+
+
+def base_of(name, num_envs=16):
+    env = {"name": "portfolio", "data": {"folder": "."}, **ENV[name]}
+    return resolve({"env": env, "training": {"num_envs": num_envs}})
+
+
+def at(config, path):
+    value = config.as_mapping()
+    for part in path.split("."):
+        value = value[part]
+    return value
+
+
+def test_the_files_are_found_by_name():
+    assert published() == ["cappuccino", "finrl_crypto"]
+
+
+@pytest.mark.parametrize("name", ["finrl_crypto", "cappuccino"])
+def test_every_trial_gives_a_valid_config_that_holds_what_was_suggested(name):
+    base = base_of(name)
+    space = Space.from_mapping(name, base)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    values_of = {path: set() for path in space.ranges}
+    for _ in range(200):
+        trial = space.ask(study)
+        values, notes = space.overrides(trial.params, base)
+        config = resolve(base, values)
+        for path, one in space.ranges.items():
+            value = one.value(trial.params[path])
+            values_of[path].add(str(value))
+            if path != ROLLOUT_ROWS:
+                assert at(config, path) == value
+        rows = config.agent.horizon * 16
+        asked = trial.params[ROLLOUT_ROWS]
+        assert rows % config.agent.minibatch == 0
+        assert asked <= rows < asked + math.lcm(16, config.agent.minibatch)
+        assert bool(notes) == (rows != asked)
+        study.tell(trial, 0.0)
+    single = {path for path, seen in values_of.items() if len(seen) == 1}
+    fixed = {p for p, one in space.ranges.items() if len(set(map(str, one.extremes))) == 1}
+    assert single == fixed
+
+
+def test_eighteen_of_cappuccinos_21_pairs_do_not_divide():
+    base = base_of("cappuccino")
+    space = Space.from_mapping("cappuccino", base)
+    rows = range(3072, 12288 + 1, 1536)
+    assert space.ranges[ROLLOUT_ROWS].extremes == (rows[0], rows[-1])
+    minibatches = space.ranges["agent.minibatch"].choices
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    params = space.ask(study).params
+    rounded = [
+        bool(space.overrides({**params, ROLLOUT_ROWS: r, "agent.minibatch": b}, base).notes)
+        for r, b in itertools.product(rows, minibatches)
+    ]
+    assert (len(rounded), sum(rounded)) == (21, 18)
+
+
+def test_the_published_values():
+    finrl = Space.from_mapping("finrl_crypto", base_of("finrl_crypto")).ranges
+    assert finrl["env.units.norm_cash"].value(-12) == 2**-12
+    assert finrl["agent.learning_rate"].choices == (3e-2, 2.3e-2, 1.5e-2, 7.5e-3, 5e-6)
+    cappuccino = Space.from_mapping("cappuccino", base_of("cappuccino")).ranges
+    assert cappuccino["env.units.norm_tech"].extremes == (2**-18, 2**-12)
+    assert cappuccino["agent.minibatch"].choices == (2048, 4096, 8192)
