@@ -68,9 +68,12 @@ class StudyConfig(Config):
     penalty: Annotated[float, Field(ge=0)] = Field(
         0.1, description="times the deviation over folds, taken off a trial's score"
     )
-    pruning: PruningConfig = Field(default_factory=PruningConfig, description="stopping early")
+    pruning: PruningConfig = Field(
+        default_factory=lambda: PruningConfig.model_validate({}), description="stopping early"
+    )
     confirmation: ConfirmationConfig = Field(
-        default_factory=ConfirmationConfig, description="training the best again"
+        default_factory=lambda: ConfirmationConfig.model_validate({}),
+        description="training the best again",
     )
     final_seeds: Count = Field(5, description="seeds of the winner before the hold-out is opened")
     final_refit: bool = Field(False, description="also train the winner on everything")

@@ -1,11 +1,11 @@
 """Which trial is asked, judged and ended when: in virtual time, the steps of one member.
 
 A study has a fixed number of virtual slots. A trial that begins in a slot at virtual time v reaches
-its rungs and its end at v + the steps a member of it has made by then, however long the machine took.
-Events are keyed (virtual time, trial number) and happen in that order, each one after the outcomes
-it needs are there: so an ask, a rung or an end sees exactly the results with a smaller key, and group
-sizes, workers, speed and kills change nothing. A trial whose outcome came early is parked: it is not
-run further before its event has happened.
+its rungs and its end at v + the steps that a member of it has made by then, however long the
+machine took. Events are keyed (virtual time, trial number) and happen in that order, each one after
+the outcomes that it needs are there: so an ask, a rung or an end sees exactly the results with a
+smaller key, and group sizes, workers, speed and kills change nothing. A trial whose outcome came
+early is parked: it is not run further before its event has happened.
 """
 
 from __future__ import annotations

@@ -1,0 +1,197 @@
+"""Where a study's files are, and who may write them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.studies.storage import DATABASE
+from slipstream.training.files import disk_errors, write_json
+
+STUDIES = "studies"
+_LOCK_SECONDS = 2.0  # the workers of a process that was just killed need a moment to follow it
+
+
+class StudyFolder:
+    """One study's directory.
+
+    ::
+
+        study.yaml        the resolved config with its `study` section: env, agent, training, ...
+        provenance.json   command, code, libraries, machine, data hashes, identity
+        study.db          Optuna's storage, for optuna-dashboard; others by --storage
+        ledger.db         asks, outcomes, verdicts: everything that decides
+        live/             state of members under way
+        weights/          final weights of finished members
+        policy/           the deployable policy; policy-refit/ with --final-refit
+        result.json       written at the end, see `slipstream.studies.result`
+        study.html        the page
+        stop.json         a request by `slipstream study stop`
+
+    Attributes:
+        path: absolute.
+        name: the last part of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().absolute()
+        self.name = self.path.name
+        self._lock: TextIO | None = None
+
+    @classmethod
+    def of(cls, name: str, parent: Path | None = None) -> StudyFolder:
+        """``studies/NAME``, or the folder itself where a path is given.
+
+        Raises:
+            ConfigError: a name that cannot be a folder's.
+        """
+        if "/" in name or Path(name).is_absolute():
+            return cls(Path(name))
+        if not name or name.startswith((".", "-")) or any(c in name for c in '\\:*?"<>|\0'):
+            raise ConfigError(
+                f"--study-name {name!r} cannot be a folder's name: use letters, digits, dots, "
+                "dashes and underscores."
+            )
+        return cls((parent or Path(STUDIES)) / name)
+
+    @classmethod
+    def open(cls, name: str, parent: Path | None = None) -> StudyFolder:
+        """An existing study.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        folder = cls.of(name, parent)
+        if not folder.exists:
+            place = folder.path.parent
+            names = sorted(one.parent.name for one in place.glob("*/ledger.db"))
+            known = f"studies there: {', '.join(names)}" if names else "there is no study there"
+            raise CheckpointError(
+                f"There is no study {folder.name} in {place}; {known}. Begin one with "
+                f"`slipstream tune CONFIG --study-name {folder.name}`."
+            )
+        return folder
+
+    @property
+    def exists(self) -> bool:
+        """Whether a study was begun here."""
+        return self.ledger.is_file() and self.config.is_file()
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "study.yaml"
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger."""
+        return self.path / "ledger.db"
+
+    @property
+    def database(self) -> Path:
+        """Optuna's storage, where it is the default one."""
+        return self.path / DATABASE
+
+    @property
+    def policy(self) -> Path:
+        """The deployable policy."""
+        return self.path / "policy"
+
+    @property
+    def refit(self) -> Path:
+        """The policy trained on everything."""
+        return self.path / "policy-refit"
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What `result.json` says; None before the end."""
+        return self._json("result.json")
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What `provenance.json` says."""
+        return self._json("provenance.json") or {}
+
+    def record(self, **facts: Any) -> None:
+        """Adds JSON-able facts to `provenance.json`."""
+        write_json(self.path / "provenance.json", {**self.provenance, **facts})
+
+    def save_result(self, result: dict[str, Any]) -> None:
+        """Writes `result.json`."""
+        write_json(self.path / "result.json", result)
+
+    def ask_to_stop(self, now: bool) -> None:
+        """Leaves a request for the process that runs the study, or for the next one."""
+        write_json(self.path / "stop.json", {"now": now, "at": time.time()})
+
+    def stop_request(self) -> dict[str, Any] | None:
+        """A request that nobody has followed yet."""
+        return self._json("stop.json")
+
+    def forget_stop(self) -> None:
+        """The request was followed."""
+        (self.path / "stop.json").unlink(missing_ok=True)
+
+    def lock(self) -> None:
+        """Makes this process the only one that runs the study, until `unlock` or its death.
+
+        Raises:
+            ConfigError: another process runs it.
+        """
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            return
+        with disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / ".lock").open("a")
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    file.close()
+                    raise ConfigError(
+                        f"Another process runs the study {self.name}; look at it with `slipstream "
+                        f"study status {self.name}`, or stop it with `slipstream study stop "
+                        f"{self.name}`."
+                    ) from None
+                time.sleep(0.05)
+        self._lock = file
+
+    @property
+    def locked(self) -> bool:
+        """Whether some process runs the study now."""
+        try:
+            import fcntl
+        except ImportError:
+            return False
+        path = self.path / ".lock"
+        if not path.exists():
+            return False
+        with path.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+        return False
+
+    def unlock(self) -> None:
+        """Lets another process run it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        path = self.path / name
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path} cannot be read ({error}); restore it.") from error

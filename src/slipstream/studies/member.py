@@ -1,0 +1,77 @@
+"""What a study hands to its pool, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.training.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Member:
+    """One learner of a study.
+
+    Attributes:
+        name: unique in the study and safe as a file's name: ``search-00012-3``.
+        config: its run; `members` is 1 and `num_envs` a number.
+        fold: what it trains on: ``fold3``, ``development`` or ``everything``.
+        test: split that is scored at milestones (``fold3/test``, ``holdout``); None: nothing is.
+        seed: of everything random in it.
+        budget: steps it is trained for in the end; schedules follow it.
+    """
+
+    name: str
+    config: RunConfig
+    fold: str
+    test: str | None
+    seed: int
+    budget: int
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A member's test passes, one after the other; no return is taken between two of them.
+
+    In games an episode is a day: `returns` are episode returns and `benchmark` is zero.
+
+    Attributes:
+        days: int64 [n], UTC day numbers (forex: days that roll at 17:00 New York).
+        returns: float64 [n], the day's compounded net return.
+        benchmark: float64 [n], equal weight's on the same bars.
+        group: int64 [n], which tested group, 0, 1, ... in the order of the fold.
+        metrics: for each group the environment's metrics (mean_exposure, fills, turnover, ...).
+    """
+
+    days: NDArray[np.int64]
+    returns: NDArray[np.float64]
+    benchmark: NDArray[np.float64]
+    group: NDArray[np.int64]
+    metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a member at a milestone.
+
+    Attributes:
+        name: the member's.
+        milestone: iterations done.
+        passes: of its `test` split with the weights at this milestone; None where there is none.
+        failed, reason: it diverged, and how; it was not trained further.
+        steps: environment steps done so far.
+        seconds: since its last milestone, by env, policy, update, evaluate, overhead; shares of its
+            population's.
+    """
+
+    name: str
+    milestone: int
+    passes: Passes | None
+    failed: bool = False
+    reason: str = ""
+    steps: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,44 @@
+"""study.yaml: the sections of a run and the `study` section, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.config import validate
+from slipstream.core.errors import ConfigError
+from slipstream.studies.config import StudyConfig
+from slipstream.studies.space import Space
+from slipstream.training import yaml_file
+from slipstream.training.config import RunConfig
+from slipstream.training.target import read_yaml
+
+STUDY = "study"
+
+
+def study_section(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain `study` section of a target's values.
+
+    Raises:
+        ConfigError: it is no section.
+    """
+    section = values.get(STUDY)
+    if section is None:
+        return {}
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"`study` must be a section with keys below it (got {section!r}).")
+    return {str(key): value for key, value in section.items()}
+
+
+def write_study(base: RunConfig, study: StudyConfig, space: Space) -> str:
+    """The resolved file: `read_study` gives the same back."""
+    section = {**study.model_dump(mode="json"), "space": space.to_mapping()}
+    return yaml_file.dump({**base.as_mapping(), STUDY: section})
+
+
+def read_study(path: Path) -> tuple[RunConfig, StudyConfig]:
+    """Base config and `study` section of a study.yaml."""
+    values = read_yaml(path)
+    study = validate(StudyConfig, study_section(values), STUDY)
+    return RunConfig.from_mapping({k: v for k, v in values.items() if k != STUDY}), study

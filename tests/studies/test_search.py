@@ -1,0 +1,225 @@
+"""The search over a fake pool: the same study in any order of outcomes, and after kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+from fake_pool import FakePool, HalfJudge, plan
+
+from slipstream.core.errors import ConfigError
+from slipstream.studies.ledger import Ledger
+from slipstream.studies.search import Search
+from slipstream.studies.storage import Mirror, open_storage, storage_url
+
+PRUNING = {"startup": 3}
+
+
+def mirror(folder: Path, setup, url: str | None = None, said: list | None = None) -> Mirror:
+    say = (said if said is not None else []).append
+    return Mirror(url, folder, "one", {"space": "s"}, setup.space.distributions, say)
+
+
+def run(
+    folder: Path, order: int = 0, trials: int = 12, fails=(), store=True, setup=None, tick=None
+):
+    folder.mkdir(exist_ok=True)
+    setup = setup or plan(pruning=PRUNING)
+    pool = FakePool(order, fails)
+    with Ledger(folder / "ledger.db") as ledger:
+        storage = mirror(folder, setup) if store else None
+        search = Search(setup, ledger, pool, HalfJudge(setup.study), storage, trials)
+        search.run(tick or (lambda s: None))
+        if storage:
+            storage.close()
+        return contents(ledger), pool, search
+
+
+def contents(ledger: Ledger):
+    """What a study is, without the wall clock."""
+    asks = [(a.trial, a.time, dict(a.params)) for a in ledger.asks().values()]
+    verdicts = [(v.trial, v.stage, v.milestone, v.time, v.kind, v.score) for v in ledger.verdicts()]
+    outcomes = {
+        key: (one.failed, one.steps, None if one.passes is None else one.passes.returns.tobytes())
+        for key, one in ledger.outcomes("search").items()
+    }
+    return asks, verdicts, outcomes
+
+
+def test_every_order_of_outcomes_gives_the_same_study(tmp_path):
+    first, pool, _ = run(tmp_path / "a", order=1, store=False)
+    asks, verdicts, _ = first
+    kinds = [v[4] for v in verdicts]
+    assert len(asks) == 12 and "pruned" in kinds and "complete" in kinds
+    assert len(set(pool.trained)) == len(pool.trained)
+    for order in range(2, 6):
+        assert run(tmp_path / str(order), order=order, store=False)[0] == first
+
+
+def test_what_ended_is_finished_or_dropped(tmp_path):
+    _, pool, search = run(tmp_path, fails=["search-00001-2"], store=False)
+    kinds = {n: v.kind for n, v in search.verdicts.items()}
+    assert kinds[1] == "failed" and "pruned" in kinds.values()
+    for trial, kind in kinds.items():
+        names = {f"search-{trial:05d}-{fold}" for fold in range(3)}
+        assert names <= (pool.finished if kind == "complete" else pool.dropped)
+    assert not pool.finished & pool.dropped
+
+
+def test_a_pruned_trial_is_not_trained_on(tmp_path):
+    _, pool, search = run(tmp_path, store=False)
+    for trial, verdict in search.verdicts.items():
+        milestones = {m for name, m in pool.trained if name.startswith(f"search-{trial:05d}-")}
+        end = 10 if verdict.kind == "complete" else verdict.milestone
+        assert max(milestones) == end and verdict.milestone == end
+
+
+def test_seeds_and_suggestions_follow_from_the_study_seed(tmp_path):
+    same = run(tmp_path / "a", store=False, setup=plan(seed=5))[0]
+    assert run(tmp_path / "b", store=False, setup=plan(seed=5))[0] == same
+    other = run(tmp_path / "c", store=False, setup=plan(seed=6))[0]
+    assert other[0] != same[0]
+
+
+def test_more_trials_go_on_as_if_there_had_been_more_from_the_start(tmp_path):
+    run(tmp_path / "a", trials=7, store=False)
+    extended, pool, _ = run(tmp_path / "a", trials=12, store=False)
+    assert extended == run(tmp_path / "b", trials=12, store=False)[0]
+    assert not any(name.startswith("search-00000") for name, _ in pool.trained)
+
+
+def test_a_cut_is_kept_by_a_resumed_study(tmp_path):
+    def cut(search: Search) -> None:
+        if search.scheduler.asked >= 6:
+            search.cut()
+
+    first, _, search = run(tmp_path / "a", tick=cut, store=False)
+    with Ledger(tmp_path / "a" / "ledger.db") as ledger:
+        limit = ledger.fact("cut")
+    assert limit == len(first[0]) == search.scheduler.asked < 12
+    assert run(tmp_path / "b", trials=limit, store=False)[0] == first
+
+
+def test_optuna_storage_mirrors_the_ledger(tmp_path):
+    (_, verdicts, _), _, search = run(tmp_path, fails=["search-00001-2"])
+    storage = open_storage(storage_url(None, tmp_path))
+    study = optuna.load_study(study_name="one", storage=storage)
+    assert study.direction == optuna.study.StudyDirection.MAXIMIZE
+    states = [trial.state.name for trial in study.trials]
+    assert states.count("FAIL") == 1 and "RUNNING" not in states and len(states) == 12
+    for trial in study.trials:
+        verdict = search.verdicts[trial.number]
+        assert trial.value == verdict.score
+        assert ("pruned" in trial.user_attrs) == (verdict.kind == "pruned")
+        steps = [64 * v[2] for v in verdicts if v[0] == trial.number and v[5] is not None]
+        assert list(trial.intermediate_values) == steps
+    assert "diverged" in study.trials[1].user_attrs["failed"]
+
+
+@pytest.mark.parametrize("url", ["sqlite", "journal"])
+def test_a_storage_that_lags_is_brought_up_to_date(tmp_path, url):
+    """The process died between the ledger's row and the storage's: no trial stays RUNNING."""
+    setup = plan(pruning=PRUNING)
+    (asks, _, _), _, search = run(tmp_path, store=False)
+    late = mirror(tmp_path, setup, url)
+    late.adopt({})
+    early = {n: told for n, told in search._told.items() if n < 5}
+    for number, told in early.items():
+        cut = type(told)(told.params) if number >= 2 else told  # 2, 3 and 4 were running
+        late.tell(number, cut)
+    late.flush(last=True)
+    late.close()
+    said: list[str] = []
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        again = mirror(tmp_path, setup, url, said)
+        Search(setup, ledger, FakePool(), HalfJudge(setup.study), again, 12).run()
+    study = optuna.load_study(study_name="one", storage=open_storage(storage_url(url, tmp_path)))
+    assert [t.state.is_finished() for t in study.trials] == [True] * len(asks)
+    assert [t.params for t in study.trials] == [params for _, _, params in asks]
+    assert not said
+
+
+def test_another_study_of_that_name_is_refused_with_the_difference(tmp_path):
+    setup = plan()
+    Mirror(None, tmp_path, "one", {"space": {"a": 1}}, setup.space.distributions, print).close()
+    with pytest.raises(ConfigError, match=r"`space\.a` was 1 and is 2"):
+        Mirror(None, tmp_path, "one", {"space": {"a": 2}}, setup.space.distributions, print)
+
+
+def test_trials_that_the_ledger_does_not_know_are_refused(tmp_path):
+    setup = plan()
+    store = mirror(tmp_path, setup)
+    study = optuna.load_study(study_name="one", storage=open_storage(store.url))
+    setup.space.ask(study)
+    with pytest.raises(ConfigError, match="not in this study's folder"):
+        mirror(tmp_path, setup).adopt({})
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+import test_search as t
+folder = Path(sys.argv[1])
+folder.mkdir(exist_ok=True)
+setup = t.plan(pruning=t.PRUNING)
+pool = t.FakePool(int(sys.argv[2]), (), 0.01)
+with t.Ledger(folder / "ledger.db") as ledger:
+    print("begun", flush=True)
+    t.Search(setup, ledger, pool, t.HalfJudge(setup.study), t.mirror(folder, setup), 12).run()
+print("ended", flush=True)
+"""
+
+
+def kill_and_resume(folder: Path, kills: int) -> int:
+    """Kills the study `kills` times at random moments; returns how many of them hit it."""
+    draws, hits = random.Random(kills), 0
+    code = SCRIPT.format(here=str(Path(__file__).parent))
+    for attempt in range(1000):
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(folder), str(attempt)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "begun\n"
+            if hits < kills:
+                time.sleep(draws.uniform(0, 0.6))
+                child.send_signal(signal.SIGKILL)
+            rest = child.stdout.read()
+            child.wait()
+        if "ended" in rest:
+            if hits >= kills:
+                return hits
+        else:
+            hits += 1
+            assert hits <= kills, "the study died by itself"
+    return hits
+
+
+def check_killed(folder: Path, kills: int) -> None:
+    expected = run(folder / "whole", store=False)[0]
+    assert kill_and_resume(folder / "killed", kills) == kills
+    with Ledger(folder / "killed" / "ledger.db") as ledger:
+        assert contents(ledger) == expected
+    storage = open_storage(storage_url(None, folder / "killed"))
+    study = optuna.load_study(study_name="one", storage=storage)
+    assert [t.params for t in study.trials] == [params for _, _, params in expected[0]]
+    assert all(t.state.is_finished() for t in study.trials)
+
+
+def test_killed_studies_end_with_every_trial_counted_once(tmp_path):
+    check_killed(tmp_path, 3)
+
+
+@pytest.mark.long
+def test_twenty_kills(tmp_path):
+    check_killed(tmp_path, 20)
