@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.training.best import present_members
 from slipstream.training.config import resolve
 from slipstream.training.events import Started
 from slipstream.training.progress import Progress
@@ -92,6 +95,35 @@ def test_the_best_policy_of_each_member(run):
     assert tensors["w"].tolist() == [1.0, 1.0, 1.0]
     assert manifest["score"] == 2.5
     with pytest.raises(CheckpointError, match="no best policy of member 0"):
+        run.load_best(0)
+
+
+@pytest.mark.parametrize("harm", ["tensors", "manifest", "gone"])
+def test_a_corrupt_best_policy_falls_back_to_the_one_before(run, harm):
+    for score in (1.0, 2.0, 3.0):
+        tensors = {"w": np.full(3, score, np.float32)}
+        folder = run.save_best(0, tensors, {"score": score, "policy": {}})
+    assert run.load_best(0)[1]["score"] == 3.0 and run.said == []
+    if harm == "gone":
+        shutil.rmtree(folder)
+    else:
+        name = {"tensors": "state.safetensors", "manifest": "manifest.json"}[harm]
+        (folder / name).write_bytes(b"junk")
+    assert present_members(run) == [0]
+    for _ in range(2):
+        tensors, manifest = run.load_best(0)
+        assert manifest["score"] == 2.0 and tensors["w"].tolist() == [2.0] * 3
+    assert len(run.said) == 1 and "the best before it is used" in run.said[0]
+    run.save_best(0, {"w": np.ones(3, np.float32)}, {"score": 4.0, "policy": {}})
+    assert run.load_best(0)[1]["score"] == 4.0
+
+
+def test_no_valid_best_policy_is_an_error(run):
+    for score in (1.0, 2.0):
+        folder = run.save_best(0, {"w": np.ones(3, np.float32)}, {"score": score, "policy": {}})
+    for place in (folder, folder.with_name(f"{folder.name}.previous")):
+        (place / "state.safetensors").write_bytes(b"junk")
+    with pytest.raises(CheckpointError, match="is corrupt"):
         run.load_best(0)
 
 

@@ -54,7 +54,7 @@ def best_policy(run: Run, member: int) -> Policy:
 
 def present_members(run: Run) -> list[int]:
     """Members that have a best policy; one that failed before its first validation has none."""
-    members = [m for m in range(run.config.training.members) if run.best_folder(m).is_dir()]
+    members = [m for m in range(run.config.training.members) if run.has_best(m)]
     if not members:
         raise CheckpointError(
             f"{run.path} has no policy yet: it stopped before its first validation. Go on with "

@@ -23,19 +23,25 @@ STATE, MANIFEST = "state.safetensors", "manifest.json"
 Tensors = dict[str, NDArray[Any]]
 
 
-def save(folder: Path, tensors: Mapping[str, Any], manifest: Mapping[str, Any]) -> Path:
+def save(
+    folder: Path,
+    tensors: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+    keep: Path | None = None,
+) -> Path:
     """Writes `tensors` and `manifest` as `folder`, replacing what was there, atomically.
 
     Args:
         folder: the checkpoint's folder.
         tensors: NumPy arrays or CPU torch tensors; dtypes and bits survive.
         manifest: JSON-able facts; `format` and `files` (hashes) are added.
+        keep: where the replaced checkpoint stays, in place of the one before it.
 
     Raises:
         ResourceError: the disk is full; older checkpoints are untouched.
     """
     arrays = {name: np.asarray(value, order="C") for name, value in tensors.items()}
-    with whole_folder(folder) as place:
+    with whole_folder(folder, keep) as place:
         path = place / STATE
         try:
             safetensors.numpy.save_file(arrays, path)

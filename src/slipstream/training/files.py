@@ -69,11 +69,11 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def whole_folder(path: Path, keep: Path | None = None) -> Iterator[Path]:
     """A folder that appears under its name only when the body has filled it without an error.
 
     Yields a hidden folder beside it. An existing `path` is replaced: for an instant it is absent,
-    never half written.
+    never half written. It is then `keep`, in place of what was there, or deleted.
     """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,10 +83,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
             temporary.chmod(0o777 & ~_UMASK)
             sync_folder(temporary)
             if path.exists():
-                old = temporary.with_name(temporary.name + ".old")
+                old = keep or temporary.with_name(temporary.name + ".old")
+                shutil.rmtree(old, ignore_errors=True)
                 os.replace(path, old)
                 os.replace(temporary, path)
-                shutil.rmtree(old, ignore_errors=True)
+                if keep is None:
+                    shutil.rmtree(old, ignore_errors=True)
             else:
                 os.replace(temporary, path)
         except BaseException:

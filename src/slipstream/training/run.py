@@ -59,6 +59,7 @@ class Run:
         self.path, self.config, self.say = path, config, say
         self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
         self._lock: TextIO | None = None
+        self._fallen_back: set[int] = set()  # members whose best policy is the one before
 
     @classmethod
     def create(
@@ -178,25 +179,43 @@ class Run:
     def save_best(
         self, member: int, tensors: Mapping[str, Any], manifest: Mapping[str, Any]
     ) -> Path:
-        """Replaces a member's best policy."""
-        return checkpoint.save(self.best_folder(member), tensors, manifest)
+        """Replaces a member's best policy; the one it replaces is kept beside it."""
+        folder = self.best_folder(member)
+        return checkpoint.save(folder, tensors, manifest, keep=_previous(folder))
 
     def load_best(self, member: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """A member's best policy and what is known about it.
+        """A member's best policy and what is known about it; the one before it if it is corrupt.
 
         Raises:
-            CheckpointError: there is none yet, or it is corrupt.
+            CheckpointError: there is none yet, or none can be used.
         """
         import torch
 
-        folder = self.best_folder(member)
-        if not folder.is_dir():
+        if not self.has_best(member):
             raise CheckpointError(
                 f"{self.path} has no best policy of member {member}: it was never validated. Train "
                 f"on with `slipstream resume {self.path}`, or choose a member that has one."
             )
-        arrays, manifest = checkpoint.load(folder)
+        arrays, manifest = self._load_best(member)
         return {name: torch.from_numpy(values) for name, values in arrays.items()}, manifest
+
+    def _load_best(self, member: int) -> tuple[checkpoint.Tensors, dict[str, Any]]:
+        folder = self.best_folder(member)
+        try:
+            return checkpoint.load(folder)
+        except CheckpointError as error:
+            if not _previous(folder).is_dir():
+                raise
+            found = checkpoint.load(_previous(folder))
+            if member not in self._fallen_back:
+                self._fallen_back.add(member)
+                self.say(f"{error} The policy that was the best before it is used instead.")
+            return found
+
+    def has_best(self, member: int) -> bool:
+        """Whether a member was ever validated."""
+        folder = self.best_folder(member)
+        return folder.is_dir() or _previous(folder).is_dir()
 
     def best_folder(self, member: int) -> Path:
         """Where a member's best policy is."""
@@ -246,6 +265,11 @@ def free_path(config: RunConfig, out: str | Path | None = None) -> Path:
             f"{path}`, or name another directory with --out."
         )
     return path
+
+
+def _previous(folder: Path) -> Path:
+    """Where the best policy before the one in `folder` is kept."""
+    return folder.with_name(f"{folder.name}.previous")
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
