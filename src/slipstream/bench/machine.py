@@ -21,6 +21,8 @@ LIBRARIES = (
     "stable-baselines3",
     "envpool",
     "gym-anytrading",
+    "optuna",
+    "elegantrl",
 )
 
 
