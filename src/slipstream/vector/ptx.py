@@ -32,6 +32,7 @@ CAPABILITY = (8, 0)
 """Compute capability compiled for: without a GPU nobody can be asked."""
 
 _NO_DEVICE = SimpleNamespace(compute_capability=CAPABILITY)
+_OTHER = {"action": "continuous", "orders": "units"}  # settings that choose other code
 _PACKAGES = ("numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvrtc")
 
 
@@ -80,9 +81,10 @@ def examples(folder: Path) -> Iterator[tuple[str, Kernel, Loaded]]:
         except ConfigError as error:
             raise KernelError(f"`{name}` needs a config that is not known here: {error}") from error
         yield name, kernel, kernel.load(config)
-        if "action" in kernel.Config.model_fields:
-            config = kernel.configure({**settings, "action": "continuous"})
-            yield f"{name}, continuous", kernel, kernel.load(config)
+        for key, value in _OTHER.items():
+            if key in kernel.Config.model_fields:
+                config = kernel.configure({**settings, key: value})
+                yield f"{name}, {value}", kernel, kernel.load(config)
 
 
 def main() -> int:

@@ -1,0 +1,196 @@
+"""What a user may write under `env:` for the portfolio environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from slipstream.core import config
+from slipstream.market.config import DataConfig
+from slipstream.market.split import SplitConfig
+
+Positive = Annotated[float, Field(gt=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Rate = Annotated[float, Field(ge=0.0, lt=0.1)]
+Quantities = NonNegative | dict[str, NonNegative]
+
+DEFAULT_FEATURES = ("portfolio",)
+
+# What `orders: units` means where a user says nothing: FinRL_Crypto's own constants.
+_UNIT_DEFAULTS = {
+    "fee": 0.003,
+    "initial_equity": 1e6,
+    "reward": "excess_value",
+    "benchmark_costs": False,
+    "min_notional": 0.0,
+    "features": ("cappuccino",),
+}
+
+
+class UnitOrders(config.Config):
+    """Orders in units of coin, as FinRL_Crypto's `environment_Alpaca.py` defines them.
+
+    The CCXT variant of the same project is `fee: 0.001`, `buy_share: 0.95`, `forced_sale_bars: 24`
+    and that exchange's `min_quantity`; Cappuccino's is `fee: 0.0025`, `buy_share: 0.99`,
+    `action_scale: value`, `reward: mixed`.
+
+    Defects of the original's `reset` are not copied: benchmark and discounted return begin anew in
+    every episode. The last four keys decide where the rules may follow the original or not.
+
+    Attributes:
+        action_scale: what action 1 trades: `magnitude`, norm_action / 10^floor(log10(first price))
+            coins; `value`, coins worth initial_equity / norm_action at the first price.
+        norm_action: see `action_scale`.
+        norm_cash, norm_stocks, norm_tech: factors on those parts of the observation.
+        buy_share: largest share of the cash, after fees, that one order spends.
+        forced_sale_bars: bars after an asset's last sale at which some of it is sold; 0 for never.
+        forced_sale_share: how much of the holding is sold then.
+        min_factor: orders must exceed this multiple of the minimum quantity.
+        discount: of the discounted return.
+        start: training episodes start at `random`, or with the segment's `first` bar (original)
+            and last until it ends.
+        anchor: the fee-free benchmark is bought at the episode's `start`, or at the first row that
+            the first observation sees (`first_row`, original; the same for lookback 1).
+        ending: an episode may last to the `last` bar, or ends `lookback` bars before it
+            (`original`).
+        final_reward: the last reward is the episode's `discounted` return (original), after which
+            nothing is bootstrapped, or the bar's own (`plain`).
+    """
+
+    action_scale: Literal["magnitude", "value"] = "magnitude"
+    norm_action: Positive = 10_000.0
+    norm_cash: Positive = 2.0**-12
+    norm_stocks: Positive = 2.0**-8
+    norm_tech: Positive = 2.0**-15
+    buy_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
+    forced_sale_bars: Annotated[int, Field(ge=0)] = 48
+    forced_sale_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.05
+    min_factor: Annotated[float, Field(ge=1.0)] = 1.1
+    discount: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99
+    start: Literal["random", "first"] = "random"
+    anchor: Literal["start", "first_row"] = "start"
+    ending: Literal["last", "original"] = "last"
+    final_reward: Literal["discounted", "plain"] = "discounted"
+
+
+class Config(config.Config):
+    """A portfolio of all symbols in each copy; trading-rules.md section 10.
+
+    Attributes:
+        data: where the prices are and how to read them.
+        universe: `common`: the period that all assets share; `union`: all bars, assets come and go.
+        features: feature columns of every asset, by name.
+        split: shares of the time range for training, validation and test.
+        lookback: bars of features in the observation.
+        orders: `weights`: target weights, filled at the next open; `units`: orders in coin,
+            filled at the next close, by the rules under `units`.
+        units: rules of `orders: units`.
+        action_map: how an action becomes target weights of assets and cash: `softmax` of
+            sharpness x action, nearest point of the `simplex`, or `change`: the current weights
+            plus max_change x action, brought back to the simplex.
+        sharpness: of `softmax`: at 5 a full action holds 99.97 % of one of seven assets.
+        max_change: of `change`: weight that action 1 adds.
+        band: smallest change of an asset's weight that is traded.
+        decide_every: bars between two decisions; actions in between are ignored.
+        min_holding: bars that a holding is kept after its last fill (unit orders: last sale).
+        reserve: share of equity (unit orders: of the initial equity) that buying leaves in cash.
+        max_position: largest target weight of one asset (unit orders: largest share that buying
+            reaches).
+        trailing_stop: fall from the highest close since bought, as a fraction, after which all of
+            an asset is sold at the next fill; None for never.
+        quantity_step: orders are rounded toward zero to it, in coin; one number or one by symbol.
+        min_quantity: smallest order, in coin; one number or one by symbol. None: none for target
+            weights, for unit orders what Alpaca asks.
+        min_notional: smallest order of target weights, account currency.
+        initial_equity: account currency.
+        account_currency: what all prices are quoted in.
+        fee: fraction of notional, each side.
+        fee_tiers: pairs (30-day volume in account currency from which it holds, fee), used instead
+            of `fee`.
+        start_volume: traded in the 30 days before an episode, account currency.
+        slippage_bp: adverse, on every fill, basis points of the price.
+        fee_ramp_bars: bars of one training copy over which its fee rises to the full one.
+        fee_ramp_from: share of the fee that a copy pays at first, with `fee_ramp_bars`.
+        benchmark_costs: equal weight pays fee, spread and slippage, is bought at the first fill and
+            keeps the reserve; without (a compatibility mode) it is free and bought when the
+            episode begins.
+        reward: log return minus equal weight's (`excess_log_return`), `log_return`, the gain minus
+            equal weight's x norm_reward (`excess_value`), or Cappuccino's `mixed` one.
+        norm_reward: factor of the last two, per unit of account currency.
+        time_decay_floor: rewards fall linearly over the episode, not below this factor; 1 for none.
+        concentration_penalty: reward per bar for each unit of weight above 0.4 in one asset, and
+            half of it for every active asset (weight above 0.01) fewer than three; a tenth of it
+            is paid for evenness (0.4 - Gini coefficient).
+        drawdown_penalty: reward per bar at a drawdown of 100 %.
+        volatility_penalty: reward per bar at a standard deviation of 1 of the episode's returns.
+        max_steps: bars of a training episode.
+    """
+
+    data: DataConfig
+    universe: Literal["common", "union"] = "common"
+    features: tuple[str, ...] = DEFAULT_FEATURES
+    split: SplitConfig = SplitConfig()
+    lookback: Annotated[int, Field(ge=1, le=256)] = 1
+    orders: Literal["weights", "units"] = "weights"
+    units: UnitOrders = UnitOrders()
+    action_map: Literal["softmax", "simplex", "change"] = "softmax"
+    sharpness: Annotated[float, Field(gt=0.0, le=50.0)] = 5.0
+    max_change: Annotated[float, Field(gt=0.0, le=1.0)] = 0.25
+    band: Share = 0.05
+    decide_every: Annotated[int, Field(ge=1)] = 1
+    min_holding: Annotated[int, Field(ge=0)] = 0
+    reserve: Share = 0.0
+    max_position: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    trailing_stop: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    quantity_step: Quantities = 1e-8
+    min_quantity: Quantities | None = None
+    min_notional: NonNegative = 10.0
+    initial_equity: Annotated[float, Field(gt=0.0, le=1e15)] = 100_000.0
+    account_currency: Annotated[str, Field(pattern="^[A-Z]{3,8}$")] = "USD"
+    fee: Rate = 0.001
+    fee_tiers: tuple[tuple[NonNegative, Rate], ...] = ()
+    start_volume: NonNegative = 0.0
+    slippage_bp: Annotated[float, Field(ge=0.0, lt=1000.0)] = 0.0
+    fee_ramp_bars: Annotated[int, Field(ge=0)] = 0
+    fee_ramp_from: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    benchmark_costs: bool = True
+    reward: Literal["excess_log_return", "log_return", "excess_value", "mixed"] = (
+        "excess_log_return"
+    )
+    norm_reward: Positive = 2.0**-10
+    time_decay_floor: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    concentration_penalty: NonNegative = 0.0
+    drawdown_penalty: NonNegative = 0.0
+    volatility_penalty: NonNegative = 0.0
+    max_steps: Annotated[int, Field(ge=1)] = 2016
+
+    @model_validator(mode="before")
+    @classmethod
+    def _original_constants(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("orders") == "units":
+            return {**_UNIT_DEFAULTS, **values}
+        return values
+
+    @field_validator("features")
+    @classmethod
+    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or len(set(value)) != len(value):
+            raise ValueError("at least one feature is needed, and each may be named once")
+        return value
+
+    @model_validator(mode="after")
+    def _possible(self) -> Config:
+        volumes = [volume for volume, _ in self.fee_tiers]
+        if volumes and (volumes[0] != 0.0 or volumes != sorted(set(volumes))):
+            raise ValueError(
+                f"`fee_tiers` must begin at volume 0 and rise, its volumes are {volumes}"
+            )
+        if self.orders == "weights" and self.band >= 1.0 - self.reserve:
+            raise ValueError(
+                f"`band` {self.band:g} must be smaller than what `reserve` {self.reserve:g} leaves "
+                "to invest, or nothing could ever be bought"
+            )
+        return self

@@ -1,0 +1,253 @@
+"""From a config to the portfolio environment's arrays and records: what reads files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import DataError
+from slipstream.core.kernel import Loaded
+from slipstream.envs._portfolio_arrays import (
+    Layout,
+    Table,
+    arrays_of,
+    codes_of,
+    lots_of,
+    tiers_of,
+)
+from slipstream.envs._portfolio_config import Config
+from slipstream.envs._portfolio_params import Picked, records_of, scale_of
+from slipstream.envs._portfolio_record import Data, Params, state_dtype
+from slipstream.envs._portfolio_spec import names_of
+from slipstream.market.calendar import calendar
+from slipstream.market.folds import RUNWAY, FoldPlan, Range, fold_facts, make_folds
+from slipstream.market.panel import load_panel
+from slipstream.market.symbols import MarketKind
+
+# Settings that decide the arrays besides lots, tiers and currency; all others only the records.
+_READ = ("data", "universe", "features", "lookback")
+
+
+def load(config: Config) -> Loaded:
+    """Loads prices, computes features and deals out windows of `config.split`.
+
+    Splits: `train` starts at random within the training window; `train_window`, `validation` and
+    `test` are continuous passes, one record for each stretch of bars without a hole.
+    """
+    table, memory, notes = _table(config)
+    rows = _usable(table, config.lookback)
+    shares = {name: share for name, share in config.split.model_dump().items() if share > 0.0}
+    edges = np.rint(np.cumsum([0.0, *shares.values()]) * len(rows)).astype(int).tolist()
+    parts: dict[str, tuple[Range, ...]] = {}
+    for k, name in enumerate(shares):
+        low = edges[k] + (memory if k > 0 else 0)
+        if edges[k + 1] - low < 2:
+            raise DataError(
+                f"Split `{name}` must have at least 2 bars after an embargo of {memory:,}; of "
+                f"{len(rows):,} usable bars it has {max(edges[k + 1] - low, 0):,}: give it a "
+                "larger share, load more data, or shorten the lookback and the features' warm-up."
+            )
+        parts[name] = ((low, edges[k + 1]),)
+    parts = {"train": parts["train"], "train_window": parts["train"], **parts}
+    return _assemble(table, rows, parts, config, notes, {"windows_utc_seconds": parts})
+
+
+def load_window(config: Config, start: int | None = None, stop: int | None = None) -> Loaded:
+    """Everything between two moments (UTC seconds, half open) as one window, split `window`.
+
+    For scoring a policy on other bars than it was trained on; `config.split` is not used.
+    """
+    table, _, notes = _table(config)
+    rows = _usable(table, config.lookback)
+    time = table.panel.time[rows]
+    low = 0 if start is None else int(np.searchsorted(time, start))
+    high = len(rows) if stop is None else int(np.searchsorted(time, stop))
+    if high - low < 2:
+        raise DataError(
+            f"The chosen window must hold at least 2 usable bars, it holds {max(high - low, 0)}: "
+            f"the data reach from {_date(time[0])} to {_date(time[-1])}; choose a window within "
+            "that."
+        )
+    parts = {"train": ((low, high),), "window": ((low, high),)}
+    return _assemble(table, rows, parts, config, notes, {"windows_utc_seconds": parts})
+
+
+def load_folds(config: Config, plan: FoldPlan) -> Loaded:
+    """Loads prices and computes features once, and deals out the folds of `plan`.
+
+    Splits: `foldI/train`, `development/train` (everything before the hold-out) and
+    `everything/train` start at random; `foldI/test` is one continuous pass for each tested group
+    (for each stretch of it without a hole), `holdout` one; `train` is `fold0/train`. Each fold has
+    its own scales; the hold-out has those of the development range.
+    """
+    table, memory, notes = _table(config)
+    rows = _usable(table, config.lookback)
+    split = make_folds(len(rows), plan, memory, min_train=min(config.max_steps, RUNWAY) + 1)
+    parts: dict[str, tuple[Range, ...]] = {}
+    for k, fold in enumerate(split.folds):
+        parts[f"fold{k}/train"] = fold.train
+        parts[f"fold{k}/test"] = fold.test
+    parts["development/train"] = (split.development,)
+    parts["holdout"] = (split.holdout,)
+    parts["everything/train"] = ((0, len(rows)),)
+    facts = fold_facts(split, plan, table.panel.time[rows], table.panel.bar_seconds)
+    return _assemble(table, rows, parts, config, notes, {"folds": facts})
+
+
+def vary(loaded: Loaded, config: Config) -> Loaded | None:
+    """What loading with another config would give, without reading the data again.
+
+    None where the config needs other arrays: other data, features, lookback, lots, fee tiers or
+    currency, or windows of another `split`.
+    """
+    facts, data = loaded.provenance, loaded.data
+    before = Config.model_validate(facts["settings"])
+    read = _READ if "folds" in facts else (*_READ, "split")
+    if any(getattr(before, name) != getattr(config, name) for name in read):
+        return None
+    if bool(before.fee_tiers) != bool(config.fee_tiers):
+        return None
+    own = (lots_of(config, names_of(data)), codes_of(config.account_currency))
+    if config.fee_tiers:
+        own = (*own, tiers_of(config))
+    theirs = (data.lots, data.currency, data.fee_tiers)
+    if not all(np.array_equal(a, b) for a, b in zip(own, theirs, strict=False)):
+        return None
+    if "folds" in facts:
+        folds = facts["folds"]
+        least = min(config.max_steps, RUNWAY) + 1
+        make_folds(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], min_train=least)
+    kept = len(loaded.notes) - len(_notes(before, facts["bar_seconds"]))
+    return Loaded(
+        data,
+        _records(config, data, facts["segments"], facts["bar_seconds"], facts["kind"]),
+        (*loaded.notes[:kept], *_notes(config, facts["bar_seconds"])),
+        {**facts, "settings": config.model_dump(mode="json")},
+        loaded.state,
+    )
+
+
+def timeline(p: Params, d: Data) -> NDArray[np.int64]:
+    """UTC seconds at which the bars end that equity is marked at, int64 [n], one a step."""
+    low, high = d.segments[p.first_segment]
+    return np.asarray(d.time[low + 1 : high - p.early_end] + p.bar_seconds)
+
+
+def _table(config: Config) -> tuple[Table, int, tuple[str, ...]]:
+    """Prices with features, the bars that an observation remembers, and what to tell the user."""
+    from slipstream.features.panel import panel_features
+
+    panel = load_panel(config.data, config.universe)
+    features = panel_features(config.features, panel)
+    memory = config.lookback + features.warm_up
+    return Table(panel, features.values), memory, (*panel.notes, *features.notes)
+
+
+def _usable(table: Table, lookback: int) -> NDArray[np.int64]:
+    """Rows at which an agent can decide: every asset (of a union: one at least) is known there.
+
+    The bars of the lookback lie in the same segment.
+    """
+    known = table.known
+    usable = known.any(axis=1)
+    if not (table.panel.listed.all() and len(table.panel.symbols)):
+        usable = known.any(axis=1)
+    else:
+        usable = known.all(axis=1)
+    for low, _ in table.panel.segments:
+        usable[low : low + lookback - 1] = False
+    rows = np.flatnonzero(usable)
+    if len(rows) < 3:
+        raise DataError(
+            f"{len(table.panel.time):,} bars hold {len(rows)} at which all features are there: "
+            "load more bars, or choose features with a shorter memory."
+        )
+    return rows
+
+
+def _stretches(rows: NDArray[np.int64], part: Range, table: Table) -> list[Range]:
+    """Rows of the table in a range of usable rows, cut at holes; pieces of one bar are left out."""
+    own = rows[part[0] : part[1]]
+    segment = np.searchsorted(table.panel.segments[:, 0], own, side="right")
+    cuts = np.flatnonzero((np.diff(own) != 1) | (np.diff(segment) != 0)) + 1
+    pieces = np.split(own, cuts)
+    return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece) >= 2]
+
+
+def _assemble(
+    table: Table,
+    rows: NDArray[np.int64],
+    parts: dict[str, tuple[Range, ...]],
+    config: Config,
+    notes: tuple[str, ...],
+    facts: dict[str, Any],
+) -> Loaded:
+    panel = table.panel
+    layout, picked = Layout([], []), {}
+    scales = sum(1 for name in parts if name.endswith("/train")) or 1
+    for split, ranges in parts.items():
+        trains = split == "train" or split.endswith("/train")
+        scale = scale_of(split, scales) if trains else None
+        picked[split] = [
+            layout.add(piece, scale) for part in ranges for piece in _stretches(rows, part, table)
+        ]
+        if not picked[split]:
+            raise DataError(
+                f"{split} must have at least 2 neighbouring bars at which all features are there; "
+                "it has none: load more bars, or choose features with a shorter memory."
+            )
+    data = arrays_of(table, layout, config)
+    if "windows_utc_seconds" in facts:
+        time = panel.time[rows]
+        windows = {
+            name: [int(time[part[0][0]]), int(time[part[-1][1] - 1]) + panel.bar_seconds]
+            for name, part in parts.items()
+        }
+        facts = {"windows_utc_seconds": windows}
+    provenance = {
+        "market_sha256": panel.hash,
+        "symbols": list(panel.symbols),
+        "bar_seconds": panel.bar_seconds,
+        "bars": len(rows),
+        "kind": panel.kind,
+        "segments": picked,
+        "settings": config.model_dump(mode="json"),
+        **facts,
+    }
+    return Loaded(
+        data,
+        _records(config, data, picked, panel.bar_seconds, panel.kind),
+        (*notes, *_notes(config, panel.bar_seconds)),
+        provenance,
+        state_dtype(len(panel.symbols)),
+    )
+
+
+def _records(
+    config: Config, data: Data, picked: Picked, bar_seconds: int, kind: MarketKind
+) -> dict[str, tuple[Params, ...]]:
+    return records_of(config, data, picked, bar_seconds, calendar(kind, bar_seconds))
+
+
+def _notes(config: Config, bar_seconds: int) -> list[str]:
+    """What the settings mean here."""
+    notes = []
+    if config.orders == "units" and config.units.forced_sale_bars > 0:
+        bars = config.units.forced_sale_bars
+        notes.append(
+            f"`units.forced_sale_bars`: {bars} bars are {bars * bar_seconds / 3600:g} hours here."
+        )
+    if not config.benchmark_costs:
+        notes.append(
+            "`benchmark_costs: false`: equal weight trades for free, as in FinRL_Crypto, and is "
+            "harder to beat than the one that anybody could hold."
+        )
+    if config.fee == 0.0 and not config.fee_tiers and config.slippage_bp == 0.0:
+        notes.append("Trading is free here but for the spread: fee and slippage are 0.")
+    return notes
+
+
+def _date(second: Any) -> str:
+    return str(np.datetime64(int(second), "s")).replace("T", " ") + " UTC"

@@ -1,0 +1,242 @@
+"""A portfolio of all assets in each copy, on real bars, beside an equal-weight benchmark.
+
+The agent sees bar t complete. Target weights fill at the next bar's open, unit orders at its close;
+equity is marked at that close. What an action wishes for is in `_portfolio_weights`, how it is
+traded in `_portfolio_orders` and `_portfolio_units`, what that costs in `_portfolio_fees`, rewards
+in `_portfolio_rewards`, arrays and records in `_portfolio_record`, the outside (spaces, metrics) in
+`_portfolio_spec`, loading in `_portfolio_load`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from slipstream.core.random import integer
+from slipstream.envs._portfolio_config import Config
+from slipstream.envs._portfolio_fees import fee_rate, sell, start_volumes
+from slipstream.envs._portfolio_load import load, load_folds, load_window, timeline, vary
+from slipstream.envs._portfolio_orders import trade_to_weights
+from slipstream.envs._portfolio_record import STATE, Data, Params
+from slipstream.envs._portfolio_rewards import reward
+from slipstream.envs._portfolio_spec import spec
+from slipstream.envs._portfolio_units import trade_units
+
+__all__ = [
+    "STATE",
+    "Config",
+    "Data",
+    "Params",
+    "load",
+    "load_folds",
+    "load_window",
+    "observe",
+    "reset",
+    "spec",
+    "step",
+    "timeline",
+    "vary",
+]
+
+
+def reset(s: Any, p: Any, d: Any) -> None:
+    """Draws a start among the valid ones of the record's segments, or takes the first row.
+
+    The loop hands over a record of zeros, so only what starts otherwise is set.
+    """
+    segment = p.first_segment
+    start = 0
+    if p.from_start:
+        segment += integer(s, p.num_segments)
+    elif not p.evaluation:
+        start = integer(s, p.num_starts)
+        for k in range(p.first_segment, p.first_segment + p.num_segments):
+            segment = k
+            starts = max(d.segments[k, 1] - d.segments[k, 0] - p.runway, 0)
+            if start < starts:
+                break
+            start -= starts
+    s.segment = segment
+    s.bar = d.segments[segment, 0] + start
+    s.last = d.segments[segment, 1] - 1 - p.early_end
+    s.cash = p.initial_equity
+    s.equity = p.initial_equity
+    s.peak = p.initial_equity
+    s.benchmark = p.initial_equity
+    s.benchmark_cash = p.initial_equity
+    if not p.benchmark_costs:
+        _buy_free_benchmark(s, p, d, s.bar - p.anchor_back)
+    if p.tiered:
+        start_volumes(s, p, d, s.bar + 1)
+
+
+def _buy_free_benchmark(s: Any, p: Any, d: Any, row: int) -> None:
+    """Equal capital in every asset listed at `row`, at its close."""
+    listed = 0
+    for i in range(p.assets):
+        if d.prices[row, i] > 0.0:
+            listed += 1
+    if listed == 0:
+        return
+    each = p.initial_equity / float(listed)
+    value = 0.0
+    for i in range(p.assets):
+        if d.prices[row, i] > 0.0:
+            s.benchmark_units[i] = each / d.prices[row, i]
+            value += s.benchmark_units[i] * d.prices[s.bar, i]
+    s.benchmark_cash = 0.0
+    s.benchmark = value
+
+
+def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    """Moves from bar t to t + 1: delistings, orders, the benchmark's purchase, marking."""
+    row = s.bar + 1
+    s.bar = row
+    before = s.equity
+    benchmark_before = s.benchmark
+    fee = fee_rate(s, p, d, row)
+    if p.union:
+        _sell_delisted(s, p, d, row, fee)
+    if p.unit_orders:
+        trade_units(s, action, p, d, row, fee)
+    else:
+        trade_to_weights(s, action, p, d, row, fee)
+    if p.benchmark_costs and s.steps == 0:
+        _buy_benchmark(s, p, d, row, fee)
+    held = 0.0
+    market = 0.0
+    for i in range(p.assets):
+        close = d.prices[row, i]
+        held += s.units[i] * close
+        market += s.benchmark_units[i] * close
+        if p.trailing_stop > 0.0:
+            s.high[i] = max(s.high[i], close) if s.units[i] > 0.0 else 0.0
+    s.equity = s.cash + held
+    s.benchmark = s.benchmark_cash + market
+    ended = row >= s.last
+    if ended and p.evaluation:
+        _liquidate(s, p, d, row, fee)
+        held = 0.0
+    s.exposure = held / s.equity if s.equity > 0.0 else 0.0
+    _keep_score(s, p, before)
+    gain = reward(s, p, d, row, before, benchmark_before)
+    terminated = False
+    if p.discounted_end:
+        s.discounted = s.discounted * p.discount + gain
+        if ended:
+            gain = s.discounted
+            terminated = True
+    return gain, terminated, ended and not terminated
+
+
+def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
+    """Sells what is listed no more at its last close; the benchmark does the same."""
+    n = p.assets
+    for i in range(n):
+        if d.prices[row, i] > 0.0:
+            continue
+        price = d.prices[row - 1, i]
+        spread = d.prices[row - 1, 2 * n + i] * p.cost_multiple
+        slip = p.slippage * p.cost_multiple * price
+        if s.units[i] > 0.0:
+            sell(s, i, s.units[i], price, spread, slip, fee)
+        if s.benchmark_units[i] > 0.0:
+            cost = fee * price + spread + slip if p.benchmark_costs else 0.0
+            s.benchmark_cash += s.benchmark_units[i] * (price - cost)
+            s.benchmark_costs += s.benchmark_units[i] * cost
+            s.benchmark_units[i] = 0.0
+
+
+def _buy_benchmark(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
+    """Equal capital, costs included, in every asset that can be traded at the first fill."""
+    n = p.assets
+    tradable = 0
+    for i in range(n):
+        if d.prices[row, n + i] > 0.0:
+            tradable += 1
+    if tradable == 0:
+        return
+    each = p.initial_equity * (1.0 - p.reserve) / float(tradable)
+    for i in range(n):
+        if d.prices[row, n + i] > 0.0:
+            price = d.prices[row, i] if p.unit_orders else d.prices[row, n + i]
+            spread = d.prices[row, 2 * n + i] * p.cost_multiple
+            cost = fee * price + spread + p.slippage * p.cost_multiple * price
+            s.benchmark_units[i] = each / (price + cost)
+            s.benchmark_costs += s.benchmark_units[i] * cost
+            s.benchmark_cash -= each
+
+
+def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
+    """Sells everything at the last close; the benchmark pays the same."""
+    n = p.assets
+    for i in range(n):
+        price = d.prices[row, i]
+        spread = d.prices[row, 2 * n + i] * p.cost_multiple
+        slip = p.slippage * p.cost_multiple * price
+        if s.units[i] > 0.0:
+            sell(s, i, s.units[i], price, spread, slip, fee)
+        if p.benchmark_costs:
+            cost = s.benchmark_units[i] * (fee * price + spread + slip)
+            s.benchmark -= cost
+            s.benchmark_costs += cost
+    s.equity = s.cash
+
+
+def _keep_score(s: Any, p: Any, before: float) -> None:
+    """Running figures of the episode; simple returns per bar, deviation with ddof 1."""
+    s.steps += 1
+    share = 1.0 / float(s.steps)
+    equity = s.equity
+    s.exposure_sum += s.exposure
+    s.mean_exposure = s.exposure_sum * share
+    if equity > s.peak:
+        s.peak = equity
+        s.drawdown = 0.0
+    else:
+        s.drawdown = 1.0 - equity / s.peak
+        s.max_drawdown = max(s.max_drawdown, s.drawdown)
+    s.benchmark_return = s.benchmark / p.initial_equity - 1.0
+    if equity != before and before > 0.0:
+        ret = equity / before - 1.0
+        s.return_sum += ret
+        s.return_square_sum += ret * ret
+        s.total_return = equity / p.initial_equity - 1.0
+    mean = s.return_sum * share
+    variance = s.return_square_sum * share - mean * mean
+    # What is left of the mean square after cancellation must exceed its rounding error.
+    if variance > 1e-12 * s.return_square_sum * share:
+        s.sharpe = mean / math.sqrt(variance / (1.0 - share))
+
+
+def observe(s: Any, p: Any, d: Any, out: Any) -> None:
+    """Target weights: features, the newest bar first, then weights and cash's share of equity.
+
+    Unit orders: cash, coins, features, each with its factor. Then, where assets come and go, which
+    are listed; where not every bar decides, the share of the interval that is over.
+    """
+    n = p.assets
+    bar = s.bar
+    place = 0
+    if p.unit_orders:
+        out[0] = s.cash * p.norm_cash
+        for i in range(n):
+            out[1 + i] = s.units[i] * p.norm_stocks
+        place = 1 + n
+    columns = p.num_features
+    for k in range(p.lookback):
+        for column in range(columns):
+            out[place + column] = float(d.features[bar - k, column]) * p.norm_features
+        place += columns
+    if not p.unit_orders:
+        share = 1.0 / s.equity if s.equity > 0.0 else 0.0
+        for i in range(n):
+            out[place + i] = s.units[i] * d.prices[bar, i] * share
+        out[place + n] = s.cash * share
+        place += n + 1
+    if p.union:
+        for i in range(n):
+            out[place + i] = 1.0 if d.prices[bar, i] > 0.0 else 0.0
+        place += n
+    if p.decide_every > 1:
+        out[place] = float(s.steps % p.decide_every) / float(p.decide_every)
