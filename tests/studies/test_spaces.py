@@ -8,7 +8,7 @@ import math
 import optuna
 import pytest
 
-from slipstream.core.kernel import list_kernels
+from slipstream.core.errors import ConfigError
 from slipstream.studies.settings import ROLLOUT_ROWS
 from slipstream.studies.space import Space, published
 from slipstream.training.config import resolve
@@ -24,8 +24,6 @@ ENV = {
         "units": {"action_scale": "value", "buy_share": 0.99},
     },
 }
-
-pytestmark = pytest.mark.skipif("portfolio" not in list_kernels(), reason="no portfolio kernel")
 
 
 def base_of(name, num_envs=16):
@@ -92,3 +90,24 @@ def test_the_published_values():
     cappuccino = Space.from_mapping("cappuccino", base_of("cappuccino")).ranges
     assert cappuccino["env.units.norm_tech"].extremes == (2**-18, 2**-12)
     assert cappuccino["agent.minibatch"].choices == (2048, 4096, 8192)
+
+
+def test_unit_orders_settings_are_refused_with_target_weights():
+    base = resolve(base_of("finrl_crypto"), {"env.orders": "weights"})
+    with pytest.raises(ConfigError, match=r"env\.units.*read only with `env\.orders: units`"):
+        Space.from_mapping({"env.units.norm_cash": {"low": 2e-5, "high": 1e-3}}, base)
+
+
+@pytest.mark.parametrize("orders", ["weights", "units"])
+def test_ranges_beside_the_portfolios_defaults(orders):
+    base = resolve(base_of("finrl_crypto"), {"env.orders": orders})
+    space = Space.defaults(base)
+    assert any(name.startswith("env.") for name in space.ranges)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    for _ in range(200):
+        trial = space.ask(study)
+        resolve(base, space.overrides(trial.params, base).values)
+        study.tell(trial, 0.0)
+    for fees in ("env.fee", "env.slippage_bp", "env.initial_equity", "env.data.folder"):
+        with pytest.raises(ConfigError, match="easiest task"):
+            Space.from_mapping({fees: {"low": 0.0, "high": 0.01}}, base)

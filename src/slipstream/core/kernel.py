@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -115,9 +116,14 @@ def load_kernel(name_or_path: str) -> Kernel:
             )
         module = importlib.import_module(f"slipstream.envs.{name_or_path}")
         name = name_or_path
-    kernel = _from_module(name, module)
+    return _checked(name, module)
+
+
+@functools.cache  # a study asks thousands of times
+def _checked(name: str, module: ModuleType) -> Kernel:
     from slipstream.core.checker import check_kernel  # the checker reads Kernel: imported late
 
+    kernel = _from_module(name, module)
     check_kernel(kernel)
     return kernel
 

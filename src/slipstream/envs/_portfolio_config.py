@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,6 +18,11 @@ Rate = Annotated[float, Field(ge=0.0, lt=0.1)]
 Quantities = NonNegative | dict[str, NonNegative]
 
 DEFAULT_FEATURES = ("portfolio",)
+
+# When a field is read, for whoever searches it.
+_UNITS = {"orders": "units"}
+_WEIGHTS = {"orders": "weights"}
+_SCALED = {"reward": ("excess_value", "mixed")}
 
 # What `orders: units` means where a user says nothing: FinRL_Crypto's own constants.
 _UNIT_DEFAULTS = {
@@ -61,7 +66,9 @@ class UnitOrders(config.Config):
     """
 
     action_scale: Literal["magnitude", "value"] = "magnitude"
-    norm_action: Positive = 10_000.0
+    norm_action: Positive = Field(
+        10_000.0, json_schema_extra=config.searched(1_000.0, 25_000.0, log=True)
+    )
     norm_cash: Positive = 2.0**-12
     norm_stocks: Positive = 2.0**-8
     norm_tech: Positive = 2.0**-15
@@ -129,19 +136,47 @@ class Config(config.Config):
         max_steps: bars of a training episode.
     """
 
+    given: ClassVar[tuple[str, ...]] = (
+        "data",
+        "universe",
+        "split",
+        "quantity_step",
+        "min_quantity",
+        "min_notional",
+        "initial_equity",
+        "account_currency",
+        "fee",
+        "fee_tiers",
+        "start_volume",
+        "slippage_bp",
+        "benchmark_costs",
+    )
+
     data: DataConfig
     universe: Literal["common", "union"] = "common"
     features: tuple[str, ...] = DEFAULT_FEATURES
     split: SplitConfig = SplitConfig()
-    lookback: Annotated[int, Field(ge=1, le=256)] = 1
+    lookback: Annotated[int, Field(ge=1, le=256)] = Field(
+        1, json_schema_extra=config.searched(choices=[1, 2, 4], by_default=False)
+    )
     orders: Literal["weights", "units"] = "weights"
-    units: UnitOrders = UnitOrders()
+    units: UnitOrders = Field(UnitOrders(), json_schema_extra=config.searched(when=_UNITS))
     action_map: Literal["softmax", "simplex", "change"] = "softmax"
-    sharpness: Annotated[float, Field(gt=0.0, le=50.0)] = 5.0
-    max_change: Annotated[float, Field(gt=0.0, le=1.0)] = 0.25
-    band: Share = 0.05
-    decide_every: Annotated[int, Field(ge=1)] = 1
-    min_holding: Annotated[int, Field(ge=0)] = 0
+    sharpness: Annotated[float, Field(gt=0.0, le=50.0)] = Field(
+        5.0,
+        json_schema_extra=config.searched(2.0, 10.0, when={**_WEIGHTS, "action_map": "softmax"}),
+    )
+    max_change: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        0.25,
+        json_schema_extra=config.searched(0.05, 1.0, when={**_WEIGHTS, "action_map": "change"}),
+    )
+    band: Share = Field(0.05, json_schema_extra=config.searched(0.02, 0.3, when=_WEIGHTS))
+    decide_every: Annotated[int, Field(ge=1)] = Field(
+        1, json_schema_extra=config.searched(choices=[1, 3, 6, 12], by_default=False)
+    )
+    min_holding: Annotated[int, Field(ge=0)] = Field(
+        0, json_schema_extra=config.searched(0, 48, step=12, by_default=False)
+    )
     reserve: Share = 0.0
     max_position: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     trailing_stop: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
@@ -160,7 +195,10 @@ class Config(config.Config):
     reward: Literal["excess_log_return", "log_return", "excess_value", "mixed"] = (
         "excess_log_return"
     )
-    norm_reward: Positive = 2.0**-10
+    norm_reward: Positive = Field(
+        2.0**-10,
+        json_schema_extra=config.searched(-13, -7, power_of=2, when=_SCALED, by_default=False),
+    )
     time_decay_floor: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     concentration_penalty: NonNegative = 0.0
     drawdown_penalty: NonNegative = 0.0
