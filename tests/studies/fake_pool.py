@@ -1,4 +1,4 @@
-"""A pool that trains nothing: a member's outcome is a function of its seed, params and milestone."""
+"""A pool that trains nothing: an outcome is a function of the member and its milestone."""
 
 from __future__ import annotations
 

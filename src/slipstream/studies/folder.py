@@ -76,6 +76,11 @@ class StudyFolder:
         return folder
 
     @property
+    def handle(self) -> str:
+        """What a command line calls it from here: its name, or its path elsewhere."""
+        return self.name if self.path == Path(STUDIES).absolute() / self.name else str(self.path)
+
+    @property
     def exists(self) -> bool:
         """Whether a study was begun here."""
         return self.ledger.is_file() and self.config.is_file()
@@ -158,8 +163,8 @@ class StudyFolder:
                     file.close()
                     raise ConfigError(
                         f"Another process runs the study {self.name}; look at it with `slipstream "
-                        f"study status {self.name}`, or stop it with `slipstream study stop "
-                        f"{self.name}`."
+                        f"study status {self.handle}`, or stop it with `slipstream study stop "
+                        f"{self.handle}`."
                     ) from None
                 time.sleep(0.05)
         self._lock = file

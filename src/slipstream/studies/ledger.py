@@ -211,6 +211,13 @@ class Ledger:
         rows = self._read("SELECT name, milestone, failed FROM outcomes WHERE phase = ?", (phase,))
         return {(name, milestone): bool(failed) for name, milestone, failed in rows}
 
+    def steps(self, phase: str) -> dict[str, int]:
+        """Steps of every member of a phase that came back, by its name."""
+        rows = self._read(
+            "SELECT name, MAX(steps) FROM outcomes WHERE phase = ? GROUP BY name", (phase,)
+        )
+        return {name: int(steps) for name, steps in rows}
+
     def totals(self, phase: str) -> dict[str, float]:
         """Sums over a phase's outcomes: members, steps, and the workers' seconds by kind."""
         found: dict[str, float] = {"outcomes": 0.0}

@@ -59,6 +59,9 @@ class Search:
     Attributes:
         scheduler: whose order decides.
         verdicts: by trial, the last decision on it.
+        ended_now: trials that ended in this process, not in an earlier one.
+        unprunable: trials below this number are never stopped early.
+        on_outcome: called with every new outcome.
     """
 
     def __init__(
@@ -81,6 +84,9 @@ class Search:
         self._told: dict[int, Told] = {}
         self._submitted: set[tuple[int, int]] = set()
         self.verdicts: dict[int, Verdict] = {}
+        self.ended_now = 0
+        self.unprunable = plan.study.pruning.startup if plan.study.pruning.enabled else limit
+        self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
         if mirror is not None:
             mirror.adopt({number: ask.params for number, ask in self._asks.items()})
         self.scheduler = Scheduler(plan.study.trials_in_flight, limit, self)
@@ -194,9 +200,12 @@ class Search:
         if outcomes:
             self._ledger.add_outcomes(outcomes)
             self._known |= {(one.name, one.milestone): one.failed for one in outcomes}
+            for outcome in outcomes:
+                self.on_outcome(outcome)
 
     def _end(self, verdict: Verdict) -> None:
         number, told = verdict.trial, self._told[verdict.trial]
+        self.ended_now += (number, verdict.stage) not in self._past
         self._ledger.add_verdict(verdict)
         self.verdicts[number] = verdict
         self._asker.tell(number, verdict.score)

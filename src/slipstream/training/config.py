@@ -18,6 +18,7 @@ from slipstream.training.sections import EvaluationConfig, GymnasiumConfig, Trai
 from slipstream.training.target import (
     GYMNASIUM,
     SECTIONS,
+    STUDY,
     Overrides,
     copied,
     override,
@@ -163,6 +164,7 @@ def resolve(
         values = copied(target)
     else:
         values = read_target(str(target))
+    values.pop(STUDY, None)  # what a study varies is no part of a run
     for path, value in parse_overrides(overrides).items():
         override(values, path, value)
     return RunConfig.from_mapping(values)

@@ -17,12 +17,13 @@ class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
     """Training was asked to stop; its state is in a checkpoint.
 
     Attributes:
-        run: the run's directory, to hand to `slipstream resume`.
+        run: the directory of the run or study.
+        command: what goes on with it.
     """
 
-    def __init__(self, run: Path) -> None:
-        super().__init__(f"stopped; go on with: slipstream resume {run}")
-        self.run = run
+    def __init__(self, run: Path, command: str | None = None) -> None:
+        self.run, self.command = run, command or f"slipstream resume {run}"
+        super().__init__(f"stopped; go on with: {self.command}")
 
 
 class Interruption:

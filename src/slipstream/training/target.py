@@ -13,6 +13,7 @@ from slipstream.training import yaml_file
 
 GYMNASIUM = "gym:"
 SECTIONS = ("env", "agent", "training", "evaluation")
+STUDY = "study"  # a fifth section, which `slipstream tune` reads and a run passes over
 
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Dotted path -> value, or ``a.b=c`` strings whose right side is YAML."""
@@ -47,6 +48,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
             "`slipstream init cartpole` prints one to start from."
         )
     return values
+
+
+def passed_over(target: object) -> str | None:
+    """A sentence for whoever trains a file that also describes a study; None for others."""
+    if isinstance(target, (str, Path)) and str(target).endswith((".yaml", ".yml")):
+        target = read_yaml(Path(target))
+    if isinstance(target, Mapping) and STUDY in target:
+        return "The section `study` is read by `slipstream tune`; a run passes over it."
+    return None
 
 
 def parse_overrides(overrides: Overrides) -> dict[str, Any]:

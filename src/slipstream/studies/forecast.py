@@ -1,0 +1,271 @@
+"""What a study will take, and what it can find, said before it starts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from slipstream.agents.inputs import update_bytes
+from slipstream.core.errors import ResourceError
+from slipstream.core.spec import Spec
+from slipstream.experience.rollout import rollout_bytes
+from slipstream.studies.ledger import Slot
+from slipstream.studies.member import Outcome, Passes
+from slipstream.studies.plan import Plan, iterations, rows_of
+from slipstream.studies.search import Trainer
+
+MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
+_WARM, _MEASURED = 1, 2  # milestones of the measured slice
+_OUTCOME_BYTES = 600  # a row of the ledger without its days
+_SPARE = 256 * 2**20  # bytes that a disk must have left
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a slice of the study did on this machine.
+
+    Attributes:
+        steps: environment steps of training per second, all members together.
+        test_seconds: of one member's test pass, when tested beside others.
+        passes: the pass of one member, for what it says about the market.
+        members: how many were trained side by side.
+    """
+
+    steps: float
+    test_seconds: float
+    passes: Passes | None
+    members: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Minutes, bytes and sentences.
+
+    Attributes:
+        search_minutes: without pruning; with it less.
+        confirm_minutes: confirmation, final training and hold-out.
+        memory_bytes: of rollouts and updates side by side; data and libraries come on top.
+        disk_bytes: of the whole folder at its largest.
+        sentences: for the user.
+        warnings: for the user, to be heeded.
+    """
+
+    search_minutes: float
+    confirm_minutes: float
+    memory_bytes: int
+    disk_bytes: int
+    sentences: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def measure(pool: Trainer, plan: Plan) -> Speed:
+    """Trains a slice: as many members as the study has in flight, two iterations, one test pass.
+
+    Its members are none of the study's and are forgotten.
+    """
+    count = min(plan.study.trials_in_flight, plan.study.n_trials) * plan.folds
+    slots = [Slot("measure", k // plan.folds, 0, k % plan.folds) for k in range(count)]
+    members = [plan.member(slot, plan.base) for slot in slots]
+    _until(pool, [_untested(member) for member in members], _WARM)
+    began = time.perf_counter()
+    _until(pool, [_untested(member) for member in members], _MEASURED)
+    seconds = time.perf_counter() - began
+    began = time.perf_counter()
+    tested = _until(pool, members, _MEASURED)
+    test_seconds = (time.perf_counter() - began) / count
+    for member in members:
+        pool.drop(member.name)
+    steps = count * rows_of(plan.base) * (_MEASURED - _WARM) / max(seconds, 1e-9)
+    return Speed(steps, test_seconds, next((one.passes for one in tested), None), count)
+
+
+def _untested(member: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(member, test=None)
+
+
+def _until(pool: Trainer, members: list[Any], milestone: int) -> list[Outcome]:
+    pool.submit(members, [milestone] * len(members))
+    found: list[Outcome] = []
+    while len(found) < len(members):
+        found += pool.collect(None)
+    return found
+
+
+def member_steps(plan: Plan) -> int:
+    """Steps of one member with the base config."""
+    return iterations(plan.base) * rows_of(plan.base)
+
+
+def confirm_members(plan: Plan, trials: int) -> int:
+    """Members that are trained after a search with so many trials."""
+    confirmation = plan.study.confirmation
+    again = min(confirmation.top, trials) * confirmation.seeds * plan.folds
+    return again + plan.study.final_seeds + int(plan.study.final_refit)
+
+
+def forecast(
+    plan: Plan, spec: Spec, speed: Speed, provenance: Mapping[str, Any], folder: Path
+) -> Forecast:
+    """Adds it up.
+
+    Raises:
+        ResourceError: the disk cannot hold it.
+    """
+    study, steps = plan.study, member_steps(plan)
+    stages = len(plan.stages(plan.base).milestones)
+    searched = study.n_trials * plan.folds
+    confirmed = confirm_members(plan, study.n_trials)
+    search = searched * (steps / speed.steps + stages * speed.test_seconds) / 60
+    confirm = confirmed * (steps / speed.steps + speed.test_seconds) / 60
+    memory, disk = _memory(plan, spec, speed.members), _disk(plan, spec, speed.passes)
+    check_disk(folder, disk)
+    pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
+    size = f"{study.n_trials:,} trials x {plan.folds} folds x {steps:,} steps"
+    sentences = [
+        f"Forecast: search {minutes(search)} ({size}, {speed.steps:,.0f} steps/s measured), "
+        f"confirmation to hold-out {minutes(confirm)}{pruning}.",
+        f"Memory about {memory / 2**30:.1f} GiB beside data and libraries, "
+        f"disk about {disk / 2**30:.2f} GiB.",
+    ]
+    warnings: list[str] = []
+    _learning(plan, steps, provenance, sentences, warnings)
+    if plan.market is not None:
+        _findable(plan, speed, provenance, sentences)
+    return Forecast(search, confirm, memory, disk, tuple(sentences), tuple(warnings))
+
+
+def check_disk(folder: Path, needed: int) -> None:
+    """Refuses to begin what the disk cannot hold.
+
+    Raises:
+        ResourceError: with what is free and what is needed.
+    """
+    place = folder
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if free < needed + _SPARE:
+        raise ResourceError(
+            f"The study needs about {needed / 2**30:.2f} GiB in {folder}, and {free / 2**30:.2f} "
+            "GiB are free there. Free some space, run it from a folder on another disk, or lower "
+            "--n-trials."
+        )
+
+
+def _learning(
+    plan: Plan,
+    steps: int,
+    provenance: Mapping[str, Any],
+    sentences: list[str],
+    warnings: list[str],
+) -> None:
+    """Passes over the data and updates."""
+    agent, rows = plan.base.agent, rows_of(plan.base)
+    assert isinstance(plan.base.training.num_envs, int)
+    updates = (
+        iterations(plan.base) * agent.epochs * (rows // agent.rows(plan.base.training.num_envs))
+    )
+    text = f"Each member makes {updates:,} updates"
+    folds = (provenance.get("folds") or {}).get("folds") or []
+    bars = [fold["train_bars"] for fold in folds if fold.get("train_bars")]
+    if bars:
+        text += f" and {steps / float(np.mean(bars)):.1f} passes over its training bars"
+    sentences.append(text + ".")
+    if updates < MIN_UPDATES:
+        warnings.append(
+            f"Each member makes only {updates} updates; below {MIN_UPDATES} little is learned. "
+            "Raise training.total_steps, or lower training.num_envs or agent.horizon."
+        )
+
+
+def _findable(
+    plan: Plan, speed: Speed, provenance: Mapping[str, Any], sentences: list[str]
+) -> None:
+    """The effect that the hold-out can show, and how long a position must be held to pay."""
+    market, folds = plan.market, provenance.get("folds") or {}
+    assert market is not None
+    span = folds.get("holdout")
+    if span:
+        years = (span[1] - span[0]) / (365.25 * 86_400)
+        smallest = NormalDist().inv_cdf(0.95) / math.sqrt(years)
+        sentences.append(
+            f"The hold-out is {years:.2f} years long: the smallest annual Sharpe ratio that it can "
+            f"confirm is {smallest:.1f}."
+        )
+    trip, passes = round_trip(provenance), speed.passes
+    if trip is not None and passes is not None and len(passes.benchmark) > 2:
+        daily = float(np.std(passes.benchmark, ddof=1))
+        bars_a_day = market.bars_per_year / market.days_per_year
+        bar = 1e4 * daily / math.sqrt(bars_a_day)
+        if bar > 0 and trip > 0:
+            bars = max(1.0, (trip / bar) ** 2)
+            held = bars * market.bar_seconds / 3600
+            sentences.append(
+                f"A round trip costs {trip:.1f} basis points and a bar moves {bar:.1f}: a position "
+                f"breaks even against its cost once held about {bars:,.0f} bars ({held:,.1f} h)."
+            )
+
+
+def round_trip(provenance: Mapping[str, Any]) -> float | None:
+    """Basis points that buying and selling costs, the mean over symbols."""
+    found = provenance.get("round_trip")
+    if isinstance(found, Mapping):
+        costs = [one["basis_points"] for one in found.values() if isinstance(one, Mapping)]
+        if costs:
+            return float(np.mean(costs))
+        found = found.get("basis_points")
+    return float(found) if isinstance(found, (int, float)) else None
+
+
+def _memory(plan: Plan, spec: Spec, members: int) -> int:
+    agent, n = plan.base.agent, plan.base.training.num_envs
+    assert isinstance(n, int)
+    shape, dtype = spec.observation_shape, spec.observation_dtype
+    size = rollout_bytes(
+        agent.horizon, members, n, shape, dtype, spec.action_width, spec.action_dtype
+    )
+    return int(
+        size + update_bytes(spec, agent.horizon, members, n) + 4 * members * _weights(plan, spec)
+    )
+
+
+def _weights(plan: Plan, spec: Spec) -> int:
+    """Bytes of one member's actor and critic."""
+    widths = (int(np.prod(spec.observation_shape)) + 1, *plan.base.agent.widths, spec.action_width)
+    return 2 * 4 * sum(a * b for a, b in itertools.pairwise(widths))
+
+
+def _disk(plan: Plan, spec: Spec, passes: Passes | None) -> int:
+    """The folder at its largest: final weights, live states, ledger."""
+    study = plan.study
+    weights = _weights(plan, spec)
+    members = study.n_trials * plan.folds + confirm_members(plan, study.n_trials)
+    n = plan.base.training.num_envs
+    assert isinstance(n, int)
+    observation = 4 * int(np.prod(spec.observation_shape))
+    live = max(study.trials_in_flight * plan.folds, confirm_members(plan, study.n_trials))
+    days = 32 * len(passes.days) if passes is not None else 0
+    rows = members * len(plan.stages(plan.base).milestones)
+    return int(
+        members * weights
+        + 2 * live * (4 * weights + n * (observation + 1_000))
+        + 2 * rows * (_OUTCOME_BYTES + days)
+    )
+
+
+def minutes(value: float) -> str:
+    """``40 s``, ``12 min``, ``3.4 h``."""
+    if value < 1.5:
+        return f"{value * 60:.0f} s"
+    return f"{value:.0f} min" if value < 120 else f"{value / 60:.1f} h"

@@ -1,0 +1,47 @@
+"""Members that need nobody's verdict: trained to their ends, each counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from slipstream.studies.ledger import Ledger, Slot
+from slipstream.studies.member import Outcome
+from slipstream.studies.plan import Plan, iterations
+from slipstream.studies.search import Trainer
+from slipstream.training.config import RunConfig
+
+_POLL_SECONDS = 0.5
+
+
+def train_all(
+    plan: Plan,
+    ledger: Ledger,
+    pool: Trainer,
+    jobs: Mapping[Slot, RunConfig],
+    tick: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[Slot, Outcome]:
+    """Outcomes of all slots at the end of their budgets; those in the ledger are not trained again.
+
+    Args:
+        plan: makes members of slots.
+        ledger: where outcomes are and go.
+        pool: who trains.
+        jobs: config of each slot.
+        tick: called after every wait with members done and their number; it may raise to leave.
+    """
+    ends = {slot: iterations(config) for slot, config in jobs.items()}
+    known = {key for phase in {slot.phase for slot in jobs} for key in ledger.known(phase)}
+    left = {slot.name for slot in jobs if (slot.name, ends[slot]) not in known}
+    missing = [slot for slot in jobs if slot.name in left]
+    if missing:
+        pool.submit(
+            [plan.member(slot, jobs[slot]) for slot in missing], [ends[slot] for slot in missing]
+        )
+    while left:
+        tick(len(jobs) - len(left), len(jobs))
+        outcomes = pool.collect(_POLL_SECONDS)
+        if outcomes:
+            ledger.add_outcomes(outcomes)
+            left -= {outcome.name for outcome in outcomes}
+    found = {slot: ledger.outcome(slot.name, end) for slot, end in ends.items()}
+    return {slot: outcome for slot, outcome in found.items() if outcome is not None}

@@ -1,0 +1,185 @@
+"""Where a study stands: numbers for the terminal, for `study status` and for `--hours`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import psutil
+
+from slipstream.studies.plan import Plan, iterations, rows_of
+from slipstream.studies.search import Search
+
+_LIVELY = 5.0  # seconds between two looks at the machine
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A study at a moment.
+
+    Attributes:
+        phase: ``search``, ``confirmation``, ``final training``, ``report`` or ``done``.
+        trials: asked at most; complete, pruned, failed, running: of those asked.
+        members, members_done: of the phase after the search.
+        trials_per_hour, steps_per_second: of this session; None before the first outcome.
+        eta: seconds to the end of everything; None before the first outcome.
+        best: score of the best complete trial, its number, and its folds' lowest and highest.
+        shares: of the workers' time by env, policy, update, evaluate, overhead.
+        cpu: percent of one core, of all processes; memory: bytes, shared pages counted once.
+        elapsed: seconds of this session.
+        at: UTC seconds; `process`: who runs it.
+    """
+
+    phase: str
+    trials: int = 0
+    complete: int = 0
+    pruned: int = 0
+    failed: int = 0
+    running: int = 0
+    members: int = 0
+    members_done: int = 0
+    trials_per_hour: float | None = None
+    steps_per_second: float | None = None
+    eta: float | None = None
+    best: float | None = None
+    best_trial: int | None = None
+    best_low: float | None = None
+    best_high: float | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    cpu: float = 0.0
+    memory: int = 0
+    elapsed: float = 0.0
+    at: float = 0.0
+    process: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the ledger."""
+        return asdict(self)
+
+
+class Meter:
+    """Measures a session: steps, seconds and what the processes use.
+
+    Args:
+        clock: seconds; replaced in tests.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._steps: dict[str, int] = {}
+        self._first: dict[str, int] = {}
+        self.done = 0
+        self.seconds: dict[str, float] = {}
+        self._looked = -1e9
+        self._use = (0.0, 0)
+        self._processes: dict[int, psutil.Process] = {}
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of this session."""
+        return self._clock() - self._began
+
+    def add(self, name: str, steps: int, before: int, seconds: Mapping[str, float]) -> None:
+        """An outcome came in: a member's steps so far, and those that an earlier session made."""
+        known = self._steps.get(name, before)
+        self.done += max(0, steps - known)
+        self._steps[name] = max(steps, known)
+        for kind, value in seconds.items():
+            self.seconds[kind] = self.seconds.get(kind, 0.0) + value
+
+    @property
+    def speed(self) -> float | None:
+        """Steps per second of this session; None before the first outcome."""
+        return self.done / self.elapsed if self.done and self.elapsed > 0 else None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of the workers' time, by kind."""
+        total = sum(self.seconds.values())
+        return {kind: value / total for kind, value in self.seconds.items()} if total else {}
+
+    def use(self) -> tuple[float, int]:
+        """Percent of a core and bytes of this process and its workers, a few seconds old."""
+        now = self._clock()
+        if now - self._looked < _LIVELY:
+            return self._use
+        self._looked = now
+        cpu, memory = 0.0, 0
+        try:
+            me = psutil.Process()
+            for one in (me, *me.children(recursive=True)):
+                process = self._processes.setdefault(one.pid, one)
+                try:
+                    cpu += process.cpu_percent(None)
+                    full = process.memory_full_info()
+                    memory += int(getattr(full, "pss", 0) or full.rss)
+                except psutil.Error:
+                    self._processes.pop(one.pid, None)
+        except psutil.Error:
+            pass
+        self._use = (cpu, memory)
+        return self._use
+
+
+def standing(search: Search, plan: Plan, meter: Meter, after_steps: float) -> Standing:
+    """Where the search stands; `after_steps` are to be trained after it."""
+    kinds = [verdict.kind for verdict in search.verdicts.values()]
+    counts = {kind: kinds.count(kind) for kind in ("complete", "pruned", "failed")}
+    ended, asked = sum(counts.values()), search.scheduler.asked
+    speed, elapsed = meter.speed, meter.elapsed
+    cpu, memory = meter.use()
+    complete = [v for v in search.verdicts.values() if v.kind == "complete" and v.score is not None]
+    best = max(complete, key=lambda v: (v.score, -v.trial), default=None)
+    folds = [fold["score"] for fold in best.folds if fold.get("score") is not None] if best else []
+    left = remaining_steps(search, plan) + after_steps
+    return Standing(
+        phase="search",
+        trials=search.scheduler.limit,
+        running=asked - ended,
+        trials_per_hour=3600 * search.ended_now / elapsed if search.ended_now else None,
+        steps_per_second=speed,
+        eta=left / speed if speed else None,
+        best=best.score if best else None,
+        best_trial=best.trial if best else None,
+        best_low=min(folds, default=None),
+        best_high=max(folds, default=None),
+        shares=meter.shares,
+        cpu=cpu,
+        memory=memory,
+        elapsed=elapsed,
+        **counts,
+    )
+
+
+def remaining_steps(search: Search, plan: Plan, to_come: bool = True) -> float:
+    """Environment steps to the search's end, by the survival seen so far.
+
+    Args:
+        search, plan: the search.
+        to_come: count trials that are not asked yet; each is expected to take the mean share of
+            its budget that those took which ended.
+    """
+    survival = expected_share(search)
+    full = iterations(plan.base) * rows_of(plan.base)
+    later = max(0, search.scheduler.limit - search.scheduler.asked) * full * survival
+    in_flight = 0.0
+    for trial in search.scheduler.running:
+        stages = search.stages(trial)
+        reached = search.verdicts.get(trial)
+        done = stages.steps[reached.stage] if reached else 0
+        in_flight += max(0.0, stages.steps[-1] * max(survival, done / stages.steps[-1]) - done)
+    return (in_flight + later * to_come) * plan.folds
+
+
+def expected_share(search: Search) -> float:
+    """Mean share of its budget that a trial takes, of those that ended; 1 before any did."""
+    shares = []
+    for trial, verdict in search.verdicts.items():
+        if verdict.kind in ("complete", "pruned") and trial >= search.unprunable:
+            stages = search.stages(trial)
+            shares.append(stages.steps[verdict.stage] / stages.steps[-1])
+    return float(np.mean(shares)) if shares else 1.0

@@ -1,0 +1,79 @@
+"""From what a user points at to a study: base config, `study` section and space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.config import validate
+from slipstream.core.errors import ConfigError
+from slipstream.core.kernel import load_kernel
+from slipstream.studies.config import StudyConfig
+from slipstream.studies.space import Space
+from slipstream.studies.study_file import STUDY, study_section
+from slipstream.training.config import RunConfig
+from slipstream.training.target import GYMNASIUM, copied, override, read_target
+
+MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
+
+
+def prepare(
+    target: str | Path | Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    study: Mapping[str, Any],
+) -> tuple[RunConfig, StudyConfig, Space]:
+    """Reads and checks everything that a study needs besides its data.
+
+    Args:
+        target: a YAML file, an environment, a kernel's ``.py`` file, ``gym:ID``, or sections.
+        overrides: dotted path -> value; those below `study.` are of the study.
+        study: fields of the `study` section that win over the file's.
+
+    Raises:
+        ConfigError: one paragraph that says what to write instead.
+    """
+    values = copied(target) if isinstance(target, Mapping) else read_target(str(target))
+    section = study_section(values)
+    values.pop(STUDY, None)
+    for path, value in overrides.items():
+        if path.partition(".")[0] == STUDY:
+            nested = {STUDY: section}
+            override(nested, path, value)
+            section = nested[STUDY]
+        else:
+            override(values, path, value)
+    config = validate(StudyConfig, {**section, **study}, STUDY)
+    base = base_config(values)
+    return base, config, Space.from_mapping(config.space, base)
+
+
+def base_config(values: dict[str, Any]) -> RunConfig:
+    """The config that trials vary: one member, a number of copies, on the processor."""
+    if not isinstance(values.get("training") or {}, Mapping):
+        raise ConfigError("`training` must be a section with keys below it.")
+    training = dict(values.get("training") or {})
+    for name, reason in (
+        ("members", "a study trains its own members, one for each fold of a trial"),
+        ("out", "a study has its own folder, named by --study-name"),
+    ):
+        if training.get(name) not in (None, 1):
+            raise ConfigError(f"`training.{name}` is {training[name]!r}: {reason}. Take it out.")
+    if training.get("num_envs", "auto") == "auto":
+        training["num_envs"] = _copies(values)
+    config = RunConfig.from_mapping({**values, "training": training})
+    if config.training.device != "cpu":
+        raise ConfigError(
+            f"training.device is {config.training.device!r}: this version trains on the processor "
+            "only; use --device cpu."
+        )
+    return config
+
+
+def _copies(values: Mapping[str, Any]) -> int:
+    section = values.get("env")
+    name = section if isinstance(section, str) else (section or {}).get("name")
+    if not isinstance(name, str) or name.startswith(GYMNASIUM):
+        return GAME_COPIES
+    kernel = load_kernel(name)
+    return MARKET_COPIES if kernel.load_folds is not None else GAME_COPIES

@@ -1,0 +1,102 @@
+"""`slipstream study status` and `best`: what a folder tells while another process may run it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from slipstream.core.errors import CheckpointError
+from slipstream.studies.console import standing_line
+from slipstream.studies.folder import StudyFolder
+from slipstream.studies.progress import Standing
+from slipstream.studies.reader import StudyReader, Trial
+from slipstream.training.config import resolve
+
+_SHOWN = 5
+_STALE_SECONDS = 60.0
+
+
+def status_lines(folder: StudyFolder) -> list[str]:
+    """Where a study stands, in lines."""
+    with StudyReader(folder) as reader:
+        trials = reader.trials()
+        running = folder.locked
+        lines = [f"Study {folder.name} in {folder.path}"]
+        status = reader.fact("status")
+        if folder.result is not None and not running:
+            lines.append("Complete.")
+        elif running:
+            lines.append(_running_line(status))
+        else:
+            lines.append(
+                f"No process runs it; go on with `slipstream study resume {folder.handle}`."
+            )
+        counts = [
+            f"{sum(t.state == state for t in trials)} {state}"
+            for state in ("complete", "pruned", "failed", "running")
+        ]
+        asked = f"{len(trials)} of {reader.study.n_trials} trials asked"
+        cut = reader.fact("cut")
+        lines.append(f"{asked}{'' if cut is None else ', cut there'}: {', '.join(counts)}")
+        ranked = best_trials(trials)
+        if ranked:
+            lines.append("Best so far (chosen on the folds' tests: optimistic by construction):")
+        for trial in ranked[:_SHOWN]:
+            params = ", ".join(f"{name} {_short(value)}" for name, value in trial.params.items())
+            lines.append(f"  trial {trial.number}: {trial.score:.4g}  {params}")
+        failed = [trial for trial in trials if trial.state == "failed"]
+        for trial in failed[:_SHOWN]:
+            lines.append(f"  failed: trial {trial.number}: {trial.reason}")
+        result = folder.result
+        if result is not None:
+            lines += list(result.get("sentences", []))
+        return lines
+
+
+def _running_line(status: dict[str, Any] | None) -> str:
+    if not status:
+        return "It runs and has not begun its search yet."
+    line = standing_line(Standing(**status))
+    age = time.time() - status["at"]
+    return line if age < _STALE_SECONDS else f"{line}  ({age:.0f} s ago)"
+
+
+def best_trials(trials: list[Trial]) -> list[Trial]:
+    """Complete, active trials by score, the best first; ties by number."""
+    fine = [t for t in trials if t.state == "complete" and t.score is not None and not t.inactive]
+    return sorted(fine, key=lambda t: (-(t.score or 0.0), t.number))
+
+
+def best_config(folder: StudyFolder, number: int | None = None) -> str:
+    """YAML that `slipstream train` takes: of a trial, else the winner, else the best one so far.
+
+    Raises:
+        CheckpointError: no trial has finished, or there is none of that number.
+    """
+    with StudyReader(folder) as reader:
+        trials = {trial.number: trial for trial in reader.trials()}
+        winner = ((reader.result or {}).get("winner") or {}).get("trial")
+        why = "as asked for"
+        if number is None and winner is not None:
+            number, why = int(winner), "the confirmed winner"
+        if number is None:
+            ranked = best_trials(list(trials.values()))
+            if not ranked:
+                raise CheckpointError(
+                    f"No trial of {folder.name} has finished yet: see `slipstream study status "
+                    f"{folder.name}`."
+                )
+            number, why = ranked[0].number, "best score on the folds' tests, not confirmed"
+        if number not in trials:
+            raise CheckpointError(
+                f"The study {folder.name} has no trial {number}; it has {len(trials)}, from 0 on."
+            )
+        config = resolve(reader.config, trials[number].overrides)
+        score = trials[number].score
+        told = "none" if score is None else f"{score:.6g}"
+        head = f"# Study {folder.name}, trial {number}: {why}; score {told}.\n"
+        return head + config.to_yaml()
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
