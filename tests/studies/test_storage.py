@@ -1,0 +1,161 @@
+"""Storages: locked, unreachable, full, foreign, and a real PostgreSQL server."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import optuna
+import pytest
+from fake_pool import FakePool, HalfJudge, plan
+from optuna.storages import RDBStorage
+
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.studies.ledger import Ledger
+from slipstream.studies.search import Search
+from slipstream.studies.storage import Mirror, Told, open_storage, shown, storage_url
+
+
+def open_mirror(folder: Path, url: str | None, said: list[str], timeout: float = 1.0) -> Mirror:
+    distributions = plan().space.distributions
+    return Mirror(url, folder, "one", {"a": 1}, distributions, said.append, timeout)
+
+
+PARAMS = {"agent.learning_rate": 1e-3, "agent.epochs": 2, "agent.activation": "tanh"}
+
+
+@pytest.mark.parametrize(
+    ("given", "completed"),
+    [
+        ("sqlite:////tmp/x.db", "sqlite:////tmp/x.db"),
+        ("journal:/tmp/x.log", "journal:/tmp/x.log"),
+        ("postgresql://u:p@h/d", "postgresql+psycopg://u:p@h/d"),
+        ("postgres://h/d", "postgresql+psycopg://h/d"),
+        ("postgresql+psycopg://h/d", "postgresql+psycopg://h/d"),
+    ],
+)
+def test_urls_are_completed(given, completed, tmp_path):
+    assert storage_url(given, tmp_path) == completed
+
+
+def test_the_default_is_a_file_in_the_folder(tmp_path):
+    assert storage_url(None, tmp_path) == f"sqlite:///{tmp_path}/study.db"
+    assert storage_url("journal", tmp_path) == f"journal:{tmp_path}/study.log"
+
+
+def test_other_kinds_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="journal:FILE"):
+        storage_url("redis://localhost", tmp_path)
+
+
+def test_passwords_are_not_shown():
+    assert shown("postgresql+psycopg://u:secret@h/d") == "postgresql+psycopg://u:***@h/d"
+    assert shown("sqlite:////tmp/x.db") == "sqlite:////tmp/x.db"
+
+
+def test_a_locked_file_is_named(tmp_path):
+    open_mirror(tmp_path, None, []).close()
+    with sqlite3.connect(tmp_path / "study.db", isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ResourceError, match=r"study\.db is locked"):
+            open_mirror(tmp_path, None, [], timeout=0.2)
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"postgresql://me:secret@127.0.0.1:{port}/study"
+    with pytest.raises(ResourceError, match="cannot be opened") as error:
+        open_mirror(tmp_path, url, [])
+    assert "secret" not in str(error.value) and "nothing is lost" in str(error.value)
+
+
+def test_a_storage_that_is_locked_for_a_while_costs_nothing(tmp_path):
+    said: list[str] = []
+    mirror = open_mirror(tmp_path, None, said, timeout=0.2)
+    with sqlite3.connect(tmp_path / "study.db", isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        mirror.tell(0, Told(PARAMS))
+        mirror.flush()
+        mirror.flush()
+        other.execute("ROLLBACK")
+    assert len(said) == 1 and "tried again later" in said[0]
+    mirror.flush(last=True)
+    study = optuna.load_study(study_name="one", storage=open_storage(mirror.url))
+    assert [trial.params for trial in study.trials] == [PARAMS]
+
+
+def test_trials_added_by_others_end_the_mirror_not_the_study(tmp_path):
+    said: list[str] = []
+    mirror = open_mirror(tmp_path, None, said)
+    optuna.load_study(study_name="one", storage=open_storage(mirror.url)).enqueue_trial({})
+    mirror.tell(0, Told(PARAMS))
+    mirror.flush()
+    mirror.flush(last=True)
+    assert len(said) == 1 and "someone else added trials" in said[0]
+
+
+def test_a_full_disk_leaves_the_ledger_whole(tmp_path):
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.record(first=1)
+        ledger._db.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(ResourceError, match="disk is full"):
+            ledger.record(second="x" * 10_000_000)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        assert ledger.fact("first") == 1 and ledger.fact("second") is None
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The URL of a PostgreSQL server of this test's own, from Debian's packages."""
+    found = shutil.which("initdb") or max(
+        (str(path) for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None
+    )
+    if found is None:
+        pytest.skip("PostgreSQL is not installed (apt-get install postgresql): not tested with it")
+    folder = tmp_path_factory.mktemp("postgresql")
+    who = {}
+    if os.geteuid() == 0:  # the server refuses to run as root
+        names = {entry.pw_name for entry in pwd.getpwall()}
+        name = "postgres" if "postgres" in names else "nobody"
+        who = {"user": name, "cwd": "/"}
+        for path in (folder, *list(folder.parents)[:2]):
+            path.chmod(0o755)
+        shutil.chown(folder, name)
+    run = {"check": True, "capture_output": True, **who}
+    data, tools = folder / "data", Path(found).parent
+    subprocess.run([found, "-D", data, "-U", "tester", "-A", "trust", "--no-sync"], **run)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+    log = folder / "log"
+    start = [tools / "pg_ctl", "-D", data, "-w", "-l", log, "-o", settings, "start"]
+    subprocess.run(start, check=True, stdout=subprocess.DEVNULL, **who)
+    yield f"postgresql://tester@127.0.0.1:{port}/postgres"
+    subprocess.run([tools / "pg_ctl", "-D", data, "-m", "immediate", "stop"], **run)
+
+
+def test_a_study_on_postgresql(server, tmp_path):
+    setup = plan(pruning={"startup": 3})
+    said: list[str] = []
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        mirror = Mirror(server, tmp_path, "pg", {}, setup.space.distributions, said.append)
+        search = Search(setup, ledger, FakePool(), HalfJudge(setup.study), mirror, 8)
+        search.run()
+        mirror.close()
+    storage = open_storage(storage_url(server, tmp_path))
+    study = optuna.load_study(study_name="pg", storage=storage)
+    assert [t.state.is_finished() for t in study.trials] == [True] * 8 and not said
+    assert [t.value for t in study.trials] == [search.verdicts[n].score for n in range(8)]
+    backend = storage._backend
+    assert isinstance(backend, RDBStorage)
+    assert type(backend.engine.pool).__name__ == "NullPool"
+    with pytest.raises(ConfigError, match="another one"):
+        Mirror(server, tmp_path, "pg", {"b": 2}, setup.space.distributions, said.append)
