@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from slipstream.agents.policy import Policy
 from slipstream.core.errors import CheckpointError
+from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.run import Run
@@ -34,15 +35,17 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
     settings = run.config.evaluation
     policies = [best_policy(run, member) for member in present_members(run)]
     tracks: dict[str, list[list[Track]]] = {}
-    for split in splits:
-        evaluator = Evaluator(
-            environment,
-            split,
-            games=settings.episodes,
-            seed=settings.seed,
-            backend=run.config.training.backend,
-        )
-        tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
+    # Few rows at a time: threads of PyTorch's own would mostly wait for each other.
+    with Crew(1):
+        for split in splits:
+            evaluator = Evaluator(
+                environment,
+                split,
+                games=settings.episodes,
+                seed=settings.seed,
+                backend=run.config.training.backend,
+            )
+            tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
     return tracks
 
 
