@@ -129,6 +129,23 @@ def prices(slipstream):
     return Path("prices")
 
 
+@pytest.mark.parametrize(
+    ("content", "advises_names"),
+    [
+        (bytes(range(14, 256)) * 8, False),
+        (b"time,open,high,low,close\n", False),
+        (b"time,last,max,min,average\n1577999700,1,1,1,1\n", True),
+    ],
+)
+def test_init_advises_to_name_columns_only_where_there_are_some(slipstream, content, advises_names):
+    Path("odd").mkdir()
+    Path("odd/EURUSD.csv").write_bytes(content)
+    outcome = slipstream("init", "forex", "odd")
+    assert outcome.code == 2
+    assert ("--column" in outcome.err) == advises_names
+    assert "time zone" not in outcome.err
+
+
 def test_init_forex_describes_the_folder(slipstream, prices):
     outcome = slipstream("init", "forex", "prices")
     assert outcome.code == 0
@@ -155,9 +172,11 @@ def test_data_check_says_what_is_odd(slipstream, prices):
     assert "Loadable" in outcome.out
 
 
-def test_data_check_of_refused_data_is_exit_code_1(slipstream):
+def test_data_check_of_refused_data_is_exit_code_2_as_in_training(slipstream):
     Path("bad").mkdir()
     Path("bad/EURUSD.csv").write_text("time,open,high,low,close\n2024-01-01 00:00,1,2,3,x\n")
     outcome = slipstream("data", "check", "bad")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "Not loadable" in outcome.out
+    assert slipstream("train", "forex", "--set", "env.data.folder=bad").code == 2
+    assert slipstream("data", "check", "nowhere").code == 2

@@ -204,6 +204,12 @@ def test_headerless_files_that_say_nothing_are_refused(tmp_path):
         bars_of(tmp_path, "time open high low close\n1 2 3 4 5\n")
 
 
+def test_bytes_that_are_no_text_are_called_so(tmp_path):
+    with pytest.raises(DataError, match="is not a text file") as error:
+        bars_of(tmp_path, bytes(range(14, 256)) * 8)
+    assert "separator" not in str(error.value)
+
+
 def test_autumn_hour_happens_twice_and_spring_hour_never(tmp_path):
     # London leaves summer time on 2020-10-25 at 01:00 UTC: 01:00 to 02:00 local comes twice.
     rows = ["00:00", "00:30", "01:00", "01:30", "01:00", "01:30", "02:00"]

@@ -67,6 +67,10 @@ def test_plain_lines_where_nobody_can_redraw():
     assert "210,000 steps in 0:12 (18 k steps/s" in text
 
 
+def test_one_environment_is_not_many():
+    assert "1 compiled environment, " in play([started(num_envs=1)])
+
+
 def test_a_live_line_on_a_terminal():
     text = play(EVERYTHING, terminal=True)
     assert "\x1b" in text

@@ -49,6 +49,10 @@ def test_nothing_is_overwritten(run, config, tmp_path):
     (tmp_path / "mine" / "thesis.txt").write_text("x")
     with pytest.raises(ConfigError, match="is not empty"):
         Run.create(config, tmp_path / "mine")
+    (tmp_path / "my.yaml").write_text("env: cartpole")
+    with pytest.raises(ConfigError, match="is a file") as error:
+        Run.create(config, tmp_path / "my.yaml")
+    assert "resume" not in str(error.value)
 
 
 def test_the_default_name_is_by_environment_and_time(config, tmp_path, monkeypatch):

@@ -60,9 +60,12 @@ def test_all_backends_agree():
         ({"target": "gym:Acrobot-v1", "backend": "compiled"}, ["only kernels", "auto or serial"]),
         ({"target": "gym:Acrobot-v1", "workers": 2}, ["one worker", "`auto`"]),
         ({"target": "gym:Acrobot-v1", "config": {"gravity": 1}}, ["`gravity`", "`kwargs`"]),
-        ({"target": "gym:Acrobat-v1"}, ["gym:Acrobat-v1 cannot be made"]),
+        ({"target": "gym:Acrobat-v1"}, ["gym:Acrobat-v1 cannot be made: "]),
         ({"target": "gym:absent_module:X-v0"}, ["absent_module", "install the package"]),
-        ({"target": "gym:Acrobot-v1", "config": {"kwargs": {"speed": 1}}}, ["speed"]),
+        (
+            {"target": "gym:Acrobot-v1", "config": {"kwargs": {"speed": 1}}},
+            ["with the arguments {'speed': 1}"],
+        ),
     ],
 )
 def test_what_cannot_be_had(arguments, words):

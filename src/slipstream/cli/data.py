@@ -36,7 +36,8 @@ def check(
 ) -> None:
     """Reports what is odd in the prices and what loading will do about it.
 
-    The options are those of the config's `data:` section. Exit code 1 when loading would refuse.
+    The options are those of the config's `data:` section. Exit code 0 when the prices load,
+    whatever is odd about them; 2 when loading refuses them, as `train` would.
     """
     from slipstream.core.config import validate
     from slipstream.core.errors import ConfigError
@@ -70,7 +71,7 @@ def check(
     )
     typer.echo(render(report))
     if not report.loadable:
-        raise typer.Exit(1)
+        raise typer.Exit(2)
 
 
 @app.command("planted-forex")

@@ -67,9 +67,13 @@ def _data_section(found: FolderDescription) -> tuple[dict[str, Any], list[str]]:
     section: dict[str, Any] = dict(found.data_section)
     if not found.usable:
         problems = " ".join(f"{one.file}: {one.problem}" for one in found.files if one.problem)
+        advice = "Give a folder of CSV, Parquet or Feather files of bars."
+        if "column" in problems:  # there is a table, its columns are not known
+            advice = (
+                "Name the columns with `slipstream data check --column THEIRS=OURS` until they can."
+            )
         raise DataError(
-            f"{found.folder} holds no file of prices that can be read. {problems} Name the columns "
-            "with `slipstream data check --column THEIRS=OURS` until they can."
+            f"{found.folder} holds no file of prices that can be read. {problems} {advice}"
         )
     kept, left_out = [], []
     for symbol in section["symbols"]:

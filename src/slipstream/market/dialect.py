@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 
 from slipstream.core.errors import DataError
@@ -84,6 +85,12 @@ def sniff(text: str, separator: str | None, label: str) -> Dialect:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise DataError(f"{label} is empty: it must hold one line for each bar.")
+    allowed = f"\t{separator or ''}"
+    if any(unicodedata.category(c) == "Cc" and c not in allowed for c in lines[0]):
+        raise DataError(
+            f"{label} is not a text file: its first line holds bytes that are no characters. Give "
+            "a CSV, Parquet or Feather file of bars."
+        )
     separator = separator or _separator(lines)
     fields = tuple(field.strip().strip('"') for field in lines[0].split(separator))
     if len(fields) < 5:

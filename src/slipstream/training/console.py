@@ -170,8 +170,9 @@ def started_line(event: Started) -> str:
     who = "1 member" if event.members == 1 else f"{event.members} members"
     workers = "1 shard" if event.shards == 1 else f"{event.shards} shards"
     each = "" if event.members == 1 else " each"
+    copies = "environment" if event.num_envs == 1 else "environments"
     return (
-        f"{begins} {who}, {count(event.num_envs)} {event.backend} environments{each}, "
+        f"{begins} {who}, {count(event.num_envs)} {event.backend} {copies}{each}, "
         f"{count(progress.budget)} steps{each}, {workers}, {event.device}"
     )
 

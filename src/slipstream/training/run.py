@@ -258,7 +258,12 @@ def free_path(config: RunConfig, out: str | Path | None = None) -> Path:
     if not wanted:
         return _fresh_name(config.short_name)
     path = Path(wanted).expanduser().absolute()
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and not path.is_dir():
+        raise ConfigError(
+            f"{path} is a file, and a run is written into a directory of its own: name one that "
+            "does not exist with --out."
+        )
+    if path.is_dir() and any(path.iterdir()):
         held = "holds a run" if (path / CONFIG).exists() else "is not empty"
         raise ConfigError(
             f"{path} {held} already and is never overwritten. Go on with it by `slipstream resume "

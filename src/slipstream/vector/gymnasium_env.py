@@ -47,9 +47,8 @@ def make_gymnasium(
             f"gym:{env_id}: {error}; install the package, or correct the module's name."
         ) from error
     except (gymnasium.error.Error, TypeError, AssertionError, ValueError) as error:
-        raise ConfigError(
-            f"gym:{env_id} cannot be made with {dict(kwargs or {})}: {error}"
-        ) from error
+        given = f" with the arguments {dict(kwargs)}" if kwargs else ""
+        raise ConfigError(f"gym:{env_id} cannot be made{given}: {error}") from error
 
 
 def flat_spaces(
