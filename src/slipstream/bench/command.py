@@ -19,6 +19,8 @@ def bench(
     json_file: str | Path | None = None,
     full: bool = False,
     only: Sequence[str] = (),
+    data_dir: str | Path | None = None,
+    hours: float | None = None,
     console: Console | None = None,
 ) -> None:
     """Measures a suite and prints it as a table; the exit code says that it ran, not what held."""
@@ -30,6 +32,8 @@ def bench(
             json_file=json_file,
             full=full,
             only=only,
+            data_dir=None if data_dir is None else str(data_dir),
+            hours=hours,
             show=rows.append,
             say=lambda name: status.update(f"measuring {name}"),
         )

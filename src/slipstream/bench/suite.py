@@ -20,7 +20,7 @@ from slipstream.bench.worker import WorkerError
 from slipstream.core.config import nearest
 from slipstream.core.errors import ConfigError, ResourceError
 
-SUITES = ("env", "train")
+SUITES = ("env", "train", "study")
 _LIMIT_SECONDS = 540.0  # for a suite without --full, and a minute to spare
 
 
@@ -34,12 +34,16 @@ class Settings:
         full: whether the time limit of ten minutes a suite is lifted.
         until: `time.monotonic()` by which a case should have ended: what is contended is measured
             again only if that can be done by then.
+        data_dir: folder of prices for studies, None for a planted market.
+        hours: wall time for the studies of a full suite, None for no limit.
     """
 
     runs: int = 5
     seconds: float = 1.5
     full: bool = False
     until: float = math.inf
+    data_dir: str | None = None
+    hours: float | None = None
 
 
 QUICK = Settings()
@@ -65,20 +69,26 @@ def run_suite(
     json_file: str | Path | None = None,
     full: bool = False,
     only: Sequence[str] = (),
+    data_dir: str | None = None,
+    hours: float | None = None,
     show: Callable[[Row], None] = lambda row: None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Measures a suite and returns what is written to `json_file`.
 
     Args:
-        suite: ``env`` or ``train``.
+        suite: ``env``, ``train`` or ``study``.
         json_file: where the result goes; rewritten after each case, so that nothing is lost.
         full: more and longer runs, without a time limit.
         only: names of cases, empty for all.
+        data_dir: prices that ``study`` runs on, None for a planted market.
+        hours: wall time for the studies of a full ``study``; what is cut off is forecast.
         show: called with each row as it is measured.
         say: told which case begins.
     """
     cases = cases_of(suite)
+    if suite != "study" and (data_dir is not None or hours is not None):
+        raise ConfigError("`--data-dir` and `--hours` are for the suite `study`; leave them out.")
     for name in only:
         if name not in cases:
             raise ConfigError(f"Suite `{suite}` has no case `{name}`; it has {', '.join(cases)}.")
@@ -97,6 +107,7 @@ def run_suite(
         say(name)
         until = began + _LIMIT_SECONDS * (i + 1) / len(chosen)
         settings = FULL if full else replace(QUICK, until=until)
+        settings = replace(settings, data_dir=data_dir, hours=hours)
         for row in _rows(name, cases[name], settings):
             show(row)
             result["rows"].append(row.as_json())

@@ -9,12 +9,18 @@ import typer
 
 
 def bench(
-    suite: Annotated[str, typer.Argument(help="env or train.")],
+    suite: Annotated[str, typer.Argument(help="env, train or study.")],
     json: Annotated[Path | None, typer.Option(help="Write the rows to this file too.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Longer, with more repetitions.")] = False,
     only: Annotated[list[str] | None, typer.Option("--case", help="Only this case.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="study: your prices instead of a planted market.")
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option(help="study --full: wall time; what is cut off is forecast.")
+    ] = None,
 ) -> None:
     """Measures a suite of cases, peers side by side."""
     from slipstream.bench.command import bench as run
 
-    run(suite, json_file=json, full=full, only=only or ())
+    run(suite, json_file=json, full=full, only=only or (), data_dir=data_dir, hours=hours)

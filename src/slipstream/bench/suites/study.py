@@ -1,0 +1,262 @@
+"""Studies and the portfolio they search on: `slipstream bench study`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from slipstream.bench.alternate import alternate
+from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.ours.study import Ran, run_study
+from slipstream.bench.ours.study_replay import Replayed, replay
+from slipstream.bench.row import Goal, Ratio, Row, judged
+from slipstream.bench.study_figures import Figures, figures
+from slipstream.bench.study_settings import (
+    COPIES,
+    FOLDS,
+    FULL,
+    HORIZON,
+    SLICE,
+    market_folder,
+    market_settings,
+    study_config,
+)
+from slipstream.bench.suite import Case, Settings, with_runs
+from slipstream.bench.worker import run_worker
+
+_SIZE = f"{FULL.trials} trials x {FOLDS} folds x {FULL.steps:,} steps"
+_ROWS = COPIES * HORIZON
+_FULL_STEPS = FULL.iterations * _ROWS
+_FULL_HOURS = 0.55  # of --hours for the first of two studies, which has no pruning
+
+
+class _Study(NamedTuple):
+    """A study that ran once for all rows of the suite."""
+
+    ran: Ran
+    figures: Figures
+    others_cpu: float
+    replayed: Replayed | None = None
+
+
+@cache
+def _unpruned(full: bool, data_dir: str | None, hours: float | None) -> _Study:
+    """The study without pruning, or a slice of it; rungs are scored in the full one."""
+    size = FULL if full else SLICE
+    budget = None if hours is None else _FULL_HOURS * hours
+    with market_folder(data_dir) as data, _folder() as folder, Neighbours() as neighbours:
+        config = study_config(data, size, pruning=False, record=full)
+        ran = run_study(config, folder / "unpruned", budget)
+        replayed = replay(folder / "unpruned") if full else None
+    return _Study(ran, figures(ran, size, threads()), round(neighbours.share, 3), replayed)
+
+
+@cache
+def _pruned(data_dir: str | None, hours: float | None) -> _Study:
+    """The full study with pruning."""
+    budget = None if hours is None else (1.0 - _FULL_HOURS) * hours
+    with market_folder(data_dir) as data, _folder() as folder, Neighbours() as neighbours:
+        ran = run_study(study_config(data, FULL, pruning=True), folder / "pruned", budget)
+    shown = figures(ran, FULL, threads(), rungs=True)
+    return _Study(ran, shown, round(neighbours.share, 3))
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="slipstream-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _arrays(data_dir: str | None) -> Iterator[tuple[str, str]]:
+    """The market's folder, and one with the arrays that the peers read."""
+    with market_folder(data_dir) as data, _folder() as folder:
+        run_worker("ours.portfolio_arrays", {"data": data, "folder": str(folder)})
+        yield data, str(folder)
+
+
+def portfolio_kernel(settings: Settings) -> Iterable[Row]:
+    """Unit orders in seven assets of 14 features, 4,096 copies, against NumPy one at a time."""
+    with _arrays(settings.data_dir) as (data, arrays):
+        units = {**market_settings(data), "orders": "units", "min_quantity": 0.01}
+        asked = {"name": "portfolio", "settings": units, "num_envs": 4096, "threads": threads()}
+        measured = alternate(
+            lambda: _rate("ours.vector_steps", {**asked, "seconds": settings.seconds}),
+            lambda: _rate("peers.numpy_portfolio", {"folder": arrays, "seconds": settings.seconds}),
+            runs=settings.runs,
+            until=settings.until,
+        )
+    assert measured.ratio is not None
+    yield Row(
+        case="portfolio_kernel",
+        unit=f"steps/s (7 assets x 14 features, 4,096 copies, {threads()} threads)",
+        ours=measured.ours,
+        peer=measured.peer,
+        peer_name="the same unit orders in NumPy, one environment at a time",
+        ratio=measured.ratio,
+        runs=measured.runs,
+        others_cpu=measured.others_cpu,
+        **judged(Goal(">=", 200), measured.ratio.median),
+    )
+
+
+def _rate(module: str, asked: dict[str, Any]) -> float:
+    return float(run_worker(module, asked, threads=1)["steps_per_second"])
+
+
+def study_full(settings: Settings) -> Iterable[Row]:
+    """The whole study without pruning; without --full a slice of it, from which it is forecast."""
+    study = _unpruned(settings.full, settings.data_dir, settings.hours)
+    shown, others = study.figures, study.others_cpu
+    yield Row(
+        case="study_full",
+        unit=f"s for {_SIZE}, no pruning, with a test pass of every fold and the report "
+        f"({shown.how})",
+        ours=shown.seconds,
+        others_cpu=others,
+        forecast=shown.forecast,
+        **judged(Goal("<=", 3600), shown.seconds),
+    )
+    more = 100.0 * shown.confirm / shown.seconds
+    yield Row(
+        case="study_confirm",
+        unit=f"s from the search to the hold-out, {more:.0f} % more ({FULL.confirming} members; "
+        f"{shown.how})",
+        ours=shown.confirm,
+        others_cpu=others,
+        forecast=shown.forecast,
+    )
+    yield Row(
+        case="study_overhead",
+        unit=f"% of the search that is neither rollout nor update (in {study.ran.trials} trials)",
+        ours=100.0 * shown.overhead,
+        others_cpu=others,
+        forecast=shown.forecast,
+        **judged(Goal("<", 5), 100.0 * shown.overhead),
+    )
+    gigabytes = study.ran.peak_bytes / 1e9
+    yield Row(
+        case="study_memory",
+        unit=f"GB at most, all processes, shared pages once (in {study.ran.trials} trials)",
+        ours=gigabytes,
+        others_cpu=others,
+        **judged(Goal("<", 3), gigabytes),
+    )
+
+
+def study_pruned(settings: Settings) -> Iterable[Row]:
+    """The same study with pruning, and what pruning would have done to the one without."""
+    study = _unpruned(settings.full, settings.data_dir, settings.hours)
+    whole = study.figures.seconds
+    if not settings.full:
+        seconds = study.figures.pruned
+        yield Row(
+            case="study_pruned",
+            unit="s with pruning, if both rungs stay armed and stop half (by the rule); "
+            "ratio = share of study_full",
+            ours=seconds,
+            peer=whole,
+            peer_name="slipstream without pruning",
+            ratio=Ratio.of([seconds / whole]),
+            others_cpu=study.others_cpu,
+            forecast=True,
+            **judged(Goal("<=", 0.75), seconds / whole),
+        )
+        return
+    pruned = _pruned(settings.data_dir, settings.hours)
+    share = pruned.figures.seconds / whole
+    yield Row(
+        case="study_pruned",
+        unit=f"s for {_SIZE} with pruning ({pruned.figures.how}); ratio = share of study_full",
+        ours=pruned.figures.seconds,
+        peer=whole,
+        peer_name="slipstream without pruning",
+        ratio=Ratio.of([share]),
+        others_cpu=pruned.others_cpu,
+        forecast=pruned.figures.forecast or study.figures.forecast,
+        **judged(Goal("<=", 0.75), share),
+    )
+    replayed = study.replayed
+    assert replayed is not None
+    yield Row(
+        case="study_pruned_top",
+        unit=f"of the best {replayed.top} trials survive the rule over recorded rung scores "
+        f"({replayed.stopped} of {replayed.trials} stopped, {100 * replayed.iterations:.0f} % of "
+        "the training left)",
+        ours=float(replayed.top_left),
+        **judged(Goal(">=", 4), float(replayed.top_left)),
+    )
+
+
+def fold_vs_sb3(settings: Settings) -> Iterable[Row]:
+    """One fold of one trial, against Optuna and SB3's PPO on SubprocVecEnv(12)."""
+    yield _fold_against(
+        "fold_vs_sb3",
+        "peers.sb3_ppo_portfolio",
+        "Optuna and SB3 PPO on SubprocVecEnv(12)",
+        Goal(">=", 50),
+        settings,
+    )
+
+
+def fold_vs_elegantrl(settings: Settings) -> Iterable[Row]:
+    """One fold of one trial, against ElegantRL's PPO on one environment."""
+    yield _fold_against(
+        "fold_vs_elegantrl",
+        "peers.elegantrl_ppo_portfolio",
+        "ElegantRL PPO on one environment",
+        Goal(">=", 30),
+        settings,
+    )
+
+
+def _fold_against(case: str, module: str, name: str, goal: Goal, settings: Settings) -> Row:
+    study = _unpruned(settings.full, settings.data_dir, settings.hours)
+    ours = study.figures.seconds / FULL.members
+    settings = with_runs(settings, 2)
+    iterations = 8 if settings.full else 3
+    with _arrays(settings.data_dir) as (_, arrays), Neighbours() as neighbours:
+        asked = {"folder": arrays, "iterations": iterations, "test_steps": 2_000}
+
+        def fold(count: int) -> float:
+            answer = run_worker(module, {**asked, "threads": count}, threads=count)
+            training = _FULL_STEPS * answer["train_seconds_per_step"]
+            testing = study.ran.test_bars * answer["test_seconds_per_step"]
+            return float(answer["build_seconds"] + training + testing)
+
+        tried = {count: fold(count) for count in sorted({1, threads()})}
+        best = min(tried, key=lambda count: tried[count])
+        peer = [tried[best], *(fold(best) for _ in range(settings.runs - 1))]
+    ratio = Ratio.of([seconds / ours for seconds in peer])
+    steps = iterations * _ROWS
+    return Row(
+        case=case,
+        unit=f"s for one fold of one trial: {_FULL_STEPS:,} steps and a test pass of "
+        f"{study.ran.test_bars:,} bars (theirs from {steps:,} steps and 2,000 bars; ours "
+        f"{study.figures.how})",
+        ours=ours,
+        peer=sorted(peer)[len(peer) // 2],
+        peer_name=f"{name}, {best} thread{'s' if best > 1 else ''}",
+        ratio=ratio,
+        runs=len(peer),
+        others_cpu=round(max(neighbours.share, study.others_cpu), 3),
+        forecast=study.figures.forecast,
+        **judged(goal, ratio.median),
+    )
+
+
+CASES: dict[str, Case] = {
+    "portfolio_kernel": portfolio_kernel,
+    "study_full": study_full,
+    "study_pruned": study_pruned,
+    "fold_vs_sb3": fold_vs_sb3,
+    "fold_vs_elegantrl": fold_vs_elegantrl,
+}

@@ -1,0 +1,140 @@
+"""The study suite: what a slice says about the full study, and pruning replayed over a ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slipstream.bench.ours.study import Ran
+from slipstream.bench.ours.study_replay import replay
+from slipstream.bench.study_figures import figures
+from slipstream.bench.study_settings import FULL, SLICE, study_config
+from slipstream.bench.suite import cases_of, run_suite
+from slipstream.core.errors import ConfigError
+from slipstream.market.folds import FoldPlan
+from slipstream.studies.config import StudyConfig
+from slipstream.studies.folder import StudyFolder
+from slipstream.studies.ledger import Ask, Ledger, Slot, Verdict
+from slipstream.studies.member import Outcome, Passes
+from slipstream.studies.space import Space
+from slipstream.studies.study_file import write_study
+from slipstream.training.config import RunConfig, resolve
+
+
+def ran(**changes: float) -> Ran:
+    """A slice on two workers: 40 s of wall time, 60 s of training, 15 of passes, 3 of the rest."""
+    values = {
+        "search": 40.0,
+        "confirm": 9.0,
+        "report": 2.0,
+        "train": 60.0,
+        "evaluate": 15.0,
+        "rest": 3.0,
+        "rungs": 0.0,
+        "trials": 16,
+        "members": 96,
+        "test_bars": 50_000,
+        "peak_bytes": 10**9,
+    }
+    return Ran(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_the_full_study_is_3000_members_of_100000_steps() -> None:
+    assert FULL.members == 3_000 and FULL.iterations == 33 and FULL.confirming == 305
+    assert SLICE.members == 96 and SLICE.iterations == 10
+    assert 2.9e6 < SLICE.members * SLICE.iterations * 12 * 256 < 3.0e6
+
+
+def test_a_slice_is_extrapolated_part_by_part() -> None:
+    found = figures(ran(), SLICE, workers=2)
+    wall = 40.0 / 78.0  # seconds of wall time for a second of work
+    train = wall * 60.0 * 3000 / 96 * 33 / 10
+    passes = wall * 15.0 * 3000 / 96
+    rest = wall * 3.0 * 500 / 16
+    assert found.seconds == pytest.approx(train + passes + rest + 2.0)
+    assert found.confirm == pytest.approx((train + passes) * 305 / 3000)
+    # 16 trials whole, 484 a third; half of those another third, a quarter the last; 3 + 1.75 tests.
+    trained = (16 + 484 * (1 / 3 + 1 / 6 + 1 / 12)) / 500
+    tested = (48 + 484 * 1.75) / 500
+    assert found.pruned == pytest.approx(trained * train + tested * passes + rest + 2.0)
+    assert found.overhead == pytest.approx(1.0 - 75.0 / 80.0)
+    assert found.forecast and found.how == "forecast from 96 members x 10 iterations"
+
+
+def test_the_full_study_is_measured_less_its_scores_at_rungs() -> None:
+    whole = ran(trials=500, members=9000, rungs=2 / 3, confirm=77.0)
+    found = figures(whole, FULL, workers=2)
+    assert found.seconds == pytest.approx(40.0 * (78.0 - 10.0) / 78.0 + 2.0)
+    assert (found.confirm, found.forecast, found.how) == (77.0, False, "measured")
+    pruned = figures(whole, FULL, workers=2, rungs=True)
+    assert pruned.seconds == pytest.approx(42.0)
+
+
+def test_a_study_cut_by_hours_is_a_forecast() -> None:
+    found = figures(ran(trials=250), FULL, workers=2)
+    assert found.forecast and found.how == "forecast from 1,500 members x 33 iterations"
+    assert found.seconds == pytest.approx(2 * 40.0 + 2.0)
+
+
+def test_the_configs_are_of_the_work_that_rows_name(tmp_path: Path) -> None:
+    for size in (FULL, SLICE):
+        values = study_config(str(tmp_path), size, pruning=False, record=True)
+        study = StudyConfig.model_validate(values.pop("study"))
+        base = RunConfig.from_mapping(values)
+        assert study.folds == FoldPlan() and study.n_trials == size.trials
+        assert not study.pruning.enabled and study.pruning.record
+        assert study.space is not None and not isinstance(study.space, str)
+        space = Space.from_mapping(study.space, base)
+        assert set(space.to_mapping()) == set(study.space)
+        assert base.training.total_steps == size.steps and base.training.num_envs == 12
+        assert (base.agent.horizon, base.agent.minibatch, base.agent.epochs) == (256, 256, 4)
+
+
+def record(folder: StudyFolder, quality: list[tuple[float, float]]) -> None:
+    """A study without pruning; `quality` is each trial's score at both rungs and at its end."""
+    base = resolve("cartpole", {"training.num_envs": 1, "training.total_steps": 30})
+    pruning = {"enabled": False, "record": True}
+    study = StudyConfig(n_trials=len(quality), fold_seeds=2, pruning=pruning)
+    space = Space.from_mapping({"agent.learning_rate": {"low": 1e-4, "high": 1e-2}}, base)
+    folder.path.mkdir()
+    folder.config.write_text(write_study(base, study, space))
+    with Ledger(folder.ledger) as ledger:
+        for trial, scores in enumerate(quality):
+            ledger.add_ask(Ask(trial, 0, {}, {}))
+            for stage, milestone in enumerate((10, 20, 30)):
+                score = scores[stage // 2]
+                passes = Passes(np.arange(2), np.full(2, score), np.zeros(2), np.arange(2))
+                slots = [Slot("search", trial, 0, fold) for fold in range(2)]
+                ledger.add_outcomes([Outcome(s.name, milestone, passes) for s in slots])
+                kind = "complete" if stage == 2 else "continued"
+                folds = [{"score": score}] * 2
+                ledger.add_verdict(Verdict(trial, stage, milestone, 0, kind, score, folds))
+
+
+def test_the_rule_of_pruning_is_replayed_over_recorded_scores(tmp_path: Path) -> None:
+    first = [float(k) for k in range(16)]
+    # Behind them, good and bad ones in turn: a good one is better than all before it.
+    later = [value for k in range(8) for value in (20.0 + k, 0.5)]
+    folder = StudyFolder(tmp_path / "study")
+    record(folder, [(score, score) for score in first + later])
+    found = replay(folder.path)
+    assert (found.top_left, found.top, found.stopped, found.trials) == (5, 5, 8, 32)
+    assert found.iterations == pytest.approx((24 * 30 + 8 * 10) / (32 * 30))
+
+
+def test_a_late_bloomer_falls_victim_to_the_rule(tmp_path: Path) -> None:
+    first = [(float(k), float(k)) for k in range(16)]
+    folder = StudyFolder(tmp_path / "study")
+    record(folder, [*first, (1.5, 99.0), (30.0, 30.0)])
+    found = replay(folder.path)
+    assert (found.stopped, found.top_left, found.top) == (1, 4, 5)
+
+
+def test_prices_and_hours_are_for_studies_only(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--data-dir"):
+        run_suite("env", data_dir=str(tmp_path))
+    with pytest.raises(ConfigError, match="--hours"):
+        run_suite("train", hours=1.0)
+    assert next(iter(cases_of("study"))) == "portfolio_kernel"
