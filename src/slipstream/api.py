@@ -17,17 +17,20 @@ from typing import Any
 
 from slipstream.agents.policy import Policy
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import load_kernel
 from slipstream.training import trainer
 from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best
 from slipstream.training.config import RunConfig, resolve
-from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.environment import (
+    Environment,
+    chosen_environment,
+    resolve_environment,
+)
 from slipstream.training.events import Listener
 from slipstream.training.files import plain
 from slipstream.training.provenance import source_hash
 from slipstream.training.run import Run, free_path
 from slipstream.training.sizing import check_memory, resolve_num_envs
-from slipstream.training.target import GYMNASIUM, Overrides, parse_overrides
+from slipstream.training.target import Overrides, parse_overrides
 from slipstream.vector.vector_env import VectorEnv, member_indices
 
 
@@ -104,6 +107,7 @@ def evaluate(
     path: str | Path | Run,
     *,
     data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
     start: str | None = None,
     stop: str | None = None,
 ) -> Tracks:
@@ -112,16 +116,21 @@ def evaluate(
     Args:
         path: a run.
         data: a folder of other prices of the same kind, scored as one window.
+        symbols: which of them; those of the run unless given.
         start, stop: of that window (ISO dates, UTC), half open.
     """
     run = path if isinstance(path, Run) else Run.open(path)
-    return evaluate_best(run, environment_of(run, data=data, start=start, stop=stop))
+    environment = environment_of(run, data=data, symbols=symbols, start=start, stop=stop)
+    if "test" in environment.splits():
+        run.count_test_read()
+    return evaluate_best(run, environment)
 
 
 def write_report(
     path: str | Path | Run,
     *,
     data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
     start: str | None = None,
     stop: str | None = None,
     out: str | Path | None = None,
@@ -131,7 +140,7 @@ def write_report(
 
     Args:
         path: a run.
-        data, start, stop: as for `evaluate`.
+        data, symbols, start, stop: as for `evaluate`.
         out: folder of the report; the run's directory unless given.
         say: told the headline and the sentences that qualify it.
 
@@ -140,8 +149,15 @@ def write_report(
     """
     from slipstream.report.report import report_run  # Matplotlib: not on the way to a first update
 
-    folder = path.path if isinstance(path, Run) else Path(path)
-    return report_run(folder, data=data, start=_moment(start), stop=_moment(stop), out=out, say=say)
+    return report_run(
+        path,
+        data=data,
+        symbols=symbols,
+        start=_moment(start),
+        stop=_moment(stop),
+        out=out,
+        say=say,
+    )
 
 
 def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
@@ -177,29 +193,19 @@ def make_vec(
 
 
 def environment_of(
-    run: Run, *, data: str | Path | None = None, start: str | None = None, stop: str | None = None
+    run: Run,
+    *,
+    data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
+    start: str | None = None,
+    stop: str | None = None,
 ) -> Environment:
     """The environment of a run; with any of the options, one window of (other) prices.
 
     Raises:
         ConfigError: the environment has no prices, or a date cannot be read.
     """
-    config = run.config
-    if data is None and start is None and stop is None:
-        return resolve_environment(config.env_name, config.env_settings)
-    kernel = None if config.env_name.startswith(GYMNASIUM) else load_kernel(config.env_name)
-    load_window = getattr(kernel.module, "load_window", None) if kernel is not None else None
-    if kernel is None or load_window is None:
-        raise ConfigError(
-            f"{config.short_name} has no prices to choose a window of: leave --data, --from and "
-            "--to away."
-        )
-    if data is not None:
-        section = config.env_settings["data"]
-        config = config.with_environment(data={**section, "folder": str(data)})
-    loaded = load_window(kernel.configure(config.env_settings), _moment(start), _moment(stop))
-    spec = kernel.spec(loaded.params["train"][0], loaded.data)
-    return Environment(config.env_name, spec, kernel, loaded)
+    return chosen_environment(run.config, data, symbols, _moment(start), _moment(stop))
 
 
 def _finish(
@@ -219,7 +225,10 @@ def _finish(
     finally:
         run.close()
     if report:
-        run.say(f"Report: {write_report(run, say=run.say)}")
+        from slipstream.report.report import report_run
+
+        # The same look at the test split as the score that training has just printed.
+        run.say(f"Report: {report_run(run, count=False, say=run.say)}")
     return run
 
 

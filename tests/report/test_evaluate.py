@@ -1,13 +1,17 @@
 """From a run directory to its report."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from slipstream import api
-from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.report.evaluate import curves, evaluate_run
 from slipstream.report.report import report_run
+from slipstream.training import best
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.run import Run
 
@@ -35,16 +39,19 @@ def trader(tmp_path_factory, market_folder):
         },
         "agent": {"horizon": 64, "minibatch": 256, "epochs": 1, "learning_rate": [1e-3, 1e-4]},
     }
-    return api.train(target, out=path, num_envs=8, members=2, total_steps=2_048, report=False).path
+    run = api.train(target, out=path, num_envs=8, members=2, total_steps=2_048, report=False)
+    assert run.test_reads == 1  # the score that training printed
+    return run.path
 
 
 def test_report_of_a_game(game):
     said = []
     path = report_run(game, say=said.append)
     assert path == game / "report.html"
-    assert said[0].startswith("Mean episode return ")
+    assert said[0].endswith(" for the report ...")
+    assert said[1].startswith("Mean episode return ")
     text = path.read_text(encoding="utf-8")
-    assert said[0] in text
+    assert said[1] in text
     assert "Over 2 seeds" in text
     assert "Versions" in text
     assert (game / "figures" / "learning_curve.png").exists()
@@ -98,6 +105,55 @@ def test_market_run(trader):
     assert run.provenance["Data"].startswith("sha256 ")
     assert [c.name for c in run.curves] == ["training", "validation"]
     assert len({c.unit for c in run.curves}) == 2
+
+
+def test_looks_at_the_test_split_are_counted(trader, tmp_path):
+    run = shutil.copytree(trader, tmp_path / "run")
+    Run.open(run).record(test_reads=1)  # as training leaves it
+    said = []
+    report_run(run, count=False, say=said.append)  # the report of that very score
+    assert Run.open(run).test_reads == 1
+    assert not any("has been evaluated" in sentence for sentence in said)
+    api.evaluate(run)
+    report_run(run, start=Run.open(run).provenance["environment"]["windows_utc_seconds"]["test"][0])
+    assert Run.open(run).test_reads == 2  # a window of chosen bars is no look at the test split
+    report_run(run, say=said.append)
+    assert Run.open(run).test_reads == 3
+    assert any("test split has been evaluated 3 times" in sentence for sentence in said)
+
+
+def test_members_of_one_config_are_trials_too(game):
+    assert evaluate_run(game).trials == 2  # the better of two is shown
+
+
+def test_other_prices_of_other_symbols(trader, market_folder, tmp_path):
+    names = sorted(path.stem for path in Path(market_folder).iterdir())
+    folder = tmp_path / "later"
+    folder.mkdir()
+    for name in names:
+        (source,) = Path(market_folder).glob(f"{name}.*")
+        shutil.copy(source, folder)
+    one = evaluate_run(trader, data=folder, symbols=names[:1], draws=2)
+    assert [track.name for track in one.tracks["chosen window"][0]] == names[:1]
+    both = evaluate_run(trader, data=folder, symbols=names, draws=2)
+    assert [track.name for track in both.tracks["chosen window"][0]] == names
+    with pytest.raises(DataError, match="NOSUCH"):
+        evaluate_run(trader, data=folder, symbols=["NOSUCH"])
+    with pytest.raises(ConfigError, match="at least one symbol"):
+        evaluate_run(trader, symbols=[])
+
+
+def test_prices_of_another_shape_are_refused(trader, monkeypatch):
+    run, plain = Run.open(trader), best.best_policy
+
+    def other_shape(run, member):
+        policy = plain(run, member)
+        policy.observation_shape = (3,)
+        return policy
+
+    monkeypatch.setattr(best, "best_policy", other_shape)
+    with pytest.raises(ConfigError, match=r"trained on observations of shape \(3,\)"):
+        evaluate_run(run)
 
 
 def test_chosen_bars(trader):

@@ -92,6 +92,9 @@ def resume(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run directory.")],
     data: Annotated[Path | None, typer.Option(help="Folder of other prices to score.")] = None,
+    symbols: Annotated[
+        str | None, typer.Option(help="Only these of the prices, separated by commas.")
+    ] = None,
     start: Annotated[
         str | None, typer.Option("--from", metavar="DATE", help="First moment scored, UTC.")
     ] = None,
@@ -114,7 +117,15 @@ def evaluate(
 
         progress.say(f"Video: {film(opened, video)}")
         return
-    path = api.write_report(opened, data=data, start=start, stop=stop, out=out, say=progress.say)
+    path = api.write_report(
+        opened,
+        data=data,
+        symbols=_names(symbols),
+        start=start,
+        stop=stop,
+        out=out,
+        say=progress.say,
+    )
     progress.say(f"Report: {path}")
 
 
@@ -128,6 +139,13 @@ def _overrides(flags: dict[str, str | None], sets: list[str]) -> dict[str, Any]:
         if text is not None
     }
     return {**parse_overrides(sets), **named}
+
+
+def _names(text: str | None) -> list[str] | None:
+    """``"EURUSD, GBPUSD"`` -> both; None for none."""
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _console() -> ConsoleListener:

@@ -3,53 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from slipstream.agents.ppo_config import PER_MEMBER
-from slipstream.core.errors import ConfigError
 from slipstream.report.gather import gather
 from slipstream.report.inputs import Curve, RunEvaluation
 from slipstream.report.stress import RANDOM_DRAWS
 from slipstream.training.best import best_member, evaluate_best, present_members
-from slipstream.training.config import RunConfig
-from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.environment import Environment, chosen_environment
 from slipstream.training.run import Run
 
 _MOST_POINTS = 1_000
 
 
 def evaluate_run(
-    path: str | Path,
+    path: str | Path | Run,
     *,
     data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
     start: int | None = None,
     stop: int | None = None,
     draws: int = RANDOM_DRAWS,
+    count: bool = True,
 ) -> RunEvaluation:
     """Evaluates every member's best policy and all baselines.
 
     Args:
         path: the run directory.
         data: folder of other prices to score instead of the run's own splits.
+        symbols: which of the prices; those of the run unless given.
         start, stop: score only the bars in this half-open range, UTC seconds.
         draws: matched random traders.
+        count: this is one more look at the test split, which the run directory counts.
 
     Raises:
         CheckpointError: no run, or no policy in it.
         ConfigError: other prices were asked for and the environment has none.
     """
-    run = Run.open(path)
+    run = path if isinstance(path, Run) else Run.open(path)
     members = present_members(run)
-    chosen = data is not None or start is not None or stop is not None
-    environment = (
-        _window(run.config, data, start, stop)
-        if chosen
-        else resolve_environment(run.config.env_name, run.config.env_settings)
-    )
+    environment = chosen_environment(run.config, data, symbols, start, stop)
+    chosen = "window" in environment.splits()
+    reads = 1
+    if "test" in environment.splits():
+        reads = run.count_test_read() if count else max(run.test_reads, 1)
     agent, backend = run.config.agent, run.config.training.backend
     same = not any(isinstance(getattr(agent, name), tuple) for name in PER_MEMBER)
     return gather(
@@ -62,32 +61,13 @@ def evaluate_run(
         member_reason="the best on validation" if len(members) > 1 else "",
         same_settings=same,
         curves=curves(run, environment.spec.market is not None),
-        trials=1 if same else len(members),
+        trials=len(members),  # the shown one is the best of them
+        holdout_reads=reads,
         notes=_notes(run, environment),
         provenance=provenance(run, environment),
         backend="compiled" if backend == "auto" else backend,
         draws=draws,
     )
-
-
-def _window(
-    config: RunConfig, data: str | Path | None, start: int | None, stop: int | None
-) -> Environment:
-    """The run's environment on chosen bars."""
-    environment = resolve_environment(config.env_name, config.env_settings)
-    kernel = environment.kernel
-    load_window = getattr(kernel.module, "load_window", None) if kernel is not None else None
-    if kernel is None or load_window is None:
-        raise ConfigError(
-            f"Chosen bars were asked for, but {config.short_name} has no prices to choose from; "
-            "leave out --data, --from and --to."
-        )
-    settings: dict[str, Any] = dict(config.env_settings)
-    if data is not None:
-        settings["data"] = {**settings["data"], "folder": str(data)}
-    loaded = load_window(kernel.configure(settings), start, stop)
-    spec = kernel.spec(loaded.params["window"][0], loaded.data)
-    return replace(environment, loaded=loaded, spec=spec)
 
 
 def curves(run: Run, market: bool) -> tuple[Curve, ...]:

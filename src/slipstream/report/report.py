@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slipstream.report.evaluate import evaluate_run
@@ -10,6 +10,7 @@ from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market_page import market_page
 from slipstream.report.page import Page, write
 from slipstream.report.plain_page import plain_page
+from slipstream.training.run import Run
 
 
 def build_page(run: RunEvaluation) -> Page:
@@ -23,30 +24,39 @@ def write_report(run: RunEvaluation, folder: Path) -> Path:
 
 
 def report_run(
-    path: str | Path,
+    path: str | Path | Run,
     *,
     data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
     start: int | None = None,
     stop: int | None = None,
     out: str | Path | None = None,
+    count: bool = True,
     say: Callable[[str], None] | None = None,
 ) -> Path:
     """Evaluates a run directory's best policies and writes the report.
 
     Args:
-        path: the run directory.
+        path: the run directory, or the run.
         data: folder of other prices to score instead of the run's own splits.
+        symbols: which of the prices; those of the run unless given.
         start, stop: score only the bars in this half-open range, UTC seconds.
         out: where the report goes; by default the run directory, or its `window` folder when bars
             were chosen.
-        say: told the warnings, the headline and the sentences below it.
+        count: this is one more look at the test split, which the run directory counts.
+        say: told that it begins, then the warnings, the headline and the sentences below it.
 
     Returns:
         Path of `report.html`.
     """
-    page = build_page(evaluate_run(path, data=data, start=start, stop=stop))
+    run = path if isinstance(path, Run) else Run.open(path)
+    if say is not None:
+        say("Evaluating every split, baselines and stress tests for the report ...")
+    page = build_page(
+        evaluate_run(run, data=data, symbols=symbols, start=start, stop=stop, count=count)
+    )
     if say is not None:
         for sentence in (*page.warnings, page.headline, *page.sentences):
             say(sentence)
-    chosen = data is not None or start is not None or stop is not None
-    return write(page, Path(out) if out else Path(path) / "window" if chosen else Path(path))
+    chosen = any(option is not None for option in (data, symbols, start, stop))
+    return write(page, Path(out) if out else run.path / "window" if chosen else run.path)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from slipstream.agents.policy import Policy
-from slipstream.core.errors import CheckpointError
+from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
@@ -35,6 +35,8 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
     settings = run.config.evaluation
     policies = [best_policy(run, member) for member in present_members(run)]
     tracks: dict[str, list[list[Track]]] = {}
+    for policy in policies:
+        _check_shape(policy, environment)
     # Few rows at a time: threads of PyTorch's own would mostly wait for each other.
     with Crew(1):
         for split in splits:
@@ -47,6 +49,17 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
             )
             tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
     return tracks
+
+
+def _check_shape(policy: Policy, environment: Environment) -> None:
+    """Refuses prices that make other observations than the policy was trained on."""
+    here = environment.spec.observation_shape
+    if here != policy.observation_shape:
+        raise ConfigError(
+            f"The policy was trained on observations of shape {policy.observation_shape}, and "
+            f"these prices make {here}: choose as many symbols, with the same columns, as in "
+            "training."
+        )
 
 
 def best_policy(run: Run, member: int) -> Policy:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.vector_env import VectorEnv
+
+if TYPE_CHECKING:
+    from slipstream.training.config import RunConfig
 
 GYMNASIUM = "gym:"
 
@@ -116,3 +120,43 @@ def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
             "step it with slipstream.make_vec."
         )
     return Environment(name, kernel.spec(loaded.params["train"][0], loaded.data), kernel, loaded)
+
+
+def chosen_environment(
+    config: RunConfig,
+    data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+) -> Environment:
+    """A run's environment; with any of the options, one window of (other) prices.
+
+    Args:
+        config: of the run.
+        data: folder of other prices of the same kind.
+        symbols: which of them; those of the run unless given.
+        start, stop: half-open range of bars, UTC seconds.
+
+    Raises:
+        ConfigError: the environment has no prices to choose from.
+    """
+    if data is None and symbols is None and start is None and stop is None:
+        return resolve_environment(config.env_name, config.env_settings)
+    kernel = None if config.env_name.startswith(GYMNASIUM) else load_kernel(config.env_name)
+    load_window = getattr(kernel.module, "load_window", None) if kernel is not None else None
+    if kernel is None or load_window is None:
+        raise ConfigError(
+            f"Chosen bars were asked for, but {config.short_name} has no prices to choose from; "
+            "leave out --data, --symbols, --from and --to."
+        )
+    settings: dict[str, Any] = dict(config.env_settings)
+    section = dict(settings["data"])
+    if data is not None:
+        section["folder"] = str(Path(data).expanduser().resolve())
+    if symbols is not None:
+        section["symbols"] = list(symbols)
+        section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
+    settings["data"] = section
+    loaded = load_window(kernel.configure(settings), start, stop)
+    spec = kernel.spec(loaded.params["window"][0], loaded.data)
+    return Environment(config.env_name, spec, kernel, loaded)

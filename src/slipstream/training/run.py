@@ -235,6 +235,18 @@ class Run:
         """What `provenance.json` says."""
         return _read_json(self.path / PROVENANCE) or {}
 
+    @property
+    def test_reads(self) -> int:
+        """How often the test split was scored: by the end of training, and by every evaluation."""
+        return int(self.provenance.get("test_reads", 0))
+
+    def count_test_read(self) -> int:
+        """Writes down one more look at the test split, where that can be written; their number."""
+        reads = self.test_reads + 1
+        with suppress(ResourceError):  # a directory that may only be read is still evaluated
+            self.record(test_reads=reads)
+        return reads
+
     def record(self, **facts: Any) -> None:
         """Adds JSON-able facts to `provenance.json`: data hashes, notes."""
         write_json(self.path / PROVENANCE, {**self.provenance, **facts})

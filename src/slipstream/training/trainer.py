@@ -227,6 +227,7 @@ class Trainer:
         test: list[float | None] = [None] * self.members
         settings = self.config.evaluation
         if "test" in self.environment.splits():
+            self.directory.count_test_read()
             evaluator = Evaluator(
                 self.environment,
                 "test",
