@@ -23,6 +23,7 @@ _ARGUMENTS = {
     "step": ("s", "action", "p", "d"),
     "observe": ("s", "p", "d", "out"),
     "mask": ("s", "p", "d", "out"),
+    "ahead": ("s", "p", "d"),
 }
 _OF_PLAYERS = {  # where more than one player acts
     "observe": ("s", "p", "d", "player", "out"),
@@ -50,7 +51,7 @@ def check_kernel(kernel: Kernel) -> None:
     seen: set[FunctionType] = set()
     for name, arguments in _ARGUMENTS.items():
         function = getattr(kernel, name)
-        if function is None and name == "mask":
+        if function is None and name in ("mask", "ahead"):
             continue
         count = len(inspect.signature(function).parameters)
         if count not in (len(arguments), len(_OF_PLAYERS.get(name, arguments))):

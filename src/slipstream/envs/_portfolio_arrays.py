@@ -80,7 +80,7 @@ def arrays_of(table: Table, layout: Layout, config: Config) -> Data:
         features=_cache_lines(values.reshape(len(values), -1)),
         time=panel.time,
         segments=segments,
-        first=np.concatenate([first, _magnitude(first)], axis=1),
+        first=np.concatenate([first, _inverse_magnitude(first)], axis=1),
         lots=lots_of(config, panel.symbols),
         fee_tiers=tiers_of(config),
         feature_mean=mean,
@@ -149,11 +149,11 @@ def _first(
     return np.asarray(seen[(seen > 0.0).argmax(axis=0), np.arange(seen.shape[1])])
 
 
-def _magnitude(price: NDArray[np.float64]) -> NDArray[np.float64]:
-    """10 to the whole part of the decimal logarithm; 0 where there is no price."""
+def _inverse_magnitude(price: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 over 10 to the whole part of the decimal logarithm; 0 where there is no price."""
     known = price > 0.0
     power = np.floor(np.log10(np.where(known, price, 1.0)))
-    return np.where(known, 10.0**power, 0.0)
+    return np.where(known, 1.0 / 10.0**power, 0.0)
 
 
 def _scales(

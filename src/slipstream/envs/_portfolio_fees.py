@@ -52,44 +52,55 @@ def _set_tier(s: Any, d: Any) -> None:
 
 
 def buy(
-    s: Any, i: int, quantity: float, price: float, spread: float, slip: float, fee: float
+    s: Any, i: int, quantity: float, price: float, adverse: float, spread: float, fee: float
 ) -> None:
     """Buys `quantity` of asset i.
 
     Args:
-        price: mid; `spread` (half of it) and `slip` in price units are paid on top.
+        price: mid.
+        adverse: how far from it the fill is, price units; `spread` is the part of it that half the
+            spread makes, the rest is slippage.
         fee: fraction of the notional at mid.
     """
     if s.units[i] == 0.0:
         s.high[i] = price
         s.held[i] = 0
-    s.cash -= quantity * price + _costs(s, quantity, price, spread, slip, fee)
+    notional = quantity * price
+    s.cash -= notional + notional * fee + quantity * adverse
     s.units[i] += quantity
+    _book(s, notional, quantity * spread)
 
 
 def sell(
-    s: Any, i: int, quantity: float, price: float, spread: float, slip: float, fee: float
+    s: Any, i: int, quantity: float, price: float, adverse: float, spread: float, fee: float
 ) -> None:
     """Sells `quantity` of asset i; arguments as for `buy`."""
-    s.cash += quantity * price - _costs(s, quantity, price, spread, slip, fee)
+    notional = quantity * price
+    s.cash += notional - notional * fee - quantity * adverse
     s.held[i] = 0
     if quantity >= s.units[i]:
         s.units[i] = 0.0
         s.trades += 1
     else:
         s.units[i] -= quantity
+    _book(s, notional, quantity * spread)
 
 
-def _costs(s: Any, quantity: float, price: float, spread: float, slip: float, fee: float) -> float:
-    """Books the costs of one fill and its volume; account currency."""
-    notional = quantity * price
-    commission = notional * fee
-    adverse = quantity * (spread + slip)
-    s.cost_fee += commission
-    s.cost_spread += quantity * spread
-    s.cost_slippage += quantity * slip
-    s.costs += commission + adverse
-    s.day_volume += notional
-    s.turnover += notional / max(s.equity, 1e-300)
+def _book(s: Any, notional: float, spread_paid: float) -> None:
+    """What differs from fill to fill; `book_step` does the rest once a step."""
+    s.traded += notional
+    s.cost_spread += spread_paid
     s.fills += 1
-    return commission + adverse
+
+
+def book_step(s: Any, p: Any, before: float, fee: float) -> None:
+    """Costs, volume and turnover of all fills of a step; `before` is equity ahead of it."""
+    commission = s.traded * fee
+    slippage = s.traded * p.slippage * p.cost_multiple
+    s.cost_fee += commission
+    s.cost_slippage += slippage
+    s.costs = s.cost_fee + s.cost_slippage + s.cost_spread
+    s.day_volume += s.traded
+    if before > 0.0:
+        s.turnover += s.traded / before
+    s.traded = 0.0

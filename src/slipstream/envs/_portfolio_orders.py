@@ -123,9 +123,9 @@ def _sell_and_plan(s: Any, p: Any, d: Any, row: int, after: float, fee: float) -
                 quantity = _whole_steps(-change, d.lots[i, STEP])
             if _allowed(p, d, i, quantity, price):
                 s.order[i] = -quantity
-                slip = p.slippage * p.cost_multiple * price
                 spread = d.prices[row, 2 * n + i] * p.cost_multiple
-                sell(s, i, quantity, price, spread, slip, fee)
+                adverse = spread + p.slippage * p.cost_multiple * price
+                sell(s, i, quantity, price, adverse, spread, fee)
         else:
             quantity = _whole_steps(change, d.lots[i, STEP])
             if _allowed(p, d, i, quantity, price):
@@ -151,9 +151,9 @@ def _buy(s: Any, p: Any, d: Any, row: int, available: float, need: float, fee: f
                 quantity = 0.0
             s.order[i] = quantity
         if quantity > 0.0:
-            slip = p.slippage * p.cost_multiple * price
             spread = d.prices[row, 2 * n + i] * p.cost_multiple
-            buy(s, i, quantity, price, spread, slip, fee)
+            adverse = spread + p.slippage * p.cost_multiple * price
+            buy(s, i, quantity, price, adverse, spread, fee)
             s.held[i] = 0
 
 

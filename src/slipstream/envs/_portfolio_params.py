@@ -157,10 +157,10 @@ def _refuse_small_orders(config: Config, data: Data) -> None:
     units, assets = config.units, len(data.lots)
     for segment in data.first:
         for i, name in enumerate(names_of(data)):
-            price, magnitude = segment[i], segment[assets + i]
+            price = segment[i]
             if price <= 0.0:
                 continue
-            full = units.norm_action / magnitude
+            full = units.norm_action * segment[assets + i]
             if units.action_scale == "value":
                 full = config.initial_equity / (price * units.norm_action)
             smallest = units.min_factor * data.lots[i, MIN_QUANTITY]

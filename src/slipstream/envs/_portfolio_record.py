@@ -115,7 +115,7 @@ class Data(NamedTuple):
         time: int64 [T], UTC seconds of the bar's open.
         segments: int64 [K, 2], first decision row and one past the last row.
         first: float64 [K, 2 A]: each asset's first price in a segment, then 10 to the power of
-            the whole part of its decimal logarithm.
+            minus the whole part of its decimal logarithm; 0 for one that is never listed there.
         lots: float64 [A, 2], columns as above.
         fee_tiers: float64 [R, 2]: volume from which a fee holds, and the fee.
         feature_mean, feature_std: float64 [S, A F] over the training rows of each scale.
@@ -163,23 +163,24 @@ def state_dtype(assets: int) -> np.dtype[Any]:
             ("exposure_sum", "f8"),
             ("mean_exposure", "f8"),
             ("discounted", "f8"),  # return so far, each reward discounted once a later step
+            ("traded", "f8"),  # notional of the running step's fills
+            ("cost_spread", "f8"),
+            ("fills", "i8"),
+            ("trades", "i8"),  # holdings closed
+            ("turnover", "f8"),  # traded notional / equity, summed
+            ("costs", "f8"),
+            ("cost_fee", "f8"),
+            ("cost_slippage", "f8"),
+            ("day_volume", "f8"),  # traded notional of the running UTC day
             ("units", "f8", each),  # coins held
             ("benchmark_units", "f8", each),
             ("target", "f8", each),  # weights wished for; negative: kept as it is
             ("order", "f8", each),  # coins of the last step's orders, sales negative
             ("held", "i8", each),  # bars held since the last fill (unit orders: last sale)
             ("high", "f8", each),  # highest close since bought
-            ("turnover", "f8"),  # traded notional / equity, summed
-            ("fills", "i8"),
-            ("trades", "i8"),  # holdings closed
-            ("costs", "f8"),
-            ("cost_fee", "f8"),
-            ("cost_spread", "f8"),
-            ("cost_slippage", "f8"),
             ("benchmark_costs", "f8"),
             ("tier_fee", "f8"),  # today's
-            ("day", "i8"),  # UTC day number of the running volume
-            ("day_volume", "f8"),  # traded notional of that day
+            ("day", "i8"),  # number of the running UTC day
             ("volumes", "f8", (VOLUME_DAYS,)),  # of the complete days before it, a ring by day
         ],
         align=True,

@@ -51,8 +51,7 @@ def _full_order(s: Any, p: Any, d: Any, i: int) -> float:
     if p.value_scale:
         price = d.first[s.segment, i]
         return p.initial_equity / (price * p.norm_action) if price > 0.0 else 0.0
-    magnitude = d.first[s.segment, p.assets + i]
-    return p.norm_action / magnitude if magnitude > 0.0 else 0.0
+    return p.norm_action * d.first[s.segment, p.assets + i]
 
 
 def _total(s: Any, p: Any, d: Any, row: int) -> float:
@@ -74,8 +73,9 @@ def _sell(s: Any, p: Any, d: Any, row: int, i: int, quantity: float, fee: float)
     n = p.assets
     price = d.prices[row, i]
     if price > 0.0 and d.prices[row, n + i] > 0.0:
-        slip = p.slippage * p.cost_multiple * price
-        sell(s, i, quantity, price, d.prices[row, 2 * n + i] * p.cost_multiple, slip, fee)
+        spread = d.prices[row, 2 * n + i] * p.cost_multiple
+        adverse = spread + p.slippage * p.cost_multiple * price
+        sell(s, i, quantity, price, adverse, spread, fee)
 
 
 def _buy(
@@ -96,9 +96,10 @@ def _buy(
     if limit > 0.0:
         wanted = min(wanted, limit / price - s.units[i])
     spread = d.prices[row, 2 * n + i] * p.cost_multiple
-    slip = p.slippage * p.cost_multiple * price
+    adverse = spread + p.slippage * p.cost_multiple * price
     available = max(s.cash - p.reserve * p.initial_equity, 0.0)
-    most = available / (price * (1.0 + fee) + spread + slip) * p.buy_share
+    # Dividing first lets the processor do it before the cash of the last buy is known.
+    most = available * (p.buy_share / (price * (1.0 + fee) + adverse))
     quantity = min(most, wanted)
     if quantity >= smallest and quantity > 0.0:
-        buy(s, i, quantity, price, spread, slip, fee)
+        buy(s, i, quantity, price, adverse, spread, fee)

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from slipstream.core.memory import prefetch
 from slipstream.core.random import integer
 from slipstream.envs._portfolio_config import Config
-from slipstream.envs._portfolio_fees import fee_rate, sell, start_volumes
+from slipstream.envs._portfolio_fees import book_step, fee_rate, sell, start_volumes
 from slipstream.envs._portfolio_load import load, load_folds, load_window, timeline, vary
 from slipstream.envs._portfolio_orders import trade_to_weights
 from slipstream.envs._portfolio_record import STATE, Data, Params
@@ -27,6 +28,7 @@ __all__ = [
     "Config",
     "Data",
     "Params",
+    "ahead",
     "load",
     "load_folds",
     "load_window",
@@ -68,6 +70,18 @@ def reset(s: Any, p: Any, d: Any) -> None:
         _buy_free_benchmark(s, p, d, s.bar - p.anchor_back)
     if p.tiered:
         start_volumes(s, p, d, s.bar + 1)
+
+
+def ahead(s: Any, p: Any, d: Any) -> None:
+    """Asks for the next bar: copies stand at bars far apart, and each one's comes from memory.
+
+    Measured with 4,096 copies: the step waited longer for it than it calculated.
+    """
+    row = s.bar + 1
+    for k in range(0, 3 * p.assets, 8):  # numbers of a cache line
+        prefetch(d.prices, row, k)
+    for k in range(0, p.num_features, 16):
+        prefetch(d.features, row, k)
 
 
 def _buy_free_benchmark(s: Any, p: Any, d: Any, row: int) -> None:
@@ -117,6 +131,8 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     if ended and p.evaluation:
         _liquidate(s, p, d, row, fee)
         held = 0.0
+    if s.traded > 0.0:
+        book_step(s, p, before, fee)
     s.exposure = held / s.equity if s.equity > 0.0 else 0.0
     _keep_score(s, p, before)
     gain = reward(s, p, d, row, before, benchmark_before)
@@ -137,11 +153,11 @@ def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
             continue
         price = d.prices[row - 1, i]
         spread = d.prices[row - 1, 2 * n + i] * p.cost_multiple
-        slip = p.slippage * p.cost_multiple * price
+        adverse = spread + p.slippage * p.cost_multiple * price
         if s.units[i] > 0.0:
-            sell(s, i, s.units[i], price, spread, slip, fee)
+            sell(s, i, s.units[i], price, adverse, spread, fee)
         if s.benchmark_units[i] > 0.0:
-            cost = fee * price + spread + slip if p.benchmark_costs else 0.0
+            cost = fee * price + adverse if p.benchmark_costs else 0.0
             s.benchmark_cash += s.benchmark_units[i] * (price - cost)
             s.benchmark_costs += s.benchmark_units[i] * cost
             s.benchmark_units[i] = 0.0
@@ -173,11 +189,11 @@ def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
     for i in range(n):
         price = d.prices[row, i]
         spread = d.prices[row, 2 * n + i] * p.cost_multiple
-        slip = p.slippage * p.cost_multiple * price
+        adverse = spread + p.slippage * p.cost_multiple * price
         if s.units[i] > 0.0:
-            sell(s, i, s.units[i], price, spread, slip, fee)
+            sell(s, i, s.units[i], price, adverse, spread, fee)
         if p.benchmark_costs:
-            cost = s.benchmark_units[i] * (fee * price + spread + slip)
+            cost = s.benchmark_units[i] * (fee * price + adverse)
             s.benchmark -= cost
             s.benchmark_costs += cost
     s.equity = s.cash
@@ -196,17 +212,18 @@ def _keep_score(s: Any, p: Any, before: float) -> None:
     else:
         s.drawdown = 1.0 - equity / s.peak
         s.max_drawdown = max(s.max_drawdown, s.drawdown)
-    s.benchmark_return = s.benchmark / p.initial_equity - 1.0
+    per_start = 1.0 / p.initial_equity
+    s.benchmark_return = s.benchmark * per_start - 1.0
     if equity != before and before > 0.0:
         ret = equity / before - 1.0
         s.return_sum += ret
         s.return_square_sum += ret * ret
-        s.total_return = equity / p.initial_equity - 1.0
+        s.total_return = equity * per_start - 1.0
     mean = s.return_sum * share
     variance = s.return_square_sum * share - mean * mean
     # What is left of the mean square after cancellation must exceed its rounding error.
     if variance > 1e-12 * s.return_square_sum * share:
-        s.sharpe = mean / math.sqrt(variance / (1.0 - share))
+        s.sharpe = mean * math.sqrt((1.0 - share) / variance)
 
 
 def observe(s: Any, p: Any, d: Any, out: Any) -> None:
@@ -224,9 +241,16 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
             out[1 + i] = s.units[i] * p.norm_stocks
         place = 1 + n
     columns = p.num_features
+    factor = p.norm_features
     for k in range(p.lookback):
-        for column in range(columns):
-            out[place + column] = float(d.features[bar - k, column]) * p.norm_features
+        row = d.features[bar - k]
+        part = out[place : place + columns]  # indexed from 0: compiled to whole vectors
+        if factor == 1.0:
+            for column in range(columns):
+                part[column] = row[column]
+        else:
+            for column in range(columns):
+                part[column] = float(row[column]) * factor
         place += columns
     if not p.unit_orders:
         share = 1.0 / s.equity if s.equity > 0.0 else 0.0

@@ -36,7 +36,8 @@ def loop_text(kernel: Kernel, spec: Spec) -> str:
     head = "from typing import Any\n\nimport numpy as np"
     functions = (loop.begin, loop.advance, loop.start, loop.look)
     aged = "age" in (kernel.STATE.names or ())
-    template = vary(render.source_of(functions), spec.players, kernel.mask is not None, aged)
+    masked, ahead = kernel.mask is not None, kernel.ahead is not None
+    template = vary(render.source_of(functions), spec.players, masked, aged, ahead)
     return "\n\n\n".join([head, "\n".join(constants), "\n".join(lines), template]) + "\n"
 
 
@@ -64,6 +65,8 @@ def bindings(kernel: Kernel) -> dict[str, FunctionType]:
     }
     if kernel.mask is not None:
         functions["mask"] = kernel.mask
+    if kernel.ahead is not None:
+        functions["ahead"] = kernel.ahead
     return functions
 
 
@@ -79,6 +82,7 @@ def entry_arguments(batch: tuple[Any, ...], out: tuple[Any, ...]) -> dict[str, t
 
 def interpreted_loop(kernel: Kernel, spec: Spec) -> Loop:
     """The loop as plain Python: slow, and what every other backend must equal bit for bit."""
+    kernel = kernel._replace(ahead=None)  # nothing to ask for
     text = loop_text(kernel, spec)
     module = render.interpret(text, bindings(kernel), {"Data": kernel.Data})
     return Loop(module.advance, module.start, module.look)

@@ -40,6 +40,7 @@ def lanes():
 def device_module(kernel: Kernel, spec: Spec) -> ModuleType:
     """The loop with device functions bound; its entries are plain functions, to be made kernels."""
     cuda: Any = importlib.import_module("numba.cuda")
+    kernel = kernel._replace(ahead=None)  # a GPU hides waiting by its other threads
 
     def device(function: Any) -> Any:
         return cuda.jit(device=True)(function)

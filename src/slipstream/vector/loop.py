@@ -58,7 +58,11 @@ HOLD = 2  # show the last observation and wait for `start`
 # Functions that a backend calls.
 ENTRIES = ("advance", "start", "look")
 
+# Copies between the one stepped and the one whose memory is asked for, where a kernel has `ahead`.
+AHEAD = 8
+
 CONSTANTS = (
+    "AHEAD",
     *("FINALS", "EPISODES", "FAULT"),
     *("STEP", "ENVIRONMENT", "LENGTH", "RETURN"),
     *("RESET", "RESET_KEEP_ALL", "HOLD"),
@@ -99,7 +103,7 @@ def advance(lo: int, hi: int, t: int, mode: int, batch: Any, out: Any) -> None:
     arrays, params, state, book, final_obs, final_index, episodes, counts = batch
     actions, obs, reward, terminated, truncated = out
     d = make_data(arrays)
-    for e in range(lo + lane(), hi, lanes()):
+    for e in range(lo + lane(), hi, lanes()):  # steps
         b = book[e]
         if b.held != 0:
             reward[e] = 0.0

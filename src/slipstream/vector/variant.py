@@ -10,21 +10,29 @@ import re
 
 _OBSERVE = "observe(s, p, d, obs[e])"
 _FINAL = "observe(s, p, d, final_obs[slot])"
+_EVERY = "for e in range(lo + lane(), hi, lanes()):  # steps"
+_AHEAD = (
+    "    if e + AHEAD < hi:",
+    "        ahead(state[e + AHEAD], params[book[e + AHEAD].which], d)",
+)
 _AGE = "b.age = b.age + b.length"
 _OUT = "actions, obs, reward, terminated, truncated = out"
 _FAULT = "if r - r != 0.0:  # NaN or infinite: left as it is, to be named"
 
 
-def vary(source: str, players: int, masked: bool, aged: bool = False) -> str:
+def vary(source: str, players: int, masked: bool, aged: bool = False, ahead: bool = False) -> str:
     """The loop's text for a kernel of `players` players, with or without `mask`.
 
     A kernel whose STATE has `age` finds there, at `reset`, how many steps its copy has done before.
+    A kernel with `ahead` asks for the memory of a copy while those before it are stepped.
 
     Observations, rewards, actions and masks of several players are rows ``[E, P, ...]``.
     """
     shown = [_OBSERVE]
     if aged:
         source = _swap(source, _AGE, [_AGE, "s.age = b.age"])
+    if ahead:
+        source = _swap(source, _EVERY, [_EVERY, *_AHEAD])
     if players > 1:
         every = range(players)
         shown = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in every]
