@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from slipstream.report.confidence import expected_best, smallest_confirmable
+from slipstream.studies.deflated import expected_best, smallest_confirmable
 
 NOTHING = "n/a"
 

@@ -1,0 +1,175 @@
+"""Lower bounds over seeds and days: coverage, who wins, and that nobody wins on noise."""
+
+import math
+
+import numpy as np
+import pytest
+
+from slipstream.studies import bootstrap as bo
+from slipstream.studies.member import Passes
+from slipstream.studies.paths import Layout, backtest_paths, by_day, daily_matrix, daily_mix
+
+CPCV = Layout(  # 4 groups, 2 tested: six folds, three paths
+    ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)),
+    ((0, 0, 1, 2), (1, 3, 3, 4), (2, 4, 5, 5)),
+)
+
+
+def test_blocks_have_the_stated_mean_length():
+    rows = bo.stationary_rows(300, draws=400, mean_block=10.0)
+    follows = (rows[:, 1:] - rows[:, :-1]) % 300 == 1
+    assert 1.0 / (1.0 - follows.mean()) == pytest.approx(10.0, rel=0.05)
+
+
+def test_rows_cover_all_days_equally():
+    rows = bo.stationary_rows(50, draws=4_000)
+    counts = np.bincount(rows.ravel(), minlength=50) / rows.size
+    assert np.abs(counts * 50 - 1).max() < 0.1
+    assert rows.min() == 0
+    assert rows.max() == 49
+
+
+def test_ratio_by_hand():
+    excess = np.array([[0.01, 0.02], [0.03, 0.02]])  # mean 0.02, deviation sqrt(2/3) / 100
+    expected = 0.02 / (math.sqrt(2 / 3) / 100) * math.sqrt(365)
+    assert bo.information_ratio(excess, 365) == pytest.approx(expected)
+    assert bo.information_ratio(np.zeros((5, 100)), 365) == 0.0
+
+
+def test_bounds_are_those_of_resampling_one_by_one():
+    excess = np.random.default_rng(0).normal(3e-4, 0.01, (3, 60))
+    found = bo.lower_bounds([excess], 365, 0.1, draws=500, seed=7)
+    rows = bo.stationary_rows(60, 500, seed=7)
+    random = np.random.Generator(np.random.PCG64([7, 1]))
+    drawn = random.multinomial(3, np.full(3, 1 / 3), 500)
+    ratios = [
+        bo.information_ratio(np.repeat(excess, counts, axis=0)[:, days], 365)
+        for counts, days in zip(drawn, rows, strict=True)
+    ]
+    assert found.lower[0] == pytest.approx(np.quantile(ratios, 0.1))
+
+
+def test_bound_covers_the_truth_about_as_often_as_it_says():
+    random = np.random.default_rng(1)
+    truth = 1.0
+    held = 0
+    for number in range(300):
+        days = random.normal(truth / math.sqrt(365) * 0.01, 0.01, (1, 365))
+        bound = bo.lower_bounds([days], 365, 0.05, draws=400, seed=number).lower[0]
+        held += bound <= truth
+    assert 0.90 <= held / 300 <= 0.99
+
+
+def test_seeds_that_disagree_widen_the_bound():
+    random = np.random.default_rng(2)
+    noise = random.normal(0, 0.01, (5, 300))
+    noise -= noise.mean(axis=1, keepdims=True)
+    agree, differ = noise + 1e-3, noise + 1e-3 * np.array([-4, -1, 1, 3, 6])[:, None]
+    found = bo.lower_bounds([agree, differ], 365, 0.005)
+    assert found.ratio[1] == pytest.approx(found.ratio[0], rel=0.1)
+    assert found.lower[1] < found.lower[0] - 1.0
+
+
+def market(seed, drift=0.0, days=300):
+    return np.random.default_rng(seed).normal(drift, 0.02, days)
+
+
+def test_skill_wins():
+    random = np.random.default_rng(4)
+    excess = [random.normal(0, 0.01, (5, 300)) for _ in range(10)]
+    excess[6] += 0.003
+    found = bo.confirm(excess, market(1), 365)
+    assert found.winner == found.best == 6
+    assert found.bounds.lower[6] > 0
+    assert found.bounds.level == pytest.approx(0.005)
+
+
+def test_nobody_wins_on_noise():
+    won = 0
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        common = random.normal(0, 0.01, 300)  # of all seeds of all candidates
+        excess = [common + random.normal(0, 0.01, (5, 300)) for _ in range(10)]
+        won += bo.confirm(excess, market(seed), 365, draws=500).winner is not None
+    assert won <= 3
+
+
+def test_cash_is_a_candidate():
+    random = np.random.default_rng(5)
+    falling = market(2, drift=-0.01)
+    half = -0.5 * falling + random.normal(0, 0.004, (5, 300))  # half of what cash gains
+    found = bo.confirm([half], falling, 365)
+    assert found.bounds.lower[0] > 0
+    assert found.cash > found.bounds.lower[0]
+    assert found.winner is None
+    assert found.best == 0
+    assert "cash" in found.reason
+
+
+def test_equal_weight_is_a_candidate():
+    found = bo.confirm([np.zeros((5, 300))], market(3, drift=0.01), 365)
+    assert found.winner is None
+    assert "not above 0" in found.reason
+
+
+def test_the_same_returns_have_the_same_bound():
+    excess = [np.random.default_rng(6).normal(0, 0.01, (5, 100))]
+    assert bo.confirm(excess, market(4, days=100), 365) is not None
+    first, second = (bo.lower_bounds(excess, 365, 0.05).lower for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def passes(days, returns, group, benchmark=None):
+    returns = np.array(returns, np.float64)
+    other = np.zeros(len(returns)) if benchmark is None else np.array(benchmark, np.float64)
+    return Passes(np.array(days), returns, other, np.array(group))
+
+
+def test_a_day_that_two_groups_share_is_compounded():
+    days, returns = by_day(np.array([5, 4, 5]), np.array([0.1, 0.2, 0.5]))
+    assert days.tolist() == [4, 5]
+    np.testing.assert_allclose(returns, [0.2, 1.1 * 1.5 - 1])
+
+
+def test_a_days_entry_is_the_mean_over_the_policies_that_were_tested_on_it():
+    folds = [
+        passes([1, 2, 2, 3], [0.1, 0.2, 0.5, 0.0], [0, 0, 1, 1]),  # day 2 ends one, begins another
+        passes([1, 2], [0.3, 0.4], [0, 0]),
+    ]
+    days, mix = daily_mix(folds)
+    assert days.tolist() == [1, 2, 3]
+    np.testing.assert_allclose(mix, [0.2, (1.2 * 1.5 - 1 + 0.4) / 2, 0.0])
+
+
+def six_folds(value):
+    """Group g on days 10 g and 10 g + 1; what fold f makes there is value(f, g)."""
+    return [
+        passes(
+            [10 * g + k for g in groups for k in (0, 1)],
+            [value(f, g) for g in groups for _ in (0, 1)],
+            [0, 0, 1, 1],
+            [0.01 * g for g in groups for _ in (0, 1)],
+        )
+        for f, groups in enumerate(CPCV.groups)
+    ]
+
+
+def test_paths_take_each_group_from_the_fold_that_tests_it_there():
+    found = backtest_paths(six_folds(lambda f, g: 0.001 * f + 0.1 * g), CPCV)
+    assert found.days.tolist() == [0, 1, 10, 11, 20, 21, 30, 31]
+    expected = [
+        [0.001 * fold + 0.1 * group for group, fold in enumerate(path) for _ in (0, 1)]
+        for path in CPCV.paths
+    ]
+    np.testing.assert_allclose(found.returns, expected, atol=1e-15)
+    np.testing.assert_allclose(found.benchmark, np.repeat([0, 0.01, 0.02, 0.03], 2), atol=1e-15)
+    np.testing.assert_allclose(found.excess, np.mean(expected, axis=0) - found.benchmark)
+
+
+def test_matrix_has_a_column_for_each_finished_trial_and_zero_after_an_account_closed():
+    whole = six_folds(lambda f, g: 0.1)
+    short = [passes([0, 1], [0.2, 0.2], [0, 0])]
+    days, matrix = daily_matrix([whole, short])
+    assert days.tolist() == [0, 1, 10, 11, 20, 21, 30, 31]
+    np.testing.assert_allclose(matrix[:, 0], 0.1)
+    np.testing.assert_allclose(matrix[:, 1], [0.2, 0.2, 0, 0, 0, 0, 0, 0])

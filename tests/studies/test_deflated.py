@@ -1,0 +1,106 @@
+"""Deflated Sharpe ratio: the published example, simulation, and the two numbers of trials."""
+
+import math
+
+import numpy as np
+import pytest
+
+from slipstream.studies import deflated as de
+from slipstream.studies.overfitting import NotComputed
+
+
+def test_the_papers_example():
+    """Bailey and Lopez de Prado 2014, section "A numerical example": annual 2.5 over five years."""
+    ratio, spread = 2.5 / math.sqrt(250), math.sqrt(0.5 / 250)
+    bar = spread * de.expected_maximum(100)
+    assert bar == pytest.approx(0.1132, abs=5e-5)
+    assert de.probabilistic_sharpe(ratio, bar, 1250, -3.0, 10.0) == pytest.approx(0.9004, abs=5e-5)
+    bar = spread * de.expected_maximum(46)
+    assert de.probabilistic_sharpe(ratio, bar, 1250, -3.0, 10.0) == pytest.approx(0.9505, abs=5e-5)
+    bar = spread * de.expected_maximum(88)
+    assert de.probabilistic_sharpe(ratio, bar, 1250) == pytest.approx(0.9505, abs=5e-5)
+
+
+def test_figures_of_the_specified_sentence():
+    assert round(de.smallest_confirmable(1.16), 1) == 1.5
+    assert round(de.expected_best(500, 1.16), 1) == 2.8
+
+
+def test_expected_maximum_matches_simulation():
+    draws = np.random.default_rng(2).normal(0, 1, (4_000, 100)).max(axis=1).mean()
+    assert de.expected_maximum(100) == pytest.approx(draws, abs=0.06)
+
+
+@pytest.mark.parametrize(("trials", "years"), [(1, 1.0), (500, 0.0)])
+def test_nothing_is_expected_of_one_trial_or_no_time(trials, years):
+    assert de.expected_best(trials, years) is None
+
+
+def test_one_trial_is_not_deflated():
+    assert de.expected_maximum(1.0) == 0.0
+    assert de.expected_maximum(1.1) == 0.0
+
+
+def test_effective_trials_by_correlation():
+    random = np.random.default_rng(0)
+    alone = random.normal(size=(20_000, 30))
+    common = random.normal(size=(20_000, 1))
+    half = (alone + common) / math.sqrt(2)  # correlation 0.5
+    assert de.effective_trials(alone, 500) == pytest.approx(500, rel=0.01)
+    assert de.effective_trials(half, 500) == pytest.approx(0.5 + 0.5 * 500, rel=0.02)
+    assert de.effective_trials(np.repeat(common, 5, axis=1), 500) == pytest.approx(1.0)
+
+
+def test_effective_trials_is_the_mean_of_all_pairs():
+    matrix = np.random.default_rng(1).normal(size=(60, 7)) + np.linspace(0, 2, 60)[:, None]
+    pairs = np.corrcoef(matrix.T)[np.triu_indices(7, 1)].mean()
+    assert de.effective_trials(matrix, 11) == pytest.approx(pairs + (1 - pairs) * 11)
+    flat = np.column_stack([matrix, np.zeros(60)])
+    assert de.effective_trials(flat, 11) == pytest.approx(pairs + (1 - pairs) * 11)
+
+
+def test_the_best_of_noise_is_not_sure():
+    values = []
+    for seed in range(20):
+        matrix = np.random.default_rng(seed).normal(0, 0.01, (338, 100))
+        best = int(np.argmax(matrix.mean(axis=0) / matrix.std(axis=0)))
+        values.append(de.deflated_sharpe(matrix, best, 100).value)
+    assert np.mean(values) == pytest.approx(0.5, abs=0.15)
+    assert np.mean(np.array(values) >= 0.95) <= 0.1
+
+
+def test_skill_is_sure_and_more_trials_make_it_less_so():
+    matrix = np.random.default_rng(3).normal(0, 0.01, (1_000, 50))
+    matrix[:, 4] += 0.003
+    few, many = de.deflated_sharpe(matrix, 4, 50), de.deflated_sharpe(matrix, 4, 50_000)
+    assert few.value > 0.95
+    assert many.expected > few.expected
+    assert many.value < few.value
+    assert few.trials == 50
+    assert few.effective_value >= few.value - 1e-12
+
+
+def test_parts_by_hand():
+    matrix = np.random.default_rng(4).standard_t(5, (400, 30)) * 0.01
+    found = de.deflated_sharpe(matrix, 2, 30)
+    column = matrix[:, 2]
+    ratios = matrix.mean(axis=0) / matrix.std(axis=0, ddof=1)
+    assert found.sharpe == pytest.approx(ratios[2])
+    assert found.deviation == pytest.approx(ratios.std(ddof=1))
+    scaled = (column - column.mean()) / column.std()
+    assert found.kurtosis == pytest.approx(np.mean(scaled**4))
+    assert found.skew == pytest.approx(np.mean(scaled**3))
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        (np.ones((100, 1)), "1 trials"),
+        (np.ones((10, 5)), "10 days"),
+        (np.zeros((100, 5)), "no deviation"),
+    ],
+)
+def test_too_little_says_why(matrix, words):
+    found = de.deflated_sharpe(matrix, 0, 5)
+    assert isinstance(found, NotComputed)
+    assert words in found.reason
