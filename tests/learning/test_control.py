@@ -26,8 +26,8 @@ PENDULUM = {
 
 
 def test_cartpole_is_solved(train):
-    # 100,000 of the 500,000 steps that are allowed; every seed must get there
-    shard = train(("cartpole", {}), CARTPOLE, seeds=[0, 1, 2], num_envs=16, steps=100_000)
+    # 300,000 of the 500,000 steps that are allowed: 32 of 32 seeds get there, with 100,000 steps 19
+    shard = train(("cartpole", {}), CARTPOLE, seeds=[0, 1, 2], num_envs=16, steps=300_000)
     assert (shard.evaluate("train", 100, 7) >= 475).all()
 
 

@@ -69,7 +69,7 @@ SETTINGS = {
         "discount": 0.98,
         "gae_lambda": 0.9,
     },
-    "training": {"num_envs": 16, "total_steps": 100_000},
+    "training": {"num_envs": 16, "total_steps": 300_000},
 }
 
 X_LIMIT = 2.4  # m
