@@ -13,8 +13,11 @@ if TYPE_CHECKING:
         evaluate,
         load_policy,
         make_vec,
+        report_study,
         resume,
+        resume_study,
         train,
+        tune,
         write_report,
     )
     from slipstream.core.errors import SlipstreamError
@@ -32,8 +35,11 @@ _HOME = {
     "evaluate": "slipstream.api",
     "load_policy": "slipstream.api",
     "make_vec": "slipstream.api",
+    "report_study": "slipstream.api",
     "resume": "slipstream.api",
+    "resume_study": "slipstream.api",
     "train": "slipstream.api",
+    "tune": "slipstream.api",
     "write_report": "slipstream.api",
 }
 
@@ -48,8 +54,11 @@ __all__ = [
     "evaluate",
     "load_policy",
     "make_vec",
+    "report_study",
     "resume",
+    "resume_study",
     "train",
+    "tune",
     "write_report",
 ]
 

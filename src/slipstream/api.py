@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from slipstream.agents.policy import Policy
-from slipstream.core.errors import ConfigError
-from slipstream.training import trainer
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.training import checkpoint, trainer
 from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best
 from slipstream.training.config import RunConfig, resolve
 from slipstream.training.environment import (
@@ -30,8 +32,11 @@ from slipstream.training.files import plain
 from slipstream.training.provenance import source_hash
 from slipstream.training.run import Run, free_path
 from slipstream.training.sizing import check_memory, resolve_num_envs
-from slipstream.training.target import Overrides, parse_overrides
+from slipstream.training.target import Overrides, parse_overrides, passed_over
 from slipstream.vector.vector_env import VectorEnv, member_indices
+
+if TYPE_CHECKING:
+    from slipstream.studies.folder import StudyFolder
 
 
 def train(
@@ -78,11 +83,109 @@ def train(
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)
     run = Run.create(config, path, **({"say": say} if say else {}))
-    notes = (*environment.notes, *((choice,) if choice else ()))
+    left = passed_over(target)
+    notes = (*environment.notes, *(one for one in (choice, left) if one))
     run.record(environment=_facts(environment), notes=list(notes))
-    if choice:
-        run.say(choice)
+    for sentence in (choice, left):
+        if sentence:
+            run.say(sentence)
     return _finish(run, environment, partial(trainer.train, run.config), listeners, report)
+
+
+def tune(
+    target: str | Path | Mapping[str, Any],
+    *,
+    study_name: str | None = None,
+    overrides: Overrides = (),
+    study: Mapping[str, Any] | None = None,
+    storage: str | None = None,
+    workers: int | None = None,
+    group_size: int | None = None,
+    hours: float | None = None,
+    force_deploy: bool = False,
+    report: bool = True,
+    say: Callable[[str], None] | None = None,
+    show: Callable[[Any], None] | None = None,
+) -> StudyFolder:
+    """Searches for settings, confirms the best trials and evaluates the winner on the hold-out.
+
+    A study of that name goes on where it stopped.
+
+    Args:
+        target: as for `train`; the section `study` of a file is read.
+        study_name: folder below ``studies/``; by the environment and the time unless given. A
+            path is taken as it is.
+        overrides: as for `train`; ``study.penalty=0`` sets a field of the study.
+        study: fields of the `study` section: n_trials, seed, ...
+        storage: where Optuna's study is kept; SQLite in the study's folder unless given.
+        workers: processes; one per core unless given. Changes no result.
+        group_size: members of a population; measured unless given. Changes no result.
+        hours: ends by then: cuts the search and keeps the confirmation's share.
+        force_deploy: deploy the best candidate even when nothing is recommended.
+        report: write `study.html` at the end.
+        say: told in sentences; standard error unless given.
+        show: told where the study stands, often.
+
+    Returns:
+        The study's folder: `.result`, `.path`, `.policy`.
+
+    Raises:
+        SlipstreamError: with one paragraph that says what to do.
+        Interrupted: a signal stopped it; the study can be resumed.
+    """
+    from slipstream.studies import start
+
+    return start.tune(
+        target,
+        study_name,
+        parse_overrides(overrides),
+        dict(study or {}),
+        start.Resources(storage, workers, group_size, hours, force_deploy),
+        say,
+        show,
+        report_study if report else None,
+    )
+
+
+def resume_study(
+    name: str | Path,
+    *,
+    storage: str | None = None,
+    workers: int | None = None,
+    group_size: int | None = None,
+    hours: float | None = None,
+    force_deploy: bool = False,
+    report: bool = True,
+    say: Callable[[str], None] | None = None,
+    show: Callable[[Any], None] | None = None,
+) -> StudyFolder:
+    """Goes on with a study that was stopped or killed; arguments as for `tune`.
+
+    A study that is complete is left as it is.
+    """
+    from slipstream.studies import start
+
+    return start.resume(
+        str(name),
+        start.Resources(storage, workers, group_size, hours, force_deploy),
+        say,
+        show,
+        report_study if report else None,
+    )
+
+
+def report_study(name: str | Path | StudyFolder) -> Path:
+    """Writes `study.html` from a study's folder.
+
+    Returns:
+        Its path.
+    """
+    from slipstream.studies.folder import StudyFolder
+
+    folder = name if isinstance(name, StudyFolder) else StudyFolder.open(str(name))
+    from slipstream.report.study_page import write_study_page  # Matplotlib: only where it is needed
+
+    return write_study_page(folder)
 
 
 def resume(
@@ -164,8 +267,14 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
     """The policy that validation chose: of `member`, else of the best one.
 
     ``policy.act(observations)`` gives actions [n, K] for observations [n, ...] as the environment
-    writes them.
+    writes them. A study's folder, or its `policy` folder, gives the policy that the study deploys.
     """
+    if not isinstance(path, Run):
+        deployed = deployed_folder(Path(path))
+        if deployed is not None:
+            tensors, manifest = checkpoint.load(deployed)
+            weights = {name: torch.from_numpy(values) for name, values in tensors.items()}
+            return Policy.from_tensors(weights, manifest["policy"])
     run = path if isinstance(path, Run) else Run.open(path)
     return best_policy(run, best_member(run) if member is None else member)
 
@@ -230,6 +339,20 @@ def _finish(
         # The same look at the test split as the score that training has just printed.
         run.say(f"Report: {report_run(run, count=False, say=run.say)}")
     return run
+
+
+def deployed_folder(path: Path) -> Path | None:
+    """The folder of a study's deployable policy that a path means; None where it means a run."""
+    if (path / checkpoint.MANIFEST).is_file():
+        return path
+    if (path / "ledger.db").is_file():
+        if not (path / "policy" / checkpoint.MANIFEST).is_file():
+            raise CheckpointError(
+                f"The study {path} has deployed no policy: it is not complete, or it recommends "
+                f"nothing. See `slipstream study status {path.name}`."
+            )
+        return path / "policy"
+    return None
 
 
 def _facts(environment: Environment) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from slipstream.cli import data, inspect, measure, start, work
+from slipstream.cli import data, inspect, measure, start, study, work
 from slipstream.core.errors import SlipstreamError
 
 USER_ERROR, INTERRUPTED = 2, 130
@@ -31,6 +31,8 @@ app = typer.Typer(
 app.command("train")(work.train)
 app.command("resume")(work.resume)
 app.command("evaluate")(work.evaluate)
+app.command("tune")(study.tune)
+app.add_typer(study.app, name="study")
 app.command("init")(start.init)
 app.command("bench")(measure.bench)
 app.add_typer(data.app, name="data")
@@ -69,7 +71,7 @@ def main(arguments: list[str] | None = None) -> Any:
         # Looked up by name: its module is only imported by the commands that train.
         if type(error).__name__ != "Interrupted":
             raise
-        _complain(f"Stopped after a checkpoint. Go on with: slipstream resume {error.run}")  # type: ignore[attr-defined]
+        _complain(f"Stopped after a checkpoint. Go on with: {error.command}")  # type: ignore[attr-defined]
         sys.exit(INTERRUPTED)
 
 

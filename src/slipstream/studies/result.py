@@ -1,0 +1,226 @@
+"""result.json: what a study found, complete for its page and for whoever reads it later.
+
+::
+
+    study, finished            name; ISO time, UTC
+    config_hash, data_sha256   of the identity, of the prices (null for games)
+    market                     whether it has prices; games have no hold-out and no benchmark
+    objective, penalty, folds  how a trial is scored, and on how many folds
+    trials                     {asked, complete, pruned, failed, inactive, limit, cut}
+    best                       {trial, score, folds: [{score, sharpe, benchmark_sharpe, inactive}]}
+                               by search score: optimistic by construction; null without one
+    rungs                      [{share, judged, pruned, armed, rho}] rho: the last one known
+    evidence                   {pbo: {...} | {reason}, deflated_sharpe: {...} | {reason}}
+    confirmation               {seeds, bootstrap, error, candidates: [{trial, search_score, value,
+                               lcb, seeds: [...], excluded}], cash, winner, best, reason}
+                               value: information ratio against equal weight; games: mean return
+    winner                     {trial, params, overrides, forced} | null
+    holdout                    {opening, seeds: [{seed, failed, score, sharpe, benchmark_sharpe,
+                               total_return, benchmark_return, days, ...}], mean_return,
+                               benchmark_return, ratio, lcb, beats_equal_weight, beats_cash,
+                               promoted} (games: {opening: 0, seeds, mean}) | null
+    deployed                   {policy, label, refit, refit_label} | null
+    seconds                    wall clock by phase; workers: {search: {env, policy, update,
+                               evaluate, overhead}, ...}
+    steps                      environment steps of training by phase
+    forecast                   what was said before the start
+    sentences                  the outcome in words, most important first
+
+Daily returns are not in it: `slipstream.studies.reader.StudyReader.passes` gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from slipstream.studies.confirmation import Confirmed
+from slipstream.studies.evidence import evidence_of
+from slipstream.studies.final import Deployed
+from slipstream.studies.folder import StudyFolder
+from slipstream.studies.ledger import Ledger
+from slipstream.studies.plan import Plan
+from slipstream.studies.reader import StudyReader, Trial
+from slipstream.studies.status import best_trials
+
+PHASES = ("search", "confirm", "final", "refit")
+NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended."
+NO_GAME_WINNER = "No trial could be confirmed; nothing is recommended."
+
+
+def result_of(
+    folder: StudyFolder,
+    plan: Plan,
+    facts: Mapping[str, Any],
+    ledger: Ledger,
+    confirmed: Confirmed,
+    deployed: Deployed,
+) -> dict[str, Any]:
+    """What `result.json` says."""
+    with StudyReader(folder) as reader:
+        trials = reader.trials()
+        evidence = evidence_of(plan, reader, trials) if plan.market is not None else None
+    ranked = best_trials(trials)
+    chosen = {trial.number: trial for trial in trials}
+    confirmation = plan.study.confirmation
+    result: dict[str, Any] = {
+        "study": folder.name,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config_hash": folder.provenance.get("config_hash"),
+        "data_sha256": facts.get("market_sha256"),
+        "market": plan.market is not None,
+        "objective": plan.study.objective if plan.market is not None else "mean return",
+        "penalty": plan.study.penalty,
+        "folds": plan.folds,
+        "trials": _counts(trials, ledger, plan),
+        "best": _best(ranked[0]) if ranked else None,
+        "rungs": _rungs(plan, trials),
+        "evidence": evidence,
+        "confirmation": {
+            "seeds": confirmation.seeds,
+            "bootstrap": confirmation.bootstrap,
+            "error": confirmation.error,
+            "candidates": [dict(one) for one in confirmed.candidates],
+            "cash": confirmed.cash,
+            "winner": confirmed.winner,
+            "best": confirmed.best,
+            "reason": confirmed.reason,
+        },
+        "winner": _winner(chosen, deployed),
+        "holdout": deployed.holdout,
+        "deployed": _deployed(deployed),
+        "seconds": {
+            **ledger.fact("seconds", {}),
+            "workers": {phase: _seconds(ledger, phase) for phase in PHASES},
+        },
+        "steps": {phase: int(ledger.totals(phase)["steps"]) for phase in PHASES},
+        "forecast": ledger.fact("forecast"),
+    }
+    result["sentences"] = sentences(result)
+    return result
+
+
+def sentences(result: Mapping[str, Any]) -> list[str]:
+    """The outcome in words."""
+    found, holdout, winner = [], result["holdout"], result["winner"]
+    if holdout is not None and holdout["opening"] > 1:
+        found.append(
+            f"The hold-out was opened {holdout['opening']} times: what it shows now was chosen by "
+            "somebody who had seen it before, and is no longer out of sample."
+        )
+    if winner is None or winner["forced"]:
+        found.append(NO_WINNER if result["market"] else NO_GAME_WINNER)
+        if result["confirmation"]["reason"]:
+            found.append(f"Reason: {result['confirmation']['reason']}.")
+    if winner is not None:
+        how = "Deployed by force" if winner["forced"] else "Confirmed winner"
+        found.append(f"{how}: trial {winner['trial']}.")
+    if holdout is not None and result["market"]:
+        found.append(_holdout_sentence(holdout))
+    elif holdout is not None and holdout.get("mean") is not None:
+        found.append(f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}.")
+    deployed = result["deployed"]
+    if deployed is not None and deployed["policy"]:
+        found.append(f"Policy: {deployed['policy']} ({deployed['label']}).")
+    if deployed is not None and deployed["refit"]:
+        found.append(f"Policy: {deployed['refit']} ({deployed['refit_label']}).")
+    return found
+
+
+def _holdout_sentence(holdout: Mapping[str, Any]) -> str:
+    if holdout.get("mean_return") is None:
+        return "Every seed of the final training diverged; the hold-out says nothing."
+    beats = [
+        name
+        for name, yes in (
+            ("equal weight", holdout["beats_equal_weight"]),
+            ("cash", holdout["beats_cash"]),
+        )
+        if yes
+    ]
+    told = f"above {' and '.join(beats)}" if beats else "above neither equal weight nor cash"
+    lcb = holdout.get("lcb")
+    bound = "" if lcb is None else f", lower bound of the information ratio {lcb:.2f}"
+    promoted = "promoted" if holdout["promoted"] else "not promoted"
+    return (
+        f"Hold-out, mean of the final seeds: {100 * holdout['mean_return']:+.1f} % against "
+        f"{100 * holdout['benchmark_return']:+.1f} % of equal weight: {told}{bound}; {promoted}."
+    )
+
+
+def _counts(trials: Sequence[Trial], ledger: Ledger, plan: Plan) -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        state: sum(trial.state == state for trial in trials)
+        for state in ("complete", "pruned", "failed")
+    }
+    return {
+        "asked": len(trials),
+        **counts,
+        "inactive": sum(trial.state == "complete" and trial.inactive for trial in trials),
+        "limit": plan.study.n_trials,
+        "cut": ledger.fact("cut"),
+    }
+
+
+def _best(trial: Trial) -> dict[str, Any]:
+    folds = [dict(fold) for fold in trial.folds]
+    return {"trial": trial.number, "score": trial.score, "folds": folds}
+
+
+def _rungs(plan: Plan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """For each rung: trials judged and pruned there, and the last correlation that was known."""
+    pruning = plan.study.pruning
+    if not (pruning.enabled or pruning.record):
+        return []
+    found = []
+    for stage, share in enumerate(pruning.rungs):
+        verdicts = sorted(
+            (
+                v
+                for trial in trials
+                for v in trial.stages
+                if v.stage == stage and v.kind in ("continued", "pruned")
+            ),
+            key=lambda v: (v.time, v.trial),
+        )
+        known = [v.rho for v in verdicts if v.rho is not None]
+        rho = known[-1] if known else None
+        found.append(
+            {
+                "share": share,
+                "judged": len(verdicts),
+                "pruned": sum(v.kind == "pruned" for v in verdicts),
+                "rho": rho,
+                "armed": pruning.enabled and rho is not None and rho >= pruning.min_correlation,
+            }
+        )
+    return found
+
+
+def _winner(chosen: Mapping[int, Trial], deployed: Deployed) -> dict[str, Any] | None:
+    if deployed.winner is None:
+        return None
+    trial = chosen[deployed.winner]
+    return {
+        "trial": trial.number,
+        "params": dict(trial.params),
+        "overrides": dict(trial.overrides),
+        "forced": deployed.forced,
+    }
+
+
+def _deployed(deployed: Deployed) -> dict[str, Any] | None:
+    if deployed.winner is None:
+        return None
+    return {
+        "policy": deployed.policy,
+        "label": deployed.label,
+        "refit": deployed.refit,
+        "refit_label": deployed.refit_label,
+    }
+
+
+def _seconds(ledger: Ledger, phase: str) -> dict[str, float]:
+    totals = ledger.totals(phase)
+    return {kind: value for kind, value in totals.items() if kind not in ("steps", "outcomes")}

@@ -1,0 +1,79 @@
+"""Begins a study, or goes on with one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slipstream.studies.folder import StudyFolder
+from slipstream.studies.machinery import Pools
+from slipstream.studies.progress import Standing
+from slipstream.studies.setup import prepare
+from slipstream.studies.study import Options, Study
+from slipstream.training.target import read_yaml
+
+Say = Callable[[str], None]
+Show = Callable[[Standing], None]
+Report = Callable[[StudyFolder], Path]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What decides no trial; see `slipstream.tune`."""
+
+    storage: str | None = None
+    workers: int | None = None
+    group_size: int | None = None
+    hours: float | None = None
+    force_deploy: bool = False
+
+
+def tune(
+    target: str | Path | Mapping[str, Any],
+    study_name: str | None,
+    overrides: Mapping[str, Any],
+    study: Mapping[str, Any],
+    resources: Resources,
+    say: Say | None = None,
+    show: Show | None = None,
+    report: Report | None = None,
+) -> StudyFolder:
+    """See `slipstream.tune`."""
+    base, config, space = prepare(target, overrides, study)
+    name = study_name or f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = StudyFolder.of(name)
+    machinery = Pools(resources.workers, resources.group_size)
+    options = Options(resources.storage, resources.hours, resources.force_deploy)
+    say = say or _to_stderr
+    Study(folder, base, config, space, machinery, options, say, show or _nobody).run()
+    if report is not None:
+        say(f"Report: {report(folder)}")
+    return folder
+
+
+def resume(
+    name: str,
+    resources: Resources,
+    say: Say | None = None,
+    show: Show | None = None,
+    report: Report | None = None,
+) -> StudyFolder:
+    """See `slipstream.resume_study`."""
+    folder = StudyFolder.open(name)
+    if folder.result is not None and not resources.force_deploy:
+        (say or _to_stderr)(f"{folder.path} is complete; see `slipstream study status {name}`.")
+        return folder
+    target = read_yaml(folder.config)
+    return tune(target, str(folder.path), {}, {}, resources, say, show, report)
+
+
+def _nobody(standing: Standing) -> None:
+    pass
+
+
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr)

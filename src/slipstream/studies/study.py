@@ -1,0 +1,422 @@
+"""Study: search, confirmation, final training, hold-out; each goes on from where it stopped."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.spec import Spec
+from slipstream.studies.config import StudyConfig, digest
+from slipstream.studies.confirmation import Confirmed, candidates, confirm, confirmation_slots
+from slipstream.studies.final import Deployed, final_slots, holdout_facts, save_policy
+from slipstream.studies.folder import StudyFolder
+from slipstream.studies.forecast import check_disk, confirm_members, forecast, measure, member_steps
+from slipstream.studies.identity import check_data, check_same, identity
+from slipstream.studies.judge import Judge
+from slipstream.studies.ledger import Ledger, Slot
+from slipstream.studies.member import Outcome
+from slipstream.studies.phases import train_all
+from slipstream.studies.plan import Plan
+from slipstream.studies.progress import Meter, Standing, remaining_steps, standing
+from slipstream.studies.result import result_of
+from slipstream.studies.search import Search, Trainer
+from slipstream.studies.space import Space
+from slipstream.studies.storage import Mirror, shown, storage_url
+from slipstream.studies.study_file import write_study
+from slipstream.training import provenance
+from slipstream.training.config import RunConfig
+from slipstream.training.files import write_text
+from slipstream.training.interruption import Interrupted, Interruption
+
+_STATUS_SECONDS = 5.0
+
+
+class PolicyTrainer(Trainer, Protocol):
+    """A pool that also hands out what was trained."""
+
+    def policy(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Tensors and manifest of a finished member's policy."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a study must know about its environment.
+
+    Attributes:
+        spec: its outside.
+        folds: how many folds a trial has.
+        facts: JSON-able: `market_sha256`, `folds` (groups, paths, ranges), `round_trip`, ...
+        notes: sentences that the user must see.
+    """
+
+    spec: Spec
+    folds: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Machinery(Protocol):
+    """Loads the data once and trains members on it."""
+
+    def survey(self, base: RunConfig, study: StudyConfig) -> Survey:
+        """Loads what the environment reads."""
+
+    def pool(self, folder: StudyFolder) -> AbstractContextManager[PolicyTrainer]:
+        """Workers that share what was loaded."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What decides no trial.
+
+    Attributes:
+        storage: where Optuna's study is kept; None: what it was, else SQLite in the folder.
+        hours: cut the search so that everything ends by then.
+        force_deploy: deploy the best candidate even when nothing is recommended.
+    """
+
+    storage: str | None = None
+    hours: float | None = None
+    force_deploy: bool = False
+
+
+class Study:
+    """One study being run by this process.
+
+    Args:
+        folder: its directory, new or not.
+        base, config, space: what `prepare` made of the user's words.
+        machinery: who loads and trains.
+        options: of this call.
+        say: told in sentences.
+        show: told where the study stands, often.
+    """
+
+    def __init__(
+        self,
+        folder: StudyFolder,
+        base: RunConfig,
+        config: StudyConfig,
+        space: Space,
+        machinery: Machinery,
+        options: Options,
+        say: Callable[[str], None],
+        show: Callable[[Standing], None] = lambda standing: None,
+    ) -> None:
+        self.folder, self.options = folder, options
+        self._base, self._config, self._space = base, config, space
+        self._machinery, self._say, self._show = machinery, say, show
+        self._identity = identity(base, config, space)
+        self._meter = Meter()
+        self._told_at = -1e9
+        self._phase_began = time.monotonic()
+
+    def run(self) -> dict[str, Any]:
+        """Runs or goes on to the end; returns what `result.json` says.
+
+        Raises:
+            SlipstreamError: with one paragraph that says what to do; nothing that was done is lost.
+            Interrupted: a signal or `study stop --now`; it can be resumed.
+        """
+        storage_url(self.options.storage, self.folder.path)  # refused before anything takes time
+        resumed = self.folder.exists
+        if resumed:
+            before = self.folder.provenance.get("identity") or {}
+            check_same(self.folder.name, before, self._identity)
+        elif self.folder.path.exists() and any(self.folder.path.iterdir()):
+            raise ConfigError(
+                f"{self.folder.path} is not empty and holds no study; name this one otherwise with "
+                "--study-name."
+            )
+        survey = self._machinery.survey(self._base, self._config)
+        if resumed:
+            old = self.folder.provenance.get("environment") or {}
+            check_data(
+                self.folder.name, old.get("market_sha256"), survey.facts.get("market_sha256")
+            )
+        plan = Plan(self._base, self._config, self._space, survey.folds, survey.spec.market)
+        for note in survey.notes:
+            self._say(f"Note: {note}")
+        self.folder.lock()
+        try:
+            with Ledger(self._begin(survey), read_only=False) as ledger, Interruption() as asked:
+                return self._phases(plan, survey, ledger, asked)
+        finally:
+            self.folder.unlock()
+
+    def _begin(self, survey: Survey) -> Any:
+        """Writes the folder's first files, or renews what may change."""
+        if not self.folder.exists:
+            check_disk(self.folder.path, 0)
+            facts = {**provenance.describe(), "identity": self._identity}
+            write_text(self.folder.config, write_study(self._base, self._config, self._space))
+            self.folder.record(
+                **facts,
+                study=self.folder.name,
+                config_hash=digest(self._identity),
+                environment=dict(survey.facts),
+                notes=list(survey.notes),
+            )
+        else:
+            write_text(self.folder.config, write_study(self._base, self._config, self._space))
+        return self.folder.ledger
+
+    def _phases(
+        self, plan: Plan, survey: Survey, ledger: Ledger, asked: Interruption
+    ) -> dict[str, Any]:
+        mirror = self._mirror(ledger)
+        try:
+            with self._machinery.pool(self.folder) as pool:
+                self._forecast(plan, survey, ledger, pool)
+                self._say(
+                    f"Using Vectorized Environments: {plan.base.training.num_envs} parallel envs"
+                )
+                search = self._search(plan, ledger, pool, mirror, asked)
+                confirmed = self._confirm(plan, survey, ledger, pool, search, asked)
+                deployed = self._final(plan, ledger, pool, search, confirmed, asked)
+        finally:
+            if mirror is not None:
+                mirror.close()
+        result = result_of(self.folder, plan, survey.facts, ledger, confirmed, deployed)
+        self.folder.save_result(result)
+        ledger.record(status=replace(self._blank("done"), at=time.time()).as_dict())
+        for sentence in result["sentences"]:
+            self._say(sentence)
+        return result
+
+    def _mirror(self, ledger: Ledger) -> Mirror:
+        """The storage: the one of the study's first start, unless another place is its address."""
+        wanted, before = self.options.storage, ledger.fact("storage")
+        if wanted is None and before is not None:
+            if ":***@" in before:
+                raise ConfigError(
+                    f"The study {self.folder.name} is mirrored to {before}, whose password is not "
+                    "kept: give --storage again."
+                )
+            wanted = before
+        mirror = Mirror(
+            wanted,
+            self.folder.path,
+            self.folder.name,
+            self._identity,
+            self._space.distributions,
+            self._say,
+        )
+        ledger.record(storage=shown(mirror.url))
+        return mirror
+
+    def _forecast(self, plan: Plan, survey: Survey, ledger: Ledger, pool: PolicyTrainer) -> None:
+        """Once for a study: a measured slice, then what everything will take."""
+        told = ledger.fact("forecast")
+        if told is None:
+            found = forecast(plan, survey.spec, measure(pool, plan), survey.facts, self.folder.path)
+            told = {
+                "search_minutes": found.search_minutes,
+                "confirm_minutes": found.confirm_minutes,
+                "memory_bytes": found.memory_bytes,
+                "disk_bytes": found.disk_bytes,
+                "sentences": list(found.sentences),
+                "warnings": list(found.warnings),
+            }
+            ledger.record(forecast=told)
+            for sentence in found.sentences:
+                self._say(sentence)
+        for warning in told["warnings"]:
+            self._say(f"Warning: {warning}")
+        self._meter = Meter()
+
+    def _search(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        pool: PolicyTrainer,
+        mirror: Mirror | None,
+        asked: Interruption,
+    ) -> Search:
+        limit = self._limit(ledger)
+        judge = Judge(plan.study, plan.market)
+        search = Search(plan, ledger, pool, judge, mirror, limit)
+        before = ledger.steps("search")
+        search.on_outcome = lambda one: self._meter.add(
+            one.name, one.steps, before.get(one.name, 0), one.seconds
+        )
+        self._phase_began = time.monotonic()
+
+        def tick(search: Search) -> None:
+            self._leave(asked, ledger, "search")
+            speed = self._meter.speed
+            after = confirm_members(plan, search.scheduler.limit) * member_steps(plan)
+            if search.scheduler.asked < search.scheduler.limit:
+                self._cut(search, plan, ledger, speed, after)
+            self._tell(ledger, lambda: standing(search, plan, self._meter, after))
+
+        search.run(tick)
+        self._spent(ledger, "search")
+        return search
+
+    def _limit(self, ledger: Ledger) -> int:
+        """Trials asked at most: as configured, or where an earlier call cut."""
+        cut = ledger.fact("cut")
+        if cut is not None and ledger.fact("cut_of") == self._config.n_trials:
+            self._say(f"The search was cut after trial {cut - 1}.")
+            return int(cut)
+        return self._config.n_trials
+
+    def _cut(
+        self, search: Search, plan: Plan, ledger: Ledger, speed: float | None, after: float
+    ) -> None:
+        """Follows `study stop`, and `--hours` as soon as what is in flight needs the rest."""
+        request = self.folder.stop_request()
+        reason = "`study stop`" if request and not request.get("now") else ""
+        hours = self.options.hours
+        if hours is not None and speed:
+            in_flight = remaining_steps(search, plan, to_come=False)
+            if self._meter.elapsed + (in_flight + after) / speed > hours * 3600:
+                reason = f"--hours {hours:g}, with the confirmation's share kept"
+        if reason:
+            ledger.record(cut_of=self._config.n_trials)
+            search.cut()
+            self.folder.forget_stop()
+            self._say(
+                f"The search ends after trial {search.scheduler.limit - 1} ({reason}); trials in "
+                "flight go on to their ends."
+            )
+
+    def _confirm(
+        self,
+        plan: Plan,
+        survey: Survey,
+        ledger: Ledger,
+        pool: PolicyTrainer,
+        search: Search,
+        asked: Interruption,
+    ) -> Confirmed:
+        chosen = candidates(search.verdicts, plan.study.confirmation.top)
+        configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
+        jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
+        outcomes = self._train(plan, ledger, pool, jobs, "confirmation", asked)
+        for slot in jobs:
+            pool.drop(slot.name)
+        scores = {trial: search.verdicts[trial].score for trial in chosen}
+        return confirm(plan, chosen, scores, outcomes, survey.facts.get("folds"))
+
+    def _final(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        pool: PolicyTrainer,
+        search: Search,
+        confirmed: Confirmed,
+        asked: Interruption,
+    ) -> Deployed:
+        winner, forced = confirmed.winner, False
+        if winner is None:
+            if not self.options.force_deploy or confirmed.best is None:
+                return Deployed()
+            winner, forced = confirmed.best, True
+        overrides = search.asked()[winner].overrides
+        config = plan.config(overrides)
+        slots = final_slots(plan, winner)
+        jobs = dict.fromkeys(slots, config)
+        opening = ledger.open_holdout(f"trial {winner}") if plan.market is not None else 0
+        outcomes = self._train(plan, ledger, pool, jobs, "final training", asked)
+        holdout = holdout_facts(plan, slots, outcomes, opening, forced)
+        deployed = Deployed(winner, forced, holdout)
+        facts = {
+            "study": self.folder.name,
+            "config": config.hash,
+            "study_config": digest(self._identity),
+            "data": self.folder.provenance.get("environment", {}).get("market_sha256"),
+            "features": config.env_settings.get("features"),
+            "trial": winner,
+            "overrides": dict(overrides),
+            "forced": forced,
+            "promoted": holdout.get("promoted"),
+        }
+        first = next((slot for slot in slots if not outcomes[slot].failed), None)
+        if first is not None:
+            label = "first seed of the final training, fixed in advance"
+            if first != slots[0]:
+                label = f"seed {first.repeat} of the final training: earlier ones diverged"
+            save_policy(self.folder.policy, pool, first.name, config, {**facts, "label": label})
+            deployed = replace(deployed, policy=str(self.folder.policy), label=label)
+        if self._config.final_refit:
+            folder, label = self._refit(plan, ledger, pool, winner, config, facts, asked)
+            deployed = replace(deployed, refit=folder, refit_label=label)
+        return deployed
+
+    def _refit(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        pool: PolicyTrainer,
+        winner: int,
+        config: RunConfig,
+        facts: Mapping[str, Any],
+        asked: Interruption,
+    ) -> tuple[str | None, str]:
+        slot = Slot("refit", winner, 0, 0)
+        outcomes = self._train(plan, ledger, pool, {slot: config}, "refit on everything", asked)
+        if outcomes[slot].failed:
+            self._say(f"The refit on everything diverged: {outcomes[slot].reason}.")
+            return None, ""
+        label = "trained on everything: this exact policy has no out-of-sample result"
+        save_policy(self.folder.refit, pool, slot.name, config, {**facts, "label": label})
+        return str(self.folder.refit), label
+
+    def _train(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        pool: PolicyTrainer,
+        jobs: Mapping[Slot, RunConfig],
+        phase: str,
+        asked: Interruption,
+    ) -> dict[Slot, Outcome]:
+        self._phase_began = time.monotonic()
+
+        def tick(done: int, total: int) -> None:
+            self._leave(asked, ledger, phase)
+
+            def look() -> Standing:
+                cpu, memory = self._meter.use()
+                return replace(
+                    self._blank(phase), members=total, members_done=done, cpu=cpu, memory=memory
+                )
+
+            self._tell(ledger, look)
+
+        outcomes = train_all(plan, ledger, pool, jobs, tick)
+        self._spent(ledger, phase)
+        return outcomes
+
+    def _blank(self, phase: str) -> Standing:
+        return Standing(phase, trials=self._config.n_trials, elapsed=self._meter.elapsed)
+
+    def _tell(self, ledger: Ledger, look: Callable[[], Standing]) -> None:
+        """Shows where things stand, and writes it down for other shells now and then."""
+        now = replace(look(), at=time.time(), process=os.getpid())
+        self._show(now)
+        if time.monotonic() - self._told_at >= _STATUS_SECONDS:
+            self._told_at = time.monotonic()
+            ledger.record(status=now.as_dict())
+
+    def _leave(self, asked: Interruption, ledger: Ledger, phase: str) -> None:
+        request = self.folder.stop_request()
+        if asked.requested or (request and request.get("now")):
+            if request:
+                self.folder.forget_stop()
+            self._spent(ledger, phase)
+            raise Interrupted(self.folder.path, f"slipstream study resume {self.folder.handle}")
+
+    def _spent(self, ledger: Ledger, phase: str) -> None:
+        """Adds this session's seconds of a phase to those of earlier ones."""
+        seconds = ledger.fact("seconds", {})
+        seconds[phase] = seconds.get(phase, 0.0) + time.monotonic() - self._phase_began
+        self._phase_began = time.monotonic()
+        ledger.record(seconds=seconds)

@@ -1,0 +1,292 @@
+"""`slipstream tune` and `slipstream study` over a pool that trains nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+from slipstream.agents.ppo import PPO
+from slipstream.studies import start
+from slipstream.studies.storage import open_storage
+from slipstream.studies.study import Survey
+from slipstream.training.config import RunConfig
+from slipstream.training.environment import resolve_environment
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
+from fake_pool import MARKET, SPACE, FakePool
+
+CONFIG = f"""
+env: cartpole
+agent: {{horizon: 8, minibatch: 32}}
+training: {{num_envs: 8, total_steps: 640}}
+study:
+  trials_in_flight: 4
+  pruning: {{startup: 3}}
+  confirmation: {{top: 3, seeds: 2, bootstrap: 200}}
+  final_seeds: 2
+  space: {json.dumps(SPACE)}
+"""
+
+
+class PolicyPool(FakePool):
+    """A fake pool whose policies are untrained."""
+
+    def policy(self, name: str):
+        config = RunConfig.from_mapping({"env": "cartpole"})
+        spec = resolve_environment("cartpole", config.env_settings).spec
+        agent = PPO(config.agent, spec, [1], 8)
+        tensors = {k: v.numpy() for k, v in agent.policy.to_tensors(0).items()}
+        return tensors, agent.policy.manifest(0)
+
+
+class FakeMachinery:
+    """What a test may set: the market, the hash, how fast, who fails, when it is interrupted."""
+
+    market, sha, seconds = MARKET, "abc", 0.0
+    fails: tuple[str, ...] = ()
+    interrupt_after: int | None = None
+    edge = 0.0
+    pools: list[PolicyPool]
+
+    def __init__(self, workers, group_size) -> None:
+        pass
+
+    def survey(self, base, study):
+        spec = resolve_environment("cartpole", base.env_settings).spec
+        folds = {
+            "paths": [[0, 0, 1, 1, 2, 2]],
+            "holdout": [0, 86_400 * 200],
+            "folds": [{"groups": [2 * k, 2 * k + 1], "train_bars": 300} for k in range(3)],
+        }
+        facts = {"market_sha256": self.sha, "folds": folds} if self.market else {}
+        return Survey(replace(spec, market=self.market), 3, facts, ("a note",))
+
+    def pool(self, folder):
+        pool = PolicyPool(0, self.fails, self.seconds)
+        if self.interrupt_after is not None:
+            collect, left = pool.collect, [self.interrupt_after]
+
+            def interrupted(timeout):
+                left[0] -= 1
+                if left[0] == 0:
+                    folder.ask_to_stop(now=True)
+                return collect(timeout)
+
+            pool.collect = interrupted
+        FakeMachinery.pools.append(pool)
+        return pool
+
+
+@pytest.fixture
+def machinery(monkeypatch, tmp_path):
+    """The fake machinery, a class whose attributes a test may set; CONFIG is in c.yaml."""
+    made = type("Machinery", (FakeMachinery,), {})
+    FakeMachinery.pools = []
+    monkeypatch.setattr(start, "Pools", made)
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    return made
+
+
+def tune(slipstream, *more):
+    return slipstream(
+        "tune", "c.yaml", "--n-trials", "8", "--study-name", "one", "--no-report", *more
+    )
+
+
+def result(tmp_path):
+    return json.loads((tmp_path / "studies" / "one" / "result.json").read_text())
+
+
+def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path):
+    done = tune(slipstream)
+    assert done.code == 0, done.err
+    assert "Using Vectorized Environments: 8 parallel envs" in done.out
+    assert "Forecast: search" in done.out and "Note: a note" in done.out
+    folder = tmp_path / "studies" / "one"
+    names = {path.name for path in folder.iterdir()}
+    assert {"study.yaml", "provenance.json", "study.db", "ledger.db", "result.json"} <= names
+    found = result(tmp_path)
+    assert found["trials"]["asked"] == 8
+    assert len(found["confirmation"]["candidates"]) == 3
+    study = optuna.load_study(
+        study_name="one", storage=open_storage(f"sqlite:///{folder / 'study.db'}")
+    )
+    assert len(study.trials) == 8
+
+
+def test_the_same_study_again_is_left_as_it_is(slipstream, machinery, tmp_path):
+    tune(slipstream)
+    before = result(tmp_path)
+    machinery.pools.clear()
+    assert tune(slipstream).code == 0
+    assert all(name.startswith("measure") for pool in machinery.pools for name, _ in pool.trained)
+    after = result(tmp_path)
+    for changing in ("finished", "seconds"):
+        del before[changing], after[changing]
+    assert after == before
+    done = slipstream("study", "resume", "one")
+    assert done.code == 0 and "is complete" in done.out
+
+
+def test_another_space_under_the_same_name_is_refused(slipstream, machinery, tmp_path):
+    tune(slipstream)
+    done = tune(slipstream, "--set", "study.space={agent.epochs: {low: 1, high: 3}}")
+    assert done.code == 2
+    assert "differs" in done.err and "agent.epochs.high" in done.err
+
+
+def test_changed_prices_are_refused_with_their_hash(slipstream, machinery, tmp_path):
+    tune(slipstream)
+    machinery.sha = "fed"
+    done = tune(slipstream)
+    assert done.code == 2 and "abc" in done.err and "fed" in done.err
+    assert result(tmp_path)["trials"]["asked"] == 8
+
+
+def test_an_interrupted_study_says_how_to_go_on_and_ends_the_same(slipstream, machinery, tmp_path):
+    tune(slipstream)
+    whole = result(tmp_path)
+    (tmp_path / "studies").rename(tmp_path / "before")
+    machinery.interrupt_after = 12
+    done = tune(slipstream)
+    assert done.code == 130 and "slipstream study resume one" in done.err
+    status = slipstream("study", "status", "one")
+    assert status.code == 0 and "No process runs it" in status.out
+    machinery.interrupt_after = None
+    assert slipstream("study", "resume", "one", "--no-report").code == 0
+    again = result(tmp_path)
+    for changing in ("finished", "seconds", "forecast", "deployed", "sentences"):
+        whole.pop(changing), again.pop(changing)
+    assert again == whole
+
+
+def test_stop_cuts_the_search_and_goes_on_to_the_end(slipstream, machinery, tmp_path, monkeypatch):
+    collect = FakePool.collect
+
+    def stopping(self, timeout):
+        if any(name.startswith("search-00004") for name, _ in self.trained):
+            slipstream("study", "stop", "one")
+        return collect(self, timeout)
+
+    monkeypatch.setattr(FakePool, "collect", stopping)
+    done = slipstream("tune", "c.yaml", "--n-trials", "40", "--study-name", "one", "--no-report")
+    assert done.code == 0, done.err
+    found = result(tmp_path)
+    assert 5 <= found["trials"]["asked"] == found["trials"]["cut"] < 40
+    assert len(found["confirmation"]["candidates"]) > 0
+
+
+def test_hours_keep_the_share_of_the_confirmation(slipstream, machinery, tmp_path):
+    machinery.seconds = 0.02
+    done = slipstream(
+        *("tune", "c.yaml", "--n-trials", "400", "--study-name", "one", "--no-report"),
+        *("--hours", str(3 / 3600)),
+    )
+    assert done.code == 0, done.err
+    found = result(tmp_path)
+    assert 4 <= found["trials"]["asked"] < 400
+    assert "--hours" in done.out and found["confirmation"]["candidates"]
+
+
+def test_failed_trials_are_reported_as_failed(slipstream, machinery, tmp_path):
+    machinery.fails = ("search-00002-1",)
+    assert tune(slipstream).code == 0
+    assert result(tmp_path)["trials"]["failed"] == 1
+    status = slipstream("study", "status", "one").out
+    assert "failed: trial 2: search-00002-1: its loss is NaN" in status
+
+
+def test_export_and_best(slipstream, machinery, tmp_path):
+    tune(slipstream)
+    rows = list(csv.DictReader(io.StringIO(slipstream("study", "export", "one").out)))
+    assert [row["number"] for row in rows] == [str(n) for n in range(8)]
+    assert {"params.agent.epochs", "folds.2", "score", "state"} <= set(rows[0])
+    done = slipstream("study", "export", "one", "--out", "trials.json")
+    assert done.code == 0
+    trials = json.loads((tmp_path / "trials.json").read_text())["trials"]
+    assert trials[3]["params"]["agent.epochs"] == int(rows[3]["params.agent.epochs"])
+    text = slipstream("study", "best", "one", "--trial", "3").out
+    (tmp_path / "best.yaml").write_text(text)
+    from slipstream.training.config import resolve
+
+    config = resolve(str(tmp_path / "best.yaml"))
+    assert config.agent.epochs == trials[3]["params"]["agent.epochs"]
+    assert slipstream("study", "best", "one", "--trial", "99").code == 2
+    assert slipstream("study", "export", "one", "--format", "xml").code == 2
+
+
+def test_games_are_scored_by_their_return_and_have_no_holdout(slipstream, machinery, tmp_path):
+    machinery.market = None
+    done = tune(slipstream)
+    assert done.code == 0, done.err
+    found = result(tmp_path)
+    assert not found["market"] and found["winner"] is not None
+    assert found["holdout"]["opening"] == 0
+    import slipstream as package
+
+    policy = package.load_policy(tmp_path / "studies" / "one")
+    assert policy.act(np.zeros((3, 4), np.float32)).shape == (3, 1)
+    manifest = json.loads((tmp_path / "studies" / "one" / "policy" / "manifest.json").read_text())
+    assert manifest["study"] == "one" and manifest["trial"] == found["winner"]["trial"]
+
+
+def test_no_winner_deploys_nothing_unless_forced(slipstream, machinery, tmp_path, monkeypatch):
+    import fake_pool
+
+    monkeypatch.setattr(fake_pool, "SKILL", -0.02)
+    done = tune(slipstream)
+    assert "nothing is recommended" in done.out
+    found = result(tmp_path)
+    assert found["winner"] is None and found["holdout"] is None and found["deployed"] is None
+    assert not (tmp_path / "studies" / "one" / "policy").exists()
+    done = slipstream("study", "resume", "one", "--force-deploy", "--no-report")
+    assert done.code == 0 and "Deployed by force" in done.out
+    assert (tmp_path / "studies" / "one" / "policy" / "manifest.json").is_file()
+    assert result(tmp_path)["holdout"]["opening"] == 1
+
+
+def test_the_refit_is_labelled(slipstream, machinery, tmp_path, monkeypatch):
+    import fake_pool
+
+    monkeypatch.setattr(fake_pool, "SKILL", 0.02)
+    assert tune(slipstream, "--final-refit").code == 0
+    manifest = json.loads(
+        (tmp_path / "studies" / "one" / "policy-refit" / "manifest.json").read_text()
+    )
+    assert "no out-of-sample result" in manifest["label"]
+
+
+def test_train_passes_over_the_section_and_says_so(slipstream, machinery, tmp_path):
+    done = slipstream("train", "c.yaml", "--no-report")
+    assert done.code == 0, done.err
+    assert "The section `study` is read by `slipstream tune`" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "study.n_trial=3"], "n_trials"),
+        (["--storage", "redis://x"], "journal:FILE"),
+        (["--set", "training.members=4"], "one for each fold"),
+        (["--device", "cuda"], "--device cpu"),
+        (["--study-name", "a*b"], "cannot be a folder's name"),
+    ],
+)
+def test_bad_words_are_one_paragraph(slipstream, machinery, tmp_path, arguments, words):
+    done = slipstream("tune", "c.yaml", "--no-report", *arguments)
+    assert done.code == 2 and words in done.err and "Traceback" not in done.err
+    assert not (tmp_path / "studies").exists()
+
+
+def test_a_study_that_is_not_there(slipstream, tmp_path):
+    for command in ("status", "resume", "best", "export", "stop", "report"):
+        done = slipstream("study", command, "nobody")
+        assert done.code == 2 and "There is no study nobody" in done.err

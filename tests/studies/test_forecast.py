@@ -1,0 +1,92 @@
+"""Forecasts by hand, and what they refuse or warn of."""
+
+from __future__ import annotations
+
+import shutil
+from collections import namedtuple
+
+import pytest
+from fake_pool import MARKET, FakePool, plan
+
+from slipstream.core.errors import ResourceError
+from slipstream.studies.forecast import (
+    Speed,
+    confirm_members,
+    forecast,
+    measure,
+    member_steps,
+    minutes,
+    round_trip,
+)
+from slipstream.studies.progress import Meter
+from slipstream.training.environment import resolve_environment
+
+SPEC = resolve_environment("cartpole", {}).spec
+
+
+def test_minutes_follow_from_steps_and_passes(tmp_path):
+    """10 trials x 3 folds x 640 steps at 100 steps/s, one end each and two rungs at 2 s a pass."""
+    setup = plan(n_trials=10, confirmation={"top": 2, "seeds": 5}, final_seeds=4)
+    assert member_steps(setup) == 640
+    assert confirm_members(setup, 10) == 2 * 5 * 3 + 4
+    found = forecast(setup, SPEC, Speed(100.0, 2.0, None, 12), {}, tmp_path)
+    assert found.search_minutes == pytest.approx(30 * (6.4 + 3 * 2.0) / 60)
+    assert found.confirm_minutes == pytest.approx(34 * (6.4 + 2.0) / 60)
+    assert "10 trials x 3 folds x 640 steps" in found.sentences[0]
+
+
+def test_few_updates_are_warned_of(tmp_path):
+    """10 iterations x 4 epochs x 1 minibatch are 40 updates."""
+    setup = plan()
+    assert not forecast(setup, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
+    from dataclasses import replace
+
+    agent = setup.base.agent.model_copy(update={"minibatch": 64, "epochs": 4})
+    few = replace(setup, base=replace(setup.base, agent=agent))
+    (warning,) = forecast(few, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
+    assert "only 40 updates" in warning
+
+
+def test_passes_over_the_data_and_the_smallest_effect(tmp_path):
+    facts = {
+        "folds": {"holdout": [0, 365.25 * 86_400], "folds": [{"train_bars": 320}] * 3},
+        "round_trip": {"A": {"basis_points": 20.0}, "B": {"basis_points": 20.0}},
+    }
+    setup = plan(market=MARKET)
+    pool = FakePool()
+    speed = measure(pool, setup)
+    said = " ".join(forecast(setup, SPEC, speed, facts, tmp_path).sentences)
+    assert "2.0 passes" in said
+    assert "1.00 years" in said and "confirm is 1.6" in said  # 1.645 / sqrt(1)
+    assert "A round trip costs 20.0 basis points" in said
+    assert round_trip(facts) == 20.0
+
+
+def test_measuring_leaves_nothing_behind(tmp_path):
+    pool = FakePool()
+    speed = measure(pool, plan(n_trials=2))
+    assert speed.members == 6 and speed.steps > 0 and speed.passes is not None
+    assert {name for name, _ in pool.trained} == pool.dropped
+
+
+def test_a_short_disk_is_refused(tmp_path, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, 300 * 2**20))
+    with pytest.raises(ResourceError, match=r"0\.29 GiB are free"):
+        forecast(plan(n_trials=500), SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path / "new")
+
+
+@pytest.mark.parametrize(("value", "told"), [(0.5, "30 s"), (12.2, "12 min"), (150, "2.5 h")])
+def test_minutes_are_told(value, told):
+    assert minutes(value) == told
+
+
+def test_speed_counts_only_this_session():
+    now = [0.0]
+    meter = Meter(lambda: now[0])
+    now[0] = 10.0
+    meter.add("a", 300, 100, {"env": 1.0, "update": 3.0})
+    meter.add("a", 500, 100, {})
+    meter.add("b", 100, 0, {})
+    assert meter.speed == pytest.approx((400 + 100) / 10)
+    assert meter.shares == {"env": 0.25, "update": 0.75}
