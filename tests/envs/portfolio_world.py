@@ -12,6 +12,7 @@ from slipstream.envs import portfolio
 from slipstream.envs._portfolio_arrays import Layout, Table, arrays_of
 from slipstream.envs._portfolio_params import records_of
 from slipstream.envs._portfolio_record import state_dtype
+from slipstream.features.panel import PanelFeatures
 from slipstream.market.calendar import calendar
 from slipstream.market.panel import Panel
 from slipstream.vector.records import Records
@@ -70,7 +71,9 @@ def build(panel: Panel, columns: int = 2, seed: int = 0, **settings: Any) -> Loa
     """The kernel's arrays and records for a panel with random features."""
     config = KERNEL.configure({"data": {"folder": "-"}, **settings})
     shape = (*panel.close.shape, columns)
-    table = Table(panel, np.random.default_rng(seed).standard_normal(shape))
+    values = np.random.default_rng(seed).standard_normal(shape)
+    values[~panel.listed] = np.nan
+    table = Table(panel, PanelFeatures(values, 0, (), ("noise",) * columns))
     layout, older = Layout([], []), config.lookback - 1
     picked: dict[str, list[int]] = {"train": [], "window": []}
     for low, high in panel.segments.tolist():

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.envs._portfolio_config import Config
 from slipstream.envs._portfolio_record import Data
+from slipstream.features.panel import PanelFeatures
 from slipstream.market.panel import Panel
 from slipstream.market.symbols import parse
 
@@ -37,17 +38,16 @@ class Table(NamedTuple):
 
     Attributes:
         panel: prices, T rows.
-        values: features, float64 [T, A, F]; where they are not finite an asset counts as unlisted.
-        names: of the features, in words of the config.
+        features: of every asset; where they are missing it counts as unlisted.
     """
 
     panel: Panel
-    values: NDArray[np.float64]
+    features: PanelFeatures
 
     @property
     def known(self) -> NDArray[np.bool_]:
         """Whether an asset is listed and its features are there, bool [T, A]."""
-        finite = np.isfinite(self.values).all(axis=2)
+        finite = np.isfinite(self.features.values).all(axis=2)
         return np.asarray(self.panel.listed & (self.panel.close > 0.0) & finite)
 
 
@@ -71,7 +71,7 @@ def arrays_of(table: Table, layout: Layout, config: Config) -> Data:
     close = np.where(known, panel.close, 0.0)
     opened = np.where(known & panel.tradable, panel.open, 0.0)
     prices = _cache_lines(np.concatenate([close, opened, 0.5 * panel.spread], axis=1))
-    values = np.where(known[:, :, None], table.values, 0.0).astype(np.float32)
+    values = np.where(known[:, :, None], table.features.values, 0.0).astype(np.float32)
     mean, deviation = _scales(values, known, layout)
     segments = np.array(layout.rows, dtype=np.int64).reshape(-1, 2)
     first = np.stack([_first(close, row, config.lookback) for row in segments])

@@ -21,6 +21,7 @@ from slipstream.envs._portfolio_config import Config
 from slipstream.envs._portfolio_params import Picked, records_of, scale_of
 from slipstream.envs._portfolio_record import Data, Params, state_dtype
 from slipstream.envs._portfolio_spec import names_of
+from slipstream.features.panel import panel_features, refuse_constant
 from slipstream.market.calendar import calendar
 from slipstream.market.folds import RUNWAY, FoldPlan, Range, fold_facts, make_folds
 from slipstream.market.panel import load_panel
@@ -36,8 +37,7 @@ def load(config: Config) -> Loaded:
     Splits: `train` starts at random within the training window; `train_window`, `validation` and
     `test` are continuous passes, one record for each stretch of bars without a hole.
     """
-    table, memory, notes = _table(config)
-    rows = _usable(table, config.lookback)
+    table, rows, memory = _table(config)
     shares = {name: share for name, share in config.split.model_dump().items() if share > 0.0}
     edges = np.rint(np.cumsum([0.0, *shares.values()]) * len(rows)).astype(int).tolist()
     parts: dict[str, tuple[Range, ...]] = {}
@@ -51,7 +51,7 @@ def load(config: Config) -> Loaded:
             )
         parts[name] = ((low, edges[k + 1]),)
     parts = {"train": parts["train"], "train_window": parts["train"], **parts}
-    return _assemble(table, rows, parts, config, notes, {"windows_utc_seconds": parts})
+    return _assemble(table, rows, parts, config, {"windows_utc_seconds": parts})
 
 
 def load_window(config: Config, start: int | None = None, stop: int | None = None) -> Loaded:
@@ -59,8 +59,7 @@ def load_window(config: Config, start: int | None = None, stop: int | None = Non
 
     For scoring a policy on other bars than it was trained on; `config.split` is not used.
     """
-    table, _, notes = _table(config)
-    rows = _usable(table, config.lookback)
+    table, rows, _ = _table(config)
     time = table.panel.time[rows]
     low = 0 if start is None else int(np.searchsorted(time, start))
     high = len(rows) if stop is None else int(np.searchsorted(time, stop))
@@ -71,7 +70,7 @@ def load_window(config: Config, start: int | None = None, stop: int | None = Non
             "that."
         )
     parts = {"train": ((low, high),), "window": ((low, high),)}
-    return _assemble(table, rows, parts, config, notes, {"windows_utc_seconds": parts})
+    return _assemble(table, rows, parts, config, {"windows_utc_seconds": parts})
 
 
 def load_folds(config: Config, plan: FoldPlan) -> Loaded:
@@ -82,8 +81,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     (for each stretch of it without a hole), `holdout` one; `train` is `fold0/train`. Each fold has
     its own scales; the hold-out has those of the development range.
     """
-    table, memory, notes = _table(config)
-    rows = _usable(table, config.lookback)
+    table, rows, memory = _table(config)
     split = make_folds(len(rows), plan, memory, min_train=min(config.max_steps, RUNWAY) + 1)
     parts: dict[str, tuple[Range, ...]] = {}
     for k, fold in enumerate(split.folds):
@@ -93,7 +91,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     parts["holdout"] = (split.holdout,)
     parts["everything/train"] = ((0, len(rows)),)
     facts = fold_facts(split, plan, table.panel.time[rows], table.panel.bar_seconds)
-    return _assemble(table, rows, parts, config, notes, {"folds": facts})
+    return _assemble(table, rows, parts, config, {"folds": facts})
 
 
 def vary(loaded: Loaded, config: Config) -> Loaded | None:
@@ -135,36 +133,27 @@ def timeline(p: Params, d: Data) -> NDArray[np.int64]:
     return np.asarray(d.time[low + 1 : high - p.early_end] + p.bar_seconds)
 
 
-def _table(config: Config) -> tuple[Table, int, tuple[str, ...]]:
-    """Prices with features, the bars that an observation remembers, and what to tell the user."""
-    from slipstream.features.panel import panel_features
+def _table(config: Config) -> tuple[Table, NDArray[np.int64], int]:
+    """Prices with features, the rows to decide at, and the bars that an observation remembers.
 
+    At such a row every asset is known (of a union: one at least), and the lookback's bars lie in
+    the same segment.
+    """
     panel = load_panel(config.data, config.universe)
     features = panel_features(config.features, panel)
-    memory = config.lookback + features.warm_up
-    return Table(panel, features.values), memory, (*panel.notes, *features.notes)
-
-
-def _usable(table: Table, lookback: int) -> NDArray[np.int64]:
-    """Rows at which an agent can decide: every asset (of a union: one at least) is known there.
-
-    The bars of the lookback lie in the same segment.
-    """
+    table = Table(panel, features)
     known = table.known
-    usable = known.any(axis=1)
-    if not (table.panel.listed.all() and len(table.panel.symbols)):
-        usable = known.any(axis=1)
-    else:
-        usable = known.all(axis=1)
-    for low, _ in table.panel.segments:
-        usable[low : low + lookback - 1] = False
+    usable = known.all(axis=1) if config.universe == "common" else known.any(axis=1)
+    for low, _ in panel.segments.tolist():
+        usable[low : low + features.warm_up + config.lookback - 1] = False
     rows = np.flatnonzero(usable)
     if len(rows) < 3:
         raise DataError(
-            f"{len(table.panel.time):,} bars hold {len(rows)} at which all features are there: "
-            "load more bars, or choose features with a shorter memory."
+            f"{len(panel.time):,} bars hold {len(rows)} at which the features of "
+            f"{'every' if config.universe == 'common' else 'any'} asset are there: load more bars, "
+            "leave out assets with short histories, or choose features with a shorter memory."
         )
-    return rows
+    return table, rows, config.lookback + features.warm_up
 
 
 def _stretches(rows: NDArray[np.int64], part: Range, table: Table) -> list[Range]:
@@ -181,7 +170,6 @@ def _assemble(
     rows: NDArray[np.int64],
     parts: dict[str, tuple[Range, ...]],
     config: Config,
-    notes: tuple[str, ...],
     facts: dict[str, Any],
 ) -> Loaded:
     panel = table.panel
@@ -198,6 +186,9 @@ def _assemble(
                 f"{split} must have at least 2 neighbouring bars at which all features are there; "
                 "it has none: load more bars, or choose features with a shorter memory."
             )
+        if trains:
+            seen = np.concatenate([np.arange(*layout.rows[k]) for k in picked[split]])
+            refuse_constant(table.features, panel.symbols, seen)
     data = arrays_of(table, layout, config)
     if "windows_utc_seconds" in facts:
         time = panel.time[rows]
@@ -219,7 +210,7 @@ def _assemble(
     return Loaded(
         data,
         _records(config, data, picked, panel.bar_seconds, panel.kind),
-        (*notes, *_notes(config, panel.bar_seconds)),
+        (*panel.notes, *table.features.notes, *_notes(config, panel.bar_seconds)),
         provenance,
         state_dtype(len(panel.symbols)),
     )
