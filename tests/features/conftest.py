@@ -10,6 +10,7 @@ import pytest
 from slipstream.market.bars import Bars
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
+from slipstream.market.panel import Panel, load_panel
 
 
 @pytest.fixture(scope="session")
@@ -23,11 +24,24 @@ def demo_bars() -> Bars:
     return load_market(config).symbol("EURUSD")
 
 
+def real_data() -> Path:
+    """The folder of real prices, which may be absent."""
+    return Path(os.environ.get("SLIPSTREAM_MARKET_DATA", Path(__file__).parents[3] / "shared/data"))
+
+
 @pytest.fixture(scope="session")
 def eurusd() -> Bars:
     """15-minute EURUSD, or a skip where it is absent."""
-    root = Path(os.environ.get("SLIPSTREAM_MARKET_DATA", Path(__file__).parents[3] / "shared/data"))
-    file = root / "forex_m15" / "EURUSD.parquet"
+    file = real_data() / "forex_m15" / "EURUSD.parquet"
     if not file.is_file():
         pytest.skip(f"no real prices: set SLIPSTREAM_MARKET_DATA to the parent of {file.parent}")
     return load_market(DataConfig(folder=str(file))).symbol("EURUSD")
+
+
+@pytest.fixture(scope="session")
+def crypto_panel() -> Panel:
+    """Seven coins of 5-minute bars, or a skip where they are absent."""
+    folder = real_data() / "crypto_5m"
+    if not folder.is_dir():
+        pytest.skip(f"no real prices: set SLIPSTREAM_MARKET_DATA to the parent of {folder}")
+    return load_panel(DataConfig(folder=str(folder)))

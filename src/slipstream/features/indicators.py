@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import talib
 
+from slipstream.features import windows
 from slipstream.market.bars import Bars, FloatArray
 
 
@@ -111,3 +112,33 @@ def macd_signal_relative(bars: Bars, n: int) -> FloatArray:
 def macd_hist_relative(bars: Bars, n: int) -> FloatArray:
     """MACD histogram / close."""
     return macd_hist(bars, n) / bars.close
+
+
+def atr_regime_shift(bars: Bars, n: int) -> FloatArray:
+    """ATR(14) over its mean of 50 bars, less 1; 0 while nothing has moved."""
+    now = talib.ATR(bars.high, bars.low, bars.close, 14)
+    usual = windows.rolling(now, 50, windows.mean)
+    still = usual <= 1e-12 * bars.close
+    return np.where(still, 0.0, now / np.where(still, 1.0, usual) - 1.0)
+
+
+def trend_reacceleration(bars: Bars, n: int) -> FloatArray:
+    """Second difference of ADX(14): change of its last change, in points a bar squared."""
+    result = np.full(len(bars), np.nan)
+    result[2:] = np.diff(talib.ADX(bars.high, bars.low, bars.close, 14), 2)
+    return result
+
+
+def ultimate_oscillator(bars: Bars, n: int) -> FloatArray:
+    """Williams' ultimate oscillator (7, 14, 28), 0 to 100."""
+    return talib.ULTOSC(bars.high, bars.low, bars.close, 7, 14, 28)
+
+
+def on_balance_volume(bars: Bars, n: int) -> FloatArray:
+    """Volume of rising bars minus that of falling ones since the first bar."""
+    return talib.OBV(bars.close, bars.volume)
+
+
+def dominant_cycle_phase(bars: Bars, n: int) -> FloatArray:
+    """Ehlers' phase of the dominant cycle by Hilbert transform, degrees, -45 to 315."""
+    return talib.HT_DCPHASE(bars.close)

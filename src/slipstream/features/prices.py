@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from slipstream.features import windows
 from slipstream.market.bars import Bars, FloatArray
@@ -19,6 +20,21 @@ def log_return(bars: Bars, n: int) -> FloatArray:
 def simple_return(bars: Bars, n: int) -> FloatArray:
     """close / close n bars ago - 1."""
     return np.expm1(log_return(bars, n))
+
+
+def log_open(bars: Bars, n: int) -> FloatArray:
+    """log(open / previous close)."""
+    return _against_previous_close(bars.open, bars.close)
+
+
+def log_high(bars: Bars, n: int) -> FloatArray:
+    """log(high / previous close)."""
+    return _against_previous_close(bars.high, bars.close)
+
+
+def log_low(bars: Bars, n: int) -> FloatArray:
+    """log(low / previous close)."""
+    return _against_previous_close(bars.low, bars.close)
 
 
 def range_relative(bars: Bars, n: int) -> FloatArray:
@@ -47,7 +63,30 @@ def volatility(bars: Bars, n: int) -> FloatArray:
 
 def log_volume_score(bars: Bars, n: int) -> FloatArray:
     """log(1 + volume) in deviations from its mean over n bars; 0 while volume is constant."""
-    return windows.rolling(np.log1p(bars.volume), n, windows.last_score)
+    return windows.last_score(np.log1p(bars.volume), n)
+
+
+def range_breakout_volume(bars: Bars, n: int) -> FloatArray:
+    """Volume over its mean of 20 bars, in bars that close beyond the 20 bars before; else 0.
+
+    Positive above their highest high, negative below their lowest low. The bar itself is not among
+    the 20 whose range it breaks (with it the feature would be 0 for ever), but is among the 20
+    that its volume is compared with.
+    """
+    length = 20
+    result = np.full(len(bars), np.nan)
+    if len(bars) <= length:
+        return result
+    top = sliding_window_view(bars.high[:-1], length).max(axis=1)
+    bottom = sliding_window_view(bars.low[:-1], length).min(axis=1)
+    close = bars.close[length:]
+    side = (close > top).astype(np.float64) - (close < bottom)
+    usual = windows.rolling(bars.volume, length, windows.mean)[length:]
+    silent = usual == 0.0
+    result[length:] = side * np.where(
+        silent, 0.0, bars.volume[length:] / np.where(silent, 1.0, usual)
+    )
+    return result
 
 
 def vwap(bars: Bars, n: int) -> FloatArray:
@@ -96,3 +135,9 @@ def volume(bars: Bars, n: int) -> FloatArray:
 def spread_relative(bars: Bars, n: int) -> FloatArray:
     """Full spread / close."""
     return bars.spread / bars.close
+
+
+def _against_previous_close(price: FloatArray, close: FloatArray) -> FloatArray:
+    result = np.full(len(close), np.nan)
+    result[1:] = np.log(price[1:] / close[:-1])
+    return result

@@ -14,11 +14,17 @@ from slipstream.features import clocks, prices
 from slipstream.features import indicators as ta
 from slipstream.features.feature import (
     Feature,
+    breakout_rows,
     change_rows,
     ema_rows,
     macd_rows,
     no_rows,
+    one_row,
+    phase_rows,
+    reacceleration_rows,
+    regime_rows,
     twice_wilder_rows,
+    ultosc_rows,
     wilder_rows,
     window_rows,
 )
@@ -28,6 +34,9 @@ from slipstream.market.finding import stamp
 FEATURES: tuple[Feature, ...] = (
     Feature("log_return_{n}", prices.log_return, change_rows, "log(close / close n bars ago)"),
     Feature("return_{n}", prices.simple_return, change_rows, "close / close n bars ago - 1"),
+    Feature("log_open", prices.log_open, one_row, "log(open / previous close)"),
+    Feature("log_high", prices.log_high, one_row, "log(high / previous close)"),
+    Feature("log_low", prices.log_low, one_row, "log(low / previous close)"),
     Feature("range_rel", prices.range_relative, no_rows, "(high - low) / close"),
     Feature("body_rel", prices.body_relative, no_rows, "(close - open) / close"),
     Feature("close_location", prices.close_location, no_rows, "close between low 0 and high 1"),
@@ -56,6 +65,22 @@ FEATURES: tuple[Feature, ...] = (
     Feature("bb_lower_{n}", ta.bollinger_lower, window_rows, "lower band, 2 sd", False, 2),
     Feature("bb_width_{n}", ta.bollinger_width, window_rows, "band width / middle", smallest=2),
     Feature("bb_pct_{n}", ta.bollinger_position, window_rows, "close in the bands", smallest=2),
+    Feature("atr_regime_shift", ta.atr_regime_shift, regime_rows, "ATR 14 / its mean of 50 - 1"),
+    Feature(
+        "range_breakout_volume",
+        prices.range_breakout_volume,
+        breakout_rows,
+        "side of a close beyond the 20 bars before x volume / its mean of 20",
+    ),
+    Feature(
+        "trend_reacceleration",
+        ta.trend_reacceleration,
+        reacceleration_rows,
+        "second difference of ADX 14",
+    ),
+    Feature("ultosc", ta.ultimate_oscillator, ultosc_rows, "ultimate oscillator, 0 to 100"),
+    Feature("obv", ta.on_balance_volume, no_rows, "on-balance volume", False, cumulative=True),
+    Feature("ht_dcphase", ta.dominant_cycle_phase, phase_rows, "cycle phase, degrees"),
     Feature("hour_sin", clocks.hour_sin, no_rows, "time of day, UTC"),
     Feature("hour_cos", clocks.hour_cos, no_rows, "time of day, UTC"),
     Feature("ny_hour_sin", clocks.new_york_hour_sin, no_rows, "time of day, New York"),
@@ -99,8 +124,12 @@ class Features:
     notes: tuple[str, ...] = ()
 
 
-def resolve(name: str, columns: Collection[str] = ()) -> tuple[Feature | None, int]:
+def resolve(
+    name: str, columns: Collection[str] = (), sets: Collection[str] = ()
+) -> tuple[Feature | None, int]:
     """The feature that `name` means and its window; None for a column of the data itself.
+
+    `sets` are other names that would be understood where the config stands, for advice.
 
     Raises:
         ConfigError: nothing is called like that; names the nearest.
@@ -118,13 +147,14 @@ def resolve(name: str, columns: Collection[str] = ()) -> tuple[Feature | None, i
             f"Feature {name!r} needs a window of at least {known[name].smallest} bars and at "
             "most 99,999."
         )
-    guess = nearest(name, [*known, *columns])
+    guess = nearest(name, [*known, *columns, *sets])
     advice = f"did you mean {guess!r}? " if guess else ""
     listed = ", ".join(feature.pattern for feature in FEATURES)
     own = f"; columns of the data: {', '.join(columns)}" if columns else ""
+    groups = f"; sets of features: {', '.join(sets)}" if sets else ""
     raise ConfigError(
         f"Feature {name!r} is unknown: {advice}Known, with a number of bars for {{n}}: "
-        f"{listed}{own}."
+        f"{listed}{own}{groups}."
     )
 
 
@@ -149,9 +179,7 @@ def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
         ConfigError: unknown or repeated name.
         DataError: fewer bars than the warm-up needs, or a missing number after it.
     """
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if list(names).count(name) > 1)
-        raise ConfigError(f"Feature {twice!r} is named twice: each may be named once.")
+    require_distinct(names)
     warm_up = warm_up_rows(names, bars.extra)
     if len(bars) <= warm_up:
         raise DataError(
@@ -162,10 +190,9 @@ def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
     values = np.empty((len(bars), len(names)))
     notes = []
     for index, name in enumerate(names):
-        feature, n = resolve(name, bars.extra)
-        column = bars.extra[name] if feature is None else feature.compute(bars, n)
+        column = column_of(name, bars)
         values[:, index] = column
-        _require_finite(bars, name, column, warm_up)
+        require_finite(bars, name, column, warm_up)
         if np.ptp(column[warm_up:]) == 0.0:
             notes.append(
                 f"{bars.symbol}: feature {name} never changes (it is {column[-1]:g} in every "
@@ -175,7 +202,21 @@ def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
     return Features(values, tuple(names), warm_up, tuple(notes))
 
 
-def _require_finite(bars: Bars, name: str, column: NDArray[np.float64], warm_up: int) -> None:
+def require_distinct(names: Sequence[str]) -> None:
+    """Raises ConfigError for a name that occurs twice."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if list(names).count(name) > 1)
+        raise ConfigError(f"Feature {twice!r} is named twice: each may be named once.")
+
+
+def column_of(name: str, bars: Bars) -> FloatArray:
+    """One feature of one symbol, float64 [rows]; the first rows may not be numbers."""
+    feature, n = resolve(name, bars.extra)
+    return bars.extra[name] if feature is None else feature.compute(bars, n)
+
+
+def require_finite(bars: Bars, name: str, column: NDArray[np.float64], warm_up: int) -> None:
+    """Raises DataError when a column has something else than numbers after its warm-up."""
     bad = ~np.isfinite(column[warm_up:])
     if bad.any():
         row = warm_up + int(np.flatnonzero(bad)[0])

@@ -1,0 +1,136 @@
+"""Features of a panel: the registry's columns for every asset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from slipstream.core.errors import DataError
+from slipstream.features.registry import (
+    column_of,
+    require_finite,
+    resolve,
+    warm_up_rows,
+)
+from slipstream.features.sets import expand
+from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
+from slipstream.market.finding import plural
+from slipstream.market.panel import Panel
+
+_FEWEST = 200  # rows from which a column that never changes counts as dead
+
+
+class PanelFeatures(NamedTuple):
+    """Features of A assets, causal and unscaled.
+
+    Attributes:
+        values: float64 [T, A, F]; row t uses bars <= t of the same asset and segment. NaN where an
+            asset is not listed or has not had `warm_up` bars since the segment or the asset began.
+        warm_up: rows between the first bar and the first usable row, the longest of the columns.
+        notes: sentences the user must see.
+        names: the columns' names, sets written out.
+    """
+
+    values: FloatArray
+    warm_up: int
+    notes: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
+    """Computes features of every asset, anew in every segment of the panel.
+
+    A gap inside a segment counts as the flat bars without volume that the panel shows. Columns
+    that never change are refused; `refuse_constant` does so for the rows of a training window.
+
+    Args:
+        names: registry names, names of sets (`portfolio`, `cappuccino`, `finrl_crypto`), or of
+            extra columns that all assets have.
+        panel: the bars.
+
+    Raises:
+        ConfigError: unknown or repeated name.
+        DataError: no segment is longer than the warm-up, a column that never changes, or missing
+            numbers in a column of the data.
+    """
+    names = expand(names, panel.extra)
+    warm_up = warm_up_rows(names, panel.extra)
+    assets = len(panel.symbols)
+    values = np.full((len(panel.time), assets, len(names)), np.nan)
+    for asset in range(assets):
+        for low, high in panel.segments.tolist():
+            first, last = _present(panel.tradable[low:high, asset], low)
+            first += warm_up
+            if last <= first:
+                continue
+            bars = panel.bars(asset, first - warm_up, last)
+            for index, name in enumerate(names):
+                values[first:last, asset, index] = _column(name, bars, warm_up)
+            listed = panel.listed[first:last, asset]
+            values[first:last, asset][~listed] = np.nan
+    notes = _notes(names, values, warm_up, panel)
+    features = PanelFeatures(values, warm_up, tuple(notes), names)
+    refuse_constant(features, panel.symbols, np.arange(len(values)))
+    values.flags.writeable = False
+    return features
+
+
+def refuse_constant(features: PanelFeatures, symbols: Sequence[str], rows: IntArray) -> None:
+    """Raises DataError when a column never changes over some rows, such as a training window.
+
+    Assets with fewer than 200 usable rows among them are not judged.
+    """
+    for asset, symbol in enumerate(symbols):
+        seen = features.values[rows, asset]
+        seen = seen[~np.isnan(seen[:, 0])]
+        if len(seen) < _FEWEST:
+            continue
+        dead = np.flatnonzero((seen == seen[0]).all(axis=0))
+        if len(dead):
+            name = features.names[dead[0]]
+            raise DataError(
+                f"{symbol}: feature {name} must change, it is {seen[0, dead[0]]:g} in all "
+                f"{len(seen):,} bars of the training window and tells an agent nothing: leave it "
+                "out of `features`, or leave the asset out of `symbols`."
+            )
+
+
+def _present(tradable: BoolArray, low: int) -> tuple[int, int]:
+    """Rows from the asset's first bar in a segment to the segment's end; empty without a bar."""
+    if not tradable.any():
+        return low, low
+    return low + int(tradable.argmax()), low + len(tradable)
+
+
+def _column(name: str, bars: Bars, warm_up: int) -> FloatArray:
+    column = column_of(name, bars)
+    require_finite(bars, name, column, warm_up)
+    return column[warm_up:]
+
+
+def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel) -> list[str]:
+    """Raises DataError where nothing is usable."""
+    usable = [not bool(np.isnan(values[:, a, 0]).all()) for a in range(len(panel.symbols))]
+    if not any(usable):
+        longest = int((panel.segments[:, 1] - panel.segments[:, 0]).max())
+        raise DataError(
+            f"The assets must have more neighbouring bars than the {warm_up:,} that their features "
+            f"need to warm up, the longest stretch without a hole has {longest:,}: load more data "
+            "or choose features with shorter windows."
+        )
+    notes = [
+        f"{symbol} has fewer than {plural(warm_up + 1, 'bar')}, all of them warm-up of its "
+        "features, and is never traded."
+        for symbol, there in zip(panel.symbols, usable, strict=True)
+        if not there
+    ]
+    for name in names:
+        feature, _ = resolve(name, panel.extra)
+        if feature is not None and feature.cumulative:
+            notes.append(
+                f"Feature {name} counts from the first bar of the data (or of a segment), as in "
+                "the system it comes from: with other data it differs by a constant."
+            )
+    return notes
