@@ -272,4 +272,6 @@ class PPO:
         self.iteration = int(state["iteration"][0])
 
 
+Agent = PPO
+
 _ROWS_TOGETHER = 4096

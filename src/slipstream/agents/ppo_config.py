@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from slipstream.core.config import Config, searched
+from slipstream.agents.agent_config import AgentConfig
+from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 
 Positive = Annotated[float, Field(gt=0)]
@@ -17,26 +15,26 @@ NotNegative = Annotated[float, Field(ge=0)]
 Epsilon = Annotated[float, Field(ge=1e-12)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
-PER_MEMBER = (
-    "learning_rate",
-    "clip_range",
-    "value_clip_range",
-    "entropy_coef",
-    "value_coef",
-    "discount",
-    "gae_lambda",
-    "max_grad_norm",
-    "adam_eps",
-    "target_kl",
-)
 
-
-class PPOConfig(Config):
+class PPOConfig(AgentConfig):
     """Proximal policy optimisation (Schulman et al. 2017).
 
     The first group may be one number, or a list with one number per member. The second group
     changes the shape of the computation and is the same for all members.
     """
+
+    PER_MEMBER: ClassVar[tuple[str, ...]] = (
+        "learning_rate",
+        "clip_range",
+        "value_clip_range",
+        "entropy_coef",
+        "value_coef",
+        "discount",
+        "gae_lambda",
+        "max_grad_norm",
+        "adam_eps",
+        "target_kl",
+    )
 
     learning_rate: Positive | tuple[Positive, ...] = Field(
         3e-4, description="Adam's step size", json_schema_extra=searched(1e-4, 3e-3, log=True)
@@ -133,31 +131,8 @@ class PPOConfig(Config):
         "null: 2 for one member with at least 1,024 rows, else 1",
     )
 
-    def per_member(self, name: str, members: int, default: float = np.inf) -> NDArray[np.float64]:
-        """Field `name` as float64 [M]; `default` where it is null.
-
-        Raises:
-            ConfigError: when a list has another length.
-        """
-        value = getattr(self, name)
-        if value is None:
-            return np.full(members, default)
-        if isinstance(value, tuple) and len(value) != members:
-            raise ConfigError(
-                f"`agent.{name}` lists {len(value)} numbers for {members} members. "
-                "Give one number, or one for each member."
-            )
-        return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
-
-    def select(self, members: slice | Iterable[int], total: int, num_envs: int) -> PPOConfig:
-        """The config of some of `total` members: their lists, and what depends on M settled."""
-        chosen = list(range(total))[members] if isinstance(members, slice) else list(members)
-        changes: dict[str, Any] = {"gradient_parts": self.parts(total, num_envs)}
-        for name in PER_MEMBER:
-            if isinstance(getattr(self, name), tuple):
-                column = self.per_member(name, total)
-                changes[name] = tuple(float(column[m]) for m in chosen)
-        return self.model_copy(update=changes)
+    def settled(self, members: int, num_envs: int) -> dict[str, Any]:
+        return {"gradient_parts": self.parts(members, num_envs)}
 
     def rows(self, num_envs: int) -> int:
         """Rows B of a minibatch, per member, for N environments per member.
@@ -201,3 +176,6 @@ def _nearest_divisors(total: int, wanted: int) -> str:
     below = [d for d in divisors if 2 <= d < wanted][-1:]
     above = [d for d in divisors if d > wanted][:1]
     return " and ".join(str(d) for d in below + above)
+
+
+Config = PPOConfig

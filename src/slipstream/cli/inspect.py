@@ -16,15 +16,17 @@ def list_() -> None:
     """Lists environments, agents and backends."""
     from rich.console import Console
 
+    from slipstream.agents.discover import list_agents
     from slipstream.core.kernel import list_kernels
 
     environments = _table("environment", "what it is")
     for name in list_kernels():
-        environments.add_row(name, _first_sentence(name))
+        environments.add_row(name, _first_sentence("envs", name))
     environments.add_row("gym:ID", "any Gymnasium environment, such as gym:Acrobot-v1")
     environments.add_row("my_env.py", "a kernel file of your own (docs/extending.md)")
     agents = _table("agent", "what it is")
-    agents.add_row("ppo", "proximal policy optimisation, all members in one batched pass")
+    for name in list_agents():
+        agents.add_row(name, _first_sentence("agents", name))
     backends = _table("backend", "what it is")
     backends.add_row("auto", "compiled for kernels, serial for Gymnasium environments")
     backends.add_row("compiled", "kernels compiled to one loop over all copies")
@@ -66,10 +68,10 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _first_sentence(kernel: str) -> str:
+def _first_sentence(folder: str, name: str) -> str:
     """Of the file's docstring, without importing it."""
-    import slipstream.envs
+    import slipstream
 
-    source = Path(slipstream.envs.__path__[0]) / f"{kernel}.py"
+    source = Path(slipstream.__path__[0]) / folder / f"{name}.py"
     docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
     return docstring.partition("\n\n")[0].replace("\n", " ").rstrip(".")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.agents.ppo_config import PER_MEMBER
 from slipstream.report.gather import gather
 from slipstream.report.inputs import Curve, RunEvaluation
 from slipstream.report.stress import RANDOM_DRAWS
@@ -50,7 +49,7 @@ def evaluate_run(
     if "test" in environment.splits():
         reads = run.count_test_read() if count else max(run.test_reads, 1)
     agent, backend = run.config.agent, run.config.training.backend
-    same = not any(isinstance(getattr(agent, name), tuple) for name in PER_MEMBER)
+    same = not any(isinstance(getattr(agent, name), tuple) for name in agent.PER_MEMBER)
     return gather(
         environment,
         evaluate_best(run, environment, record=environment.spec.market is not None),

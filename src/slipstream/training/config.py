@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.agents.ppo_config import PER_MEMBER, PPOConfig
-from slipstream.core.config import nearest, validate
+from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.discover import load_config
+from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import list_kernels, load_kernel
 from slipstream.training import yaml_file
@@ -28,8 +29,6 @@ from slipstream.training.target import (
     unknown_section,
 )
 
-AGENTS: dict[str, type[PPOConfig]] = {"ppo": PPOConfig}
-
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -46,7 +45,7 @@ class RunConfig:
     env_name: str
     env_settings: Mapping[str, Any]
     agent_name: str
-    agent: PPOConfig
+    agent: AgentConfig
     training: TrainingConfig
     evaluation: EvaluationConfig
 
@@ -64,15 +63,12 @@ class RunConfig:
         env_name, env = _environment(env_name, env)
         suggested = suggested_settings(env_name)
         agent_name, agent = _named_section(values.get("agent"), "agent", "ppo")
-        if agent_name not in AGENTS:
-            guess = nearest(agent_name, AGENTS)
-            advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(AGENTS)}."
-            raise ConfigError(f"There is no agent `{agent_name}`; {advice}")
+        agent_config = load_config(agent_name)
         config = cls(
             env_name=env_name,
             env_settings=env,
             agent_name=agent_name,
-            agent=validate(AGENTS[agent_name], {**suggested.get("agent", {}), **agent}, "agent"),
+            agent=validate(agent_config, {**suggested.get("agent", {}), **agent}, "agent"),
             training=validate(
                 TrainingConfig,
                 {**suggested.get("training", {}), **_section(values, "training")},
@@ -97,7 +93,7 @@ class RunConfig:
 
         With `num_envs: auto` only the lists are checked: the choice will fit.
         """
-        for name in PER_MEMBER:
+        for name in self.agent.PER_MEMBER:
             self.agent.per_member(name, self.training.members)
         if self.training.num_envs != "auto":
             self.agent.rows(self.training.num_envs)

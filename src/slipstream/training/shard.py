@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from slipstream.agents.ppo import PPO, in_sequence
-from slipstream.agents.ppo_config import PPOConfig
+from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.discover import load_agent
+from slipstream.agents.ppo import in_sequence
 from slipstream.experience.rollout import Rollout
 from slipstream.training.collector import Collector, Run
 from slipstream.training.environment import Environment
@@ -44,7 +45,7 @@ class Shard:
     def __init__(
         self,
         environment: Environment,
-        config: PPOConfig,
+        config: AgentConfig,
         seeds: Sequence[int],
         members: range,
         num_envs: int,
@@ -58,7 +59,8 @@ class Shard:
         self._num_envs = num_envs
         self._run = run or in_sequence
         self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
-        self.agent = PPO(config.select(members, total, num_envs), environment.spec, own, num_envs)
+        own_config = config.select(members, total, num_envs)
+        self.agent = load_agent(config)(own_config, environment.spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
         slices = self._slices(self.agent.parts if total == 1 else 1)
         envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]

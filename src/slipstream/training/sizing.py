@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import psutil
 
+from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.inputs import update_bytes
-from slipstream.agents.ppo_config import PPOConfig
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.experience.rollout import rollout_bytes
 from slipstream.training.config import RunConfig
@@ -108,11 +108,11 @@ def _weight_bytes(config: RunConfig, inputs: int, outputs: int) -> int:
     return 4 * 4 * 2 * weights * config.training.members
 
 
-def _divides(agent: PPOConfig, num_envs: int) -> bool:
+def _divides(agent: AgentConfig, num_envs: int) -> bool:
     return agent.minibatch is None or (agent.horizon * num_envs) % agent.minibatch == 0
 
 
-def _fits(agent: PPOConfig, total_steps: int, num_envs: int) -> bool:
+def _fits(agent: AgentConfig, total_steps: int, num_envs: int) -> bool:
     if not _divides(agent, num_envs):
         return False
     rollouts = total_steps // (agent.horizon * num_envs)

@@ -1,0 +1,73 @@
+"""Agents are found by file name: a new one is one new file."""
+
+import sys
+
+import pytest
+
+import slipstream.agents
+from slipstream import api
+from slipstream.agents import discover
+from slipstream.agents.ppo import PPO
+from slipstream.agents.ppo_config import PPOConfig
+from slipstream.core.errors import ConfigError
+from slipstream.training.config import resolve
+
+SOURCE = '''
+"""PPO that counts its updates."""
+from pydantic import Field
+
+from slipstream.agents.ppo import PPO
+from slipstream.agents.ppo_config import PPOConfig
+
+updates = 0
+
+
+class Config(PPOConfig):
+    patience: int = Field(3, ge=1)
+
+
+class Agent(PPO):
+    def update(self, *arguments, **named):
+        global updates
+        updates += 1
+        return super().update(*arguments, **named)
+'''
+
+
+@pytest.fixture
+def counting(tmp_path, monkeypatch):
+    """A folder of one's own agents, with `counting` in it."""
+    (tmp_path / "counting.py").write_text(SOURCE)
+    monkeypatch.setattr(slipstream.agents, "__path__", [*slipstream.agents.__path__, str(tmp_path)])
+    forget()
+    yield
+    forget()
+    sys.modules.pop("slipstream.agents.counting", None)
+
+
+def forget():
+    discover.list_agents.cache_clear()
+    discover.load_config.cache_clear()
+
+
+def test_what_there_is():
+    assert discover.list_agents() == ("ppo",)
+    assert discover.load_config("ppo") is PPOConfig
+    assert discover.load_agent(PPOConfig()) is PPO
+
+
+def test_one_file_is_an_agent(counting, tmp_path):
+    assert discover.list_agents() == ("counting", "ppo")
+    settings = {"agent.name": "counting", "agent.patience": 5, "training.num_envs": 8}
+    config = resolve("cartpole", {**settings, "training.total_steps": 1024, "training.shards": 1})
+    assert config.agent.patience == 5
+    assert resolve(config.as_mapping()) == config
+    api.train(config, out=tmp_path / "run", report=False, say=lambda _: None)
+    assert sys.modules["slipstream.agents.counting"].updates == 1024 // (8 * config.agent.horizon)
+    with pytest.raises(ConfigError, match="patience"):
+        resolve("cartpole", {"agent.patience": 5})  # a key of the other agent
+
+
+def test_an_unknown_agent_is_refused():
+    with pytest.raises(ConfigError, match="no agent `pop`; did you mean `ppo`"):
+        resolve("cartpole", {"agent.name": "pop"})
