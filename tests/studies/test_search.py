@@ -170,7 +170,7 @@ import test_search as t
 folder = Path(sys.argv[1])
 folder.mkdir(exist_ok=True)
 setup = t.plan(pruning=t.PRUNING)
-pool = t.FakePool(int(sys.argv[2]), (), 0.01)
+pool = t.FakePool(int(sys.argv[2]), (), float(sys.argv[3]))
 with t.Ledger(folder / "ledger.db") as ledger:
     print("begun", flush=True)
     t.Search(setup, ledger, pool, t.HalfJudge(setup.study), t.mirror(folder, setup), 12).run()
@@ -178,13 +178,13 @@ print("ended", flush=True)
 """
 
 
-def kill_and_resume(folder: Path, kills: int) -> int:
+def kill_and_resume(folder: Path, kills: int, seconds: float) -> int:
     """Kills the study `kills` times at random moments; returns how many of them hit it."""
     draws, hits = random.Random(kills), 0
     code = SCRIPT.format(here=str(Path(__file__).parent))
     for attempt in range(1000):
         with subprocess.Popen(
-            [sys.executable, "-c", code, str(folder), str(attempt)],
+            [sys.executable, "-c", code, str(folder), str(attempt), str(seconds)],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
@@ -205,9 +205,9 @@ def kill_and_resume(folder: Path, kills: int) -> int:
     return hits
 
 
-def check_killed(folder: Path, kills: int) -> None:
+def check_killed(folder: Path, kills: int, seconds: float) -> None:
     expected = run(folder / "whole", store=False)[0]
-    assert kill_and_resume(folder / "killed", kills) == kills
+    assert kill_and_resume(folder / "killed", kills, seconds) == kills
     with Ledger(folder / "killed" / "ledger.db") as ledger:
         assert contents(ledger) == expected
     storage = open_storage(storage_url(None, folder / "killed"))
@@ -217,9 +217,9 @@ def check_killed(folder: Path, kills: int) -> None:
 
 
 def test_killed_studies_end_with_every_trial_counted_once(tmp_path):
-    check_killed(tmp_path, 3)
+    check_killed(tmp_path, 3, 0.02)
 
 
 @pytest.mark.long
 def test_twenty_kills(tmp_path):
-    check_killed(tmp_path, 20)
+    check_killed(tmp_path, 20, 0.15)

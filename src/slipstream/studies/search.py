@@ -99,10 +99,10 @@ class Search:
         """
         while True:
             self.scheduler.advance()
-            self._flush()
             if self.scheduler.finished:
                 break
-            self._submit()
+            self._submit()  # workers first: the storage is written while they train
+            self._flush()
             tick(self)
             self._take(self._pool.collect(_POLL_SECONDS))
         self._flush(last=True)
