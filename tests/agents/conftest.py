@@ -72,7 +72,7 @@ class Experience:
             spec if isinstance(spec, Spec) else spec[0], agent.horizon, len(seeds), num_envs
         )
         for i in range(iterations):
-            self.fill(agent, rollout, agent.iteration)
+            self.fill(agent, rollout, int(agent.iterations[0]))
             if after is not None:
                 after(i, agent, rollout)
             extra = {} if run is None else {"run": run}

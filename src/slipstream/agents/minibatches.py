@@ -141,7 +141,7 @@ class Learner:
         self,
         columns: Columns,
         seeds: NDArray[np.uint64],
-        first_epoch: int,
+        first_epochs: NDArray[np.int64],
         learning_rate: NDArray[np.float64],
         run: Callable[[Sequence[Callable[[], None]]], None],
     ) -> dict[str, NDArray[Any]]:
@@ -150,7 +150,7 @@ class Learner:
         Args:
             columns: of all members.
             seeds: of these members, [g]; with the epoch's number they name its permutation.
-            first_epoch: number of the first epoch since training began.
+            first_epochs: [g], number of each member's first epoch since its training began.
             learning_rate: [g].
             run: runs the parts of a minibatch.
 
@@ -161,10 +161,12 @@ class Learner:
         updates = np.zeros(self._count, np.int64)
         frozen = self._parameters.failed.copy()
         packed, mask = columns.packed[self.members], columns.mask[self.members]
-        for epoch in range(first_epoch, first_epoch + self._settings.epochs):
+        for epoch in range(self._settings.epochs):
             if frozen.all():
                 break
-            draws.permute(draws.member_keys(seeds, draws.MINIBATCH, epoch), self._order)
+            draws.permute(
+                draws.own_keys(seeds, draws.MINIBATCH, first_epochs + epoch), self._order
+            )
             normalise = self._settings.normalize_advantage
             self._loops["advantage_moments"](
                 packed, self._order, self._rows, normalise, self._moments

@@ -16,7 +16,6 @@ from slipstream.agents.minibatches import Columns, Learner, Settings
 from slipstream.agents.policy import Actor, Policy
 from slipstream.agents.ppo_config import PPOConfig
 from slipstream.core.errors import ConfigError
-from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.experience.advantages import gae
 from slipstream.experience.rollout import Rollout
@@ -47,7 +46,7 @@ class PPO:
     Attributes:
         policy: weights, observation scaling, action mapping.
         parts: tasks that `update` cuts its work into; as many ranges may act side by side.
-        iteration: rollouts learned from.
+        iterations: int64 [M], rollouts that each member learned from.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class PPO:
             initial_std=config.initial_std,
             parts=parts,
         )
-        self.iteration = 0
+        self.iterations = np.zeros(members, np.int64)
         self.settings = Settings.of(config, members)
         scaled = config.reward_scaling == "on" or (
             config.reward_scaling == "auto" and specs[0].scale_reward
@@ -80,7 +79,7 @@ class PPO:
             for _ in range(parts)
         ]
         self._learners = self._make_learners(config.rows(num_envs), parts)
-        self._keys: tuple[int, NDArray[np.uint64]] = (-1, np.zeros((0, 0), np.uint64))
+        self._keys: NDArray[np.uint64] | None = None  # of this rollout's action noise
         self._actors: dict[tuple[int, int], Actor] = {}
         self._env_actions = np.zeros(
             (members * num_envs, self.policy.actions.width), self.policy.actions.dtype
@@ -137,24 +136,23 @@ class PPO:
         return out
 
     def _noise_keys(self) -> NDArray[np.uint64]:
-        """Streams of the action noise, [T, M]: `draws.member_keys` of this rollout's steps."""
-        if self._keys[0] != self.iteration:
-            steps = np.arange(self.horizon, dtype=np.uint64) + np.uint64(
-                self.iteration * self.horizon
-            )
-            with np.errstate(over="ignore"):
-                keys = stream(self.seeds, np.uint64(draws.ACT), steps[:, None])
-            self._keys = (self.iteration, np.asarray(keys))
-        return self._keys[1]
+        """Streams of the action noise, [T, M], by each member's own count of steps."""
+        if self._keys is None:
+            steps = self.iterations * self.horizon + np.arange(self.horizon)[:, None]
+            self._keys = draws.own_keys(self.seeds, draws.ACT, steps)
+        return self._keys
 
     def update(
-        self, rollout: Rollout, progress: float = 0.0, run: Run = in_sequence
+        self,
+        rollout: Rollout,
+        progress: float | NDArray[np.float64] = 0.0,
+        run: Run = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         """Improves every member on its part of the rollout.
 
         Args:
             rollout: filled, with its final observations set.
-            progress: share of the budget used, for the learning-rate schedule.
+            progress: share of the budget used, for the learning-rate schedule; one, or [M].
             run: runs independent tasks, in any order or at once.
 
         Returns:
@@ -167,11 +165,15 @@ class PPO:
         columns, explained = self._columns(rollout, run)
         rate = self.settings.learning_rate.copy()
         if self.config.learning_rate_schedule == "linear":
-            rate *= max(0.0, 1.0 - progress)
-        first_epoch = self.iteration * self.config.epochs
+            rate *= np.maximum(0.0, 1.0 - np.asarray(progress))
+        first_epochs = self.iterations * self.config.epochs
         results = [
             learner.learn(
-                columns, self.seeds[learner.members], first_epoch, rate[learner.members], run
+                columns,
+                self.seeds[learner.members],
+                first_epochs[learner.members],
+                rate[learner.members],
+                run,
             )
             for learner in self._learners
         ]
@@ -180,7 +182,8 @@ class PPO:
         }
         if self.policy.scale is not None:
             self.policy.scale.learn(rollout.numpy)
-        self.iteration += 1
+        self.iterations += 1
+        self._keys = None
         return {
             **metrics,
             "explained_variance": explained,
@@ -255,7 +258,7 @@ class PPO:
             state |= {f"observation.{k}": v for k, v in self.policy.scale.state_dict().items()}
         if self.reward_scale is not None:
             state |= {f"reward.{k}": v for k, v in self.reward_scale.state_dict().items()}
-        state["iteration"] = torch.full((self.members,), self.iteration)
+        state["iteration"] = torch.from_numpy(self.iterations.copy())
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -269,7 +272,8 @@ class PPO:
             self.policy.scale.load_state_dict(under("observation."))
         if self.reward_scale is not None:
             self.reward_scale.load_state_dict(under("reward."))
-        self.iteration = int(state["iteration"][0])
+        self.iterations = state["iteration"].numpy().astype(np.int64)
+        self._keys = None
 
 
 Agent = PPO

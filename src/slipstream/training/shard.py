@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.discover import load_agent
 from slipstream.agents.ppo import in_sequence
+from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.training.collector import Collector, Run
 from slipstream.training.environment import Environment
@@ -34,6 +35,7 @@ class Shard:
         num_envs: N, copies per member.
         backend: how kernels are stepped.
         run: runs the parts of a lone member side by side; members of a population take turns.
+        specs: of each member, where they differ in fixed scales; the environment's by default.
 
     Attributes:
         agent: policies and their learner.
@@ -51,6 +53,7 @@ class Shard:
         num_envs: int,
         backend: str = "auto",
         run: Run | None = None,
+        specs: Sequence[Spec] | None = None,
     ) -> None:
         total = len(seeds)
         own = [seeds[m] for m in members]
@@ -60,9 +63,9 @@ class Shard:
         self._run = run or in_sequence
         self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
         own_config = config.select(members, total, num_envs)
-        self.agent = load_agent(config)(own_config, environment.spec, own, num_envs)
+        self.agent = load_agent(config)(own_config, specs or environment.spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
-        slices = self._slices(self.agent.parts if total == 1 else 1)
+        slices = self._slices(self.agent.parts if total == 1 and run is not None else 1)
         envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]
         width = envs[0].mask_width
         rollout = Rollout.of(environment.spec, config.horizon, len(own), num_envs, width)
@@ -85,11 +88,11 @@ class Shard:
         """Begins an episode everywhere."""
         self.collector.reset()
 
-    def iterate(self, fraction: float) -> dict[str, NDArray[Any]]:
+    def iterate(self, fraction: float | NDArray[np.float64]) -> dict[str, NDArray[Any]]:
         """One rollout and its update.
 
         Args:
-            fraction: share of the budget spent before it, for schedules.
+            fraction: share of the budget spent before it, for schedules; one, or [m].
 
         Returns:
             Metrics of each member, [m] by name; `score` is the mean recent return.

@@ -52,6 +52,23 @@ def member_keys(
     return np.asarray(keys, dtype=np.uint64)
 
 
+def own_keys(
+    seeds: NDArray[np.uint64], purpose: int, steps: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """`member_keys` of members that stand at different steps.
+
+    Args:
+        seeds: uint64 [M]; purpose: as above.
+        steps: [..., M], each member's own.
+
+    Returns:
+        uint64 [..., M].
+    """
+    with np.errstate(over="ignore"):
+        keys = stream(seeds, np.uint64(purpose), steps.astype(np.uint64))
+    return np.asarray(keys, dtype=np.uint64)
+
+
 def uniform_rows(keys: Any, counter: int, out: Any) -> None:
     for m in range(out.shape[0]):
         for i in range(out.shape[1]):

@@ -47,6 +47,7 @@ class KernelVectorEnv(VectorEnv):
         time_limit: keep the spec's `max_episode_steps`.
         at_end: what happens when an episode ends: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
         first: number of the first copy in messages, where these are a slice of more.
+        limits: int64 [E], steps of each copy's episodes, where records differ in them.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class KernelVectorEnv(VectorEnv):
         time_limit: bool = True,
         at_end: int = RESET,
         first: int = 0,
+        limits: NDArray[np.int64] | None = None,
     ) -> None:
         if backend not in BACKENDS:
             raise ConfigError(f"A kernel has no backend `{backend}`; it has {', '.join(BACKENDS)}.")
@@ -86,9 +88,9 @@ class KernelVectorEnv(VectorEnv):
         self._book["seed"], self._book["index"] = seeds, indices
         dealt = (indices % np.uint64(len(records))).astype(np.int64)
         self._book["which"] = dealt if which is None else which
-        limit = (self.spec.max_episode_steps or 0) if time_limit else 0
-        self._book["next_limit"] = limit
-        self._stagger = stagger and self.spec.stagger and limit > 0
+        limit = (self.spec.max_episode_steps or 0) if limits is None else limits
+        self._book["next_limit"] = limit if time_limit else 0
+        self._stagger = stagger and self.spec.stagger and bool(self._book["next_limit"].all())
         self._at_end, self._first = at_end, first
         self._counts = np.zeros(3, np.int64)
         self._allocate(max(2 * self.num_envs, 64))
@@ -159,7 +161,7 @@ class KernelVectorEnv(VectorEnv):
         with np.errstate(**_WRAPS):
             self._loop.start(0, self.num_envs, self._batch, *self._shown(obs, mask))
             if self._stagger:
-                longest = np.uint64(self._book["next_limit"][0])
+                longest = self._book["next_limit"].astype(np.uint64)
                 streams = stream(self._book["seed"], self._book["index"], _NO_EPISODE)
                 first = word(streams, np.uint64(0)) % longest
                 self._book["limit"] = 1 + np.asarray(first, dtype=np.int64)
