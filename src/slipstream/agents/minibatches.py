@@ -164,9 +164,7 @@ class Learner:
         for epoch in range(self._settings.epochs):
             if frozen.all():
                 break
-            draws.permute(
-                draws.own_keys(seeds, draws.MINIBATCH, first_epochs + epoch), self._order
-            )
+            draws.permute(draws.own_keys(seeds, draws.MINIBATCH, first_epochs + epoch), self._order)
             normalise = self._settings.normalize_advantage
             self._loops["advantage_moments"](
                 packed, self._order, self._rows, normalise, self._moments
