@@ -24,6 +24,7 @@ import numpy as np
 
 from slipstream.core import memory
 from slipstream.core.errors import KernelError
+from slipstream.vector import products
 from slipstream.vector.cache import cache_folder, cannot_write, sweep, write_module
 from slipstream.vector.prefetch import compiled_prefetch
 from slipstream.vector.reached import Reached
@@ -87,8 +88,13 @@ def compile_module(
     def compiled(function: FunctionType) -> Any:
         if (function.__module__, function.__name__) == (memory.__name__, memory.prefetch.__name__):
             return compiled_prefetch()
+        form = products.compiled_form(function.__module__, function.__name__)
+        if form is not None:
+            forms.append(products.digest())
+            return form
         return njit(**_HELPER_OPTIONS)(function)
 
+    forms: list[str] = []
     reached = Reached(compiled)
     bound = {key: reached.bind(function) for key, function in bindings.items()}
     signatures = {
@@ -98,7 +104,7 @@ def compile_module(
     facts = [text, reached.digest(), sys.version, numba.__version__, np.__version__]
     facts += [f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(bindings.items())]
     facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
-    facts += [repr(sorted(signatures.items())), repr(_HELPER_OPTIONS)]
+    facts += [repr(sorted(signatures.items())), repr(_HELPER_OPTIONS), *forms[:1]]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
     stem = "".join(c if c.isalnum() else "_" for c in name)
     path = cache_folder() / f"{stem}_{digest}.py"
