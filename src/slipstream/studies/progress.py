@@ -26,7 +26,7 @@ class Standing:
         members, members_done: of the phase after the search.
         trials_per_hour, steps_per_second: of this session; None before the first outcome.
         eta: seconds to the end of everything; None before the first outcome.
-        best: score of the best complete trial, its number, and its folds' lowest and highest.
+        best: score of the best complete trial, its number, and its 95 % interval.
         shares: of the workers' time by env, policy, update, evaluate, overhead.
         cpu: percent of one core, of all processes; memory: bytes, shared pages counted once.
         elapsed: seconds of this session.
@@ -125,8 +125,20 @@ class Meter:
         return self._use
 
 
-def standing(search: Search, plan: Plan, meter: Meter, after_steps: float) -> Standing:
-    """Where the search stands; `after_steps` are to be trained after it."""
+def standing(
+    search: Search,
+    plan: Plan,
+    meter: Meter,
+    after_steps: float,
+    interval: Callable[[int], tuple[float, float] | None],
+) -> Standing:
+    """Where the search stands.
+
+    Args:
+        search, plan, meter: of this session.
+        after_steps: to be trained after the search.
+        interval: of the score of a trial.
+    """
     kinds = [verdict.kind for verdict in search.verdicts.values()]
     counts = {kind: kinds.count(kind) for kind in ("complete", "pruned", "failed")}
     ended, asked = sum(counts.values()), search.scheduler.asked
@@ -134,7 +146,7 @@ def standing(search: Search, plan: Plan, meter: Meter, after_steps: float) -> St
     cpu, memory = meter.use()
     complete = [v for v in search.verdicts.values() if v.kind == "complete" and v.score is not None]
     best = max(complete, key=lambda v: (v.score, -v.trial), default=None)
-    folds = [fold["score"] for fold in best.folds if fold.get("score") is not None] if best else []
+    ends = interval(best.trial) if best else None
     left = remaining_steps(search, plan) + after_steps
     return Standing(
         phase="search",
@@ -145,8 +157,8 @@ def standing(search: Search, plan: Plan, meter: Meter, after_steps: float) -> St
         eta=left / speed if speed else None,
         best=best.score if best else None,
         best_trial=best.trial if best else None,
-        best_low=min(folds, default=None),
-        best_high=max(folds, default=None),
+        best_low=ends[0] if ends else None,
+        best_high=ends[1] if ends else None,
         shares=meter.shares,
         cpu=cpu,
         memory=memory,

@@ -9,7 +9,7 @@ from optuna.trial import TrialState
 
 from slipstream.core.errors import ConfigError
 from slipstream.studies.ledger import Ask, Ledger, Verdict
-from slipstream.studies.member import Member, Outcome
+from slipstream.studies.member import Member, Outcome, Passes
 from slipstream.studies.plan import Plan, Stages
 from slipstream.studies.sampling import Asker
 from slipstream.studies.scheduler import Event, Scheduler
@@ -175,6 +175,11 @@ class Search:
     def stages(self, trial: int) -> Stages:
         """Where a trial is scored."""
         return self._stages[trial]
+
+    def final_passes(self, trial: int) -> list[Passes]:
+        """Test passes of a complete trial, by fold."""
+        found = self._outcomes(trial, len(self._stages[trial].milestones) - 1)
+        return [outcome.passes for outcome in found if outcome.passes is not None]
 
     def _outcomes(self, trial: int, stage: int) -> list[Outcome]:
         milestone = self._stages[trial].milestones[stage]

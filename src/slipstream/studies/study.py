@@ -17,6 +17,7 @@ from slipstream.studies.final import Deployed, final_slots, holdout_facts, save_
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.forecast import check_disk, confirm_members, forecast, measure, member_steps
 from slipstream.studies.identity import check_data, check_same, identity
+from slipstream.studies.interval import score_interval
 from slipstream.studies.judge import Judge
 from slipstream.studies.ledger import Ledger, Slot
 from slipstream.studies.member import Outcome
@@ -247,13 +248,20 @@ class Study:
         )
         self._phase_began = time.monotonic()
 
+        known: dict[int, tuple[float, float] | None] = {}
+
+        def interval(trial: int) -> tuple[float, float] | None:
+            if trial not in known:
+                known[trial] = score_interval(search.final_passes(trial), plan.market)
+            return known[trial]
+
         def tick(search: Search) -> None:
             self._leave(asked, ledger, "search")
             speed = self._meter.speed
             after = confirm_members(plan, search.scheduler.limit) * member_steps(plan)
             if search.scheduler.asked < search.scheduler.limit:
                 self._cut(search, plan, ledger, speed, after)
-            self._tell(ledger, lambda: standing(search, plan, self._meter, after))
+            self._tell(ledger, lambda: standing(search, plan, self._meter, after, interval))
 
         search.run(tick)
         self._spent(ledger, "search")
