@@ -208,6 +208,16 @@ def test_a_column_that_never_changes_is_refused_by_name(name):
         panel_features([name, "rsi_14"], panel(a, b))
 
 
+def test_bars_that_open_at_the_close_before_are_noted_not_refused():
+    a = noisy("A", 900, 1)
+    opens = np.concatenate([[50.0], a.close[:-1]])
+    steady = replaced(a, open=opens, high=a.high * 1.01, low=a.low * 0.99)
+    features = panel_features(SHORT, panel(steady))
+    assert (features.values[features.warm_up :, 0, 0] == 0.0).all()
+    assert [note for note in features.notes if "log_open is 0 in every bar" in note]
+    assert not panel_features(SHORT, panel(a)).notes
+
+
 def test_a_column_may_be_dead_in_a_training_window_only():
     a = noisy("A", 2000, 1)
     volume = a.volume.copy()

@@ -86,3 +86,24 @@ def planted_forex(
     file = write_planted_forex(folder, bars, seed)
     best = optimum().gain
     typer.echo(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")
+
+
+@app.command("planted-crypto")
+def planted_crypto(
+    folder: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
+    bars: Annotated[int, typer.Option(min=2, help="Bars of 5 minutes.")] = 125_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
+    strength: Annotated[
+        float, typer.Option(min=0.0, help="Drift of the hot asset, basis points; 0 for no edge.")
+    ] = 20.0,
+) -> None:
+    """Writes prices of seven assets with a planted edge whose best return is known exactly."""
+    from slipstream.market.planted_crypto import PlantedCrypto, optimum, write_planted_crypto
+
+    market = PlantedCrypto(strength=strength * 1e-4)
+    files = write_planted_crypto(folder, bars, seed, market)
+    best = optimum(market)
+    typer.echo(
+        f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best * 1e4:.2f} "
+        f"basis points a bar at a fee of {market.fee * 1e4:g} basis points a side."
+    )

@@ -20,6 +20,9 @@ from slipstream.market.finding import plural
 from slipstream.market.panel import Panel
 
 _FEWEST = 200  # rows from which a column that never changes counts as dead
+# 0 for ever where every bar opens at the close before it, as in planted markets and at some
+# exchanges. It is noted, not refused: sets keep their shape from market to market.
+_NOTED = ("log_open",)
 
 
 class PanelFeatures(NamedTuple):
@@ -80,15 +83,16 @@ def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
 def refuse_constant(features: PanelFeatures, symbols: Sequence[str], rows: IntArray) -> None:
     """Raises DataError when a column never changes over some rows, such as a training window.
 
-    Assets with fewer than 200 usable rows among them are not judged.
+    Assets with fewer than 200 usable rows among them are not judged, and `log_open` may be 0.
     """
+    judged = [index for index, name in enumerate(features.names) if name not in _NOTED]
     for asset, symbol in enumerate(symbols):
         seen = features.values[rows, asset]
         seen = seen[~np.isnan(seen[:, 0])]
         if len(seen) < _FEWEST:
             continue
-        dead = np.flatnonzero((seen == seen[0]).all(axis=0))
-        if len(dead):
+        dead = [index for index in judged if (seen[:, index] == seen[0, index]).all()]
+        if dead:
             name = features.names[dead[0]]
             raise DataError(
                 f"{symbol}: feature {name} must change, it is {seen[0, dead[0]]:g} in all "
@@ -128,6 +132,12 @@ def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel)
     ]
     for name in names:
         feature, _ = resolve(name, panel.extra)
+        column = values[:, :, names.index(name)]
+        if name in _NOTED and not np.nan_to_num(column).any():
+            notes.append(
+                f"Feature {name} is 0 in every bar: all bars open at the close before them, and it "
+                "tells an agent nothing."
+            )
         if feature is not None and feature.cumulative:
             notes.append(
                 f"Feature {name} counts from the first bar of the data (or of a segment), as in "

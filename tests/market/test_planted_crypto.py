@@ -1,0 +1,183 @@
+"""planted-crypto: its process, its optimum, its files, and that its features show what is hot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from slipstream.core.errors import DataError
+from slipstream.features.panel import panel_features
+from slipstream.market.bars import FloatArray, IntArray
+from slipstream.market.check import check
+from slipstream.market.config import DataConfig
+from slipstream.market.market import load_market, market_of
+from slipstream.market.panel import load_panel, panel_of
+from slipstream.market.planted_crypto import (
+    SYMBOLS,
+    PlantedCrypto,
+    drift_of,
+    hot_assets,
+    optimum,
+    planted_crypto,
+    score,
+    write_planted_crypto,
+)
+
+BP = 1e-4
+
+
+def table(name: str, bars: int = 200_000, seed: int = 3, **market: float) -> FloatArray:
+    path = planted_crypto(bars, seed, PlantedCrypto(**market))
+    if name == "hot":
+        return np.stack([one.extra["hot"] for one in path], axis=1)
+    return np.stack([getattr(one, name) for one in path], axis=1)
+
+
+def follower(hot: IntArray) -> FloatArray:
+    """Weights of the policy that sees the state."""
+    return (hot[:, None] == np.arange(7)).astype(float)
+
+
+def test_the_process_is_the_one_that_was_promised():
+    path = planted_crypto(200_000, seed=3)
+    assert tuple(one.symbol for one in path) == SYMBOLS
+    close = np.stack([one.close for one in path], axis=1)
+    opens = np.stack([one.open for one in path], axis=1)
+    hot = np.stack([one.extra["hot"] for one in path], axis=1)
+    np.testing.assert_array_equal(opens[1:], close[:-1])
+    assert (hot.sum(axis=1) == 1.0).all()
+    growth = np.log(close / opens)[1:]
+    before = hot[:-1].astype(bool)
+    error = 4 * 28 * BP / np.sqrt(200_000 / 7)
+    assert growth[before].mean() == pytest.approx(20 * BP, abs=error)
+    assert growth[~before].mean() == pytest.approx(-20 / 6 * BP, abs=error)
+    surprise = growth - np.where(before, 20 * BP, -20 / 6 * BP)
+    covariance = np.cov(surprise.T) / BP**2
+    np.testing.assert_allclose(np.diag(covariance), 800, rtol=0.02)
+    np.testing.assert_allclose(covariance[~np.eye(7, dtype=bool)], 400, rtol=0.04)
+    volume = np.log(np.stack([one.volume for one in path], axis=1))
+    now = hot.astype(bool)
+    assert volume[now].mean() - volume[~now].mean() == pytest.approx(4.0, abs=0.03)
+    assert volume[now].std() == pytest.approx(1.0, abs=0.02)
+    assert volume[~now].std() == pytest.approx(1.0, abs=0.01)
+
+
+def test_changes_of_the_hot_asset_are_rare_and_go_anywhere():
+    state = table("hot", bars=400_000).argmax(axis=1)
+    rows = np.flatnonzero(np.diff(state)) + 1
+    assert len(rows) / len(state) == pytest.approx(1 / 288, rel=0.08)
+    moves = np.bincount((state[rows] - state[rows - 1]) % 7, minlength=7)
+    assert moves[0] == 0
+    np.testing.assert_allclose(moves[1:] / len(rows), 1 / 6, atol=0.04)
+    lengths = np.diff(rows)
+    assert lengths.std() == pytest.approx(lengths.mean(), rel=0.08)  # geometric: no memory
+
+
+def test_paths_repeat_and_differ_by_seed():
+    one, again, other = (table("close", 500, seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+def test_the_optimum_is_the_published_one():
+    assert optimum() * 1e4 == pytest.approx(19.93, abs=0.005)
+    assert optimum() == pytest.approx((20 - 2 * 10 / 288) * BP)
+    assert optimum(PlantedCrypto(strength=8 * BP)) == pytest.approx((8 - 20 / 288) * BP)
+    assert optimum(PlantedCrypto(strength=0.0)) == 0.0
+
+
+def test_scores_by_hand():
+    hot = np.array([0, 0, 2])
+    weights = np.zeros((3, 7))
+    weights[0, 0], weights[1, 0], weights[1, 1], weights[2, 2] = 1.0, 0.5, 0.25, 1.0
+    earned = 20 + (0.5 * 20 - 0.25 * 20 / 6) + 20
+    traded = 1.0 + 0.75 + 1.75
+    assert score(weights, hot) == pytest.approx((earned - 10 * traded) * BP)
+    assert score(weights, hot, np.array([1.0, 0.0, 0.5])) == pytest.approx((earned - 15) * BP)
+    assert score(np.zeros((3, 7)), hot) == 0.0
+    np.testing.assert_allclose(drift_of(hot, 7).sum(axis=1), 0.0, atol=1e-18)
+
+
+def test_following_the_state_earns_the_optimum_and_nothing_earns_more():
+    hot = table("hot", bars=300_000).argmax(axis=1)
+    weights = follower(hot)
+    best = score(weights, hot) / len(hot)
+    assert best == pytest.approx(optimum(), rel=0.002)
+    late = np.roll(weights, 1, axis=0)
+    late[0] = weights[0]
+    assert score(late, hot) / len(hot) == pytest.approx(
+        optimum() - (20 + 20 / 6) / 288 * BP, rel=0.002
+    )
+    assert score(0.99 * weights, hot) / len(hot) < best
+    equal = np.full_like(weights, 1 / 7)
+    assert abs(score(equal, hot)) / len(hot) < 0.001 * best
+
+
+def test_prices_pay_what_the_score_promises():
+    """The follower's log growth in actual prices, fees included, is the score plus noise."""
+    path = planted_crypto(100_000, seed=8)
+    close = np.stack([one.close for one in path], axis=1)
+    hot = np.stack([one.extra["hot"] for one in path], axis=1).argmax(axis=1)
+    growth = np.log(close[1:] / close[:-1])[np.arange(99_999), hot[:-1]]
+    switches = 2 * np.count_nonzero(np.diff(hot[:-1])) + 1
+    real = growth.sum() + switches * np.log1p(-10 * BP)
+    promised = score(follower(hot[:-1]), hot[:-1])
+    assert real == pytest.approx(promised, abs=4 * 28.3 * BP * np.sqrt(100_000))
+    assert promised > 30 * 28.3 * BP * np.sqrt(100_000) / 2
+
+
+def test_without_an_edge_volume_tells_nothing_about_prices():
+    market = {"strength": 0.0}
+    hot = table("hot", **market).astype(bool)
+    growth = np.log(table("close", **market) / table("open", **market))[1:]
+    error = 4 * 28.3 * BP / np.sqrt(hot.sum())
+    assert abs(growth[hot[:-1]].mean()) < error
+    volume = np.log(table("volume", **market))
+    assert volume[hot].mean() - volume[~hot].mean() == pytest.approx(4.0, abs=0.03)
+    flat = np.log(table("volume", signal=0.0))
+    assert flat[hot].mean() - flat[~hot].mean() == pytest.approx(0.0, abs=0.03)
+
+
+def test_written_files_load_unchanged_and_the_check_is_content(tmp_path):
+    files = write_planted_crypto(tmp_path, bars=3000, seed=4)
+    assert [file.name for file in files] == [f"{symbol}.parquet" for symbol in SYMBOLS]
+    config = DataConfig(folder=str(tmp_path), timeframe="5m")
+    drawn = planted_crypto(3000, seed=4)
+    for one in drawn:
+        loaded = load_market(config).symbol(one.symbol)
+        for name, column in one.columns().items():
+            np.testing.assert_array_equal(loaded.columns()[name], column)
+    assert {finding.kind for finding in check(config).findings} == {"symbol_name"}
+    panel = load_panel(config)
+    assert panel.symbols == SYMBOLS
+    assert panel.segments.tolist() == [[0, 3000]]
+    np.testing.assert_array_equal(
+        hot_assets(panel), np.stack([one.extra["hot"] for one in drawn], axis=1).argmax(axis=1)
+    )
+
+
+def test_other_files_have_no_state(frame, folder):
+    with pytest.raises(DataError, match="column `hot`"):
+        hot_assets(load_panel(DataConfig(folder=folder(A=frame()))))
+
+
+def test_the_default_features_show_the_hot_asset():
+    """Hold the asset with the highest volume score, change only for one far ahead: 0.85 at least.
+
+    Measured over 121,000 bars of two seeds: 0.89 and 0.90 of the optimum; a network on all
+    features sees more.
+    """
+    panel = panel_of(market_of(planted_crypto(60_000, seed=1), 300, "24/7"))
+    features = panel_features(("portfolio",), panel)
+    assert features.values.shape == (60_000, 7, 14)
+    rows = np.arange(features.warm_up, 60_000)
+    volume = features.values[rows, :, features.names.index("volume_z_1440")]
+    assert np.isfinite(features.values[rows]).all()
+    held = int(volume[0].argmax())
+    weights = np.zeros((len(rows), 7))
+    for row, seen in enumerate(volume):
+        best = int(seen.argmax())
+        if seen[best] > seen[held] + 2.0:
+            held = best
+        weights[row, held] = 1.0
+    assert score(weights, hot_assets(panel)[rows]) / len(rows) >= 0.85 * optimum()
