@@ -80,7 +80,7 @@ def test_a_study_cut_by_hours_is_a_forecast() -> None:
 
 def test_the_configs_are_of_the_work_that_rows_name(tmp_path: Path) -> None:
     for size in (FULL, SLICE):
-        values = study_config(str(tmp_path), size, pruning=False, record=True)
+        values = study_config({"data": {"folder": str(tmp_path)}}, size, pruning=False, record=True)
         study = StudyConfig.model_validate(values.pop("study"))
         base = RunConfig.from_mapping(values)
         assert study.folds == FoldPlan() and study.n_trials == size.trials

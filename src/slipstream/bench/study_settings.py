@@ -8,10 +8,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from slipstream.features.sets import FEATURE_SETS
+from slipstream.market.planted_crypto import write_planted_crypto
+
 BARS = 125_000  # of five minutes; the hold-out leaves some 100,000 to develop on
 FOLDS = 6
 IN_FLIGHT = 16  # trials; with six folds each, groups have their full size
 COPIES, HORIZON = 12, 256
+
+# A planted bar opens at the last close: another column takes the place of the one that says so.
+_PLANTED_FEATURES = tuple(
+    "log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]
+)
 
 
 # Nothing here changes how much work a step is, so that every trial is the same workload.
@@ -59,10 +67,19 @@ FULL = Size(trials=500, steps=100_000, confirmed=10, seeds=5, final_seeds=5)
 SLICE = Size(trials=IN_FLIGHT, steps=10 * COPIES * HORIZON, confirmed=1, seeds=1, final_seeds=1)
 
 
-def study_config(folder: str, size: Size, *, pruning: bool, record: bool = False) -> dict[str, Any]:
-    """A config file's content: separate actor and critic of 64 x 64, 106 numbers seen."""
+def study_config(
+    env: Mapping[str, Any], size: Size, *, pruning: bool, record: bool = False
+) -> dict[str, Any]:
+    """A config file's content: separate actor and critic of 64 x 64, 106 numbers seen.
+
+    Args:
+        env: what `market` yields.
+        size: trials and steps.
+        pruning: whether trials stop early.
+        record: whether they are scored at rungs nonetheless.
+    """
     return {
-        "env": {"name": "portfolio", **market_settings(folder)},
+        "env": {"name": "portfolio", **env},
         "agent": {"horizon": HORIZON, "minibatch": 256, "epochs": 4, "widths": [64, 64]},
         "training": {"num_envs": COPIES, "total_steps": size.steps},
         "study": {
@@ -76,22 +93,19 @@ def study_config(folder: str, size: Size, *, pruning: bool, record: bool = False
     }
 
 
-def market_settings(folder: str) -> dict[str, Any]:
-    """What the portfolio is told beside its defaults."""
-    return {"data": {"folder": folder}}
-
-
 @contextmanager
-def market_folder(given: str | None) -> Iterator[str]:
-    """The user's folder of prices, or a planted market of seven assets for as long as it lasts."""
-    if given is not None:
-        yield given
-        return
-    from slipstream.market.planted_crypto import write_planted_crypto
+def market(data_dir: str | None) -> Iterator[dict[str, Any]]:
+    """What the portfolio is told beside its defaults, for as long as the prices lie there.
 
+    Args:
+        data_dir: the user's folder of prices; None: a planted market of seven assets.
+    """
+    if data_dir is not None:
+        yield {"data": {"folder": data_dir}}
+        return
     folder = tempfile.mkdtemp(prefix="slipstream-bench-")
     try:
         write_planted_crypto(folder, BARS)
-        yield folder
+        yield {"data": {"folder": folder}, "features": list(_PLANTED_FEATURES)}
     finally:
         shutil.rmtree(folder)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from slipstream.bench.peers.portfolio_env import Prices
-from slipstream.bench.study_settings import market_settings
 from slipstream.bench.worker import serve
 from slipstream.core.kernel import load_kernel
 from slipstream.market.folds import FoldPlan
 
 
-def measure(data: str, folder: str) -> dict[str, float]:
-    """Loads the prices in `data` as the study does and fills `folder`; scaled features."""
+def measure(env: Mapping[str, Any], folder: str) -> dict[str, float]:
+    """Loads what a study with these settings of its portfolio would and fills `folder`."""
     kernel = load_kernel("portfolio")
     assert kernel.load_folds is not None
-    loaded = kernel.load_folds(kernel.configure(market_settings(data)), FoldPlan())
+    loaded = kernel.load_folds(kernel.configure(env), FoldPlan())
     arrays, params = loaded.data, loaded.params
     first = params["fold0/train"][0]
     assets, columns = first.assets, first.num_features

@@ -22,8 +22,7 @@ from slipstream.bench.study_settings import (
     FULL,
     HORIZON,
     SLICE,
-    market_folder,
-    market_settings,
+    market,
     study_config,
 )
 from slipstream.bench.suite import Case, Settings, with_runs
@@ -49,8 +48,8 @@ def _unpruned(full: bool, data_dir: str | None, hours: float | None) -> _Study:
     """The study without pruning, or a slice of it; rungs are scored in the full one."""
     size = FULL if full else SLICE
     budget = None if hours is None else _FULL_HOURS * hours
-    with market_folder(data_dir) as data, _folder() as folder, Neighbours() as neighbours:
-        config = study_config(data, size, pruning=False, record=full)
+    with market(data_dir) as env, _folder() as folder, Neighbours() as neighbours:
+        config = study_config(env, size, pruning=False, record=full)
         ran = run_study(config, folder / "unpruned", budget)
         replayed = replay(folder / "unpruned") if full else None
     return _Study(ran, figures(ran, size, threads()), round(neighbours.share, 3), replayed)
@@ -60,8 +59,8 @@ def _unpruned(full: bool, data_dir: str | None, hours: float | None) -> _Study:
 def _pruned(data_dir: str | None, hours: float | None) -> _Study:
     """The full study with pruning."""
     budget = None if hours is None else (1.0 - _FULL_HOURS) * hours
-    with market_folder(data_dir) as data, _folder() as folder, Neighbours() as neighbours:
-        ran = run_study(study_config(data, FULL, pruning=True), folder / "pruned", budget)
+    with market(data_dir) as env, _folder() as folder, Neighbours() as neighbours:
+        ran = run_study(study_config(env, FULL, pruning=True), folder / "pruned", budget)
     shown = figures(ran, FULL, threads(), rungs=True)
     return _Study(ran, shown, round(neighbours.share, 3))
 
@@ -76,17 +75,17 @@ def _folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _arrays(data_dir: str | None) -> Iterator[tuple[str, str]]:
-    """The market's folder, and one with the arrays that the peers read."""
-    with market_folder(data_dir) as data, _folder() as folder:
-        run_worker("ours.portfolio_arrays", {"data": data, "folder": str(folder)})
-        yield data, str(folder)
+def _arrays(data_dir: str | None) -> Iterator[tuple[dict[str, Any], str]]:
+    """The market's settings, and a folder with the arrays that the peers read."""
+    with market(data_dir) as env, _folder() as folder:
+        run_worker("ours.portfolio_arrays", {"env": env, "folder": str(folder)})
+        yield env, str(folder)
 
 
 def portfolio_kernel(settings: Settings) -> Iterable[Row]:
     """Unit orders in seven assets of 14 features, 4,096 copies, against NumPy one at a time."""
-    with _arrays(settings.data_dir) as (data, arrays):
-        units = {**market_settings(data), "orders": "units", "min_quantity": 0.01}
+    with _arrays(settings.data_dir) as (env, arrays):
+        units = {**env, "orders": "units", "min_quantity": 0.01}
         asked = {"name": "portfolio", "settings": units, "num_envs": 4096, "threads": threads()}
         measured = alternate(
             lambda: _rate("ours.vector_steps", {**asked, "seconds": settings.seconds}),
