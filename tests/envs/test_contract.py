@@ -14,7 +14,7 @@ KERNELS = Path(__file__).parents[1] / "vector" / "kernels"
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in list_kernels() if name not in ("forex", "probes")]
+    "name", [name for name in list_kernels() if name not in ("forex", "portfolio", "probes")]
 )
 def test_built_in(name):
     check_environment(load_kernel(name))

@@ -37,6 +37,17 @@ CONFIGS = {
             "max_steps": 70,
         },
     ],
+    # Further options and more assets: tests/envs/test_portfolio_batch.py.
+    "portfolio": [
+        {"features": ["log_return_1"], "lookback": 2, "max_steps": 50},
+        {
+            "features": ["log_return_1"],
+            "orders": "units",
+            "units": {"norm_action": 3e5, "forced_sale_bars": 5},
+            "trailing_stop": 0.001,
+            "max_steps": 70,
+        },
+    ],
 }
 CASES = [
     pytest.param(name, config, id=f"{name}-{i}")
@@ -58,7 +69,7 @@ def prices(tmp_path_factory):
 def build(prices):
     def make(name, config, copies, backend="compiled", lo=0, hi=None, kind=KernelVectorEnv, **more):
         kernel = load_kernel(name)
-        settings = {**config, **prices} if name == "forex" else config
+        settings = {**config, **prices} if name in ("forex", "portfolio") else config
         data = kernel.load(kernel.configure(settings))
         seeds, indices = member_indices([3, 2**63 + 9], copies)
         rows = slice(lo, hi)

@@ -74,7 +74,7 @@ def examples(folder: Path) -> Iterator[tuple[str, Kernel, Loaded]]:
             kernel.Config()
         except ValidationError:  # it needs prices
             if not any(folder.iterdir()):
-                write_planted_forex(folder, bars=1500)
+                write_planted_forex(folder, bars=10_000)
             settings = {"data": {"folder": str(folder), "spread_pips": 1.0}}
         try:
             config = kernel.configure(settings)
