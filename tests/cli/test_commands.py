@@ -58,6 +58,7 @@ def test_version(slipstream):
         (["evaluate", "absent"], "is not a run directory"),
         (["init", "forex"], "needs a folder of prices"),
         (["init", "forex", "absent"], "does not exist"),
+        (["init", "portfolio"], "slipstream init portfolio DIR > my.yaml"),
         (["init", "cartpole", "absent"], "reads no prices"),
         (["data", "check", "absent"], "absent"),
         (["data", "check", ".", "--column", "Last"], "THEIRS=OURS"),
@@ -163,6 +164,45 @@ def test_init_leaves_out_what_cannot_be_converted(slipstream, prices):
     assert "Left out: EURGBP: its profits need GBPUSD to become USD." in outcome.out
     Path("my.yaml").write_text(outcome.out)
     assert load(Path("my.yaml")).env_settings["data"]["symbols"] == ["EURUSD"]
+
+
+@pytest.fixture
+def coins(slipstream):
+    outcome = slipstream("data", "planted-crypto", "coins", "--bars", "3000", "--seed", "4")
+    assert outcome.code == 0
+    assert "7 assets, 3,000 bars" in outcome.out
+    assert "19.93 basis points a bar" in outcome.out
+    return Path("coins")
+
+
+def test_init_portfolio_describes_the_folder(slipstream, coins):
+    outcome = slipstream("init", "portfolio", "coins")
+    assert outcome.code == 0
+    assert "AAVE.parquet: AAVE, 3,000 bars of 5 min" in outcome.out
+    Path("my.yaml").write_text(outcome.out)
+    config = load(Path("my.yaml"))
+    assert config.env_name == "portfolio"
+    data = config.env_settings["data"]
+    assert data["symbols"] == ["AAVE", "AVAX", "BTC", "ETH", "LINK", "LTC", "UNI"]
+    assert data["timeframe"] == "5m"
+    assert data["spread_pips"] is None  # a pip means nothing to a coin
+    assert config.env_settings["account_currency"] == "USD"
+
+
+def test_init_portfolio_leaves_out_other_currencies(slipstream, coins):
+    for old, new in (("AAVE", "AAVEUSDT"), ("BTC", "BTC-USDT"), ("ETH", "ETHBTC")):
+        (coins / f"{old}.parquet").rename(coins / f"{new}.parquet")
+    outcome = slipstream("init", "portfolio", "coins")
+    assert "Left out: ETHBTC: its prices are in BTC, those of the portfolio in USDT." in outcome.out
+    Path("my.yaml").write_text(outcome.out)
+    settings = load(Path("my.yaml")).env_settings
+    assert settings["account_currency"] == "USDT"
+    assert settings["data"]["symbols"] == ["AAVEUSDT", "AVAX", "BTC-USDT", "LINK", "LTC", "UNI"]
+
+
+def test_planted_crypto_without_an_edge(slipstream):
+    outcome = slipstream("data", "planted-crypto", "none", "--bars", "300", "--strength", "0")
+    assert "earns 0.00 basis points" in outcome.out
 
 
 def test_data_check_says_what_is_odd(slipstream, prices):

@@ -14,20 +14,22 @@ if TYPE_CHECKING:
 
 
 def init(
-    environment: Annotated[str, typer.Argument(help="forex, another name, a .py file, or gym:ID.")],
+    environment: Annotated[
+        str, typer.Argument(help="forex, portfolio, another name, a .py file, or gym:ID.")
+    ],
     folder: Annotated[str | None, typer.Argument(help="Folder of prices, for markets.")] = None,
 ) -> None:
     """Prints a commented config: slipstream init forex DIR > my.yaml."""
     from slipstream.cli.annotated import annotated
     from slipstream.training.config import resolve
 
-    if environment == "forex":
+    if _reads_prices(environment):
         if folder is None:
             raise ConfigError(
-                "`slipstream init forex` needs a folder of prices: "
-                "slipstream init forex DIR > my.yaml."
+                f"`slipstream init {environment}` needs a folder of prices: "
+                f"slipstream init {environment} DIR > my.yaml."
             )
-        typer.echo(_forex(folder), nl=False)
+        typer.echo(_market(environment, folder), nl=False)
         return
     if folder is not None:
         raise ConfigError(f"{environment} reads no prices: leave the folder {folder} away.")
@@ -36,15 +38,44 @@ def init(
     typer.echo(annotated(config, head, ["training.out"]), nl=False)
 
 
-def _forex(folder: str) -> str:
+def _reads_prices(environment: str) -> bool:
+    """Whether the environment's config has a `data` section of prices."""
+    from slipstream.core.config import model_in
+    from slipstream.core.kernel import load_kernel
+    from slipstream.market.config import DataConfig
+    from slipstream.training.target import GYMNASIUM
+
+    if environment.startswith(GYMNASIUM):
+        return False
+    data = load_kernel(environment).Config.model_fields.get("data")
+    return data is not None and model_in(data.annotation) is DataConfig
+
+
+def _market(environment: str, folder: str) -> str:
     from slipstream.cli.annotated import annotated
     from slipstream.market.discover import describe_folder
     from slipstream.training.config import resolve
 
     found = describe_folder(folder)
-    section, left_out = _data_section(found)
-    horizon = {"horizon": 256, "minibatch": 1024, "discount": 0.95, "entropy_coef": 0.005}
-    config = resolve({"env": {"name": "forex", "data": section}, "agent": horizon})
+    section = _data_section(found)
+    left_out: list[str] = []
+    env: dict[str, Any] = {"name": environment, "data": section}
+    values: dict[str, Any] = {"env": env}
+    if environment == "forex":
+        left_out = _keep(section, _convertible(found, section["symbols"]))
+        values["agent"] = {
+            "horizon": 256,
+            "minibatch": 1024,
+            "discount": 0.95,
+            "entropy_coef": 0.005,
+        }
+    elif environment == "portfolio":
+        currency, reasons = _one_quote(section["symbols"])
+        left_out = _keep(section, reasons)
+        env |= {"account_currency": currency}
+    if environment != "forex" and not _all_forex(section["symbols"]):
+        section.pop("spread_pips", None)
+    config = resolve(values)
     head = [f"Prices found in {folder}:"]
     head += [f"  {_file_line(one)}" for one in found.files]
     head += [f"Left out: {sentence}" for sentence in left_out]
@@ -60,11 +91,8 @@ def _forex(folder: str) -> str:
     return annotated(config, head, ["training.out"])
 
 
-def _data_section(found: FolderDescription) -> tuple[dict[str, Any], list[str]]:
-    """The `data` section without the symbols whose profits cannot be converted, and why."""
-    from slipstream.market.symbols import parse
-
-    section: dict[str, Any] = dict(found.data_section)
+def _data_section(found: FolderDescription) -> dict[str, Any]:
+    """The `data` section of all files that can be read."""
     if not found.usable:
         problems = " ".join(f"{one.file}: {one.problem}" for one in found.files if one.problem)
         advice = "Give a folder of CSV, Parquet or Feather files of bars."
@@ -75,20 +103,53 @@ def _data_section(found: FolderDescription) -> tuple[dict[str, Any], list[str]]:
         raise DataError(
             f"{found.folder} holds no file of prices that can be read. {problems} {advice}"
         )
-    kept, left_out = [], []
-    for symbol in section["symbols"]:
+    return dict(found.data_section)
+
+
+def _convertible(found: FolderDescription, names: list[str]) -> dict[str, str]:
+    """Why some symbols cannot be traded: nothing in the folder turns their profits into USD."""
+    from slipstream.market.symbols import parse
+
+    reasons = {}
+    for symbol in names:
         pair = parse(symbol)
         lacking = [m for m in found.missing_pairs if pair is not None and pair.quote in m]
         if lacking and pair is not None and "USD" not in pair:
-            left_out.append(f"{symbol}: its profits need {lacking[0]} to become USD.")
-        else:
-            kept.append(symbol)
+            reasons[symbol] = f"{symbol}: its profits need {lacking[0]} to become USD."
+    return reasons
+
+
+def _one_quote(names: list[str]) -> tuple[str, dict[str, str]]:
+    """The currency that most prices are in, and why the other symbols cannot join them."""
+    from slipstream.market.symbols import parse
+
+    quotes = {symbol: pair.quote for symbol in names if (pair := parse(symbol)) is not None}
+    currency = max(["USD", *quotes.values()], key=list(quotes.values()).count)
+    return currency, {
+        symbol: f"{symbol}: its prices are in {quote}, those of the portfolio in {currency}."
+        for symbol, quote in quotes.items()
+        if quote != currency
+    }
+
+
+def _keep(section: dict[str, Any], reasons: dict[str, str]) -> list[str]:
+    """Takes symbols out of a `data` section; returns why."""
+    kept = [symbol for symbol in section["symbols"] if symbol not in reasons]
     if not kept:
-        raise DataError(f"{found.folder} has no symbol that can be traded. {' '.join(left_out)}")
+        raise DataError(
+            f"{section['folder']} has no symbol that can be traded. {' '.join(reasons.values())}"
+        )
     section["symbols"] = kept
     if "files" in section:
         section["files"] = {s: f for s, f in section["files"].items() if s in kept}
-    return section, left_out
+    return list(reasons.values())
+
+
+def _all_forex(names: list[str]) -> bool:
+    """Whether a spread in pips means something for all of these."""
+    from slipstream.market.symbols import market_kind
+
+    return all(market_kind(symbol) == "fx" for symbol in names)
 
 
 def _file_line(one: FileDescription) -> str:
