@@ -53,8 +53,7 @@ def options(version: bool = typer.Option(False, "--version", help="Print the ver
 def main(arguments: list[str] | None = None) -> Any:
     """Runs a command; the entry point of `slipstream`.
 
-    Exit codes: 0 done, 2 the user must change something, 130
-    interrupted with a checkpoint written.
+    Exit codes: 0 done, 2 the user must change something, 130 interrupted with a checkpoint written.
     """
     try:
         app(arguments)
