@@ -1,5 +1,8 @@
 """A small market of two symbols, traded through the real kernel without compiling it."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
@@ -7,6 +10,10 @@ import pytest
 from slipstream.report import canvas
 from slipstream.report.passes import Passes
 from slipstream.training.environment import resolve_environment
+
+# The fakes of studies, and the study made of them, are importable.
+for folder in (Path(__file__).parent, Path(__file__).parents[1] / "studies"):
+    sys.path.insert(0, str(folder))
 
 HOUR = 3_600
 MONDAY = 1_704_664_800  # 2024-01-07 22:00 UTC: Sunday 17:00 New York

@@ -69,6 +69,16 @@ def canvas(
     return figure, [row[0] for row in panels]
 
 
+def grid(title: str, height: float, rows: int, columns: int) -> tuple[Figure, list[Axes]]:
+    """An empty figure of panels row by row, which share their y axis."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(WIDTH, height), dpi=DPI)
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    figure.suptitle(title, x=0.012, ha="left", fontsize=11.5, fontweight="bold")
+    return figure, list(panels.ravel())
+
+
 def png(figure: Figure) -> bytes:
     """The picture's bytes, without a time stamp: the same report is the same file."""
     buffer = io.BytesIO()

@@ -82,12 +82,12 @@ def render(page: Page) -> str:
     return _TEMPLATES.get_template("report.html.j2").render(page=page)
 
 
-def write(page: Page, folder: Path) -> Path:
-    """Writes `report.html` and `figures/*.png`; returns the page's path."""
+def write(page: Page, folder: Path, name: str = "report.html") -> Path:
+    """Writes the page and `figures/*.png`; returns the page's path."""
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for section in page.sections:
         for shown in section.pictures:
             (folder / "figures" / f"{shown.name}.png").write_bytes(shown.png)
-    path = folder / "report.html"
+    path = folder / name
     path.write_text(render(page), encoding="utf-8")
     return path

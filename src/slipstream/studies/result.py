@@ -5,6 +5,7 @@
     study, finished            name; ISO time, UTC
     config_hash, data_sha256   of the identity, of the prices (null for games)
     market                     whether it has prices; games have no hold-out and no benchmark
+    days_per_year              what annual figures were made with; null for games
     objective, penalty, folds  how a trial is scored, and on how many folds
     trials                     {asked, complete, pruned, failed, inactive, limit, cut}
     best                       {trial, score, folds: [{score, sharpe, benchmark_sharpe, inactive}]}
@@ -70,6 +71,7 @@ def result_of(
         "config_hash": folder.provenance.get("config_hash"),
         "data_sha256": facts.get("market_sha256"),
         "market": plan.market is not None,
+        "days_per_year": plan.market.days_per_year if plan.market is not None else None,
         "objective": plan.study.objective if plan.market is not None else "mean return",
         "penalty": plan.study.penalty,
         "folds": plan.folds,

@@ -1,0 +1,226 @@
+"""StudyView: everything that study.html shows, read from a study's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from slipstream.core.errors import CheckpointError
+from slipstream.report.statistics import Floats, Ints
+from slipstream.studies.folder import StudyFolder
+from slipstream.studies.importance import importances
+from slipstream.studies.member import Passes
+from slipstream.studies.paths import Layout, backtest_paths
+from slipstream.studies.reader import StudyReader, Trial
+from slipstream.studies.space import Space
+from slipstream.studies.status import best_trials
+
+DAY = 86_400
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A searched setting.
+
+    Attributes:
+        name: dotted path.
+        log: suggested on a logarithmic scale.
+        choices: as they are suggested; empty for numbers.
+    """
+
+    name: str
+    log: bool = False
+    choices: tuple[Any, ...] = ()
+
+    @property
+    def short(self) -> str:
+        """The last part of the path."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Daily returns of one configuration beside equal weight's on the same days.
+
+    Attributes:
+        time: UTC seconds of each day's end [n].
+        each: one row for each path or seed [k, n].
+        benchmark: [n].
+    """
+
+    time: Ints
+    each: Floats
+    benchmark: Floats
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """What the page shows.
+
+    Attributes:
+        name: the study's.
+        result: `result.json`; see `slipstream.studies.result`.
+        trials: all of them, by number.
+        axes: the searched settings.
+        importance: share of each setting, the largest first; empty with too few trials.
+        days_per_year: for annual figures; None for games.
+        shown: trial whose curves are drawn: the winner, else the best candidate, else the best.
+        development: its backtest paths with the search's own seed.
+        fresh: its mean over paths with each fresh seed of the confirmation.
+        holdout: its seeds on the hold-out.
+        fold_dates: first and last day of each tested group.
+        provenance: label and text.
+        notes: what was done to the data.
+    """
+
+    name: str
+    result: Mapping[str, Any]
+    trials: Sequence[Trial]
+    axes: Sequence[Axis] = ()
+    importance: Mapping[str, float] = field(default_factory=dict)
+    days_per_year: float | None = None
+    shown: int | None = None
+    development: Lines | None = None
+    fresh: Lines | None = None
+    holdout: Lines | None = None
+    fold_dates: Sequence[str] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @property
+    def market(self) -> bool:
+        """Whether there are prices, and so a benchmark and a hold-out."""
+        return bool(self.result["market"])
+
+    @property
+    def complete(self) -> list[Trial]:
+        """Trials that finished all folds at full budget and traded, the best first."""
+        return best_trials(list(self.trials))
+
+    def trial(self, number: int) -> Trial:
+        """One trial."""
+        return next(trial for trial in self.trials if trial.number == number)
+
+
+def read_view(folder: StudyFolder) -> StudyView:
+    """Everything about a study that has ended.
+
+    Raises:
+        CheckpointError: it has not ended, or its files cannot be read.
+    """
+    with StudyReader(folder) as reader:
+        result = reader.result
+        if result is None:
+            raise CheckpointError(
+                f"The study {folder.name} has no result yet; go on with `slipstream study resume "
+                f"{folder.handle}`, or look at it with `slipstream study status {folder.handle}`."
+            )
+        trials = reader.trials()
+        space = Space.from_mapping(reader.study.space, reader.config)
+        facts = (reader.provenance.get("environment") or {}).get("folds")
+        shown = _shown(result)
+        view = StudyView(
+            name=folder.name,
+            result=result,
+            trials=trials,
+            axes=[
+                Axis(
+                    name,
+                    bool(getattr(distribution, "log", False)),
+                    tuple(getattr(distribution, "choices", ())),
+                )
+                for name, distribution in space.distributions.items()
+            ],
+            importance=importances(
+                [(trial.params, trial.score) for trial in trials if trial.score is not None],
+                space.distributions,
+            ),
+            days_per_year=result.get("days_per_year"),
+            shown=shown,
+            fold_dates=_dates(facts),
+            provenance=_provenance(reader),
+            notes=tuple(reader.provenance.get("notes") or ()),
+        )
+        if not view.market or facts is None or shown is None:
+            return view
+        return _with_lines(view, reader, Layout.of(facts), shown)
+
+
+def _shown(result: Mapping[str, Any]) -> int | None:
+    """The winner, else the best candidate, else the best trial of the search."""
+    winner, best = result.get("winner") or {}, result.get("best") or {}
+    for number in (winner.get("trial"), result["confirmation"].get("best"), best.get("trial")):
+        if number is not None:
+            return int(number)
+    return None
+
+
+def _with_lines(view: StudyView, reader: StudyReader, layout: Layout, shown: int) -> StudyView:
+    folds = range(len(layout.groups))
+    search, confirm, final = (reader.passes(phase) for phase in ("search", "confirm", "final"))
+
+    def whole(passes: Mapping[tuple[int, int, int], Passes], repeat: int) -> list[Passes]:
+        found = [passes.get((shown, repeat, fold)) for fold in folds]
+        return [one for one in found if one is not None]
+
+    development = whole(search, 0)
+    if len(development) == len(folds):
+        paths = backtest_paths(development, layout)
+        view = replace(view, development=_lines(paths.days, paths.returns, paths.benchmark))
+    repeats = sorted({repeat for trial, repeat, _ in confirm if trial == shown})
+    each = [whole(confirm, repeat) for repeat in repeats]
+    fresh = [backtest_paths(seed, layout) for seed in each if len(seed) == len(folds)]
+    fresh = [one for one in fresh if np.array_equal(one.days, fresh[0].days)]
+    if fresh:
+        means = np.array([one.mean for one in fresh])
+        view = replace(view, fresh=_lines(fresh[0].days, means, fresh[0].benchmark))
+    held = [final[key] for key in sorted(final) if key[0] == shown]
+    held = [one for one in held if np.array_equal(one.days, held[0].days)]
+    if held:
+        returns = np.array([one.returns for one in held])
+        view = replace(view, holdout=_lines(held[0].days, returns, held[0].benchmark))
+    return view
+
+
+def _lines(days: Ints, each: Floats, benchmark: Floats) -> Lines:
+    return Lines((days + 1) * DAY, each, benchmark)
+
+
+def _dates(facts: Mapping[str, Any] | None) -> list[str]:
+    if facts is None:
+        return []
+    return [f"{_day(low)} to {_day(high - 1)}" for low, high in facts["groups"]]
+
+
+def _day(seconds: int) -> str:
+    return str(np.datetime64(int(seconds), "s").astype("datetime64[D]"))
+
+
+def _provenance(reader: StudyReader) -> dict[str, str]:
+    """Command, code, versions, machine and data, each a line."""
+    facts = reader.provenance
+    git = (facts.get("git") or {}).get("slipstream") or {}
+    versions, machine = facts.get("versions") or {}, facts.get("machine") or {}
+    digest = (facts.get("environment") or {}).get("market_sha256")
+    parts = (
+        machine.get("processor"),
+        f"{machine.get('cores')} cores",
+        f"{machine.get('memory_gib')} GiB",
+        machine.get("system"),
+    )
+    study = reader.study
+    lines = {
+        "Command": str(facts.get("command") or ""),
+        "Started": str(facts.get("started") or ""),
+        "Study": f"seed {study.seed}, sampler {study.sampler}, {study.trials_in_flight} trials in "
+        f"flight, {reader.config.training.total_steps:,} steps a member",
+        "Config": f"sha256 {facts['config_hash']}" if facts.get("config_hash") else "",
+        "Data": f"sha256 {digest}" if digest else "",
+        "Commit": git.get("commit", "") + (", with local changes" if git.get("dirty") else ""),
+        "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
+        "Machine": ", ".join(str(part) for part in parts if part) if machine else "",
+    }
+    return {label: text for label, text in lines.items() if text}

@@ -1,0 +1,119 @@
+"""A whole study over a pool that trains nothing: four groups of days, six folds, a hold-out."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from fake_pool import MARKET, SPACE, FakePool
+
+from slipstream.studies.config import StudyConfig, seed_of
+from slipstream.studies.folder import StudyFolder
+from slipstream.studies.member import Passes
+from slipstream.studies.plan import iterations
+from slipstream.studies.space import Space
+from slipstream.studies.study import Options, Study, Survey
+from slipstream.training.config import resolve
+from slipstream.training.environment import resolve_environment
+
+GROUPS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
+PATHS = ((0, 0, 1, 2), (1, 3, 3, 4), (2, 4, 5, 5))
+DAYS, FIRST, HOLDOUT = 85, 19_700, 120  # days of a group, of the hold-out
+
+
+def fold_facts():
+    day = 86_400
+    edges = [(FIRST + g * DAYS) * day for g in range(5)]
+    return {
+        "groups": [[low, high] for low, high in pairwise(edges)],
+        "holdout": [edges[4], edges[4] + HOLDOUT * day],
+        "folds": [{"groups": list(groups), "train_bars": 10_000} for groups in GROUPS],
+        "paths": [list(path) for path in PATHS],
+    }
+
+
+class SkilledPool(FakePool):
+    """Mean daily return of a member = `skill` at the best learning rate, less away from it."""
+
+    skill = 0.0
+    idle = ()  # trials that do not trade
+    policies = ()
+
+    def policy(self, name):
+        return {"w": np.zeros(2, np.float32)}, {"member": name}
+
+    def _outcome(self, member, milestone):
+        return replace(
+            super()._outcome(replace(member, test=None), milestone),
+            passes=None
+            if member.name in self._fails or not member.test
+            else self._passes(member, milestone),
+        )
+
+    def _passes(self, member, milestone):
+        if member.test == "holdout":
+            days, group = np.arange(FIRST + 4 * DAYS, FIRST + 4 * DAYS + HOLDOUT), np.zeros(HOLDOUT)
+        else:
+            groups = GROUPS[int(member.fold[4:])]
+            days = np.concatenate([np.arange(DAYS) + FIRST + g * DAYS for g in groups])
+            group = np.repeat([0, 1], DAYS)
+        agent = member.config.agent
+        merit = 1.0 - abs(np.log10(agent.learning_rate) + 3.0) - 0.02 * agent.epochs
+        merit *= milestone / iterations(member.config)
+        own = np.random.default_rng(seed_of("own", member.seed, milestone))
+        market = np.random.default_rng(7).normal(2e-4, 0.02, 4 * DAYS + HOLDOUT)[days - FIRST]
+        returns = market + self.skill * merit + own.normal(0.0, 0.008, len(days))
+        idle = member.name.startswith(tuple(f"search-{t:05d}" for t in self.idle))
+        metrics = {"mean_exposure": 0.0 if idle else 0.6, "fills": 0.0 if idle else 400.0}
+        count = int(group.max()) + 1
+        return Passes(days, returns, market, group.astype(np.int64), [metrics] * count)
+
+
+class Machinery:
+    """Hands out the pool."""
+
+    def __init__(self, pool, market=MARKET):
+        self._pool, self._market = pool, market
+
+    def survey(self, base, study):
+        spec = replace(resolve_environment("cartpole", {}).spec, market=self._market)
+        facts = {"market_sha256": "ab" * 32, "folds": fold_facts()} if self._market else {}
+        return Survey(spec, 6, facts, ("A note on the data.",))
+
+    @contextmanager
+    def pool(self, folder):
+        yield self._pool
+
+
+def run_study(path, *, trials=60, skill=0.004, idle=(), fails=(), market=MARKET, **options):
+    """Runs a study to its end; returns its folder."""
+    base = resolve(
+        "cartpole",
+        {
+            "training.num_envs": 8,
+            "training.total_steps": 640,
+            "agent.horizon": 8,
+            "agent.minibatch": 32,
+        },
+    )
+    study = {
+        "n_trials": trials,
+        "confirmation": {"top": 4, "seeds": 3, "bootstrap": 300},
+        "final_seeds": 3,
+    }
+    pool = SkilledPool(0, fails)
+    pool.skill, pool.idle = skill, idle
+    folder = StudyFolder(Path(path))
+    Study(
+        folder,
+        base,
+        StudyConfig.model_validate({**study, **options.pop("study", {})}),
+        Space.from_mapping(SPACE, base),
+        Machinery(pool, market),
+        Options(**options),
+        lambda text: None,
+    ).run()
+    return folder

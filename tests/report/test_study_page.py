@@ -1,0 +1,198 @@
+"""study.html: what is said first, what is not said, and where the numbers come from."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import study_world
+
+from slipstream.core.errors import CheckpointError
+from slipstream.report import canvas, study_wording
+from slipstream.report.page import render
+from slipstream.report.study_page import study_page, write_study_page
+from slipstream.report.study_view import read_view
+from slipstream.studies.result import NO_GAME_WINNER, NO_WINNER
+
+
+@pytest.fixture(scope="module", autouse=True)
+def coarse():
+    """Pictures at a quarter of their size: their looks are not tested here."""
+    before, canvas.DPI = canvas.DPI, 40
+    yield
+    canvas.DPI = before
+
+
+@pytest.fixture(scope="module")
+def skilled(tmp_path_factory):
+    path = tmp_path_factory.mktemp("studies") / "skilled"
+    return study_world.run_study(path, trials=45, idle=(3,), fails=("search-00005-2",))
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory):
+    path = tmp_path_factory.mktemp("studies") / "noise"
+    return study_world.run_study(path, trials=20, skill=0.0)
+
+
+@pytest.fixture(scope="module")
+def view(skilled):
+    return read_view(skilled)
+
+
+@pytest.fixture(scope="module")
+def page(view):
+    return study_page(view)
+
+
+def said(view):
+    """All sentences before the sections."""
+    return " ".join([*study_wording.warnings(view), *study_wording.opening(view)])
+
+
+def text_of(page):
+    return re.sub(r"<[^>]*>|\s+", " ", render(page))
+
+
+def cells(page, caption):
+    tables = [table for section in page.sections for table in section.tables]
+    return next(table for table in tables if table.caption == caption)
+
+
+def test_the_winners_holdout_is_the_headline(view, page):
+    first = view.holdout.each[0]
+    sharpe = first.mean() / first.std(ddof=1) * 365**0.5
+    assert page.headline.startswith(f"Hold-out Sharpe {sharpe:.1f}, 95 % interval ")
+    assert "after 45 trials the best of 45 skill-less ones" in page.headline
+    assert page.sections[0].title == "Hold-out"
+    assert any("Promotion needs" in line and line.endswith("met.") for line in page.sentences)
+    table = cells(page, "Hold-out")
+    growth = 100 * (np.prod(1 + first) - 1)
+    assert table.rows[0][:2] == ["seed 0, deployable", f"{growth:+.1f} %"]
+    assert [row[0] for row in table.rows[-2:]] == ["equal weight, bought once", "cash"]
+
+
+def test_what_qualifies_it_comes_first(page):
+    warnings = page.warnings
+    assert "optimistic by construction" in warnings[0]
+    assert "Pruning stopped" in warnings[1] and "armed" in warnings[1]
+    assert "standard deviation of about 0.16" in warnings[2]
+
+
+def test_later_looks_at_the_holdout_are_the_first_thing_said(view):
+    sure = np.random.default_rng(0).normal(6e-3, 0.01, view.holdout.each.shape)
+    view = replace(view, holdout=replace(view.holdout, each=sure))
+    assert "profitable" in said(view) and "outperforms equal weight" in said(view)
+    result = json.loads(json.dumps(view.result))
+    result["holdout"]["opening"] = 3
+    seen = replace(view, result=result)
+    assert "opened 3 times" in study_wording.warnings(seen)[0]
+    assert "profitable" not in said(seen)
+    assert "outperforms" not in said(seen)
+
+
+def test_disarmed_rungs_are_said(view):
+    rungs = [{"share": 1 / 3, "judged": 40, "pruned": 0, "rho": -0.21, "armed": False}]
+    told = said(replace(view, result={**view.result, "rungs": rungs}))
+    assert "33 % of the budget is disarmed (rank correlation with final scores -0.21)" in told
+
+
+def test_nobody_wins_on_noise_and_nothing_is_recommended(noise):
+    page = study_page(read_view(noise))
+    assert page.headline == NO_WINNER
+    text = text_of(page)
+    assert "profitable" not in text
+    assert "outperforms" not in text
+    assert "It was not opened" in text
+    assert not any(p.name == "holdout" for s in page.sections for p in s.pictures)
+
+
+def test_a_winner_without_proof_is_not_called_profitable(view):
+    random = np.random.default_rng(0)
+    lines = replace(view.holdout, each=random.normal(1e-4, 0.02, view.holdout.each.shape))
+    told = said(replace(view, holdout=lines))
+    assert "profitable" not in told
+    assert "outperforms" not in told
+
+
+def test_deployed_by_force_still_recommends_nothing(tmp_path):
+    folder = study_world.run_study(tmp_path / "forced", trials=20, skill=0.0, force_deploy=True)
+    view = read_view(folder)
+    assert study_wording.opening(view)[0] == NO_WINNER
+    assert "by force" in study_wording.warnings(view)[0]
+    assert view.result["holdout"] is not None
+
+
+def test_pbo_says_why_it_is_not_computed(tmp_path):
+    folder = study_world.run_study(tmp_path / "few", trials=8)
+    view = read_view(folder)
+    assert view.importance == {}
+    assert "not computed, 8 trials finished, at least 20 are needed" in said(view)
+
+
+def test_counts_and_failures(view, page):
+    told = view.result["trials"]
+    assert (told["inactive"], told["failed"]) == (1, 1)
+    assert [int(n) for n in cells(page, "Trials").rows[0]] == [
+        told[name] for name in ("asked", "complete", "inactive", "pruned", "failed")
+    ]
+    assert "its loss is NaN" in cells(page, "Failed trials").rows[0][1]
+
+
+def test_folds_show_their_benchmark(view, page):
+    table = cells(page, f"Trial {view.shown} by fold, search seed")
+    fold = view.trial(view.shown).folds[2]
+    assert table.rows[2][1:4] == [
+        f"{fold[name]:.2f}" for name in ("score", "sharpe", "benchmark_sharpe")
+    ]
+
+
+def test_confirmation_lists_equal_weight_and_cash(view, page):
+    table = cells(page, "Confirmation")
+    assert [row[0] for row in table.rows[-2:]] == ["equal weight", "cash"]
+    best = max(view.result["confirmation"]["candidates"], key=lambda one: one["lcb"])
+    assert table.rows[0][0] == f"trial {best['trial']}, winner"
+    assert table.rows[0][4] == f"{best['lcb']:.2f}"
+    assert "0.013 quantile" in table.note  # 0.05 / 4
+
+
+def test_learning_rate_is_what_mattered(view):
+    shares = view.importance
+    assert next(iter(shares)) == "agent.learning_rate"
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_curves_are_the_trials_own(view):
+    assert view.development.each.shape == (3, 4 * study_world.DAYS)
+    assert view.fresh.each.shape == (3, 4 * study_world.DAYS)
+    assert view.holdout.each.shape == (3, study_world.HOLDOUT)
+    assert (np.diff(view.development.time) == 86_400).all()
+
+
+def test_games_have_no_benchmark(tmp_path):
+    folder = study_world.run_study(tmp_path / "game", trials=12, market=None)
+    page = study_page(read_view(folder))
+    text = text_of(page)
+    assert "Mean return of its final seeds" in page.headline or page.headline == NO_GAME_WINNER
+    assert "equal weight" not in text.replace("beat equal weight", "")
+    assert "Hold-out" not in [section.title for section in page.sections]
+
+
+def test_the_page_stands_alone(skilled):
+    path = write_study_page(skilled)
+    assert path.name == "study.html"
+    html = path.read_text(encoding="utf-8")
+    assert not re.search(r"(src|href)=\"(?!data:)", html)
+    assert html.count("<img") == len(list((skilled.path / "figures").glob("*.png")))
+
+
+def test_an_unfinished_study_has_no_page(skilled, tmp_path):
+    import shutil
+
+    from slipstream.studies.folder import StudyFolder
+
+    shutil.copytree(skilled.path, tmp_path / "half")
+    (tmp_path / "half" / "result.json").unlink()
+    with pytest.raises(CheckpointError, match="study resume"):
+        write_study_page(StudyFolder(tmp_path / "half"))
