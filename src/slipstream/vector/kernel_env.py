@@ -29,6 +29,7 @@ from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 BACKENDS = ("compiled", "serial")
 _WRAPS: Any = {"over": "ignore", "invalid": "ignore"}  # 64-bit words wrap round; NaN is named
+_WHICH = "book.which"
 _NO_EPISODE = np.uint64(2**64 - 1)  # names the stream of the first episode's length
 
 
@@ -48,6 +49,8 @@ class KernelVectorEnv(VectorEnv):
         at_end: what happens when an episode ends: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
         first: number of the first copy in messages, where these are a slice of more.
         limits: int64 [E], steps of each copy's episodes, where records differ in them.
+        ranges: int64 [E, 2], first record and number of records that each copy draws from, where
+            members have their own; by default all have all.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class KernelVectorEnv(VectorEnv):
         at_end: int = RESET,
         first: int = 0,
         limits: NDArray[np.int64] | None = None,
+        ranges: NDArray[np.int64] | None = None,
     ) -> None:
         if backend not in BACKENDS:
             raise ConfigError(f"A kernel has no backend `{backend}`; it has {', '.join(BACKENDS)}.")
@@ -86,7 +90,8 @@ class KernelVectorEnv(VectorEnv):
         if kernel.mask is not None:
             self._mask = np.ones((self.num_envs, *self._players, self.mask_width), np.bool_)
         self._book["seed"], self._book["index"] = seeds, indices
-        dealt = (indices % np.uint64(len(records))).astype(np.int64)
+        self._ranges = np.array([[0, len(records)]] * len(seeds)) if ranges is None else ranges
+        dealt = self._deal(slice(None), (indices % np.uint64(2**62)).astype(np.int64))
         self._book["which"] = dealt if which is None else which
         limit = (self.spec.max_episode_steps or 0) if limits is None else limits
         self._book["next_limit"] = limit if time_limit else 0
@@ -95,6 +100,11 @@ class KernelVectorEnv(VectorEnv):
         self._counts = np.zeros(3, np.int64)
         self._allocate(max(2 * self.num_envs, 64))
         self._loop = self._make_loop()
+
+    def _deal(self, copies: Any, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The record with each number, counted round robin through the copy's own."""
+        first, count = self._ranges[copies].T
+        return np.asarray(first + numbers % count)
 
     def _allocate(self, rows: int) -> None:
         """Room for what ends: every step may end all copies at once."""
@@ -228,7 +238,7 @@ class KernelVectorEnv(VectorEnv):
         self._book["seed"][copies] = seed % 2**64
         self._book["index"][copies] = episodes.astype(np.uint64)
         self._book["episode"][copies] = 0
-        self._book["which"][copies] = episodes % len(self._params)
+        self._book["which"][copies] = self._deal(copies, episodes)
         with np.errstate(**_WRAPS):
             for e in copies.tolist():
                 self._loop.start(e, e + 1, self._batch, *shown)
@@ -253,7 +263,9 @@ class KernelVectorEnv(VectorEnv):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         # Field by field: the padding bytes of a record are not carried by copies.
-        return {name: values.copy() for name, values in self._fields()}
+        state = {name: values.copy() for name, values in self._fields()}
+        state[_WHICH] -= self._ranges[:, 0]  # counted within the copy's own records
+        return state
 
     def set_state(
         self,
@@ -263,6 +275,7 @@ class KernelVectorEnv(VectorEnv):
     ) -> None:
         for name, values in self._fields():
             values[...] = state[name]
+        self._book["which"] += self._ranges[:, 0]
         self._counts[:] = 0
         self._loop.look(0, self.num_envs, self._batch, *self._shown(obs, mask))
 

@@ -1,0 +1,105 @@
+"""Which members are trained side by side next."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream.studies.member import Member
+from slipstream.studies.stretch import Task
+
+GROUP = 64  # members of a batch at most: measured, more are no faster
+_LEAST = 12  # fewer are slower per step, so that it does not pay to leave some to others
+_BYTES = 512 * 2**20  # of a worker's batch
+_TEST_STEPS = 1  # so that a member that is only scored counts
+
+
+@dataclass
+class Job:
+    """A task that waits.
+
+    Attributes:
+        task: what to do.
+        shape: members of equal shape can be trained side by side.
+        steps: environment steps to do.
+        memory: bytes while it is trained.
+        generation: of the source, with the data that it needs.
+    """
+
+    task: Task
+    shape: str
+    steps: int
+    memory: int
+    generation: int
+
+    @property
+    def member(self) -> Member:
+        """Whose."""
+        return self.task.member
+
+
+@dataclass
+class Batch:
+    """Jobs of one shape that a worker does together.
+
+    Attributes:
+        jobs: which.
+        deaths: of workers that had them.
+        began: when it was handed out, seconds of the monotonic clock.
+    """
+
+    jobs: list[Job]
+    deaths: int = 0
+    began: float = 0.0
+
+    @property
+    def steps(self) -> int:
+        """Environment steps to do."""
+        return sum(job.steps for job in self.jobs)
+
+    def steps_left(self, speed: float | None) -> float:
+        """Steps still to do at `speed` steps per second; all of them where that is not known."""
+        done = 0.0 if speed is None else speed * (time.monotonic() - self.began)
+        return max(0.0, self.steps - done)
+
+    def halves(self) -> list[Batch]:
+        """Two smaller ones."""
+        middle = (len(self.jobs) + 1) // 2
+        parts = [self.jobs[:middle], self.jobs[middle:]]
+        return [Batch(part, self.deaths) for part in parts if part]
+
+
+def next_batch(
+    waiting: Sequence[Job], others: Sequence[float], workers: int, group_size: int | None
+) -> Batch | None:
+    """What an idle worker does next, so that all workers come to an end together.
+
+    It takes of the shape of which most is waiting, in the order of submission, as much as brings
+    its load up to a fair part of everything that is waiting or under way.
+
+    Args:
+        waiting: jobs.
+        others: steps left of the batches under way.
+        workers: how many there are.
+        group_size: members at most; None: by memory.
+    """
+    if not waiting:
+        return None
+    by_shape: dict[str, list[Job]] = {}
+    for job in waiting:
+        by_shape.setdefault(job.shape, []).append(job)
+    jobs = max(by_shape.values(), key=_load)
+    fair = (_load(waiting) + sum(others)) / workers
+    most = group_size or max(1, min(GROUP, _BYTES // max(1, max(job.memory for job in jobs))))
+    taken: list[Job] = []
+    for job in jobs[:most]:
+        if len(taken) >= _LEAST and _load([*taken, job]) > fair * (1 + 1e-9):
+            break
+        taken.append(job)
+    return Batch(taken)
+
+
+def _load(jobs: Sequence[Job]) -> float:
+    return math.fsum(job.steps + _TEST_STEPS for job in jobs)

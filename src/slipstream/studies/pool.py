@@ -1,0 +1,276 @@
+"""Trains members of a study in batches on every core; survives the loss of any process."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from slipstream.core.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    KernelError,
+    ResourceError,
+    SlipstreamError,
+)
+from slipstream.studies.batches import Batch, Job, next_batch
+from slipstream.studies.member import Member, Outcome
+from slipstream.studies.population import Place, shape_of
+from slipstream.studies.source import EnvironmentSource
+from slipstream.studies.state import LiveStates, Weights
+from slipstream.studies.stretch import Task
+from slipstream.studies.worker import Worker
+
+__all__ = ["EnvironmentSource", "Pool"]
+
+_PATIENCE_SECONDS = 60.0  # for the iteration or the test pass under way
+_DEATHS = 4  # of workers in a row with the same members
+
+
+class Pool:
+    """Workers that train members to their milestones; use it in a `with` statement.
+
+    What it returns does not depend on the number of workers, on who is trained beside whom, or on
+    processes that were killed.
+
+    Args:
+        folder: of the study: `live/` has the states of members under way, `weights/` what is left
+            of finished ones.
+        source: of environments; workers share what it has loaded.
+        workers: processes.
+        group_size: members of a batch at most; None: by memory and measured speed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        source: EnvironmentSource,
+        workers: int,
+        group_size: int | None = None,
+    ) -> None:
+        self._live, self._weights = LiveStates(folder / "live"), Weights(folder / "weights")
+        self._source, self._count, self._group_size = source, max(1, workers), group_size
+        self._threads = torch.get_num_threads()
+        self._workers: list[Worker | None] = [None] * self._count
+        self._batches: list[Batch | None] = [None] * self._count
+        self._waiting: list[Job] = []
+        self._retries: list[Batch] = []
+        self._done: list[Outcome] = []
+        self._dropped: set[str] = set()  # while under way
+        self._finished: set[str] = set()  # policies not yet among the weights
+        self._speed: float | None = None  # steps per second and worker
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def busy(self) -> int:
+        """Members whose outcomes have not been collected yet."""
+        running = [*self._retries, *(batch for batch in self._batches if batch is not None)]
+        return len(self._waiting) + sum(len(batch.jobs) for batch in running) + len(self._done)
+
+    def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:
+        """Trains each member up to its milestone (iterations done) and scores it there.
+
+        A member that has got there before is only scored. One whose environment cannot be made
+        fails.
+        """
+        for member, milestone in zip(members, until, strict=True):
+            self._dropped.discard(member.name)
+            try:
+                self._waiting.append(self._job(member, milestone))
+            except (ConfigError, DataError, KernelError) as error:
+                self._done.append(Outcome(member.name, milestone, None, True, str(error)))
+        self._save_finished()
+        self._hand_out()
+
+    def collect(self, timeout: float | None = None) -> list[Outcome]:
+        """Outcomes that came in since the last call.
+
+        Args:
+            timeout: seconds to wait for the first of them; None: as long as it takes.
+
+        Raises:
+            ResourceError: the disk is full, or workers with the same members die again and again.
+        """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self._save_finished()
+        self._hand_out()
+        while not self._done and any(self._batches):
+            left = deadline - time.monotonic()
+            pipes = {
+                worker.pipe: k
+                for k, worker in enumerate(self._workers)
+                if worker is not None and self._batches[k] is not None
+            }
+            ready = wait(list(pipes), None if left == math.inf else max(0.0, left))
+            for pipe in ready:
+                self._take(pipes[pipe])  # type: ignore[index]
+            self._hand_out()
+            if not ready and time.monotonic() >= deadline:
+                break
+        found, self._done = self._done, []
+        return found
+
+    def finish(self, name: str) -> None:
+        """Keeps only the policy of a member that has reached its budget."""
+        self._finished.add(name)
+
+    def drop(self, name: str) -> None:
+        """Forgets a member; nothing of it is kept."""
+        self._waiting = [job for job in self._waiting if job.member.name != name]
+        running = [*self._retries, *(batch for batch in self._batches if batch is not None)]
+        if any(job.member.name == name for batch in running for job in batch.jobs):
+            self._dropped.add(name)
+        self._live.drop(name)
+
+    def policy(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Tensors and manifest of the policy of a member that has reached its budget.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        found = self._live.policy(name) or self._weights.get(name)
+        if found is None:
+            raise CheckpointError(
+                f"There is no policy of {name} in {self._weights.folder}: it was never trained to "
+                "its end, or its file was deleted."
+            )
+        return found
+
+    def close(self) -> None:
+        """Ends the workers; states of members under way are saved."""
+        self._save_finished()
+        for worker in self._workers:
+            if worker is not None:
+                worker.ask_to_leave()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        for worker in self._workers:
+            if worker is not None:
+                worker.end(max(0.1, deadline - time.monotonic()))
+        self._workers = [None] * self._count
+        self._batches = [None] * self._count
+        torch.set_num_threads(self._threads)
+
+    def _job(self, member: Member, until: int) -> Job:
+        place = Place(member, self._source.environment(member.config))
+        at = min(self._live.iteration(member), until)
+        shape = shape_of(member, self._source)
+        if place.environment.loaded is None:  # foreign copies are all begun anew at once
+            shape += f"/{at}/{until}"
+        steps = (until - at) * place.rows
+        return Job(Task(member, until), shape, steps, place.memory, self._source.generation)
+
+    def _hand_out(self) -> None:
+        """Gives every idle worker its fair part of what waits."""
+        for k in range(self._count):
+            if self._batches[k] is not None:
+                continue
+            batch = self._retries.pop(0) if self._retries else self._next()
+            if batch is None:
+                return
+            while not self._worker(k, batch).send([job.task for job in batch.jobs]):
+                self._lose(k)
+            batch.began = time.monotonic()
+            self._batches[k] = batch
+
+    def _next(self) -> Batch | None:
+        others = [batch.steps_left(self._speed) for batch in self._batches if batch is not None]
+        batch = next_batch(self._waiting, others, self._count, self._group_size)
+        if batch is not None:
+            taken = {id(job) for job in batch.jobs}
+            self._waiting = [job for job in self._waiting if id(job) not in taken]
+        return batch
+
+    def _worker(self, k: int, batch: Batch) -> Worker:
+        """Worker k, which has the data that the batch needs."""
+        worker, needed = self._workers[k], max(job.generation for job in batch.jobs)
+        if worker is not None and worker.generation < needed:
+            worker.ask_to_leave()
+            worker.end(_PATIENCE_SECONDS)
+            worker = None
+        if worker is None:
+            self._workers[k] = None
+            pipes = [other.pipe for other in self._workers if other is not None]
+            worker = self._workers[k] = Worker(self._source, self._live, pipes)
+        return worker
+
+    def _lose(self, k: int) -> str:
+        """Forgets a worker that is gone; how it ended."""
+        worker = self._workers[k]
+        assert worker is not None
+        self._workers[k] = None
+        return worker.end(1.0)
+
+    def _take(self, k: int) -> None:
+        """The answer of worker k."""
+        worker, batch = self._workers[k], self._batches[k]
+        assert worker is not None and batch is not None
+        self._batches[k] = None
+        answer = worker.receive()
+        if answer is None:
+            self._repeat(batch, self._lose(k))
+        elif isinstance(answer, ResourceError) or not isinstance(answer, (list, SlipstreamError)):
+            raise answer
+        elif isinstance(answer, SlipstreamError):
+            self._isolate(batch, answer)
+        else:
+            spent = max(time.monotonic() - batch.began, 1e-9)
+            if batch.steps:
+                speed = batch.steps / spent
+                self._speed = speed if self._speed is None else 0.5 * (self._speed + speed)
+            for outcome in answer:
+                if outcome.name in self._dropped:
+                    self._dropped.discard(outcome.name)
+                    self._live.drop(outcome.name)
+                else:
+                    self._done.append(outcome)
+
+    def _repeat(self, batch: Batch, how: str) -> None:
+        """A worker is gone: what it did goes on from the last saved states, in smaller batches."""
+        if batch.deaths + 1 >= _DEATHS and len(batch.jobs) == 1:
+            raise ResourceError(
+                f"The worker that trained {batch.jobs[0].member.name} {how}, {_DEATHS} times in a "
+                "row. Nothing that was saved is lost: free some memory, or give --group-size and "
+                "--workers smaller numbers, and go on with `slipstream study resume`."
+            )
+        halves = batch.halves() if batch.deaths else [batch]
+        for half in halves:
+            half.deaths = batch.deaths + 1
+            self._retries.append(half)
+
+    def _isolate(self, batch: Batch, error: SlipstreamError) -> None:
+        """Some member cannot be trained; the others can."""
+        if len(batch.jobs) > 1:
+            self._retries += batch.halves()
+            return
+        job = batch.jobs[0]
+        self._done.append(Outcome(job.member.name, job.task.until, None, True, str(error)))
+
+    def _save_finished(self) -> None:
+        """Moves policies of finished members to the weights; they are on disk when it returns."""
+        policies = {}
+        for name in self._finished:
+            found = self._live.policy(name)
+            if found is not None:
+                policies[name] = found
+        if policies:
+            self._weights.add(policies)
+        for name in self._finished:
+            self._live.drop(name)
+        self._finished.clear()
