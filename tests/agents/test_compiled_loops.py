@@ -1,11 +1,20 @@
 """The compiled loops against the definitions in torch, and autograd."""
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
+from slipstream.agents.adam import Tally
 from slipstream.agents.compiled import loops
 from slipstream.agents.distributions import Categorical, DiagonalGaussian, MultiCategorical
+from slipstream.agents.gradients import RowGradients
+from slipstream.agents.layers import hyperbolic_tangent
+from slipstream.agents.member_gradient import Net, Rows
+from slipstream.agents.parameters import Parameters
+from slipstream.agents.policy import Policy
+from slipstream.core.spec import Spec
+from slipstream.experience.compiled import compile_loops
 
 G, B, R = 2, 40, 90
 CLIP, VALUE_CLIP, ENTROPY, CRITIC = 0.2, 0.3, 0.05, 0.7
@@ -38,11 +47,8 @@ def minibatch(kind, masked):
     }
 
 
-def oracle(case, at):
-    """Statistics and gradients by autograd."""
-    head, value, log_std = (
-        torch.from_numpy(case[k]).double().requires_grad_() for k in ("head", "value", "log_std")
-    )
+def oracle(case, at, head, value, log_std):
+    """Losses of rows at .. at + B by their definitions: total [G], statistics [G, 5]."""
     rows = torch.from_numpy(case["order"][:, at : at + B])[..., None]
     take = (
         torch.from_numpy(case["packed"])
@@ -71,40 +77,117 @@ def oracle(case, at):
     near = old_value + (v - old_value).clamp(-VALUE_CLIP, VALUE_CLIP)
     critic = torch.maximum((v - target) ** 2, (near - target) ** 2)
     entropy = distribution.entropy()
-    (weight * (policy + CRITIC * critic - ENTROPY * entropy)).sum().backward()
+    total = (weight * (policy + CRITIC * critic - ENTROPY * entropy)).sum(1)
     rows = (policy, critic, entropy, ratio - 1 - log_ratio, ((ratio - 1).abs() > CLIP).double())
-    return torch.stack([(weight * x).sum(1) for x in rows], 1), head.grad, value.grad, log_std.grad
+    return total, torch.stack([(weight * x).sum(1) for x in rows], 1)
 
 
-@pytest.mark.parametrize(
-    ("kind", "masked"),
-    [("one", False), ("one", True), ("several", False), ("several", True), ("gaussian", False)],
-)
-def test_losses_and_derivatives_of_a_minibatch(kind, masked):
-    case, at = minibatch(kind, masked), B  # the second minibatch of two
+def rows_of(case, x):
     moments = np.zeros((G, 2, 3))
     loops()["advantage_moments"](case["packed"], case["order"], B, True, moments)
-    settings = np.tile([CLIP, VALUE_CLIP, ENTROPY, CRITIC], (G, 1))
+    losses = np.tile([CLIP, VALUE_CLIP, ENTROPY, CRITIC], (G, 1))
+    return Rows(x, case["packed"], case["mask"], case["order"], moments, losses)
+
+
+KINDS = [("one", False), ("one", True), ("several", False), ("several", True), ("gaussian", False)]
+
+
+@pytest.mark.parametrize(("kind", "masked"), KINDS)
+def test_losses_and_derivatives_of_a_minibatch(kind, masked):
+    case, at = minibatch(kind, masked), B  # the second minibatch of two
+    parameters = Parameters({"log_std": (2,)}, G)
+    parameters.weights["log_std"].copy_(torch.from_numpy(case["log_std"]))
+    sizes = np.array(case["sizes"], np.int64)
+    net = Net(np.zeros((2, 0, 5), np.int64), True, kind == "gaussian", 0, sizes)
     d_head, d_value = np.zeros((G, B, 8), np.float32), np.zeros((G, B, 8), np.float32)
-    statistics, d_log_std = np.full((G, 5), np.nan), np.zeros((G, 2))
-    head, value, packed, order = (case[k] for k in ("head", "value", "packed", "order"))
+    statistics = np.full((G, 1, 5), np.nan)
+    loops()["output_gradients"](
+        *(net, parameters.arrays, rows_of(case, np.zeros((0, 0, 0), np.float32)), 0, 1, at),
+        *(case["head"], case["value"], d_head, d_value, statistics, np.zeros((3, 5))),
+    )
+    head, value, log_std = (
+        torch.from_numpy(case[k]).double().requires_grad_() for k in ("head", "value", "log_std")
+    )
+    total, expected = oracle(case, at, head, value, log_std)
+    total.sum().backward()
+    np.testing.assert_allclose(statistics[:, 0], expected.detach(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(d_head, head.grad, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(d_value, value.grad, rtol=1e-5, atol=1e-7)
     if kind == "gaussian":
-        loops()["gaussian_gradient"](
-            *(head, value, case["log_std"], packed, order, at, moments, 1),
-            *(settings, d_head, d_value, d_log_std, statistics),
-        )
-    else:
-        sizes = np.array(case["sizes"])
-        loops()["choices_gradient"](
-            *(head, value, packed, order, at, case["mask"], sizes, moments, 1),
-            *(settings, d_head, d_value, statistics, np.zeros((2, 5))),
-        )
-    expected, head_grad, value_grad, log_std_grad = oracle(case, at)
-    np.testing.assert_allclose(statistics, expected.detach(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(d_head, head_grad, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(d_value, value_grad, rtol=1e-5, atol=1e-7)
-    if kind == "gaussian":
-        np.testing.assert_allclose(d_log_std, log_std_grad, rtol=1e-5, atol=1e-7)
+        ours = parameters.weight_gradients[0]["log_std"]
+        np.testing.assert_allclose(ours, log_std.grad, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("widths", [(64, 64), (9,), (300, 16, 8)])
+@pytest.mark.parametrize("kind", ["several", "gaussian"])
+def test_gradients_of_a_minibatch_agree_with_autograd(kind, widths, activation, monkeypatch):
+    monkeypatch.setitem(globals(), "B", 130)  # three blocks, the last one short
+    monkeypatch.setitem(globals(), "R", 260)
+    case, inputs = minibatch(kind, False), 7
+    box = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action = box if kind == "gaussian" else gymnasium.spaces.MultiDiscrete([2, 3])
+    spec = Spec(gymnasium.spaces.Box(-1, 1, (inputs,), np.float32), action)
+    policy = Policy([spec] * G, range(G), widths=widths, activation=activation, parts=2)
+    parameters = policy.parameters
+    for name in ("actor", "critic"):  # heads that say something
+        parameters.weights[f"{name}.{len(widths)}.weight"].mul_(30.0 if name == "actor" else 1.0)
+    x = policy.inputs(R)
+    x[..., :inputs].normal_()
+    gradients = RowGradients(policy, policy.network, parameters, Held(x.numpy()), slice(0, G), 2)
+    statistics = np.full((G, 2, 5), np.nan)
+    tally = Tally(*[np.zeros(G)] * 4, np.zeros(G, bool), np.zeros((G, 6)), np.zeros(G, np.int64))
+    for p in range(2):
+        gradients.part(p, 1, rows_of(case, gradients.x), statistics, tally)
+
+    leaves = {k: w.double().requires_grad_() for k, w in parameters.weights.items()}
+    order = torch.from_numpy(case["order"][:, B:])[..., None].expand(-1, -1, x.shape[2])
+    batch = x.double().gather(1, order)
+    head, value = (mlp(leaves, name, batch, activation) for name in ("actor", "critic"))
+    total, expected = oracle(case, B, head, value, leaves.get("log_std"))
+    total.sum().backward()
+    np.testing.assert_allclose(statistics.sum(1), expected.detach(), rtol=1e-4, atol=1e-5)
+    for name, leaf in leaves.items():
+        ours = sum(part[name] for part in parameters.weight_gradients)
+        scale = leaf.grad.abs().amax()
+        torch.testing.assert_close(ours / scale, (leaf.grad / scale).float(), rtol=1e-4, atol=1e-5)
+        assert (ours[leaf.grad == 0] == 0).all()  # padding
+
+
+def mlp(weights, name, x, activation):
+    layers = [k for k in weights if k.startswith(name) and k.endswith("weight")]
+    for i, key in enumerate(layers):
+        x = x @ weights[key]
+        if i:
+            x = x + weights[key.replace("weight", "bias")]
+        if i < len(layers) - 1:
+            x = torch.tanh(x) if activation == "tanh" else torch.relu(x)
+    return x
+
+
+class Held:
+    def __init__(self, array):
+        self.array = array
+
+
+def tangents(x, out):
+    for i in range(len(out)):
+        out[i] = hyperbolic_tangent(x[i])
+
+
+def test_the_hyperbolic_tangent_is_as_exact_as_float32():
+    x = np.concatenate([np.linspace(-12, 12, 100_001), np.logspace(-20, 0, 10_001)])
+    x = np.concatenate([x, [np.inf, -np.inf, 0.0, -0.0]]).astype(np.float32)
+    out, row = np.zeros_like(x), np.zeros(1, np.float32)
+    compile_loops("tangents", {tangents: (row, row)})["tangents"](x, out)
+    exact = np.tanh(x.astype(np.float64))
+    assert np.abs(out - exact).max() < 3e-7
+    assert (np.abs(out - exact) <= 5 * np.spacing(np.abs(exact).astype(np.float32))).all()
+    assert np.abs(out).max() <= 1.0
+    some = slice(0, None, 500)
+    interpreted = np.array([hyperbolic_tangent(v) for v in x[some]], np.float32)
+    assert interpreted.tobytes() == out[some].tobytes()
+    assert np.isnan(hyperbolic_tangent(np.float32(np.nan)))
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from slipstream.agents.adam import Tally
+from slipstream.agents.compiled import loops
 from slipstream.agents.parameters import Parameters
 
 SHAPES = {"a.weight": (3, 5), "a.bias": (1, 5), "b": (7,)}
@@ -22,11 +24,17 @@ def set_gradients(parameters, seed, size=1.0):
             gradient.copy_(size * torch.randn(gradient.shape, generator=generator))
 
 
-def step(parameters, rate=0.1, norm=np.inf, frozen=None, epsilon=1e-5):
+def step(parameters, rate=0.1, norm=np.inf, frozen=None, epsilon=1e-5, kl=0.0):
+    """One update; returns what it was, with the gradients' norms as the last of the sums."""
     m = parameters.members
-    frozen = np.zeros(m, bool) if frozen is None else np.array(frozen)
     epsilons = np.broadcast_to(np.asarray(epsilon, float), (m,)).copy()
-    return parameters.adam_step(np.full(m, rate), np.full(m, norm), epsilons, frozen)
+    frozen = np.zeros(m, bool) if frozen is None else np.array(frozen)
+    limits = (np.full(m, rate), epsilons, np.full(m, norm), np.full(m, 0.5))
+    tally = Tally(*limits, frozen, np.zeros((m, 2)), np.zeros(m, np.int64))
+    statistics = np.zeros((m, 2, 1))
+    statistics[:, 1, 0] = kl
+    loops()["apply_gradients"](parameters.arrays, statistics, 0, tally)
+    return tally
 
 
 @pytest.mark.parametrize(("norm", "epsilon"), [(np.inf, 1e-5), (0.5, 1e-5), (np.inf, 1e-2)])
@@ -41,7 +49,7 @@ def test_adam_agrees_with_torch(norm, epsilon):
         expected_norm = torch.nn.utils.clip_grad_norm_(theirs, norm)
         optimiser.step()
         ours = step(parameters, 0.01, norm, epsilon=epsilon)
-        np.testing.assert_allclose(ours[0], expected_norm, rtol=1e-5)
+        np.testing.assert_allclose(ours.sums[0, -1], expected_norm, rtol=1e-5)
     for ours, weight in zip(parameters.weights.values(), theirs, strict=True):
         torch.testing.assert_close(ours, weight.detach(), rtol=1e-5, atol=1e-6)
 
@@ -67,6 +75,18 @@ def test_frozen_members_keep_every_bit():
             assert torch.equal(after[m], before[name][m])
     assert parameters.steps.tolist() == [2, 1, 1, 2, 1]
     assert not torch.equal(parameters.flat[0], before["weights"][0])
+
+
+def test_members_beyond_the_target_kl_are_frozen():
+    parameters = filled(3)
+    set_gradients(parameters, 1)
+    before = parameters.flat.clone()
+    tally = step(parameters, kl=[0.4, 0.6, np.nan])
+    assert tally.frozen.tolist() == [False, True, False]
+    assert tally.updates.tolist() == parameters.steps.tolist() == [1, 0, 1]
+    assert torch.equal(parameters.flat[1], before[1])
+    assert (parameters.flat[[0, 2]] != before[[0, 2]]).any(1).all()
+    np.testing.assert_allclose(tally.sums[:2, 0], [0.4, 0.0])
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])

@@ -1,59 +1,120 @@
-"""One step of Adam for every member, as a loop; `compiled.py` compiles it."""
+"""One step of Adam for a member, as a loop; `compiled.py` compiles it."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 BETA_1 = 0.9
 BETA_2 = 0.999
 
 
-def adam_rows(
-    weights: Any, gradients: Any, first: Any, second: Any, learning_rate: Any, max_norm: Any,
-    epsilon: Any, frozen: Any, failed: Any, steps: Any, norms: Any,
-) -> None:  # fmt: skip
-    """Sums the gradient's parts, clips each member's by its own norm, and moves the weights.
+class Weights(NamedTuple):
+    """What a step changes, of M members.
+
+    Attributes:
+        weights, first, second: float32 [M, P], first and second moment; P is a multiple of 8.
+        gradients: float32 [M, parts, P], their sum is left in the first part.
+        steps: int64 [M], updates applied.
+        failed: bool [M], members whose gradient was not finite once.
+    """
+
+    weights: NDArray[np.float32]
+    gradients: NDArray[np.float32]
+    first: NDArray[np.float32]
+    second: NDArray[np.float32]
+    steps: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+
+
+class Tally(NamedTuple):
+    """How g members' updates go on, and what they were.
+
+    Attributes:
+        learning_rate, epsilon: float64 [g]; max_norm, target_kl: infinity for none.
+        frozen: bool [g], members that change no more in this rollout.
+        sums: float64 [g, S + 1], of the S statistics of minibatches that changed the member, and of
+            the gradient's norm before clipping.
+        updates: int64 [g], how many there were.
+    """
+
+    learning_rate: NDArray[np.float64]
+    epsilon: NDArray[np.float64]
+    max_norm: NDArray[np.float64]
+    target_kl: NDArray[np.float64]
+    frozen: NDArray[np.bool_]
+    sums: NDArray[np.float64]
+    updates: NDArray[np.int64]
+
+
+def apply_gradients(weights: Any, statistics: Any, kl: int, tally: Any) -> None:
+    """Applies the gradients of a minibatch to the members that are not frozen.
+
+    Args:
+        weights: Weights; tally: Tally.
+        statistics: float64 [g, parts, S], of the minibatch; kl: which of them is the estimated KL.
+    """
+    for m in range(len(tally.frozen)):
+        apply_gradient(weights, statistics, kl, tally, m)
+
+
+def apply_gradient(weights: Any, statistics: Any, kl: int, tally: Any, m: int) -> None:
+    """Member m's share of `apply_gradients`.
+
+    A member whose KL passes the target, or whose gradient is not finite, is frozen, and keeps
+    weights, moments and step count bit for bit.
+    """
+    divergence = 0.0
+    for part in range(statistics.shape[1]):
+        divergence += statistics[m, part, kl]
+    if divergence > tally.target_kl[m] or weights.failed[m]:
+        tally.frozen[m] = True
+    if tally.frozen[m]:
+        return
+    gradient = weights.gradients[m, 0]
+    for part in range(1, weights.gradients.shape[1]):  # always in this order
+        other = weights.gradients[m, part]
+        for i in range(len(gradient)):
+            gradient[i] += other[i]
+    norm = math.sqrt(sum_of_squares(gradient))
+    if not norm < math.inf:
+        weights.failed[m] = True
+        tally.frozen[m] = True
+        return
+    weights.steps[m] += 1
+    clip = min(1.0, tally.max_norm[m] / (norm + 1e-6))
+    adam_step(weights, m, clip, tally.learning_rate[m], tally.epsilon[m])
+    tally.updates[m] += 1
+    last = statistics.shape[2]
+    for part in range(statistics.shape[1]):
+        for j in range(last):
+            tally.sums[m, j] += statistics[m, part, j]
+    tally.sums[m, last] += norm
+
+
+def adam_step(weights: Any, m: int, clip: float, learning_rate: float, epsilon: float) -> None:
+    """Moves member m's weights by its gradient times `clip`.
 
         m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2
         w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 
     (Kingma and Ba 2015, "Adam: a method for stochastic optimization".)
-
-    Args:
-        weights, first, second: float32 [M, P], changed; gradients: float32 [M, parts, P], the sum
-            is left in the first; P is a multiple of 8.
-        learning_rate, max_norm, epsilon: float64 [M]; frozen: bool [M], members that keep all.
-        failed: bool [M], set where the gradient is not finite; such members keep everything too.
-        steps: int64 [M], counted up; norms: float64 [M], written: before clipping.
     """
-    width = weights.shape[1]
-    for m in range(weights.shape[0]):
-        gradient = gradients[m, 0]
-        for part in range(1, gradients.shape[1]):  # always in this order
-            other = gradients[m, part]
-            for i in range(width):
-                gradient[i] += other[i]
-        norms[m] = math.sqrt(sum_of_squares(gradient))
-        if not frozen[m] and not norms[m] < math.inf:
-            failed[m] = True
-        if frozen[m] or failed[m]:
-            continue
-        steps[m] += 1
-        clip = np.float32(min(1.0, max_norm[m] / (norms[m] + 1e-6)))
-        rate = np.float32(learning_rate[m] / (1.0 - math.pow(BETA_1, steps[m])))
-        root = np.float32(1.0 / math.sqrt(1.0 - math.pow(BETA_2, steps[m])))
-        keep_1, add_1 = np.float32(BETA_1), np.float32(1.0 - BETA_1)
-        keep_2, add_2 = np.float32(BETA_2), np.float32(1.0 - BETA_2)
-        eps = np.float32(epsilon[m])
-        weight, mean, square = weights[m], first[m], second[m]
-        for i in range(width):
-            g = gradient[i] * clip
-            mean[i] = keep_1 * mean[i] + add_1 * g
-            square[i] = keep_2 * square[i] + add_2 * g * g
-            weight[i] -= rate * mean[i] / (np.sqrt(square[i]) * root + eps)
+    shorten, eps = np.float32(clip), np.float32(epsilon)
+    rate = np.float32(learning_rate / (1.0 - math.pow(BETA_1, weights.steps[m])))
+    root = np.float32(1.0 / math.sqrt(1.0 - math.pow(BETA_2, weights.steps[m])))
+    keep_1, add_1 = np.float32(BETA_1), np.float32(1.0 - BETA_1)
+    keep_2, add_2 = np.float32(BETA_2), np.float32(1.0 - BETA_2)
+    gradient, weight = weights.gradients[m, 0], weights.weights[m]
+    mean, square = weights.first[m], weights.second[m]
+    for i in range(len(gradient)):
+        g = gradient[i] * shorten
+        mean[i] = keep_1 * mean[i] + add_1 * g
+        square[i] = keep_2 * square[i] + add_2 * g * g
+        weight[i] -= rate * mean[i] / (np.sqrt(square[i]) * root + eps)
 
 
 def sum_of_squares(row: Any) -> float:

@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.agents.adam import adam_rows
-from slipstream.agents.sampling import gather_rows, sample_choices, sample_gaussian, scale_rows
-from slipstream.agents.surrogate import (
-    advantage_moments,
-    choices_gradient,
-    explained_variances,
-    gaussian_gradient,
-    pack_rows,
+from slipstream.agents.adam import Tally, Weights, apply_gradients
+from slipstream.agents.layers import forward_members
+from slipstream.agents.member_gradient import (
+    Net,
+    Rows,
+    Space,
+    minibatch_gradients,
+    output_gradients,
 )
+from slipstream.agents.sampling import sample_choices, sample_gaussian, scale_rows
+from slipstream.agents.surrogate import advantage_moments, explained_variances, pack_rows
 from slipstream.experience.compiled import compile_loops
 
 
@@ -41,29 +43,32 @@ def _bool(ndim: int) -> Any:
     return np.zeros((1,) * ndim, np.bool_)
 
 
-# The arguments of every loop, as examples of their types; arrays are C-contiguous.
+_WEIGHTS = Weights(_float32(2), _float32(3), _float32(2), _float32(2), _int64(1), _bool(1))
+_TALLY = Tally(
+    *(_float64(1), _float64(1), _float64(1), _float64(1), _bool(1), _float64(2), _int64(1))
+)
+_NET = Net(_int64(3), True, True, 0, _int64(1))
+_ROWS = Rows(_float32(3), _float32(3), _bool(3), _int64(2), _float64(3), _float64(2))
+_SPACE = Space(_float32(2), _float32(2), _float32(2), _float32(1), _float64(2))
+_APART = np.zeros((2, 2, 2), np.float32)[:, :1]  # rows of members that lie apart
+
+# The arguments of every loop, as examples of their types; arrays are C-contiguous, or apart.
 _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
-    adam_rows: (
-        *(_float32(2), _float32(3), _float32(2), _float32(2)),
-        *(_float64(1), _float64(1), _float64(1), _bool(1), _bool(1), _int64(1), _float64(1)),
-    ),
+    apply_gradients: (_WEIGHTS, _float64(3), 0, _TALLY),
     pack_rows: (
         *(_float32(2), _float32(2), _float32(2), _float32(2), _bool(2), _float32(3), _float32(3)),
     ),
     explained_variances: (_float32(3), _float64(1)),
     advantage_moments: (_float32(3), _int64(2), 1, True, _float64(3)),
-    choices_gradient: (
-        *(_float32(3), _float32(3), _float32(3), _int64(2), 0, _bool(3), _int64(1)),
-        *(_float64(3), 0, _float64(2), _float32(3), _float32(3), _float64(2), _float64(2)),
+    minibatch_gradients: (_NET, _WEIGHTS, _ROWS, 0, 0, 0, True, _float64(3), _TALLY, _SPACE),
+    output_gradients: (
+        *(_NET, _WEIGHTS, _ROWS, 0, 0, 0, _float32(3), _float32(3), _float32(3), _float32(3)),
+        *(_float64(3), _float64(2)),
     ),
-    gaussian_gradient: (
-        *(_float32(3), _float32(3), _float32(2), _float32(3), _int64(2), 0),
-        *(_float64(3), 0, _float64(2), _float32(3), _float32(3), _float64(2), _float64(2)),
-    ),
+    forward_members: (_float32(2), _int64(2), True, _APART, _float32(1), _float32(3)),
     sample_choices: (_float32(3), _float32(2), _bool(2), _int64(1), _int64(2), _float32(1)),
     sample_gaussian: (_float32(3), _float32(2), _float32(2), _float32(2), _float32(1)),
     scale_rows: (_float32(3), _float32(2), _float32(2), 1.0, 0, _float32(3)),
-    gather_rows: (_float32(3), _int64(2), 0, _float32(3)),
 }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from slipstream.agents.initial import orthogonal
 from slipstream.agents.networks import Graph, Shapes, Workspace, padded
-from slipstream.agents.parameters import Parameters
+from slipstream.agents.parameters import Parameters, Views
 
 _LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride (Mnih et al. 2015)
 _SMALL = ((16, 3, 2), (32, 3, 2))
@@ -71,7 +71,7 @@ class ConvolutionalNetwork:
             orthogonal(weights[f"{name}.weight"], (a, b), gain, seeds, len(self.layers) + i)
 
     def workspace(self, members: int, rows: int, *, gradients: bool) -> Workspace:
-        return Workspace(members, rows, self.head_width)
+        return Workspace(members, rows, self.head_width, gradients)
 
     def _features(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """[M, R, dense] of uint8 images x [M, R, C, H, W]."""
@@ -86,13 +86,14 @@ class ConvolutionalNetwork:
         dense = torch.baddbmm(weights["dense.bias"], torch.stack(features), weights["dense.weight"])
         return F.relu(dense)
 
-    def act(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
+    def act(self, weights: Views, x: Tensor, space: Workspace) -> Tensor:
         return _head(weights, "actor", self._features(weights, x))
 
-    def value(self, weights: Mapping[str, Tensor], x: Tensor, space: Workspace) -> Tensor:
+    def value(self, weights: Views, x: Tensor, space: Workspace) -> Tensor:
         return _head(weights, "critic", self._features(weights, x))
 
     def forward(self, parameters: Parameters, x: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
+        """Head and value [g, b, padded] of images, remembering what `backward` needs."""
         with torch.enable_grad():
             leaves = parameters.leaves()
             features = self._features(leaves, x)
@@ -101,6 +102,7 @@ class ConvolutionalNetwork:
         return head.detach(), value.detach()
 
     def backward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> None:
+        """Writes gradients (not of log_std) into buffer `part`, from space's d_head, d_value."""
         graph = space.graph
         assert graph is not None, "forward comes before backward"
         names = list(self.shapes())

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.agents.compiled import loops
 from slipstream.agents.networks import input_width
 from slipstream.agents.observations import ObservationScale
 from slipstream.agents.policy import Policy
@@ -40,15 +39,13 @@ class Inputs(Protocol):
     def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Final observations [M, rows, ...], and each one's place in the flattened [M * rows]."""
 
-    def gather(self, members: slice, order: NDArray[np.int64], at: int, out: Tensor) -> None:
-        """Copies rows order[:, at : at + b] of some members, [g, R], into out [g, b, ...]."""
-
-    def batch(self, members: int, rows: int) -> Tensor:
-        """Memory for a minibatch [g, B, ...]."""
-
 
 class RowInputs:
-    """Scaled once into float32 [M, rows, D], then picked row by row."""
+    """Scaled once into float32 [M, rows, D], which compiled loops pick rows from.
+
+    Attributes:
+        array: float32 [M, >= (T + 1) * N, D].
+    """
 
     def __init__(
         self, policy: Policy, scale: ObservationScale, horizon: int, num_envs: int
@@ -57,16 +54,15 @@ class RowInputs:
         total = (horizon + 1) * num_envs
         self.block = max(8, min(_BLOCK_NUMBERS // policy.members, total) // 8 * 8)
         self.blocks = -(-total // self.block)
-        self._members, self._width = policy.members, policy.input_width
+        self._members = policy.members
         self._x = policy.inputs(self.blocks * self.block)
         self._make_inputs = policy.inputs
-        self._numpy = self._x.numpy()
-        self._gather_rows = loops()["gather_rows"]
+        self.array: NDArray[np.float32] = self._x.numpy()
 
     def load(self, rollout: Rollout, lane: int, lanes: int) -> None:
         t = self._horizon + 1
         lo, hi = lane * t // lanes, (lane + 1) * t // lanes
-        self._scale.apply(rollout.numpy.obs[lo:hi], self._numpy, lo * self._num_envs)
+        self._scale.apply(rollout.numpy.obs[lo:hi], self.array, lo * self._num_envs)
 
     def rows(self, number: int) -> Tensor:
         return self._x[:, number * self.block : (number + 1) * self.block]
@@ -78,12 +74,6 @@ class RowInputs:
         x = self._make_inputs(longest)
         self._scale.apply(obs.numpy(), x.numpy())
         return x, place
-
-    def gather(self, members: slice, order: NDArray[np.int64], at: int, out: Tensor) -> None:
-        self._gather_rows(self._numpy[members], order, at, out.numpy())
-
-    def batch(self, members: int, rows: int) -> Tensor:
-        return torch.zeros((members, rows, self._width))
 
 
 class ImageInputs:
@@ -112,6 +102,7 @@ class ImageInputs:
         return x, place
 
     def gather(self, members: slice, order: NDArray[np.int64], at: int, out: Tensor) -> None:
+        """Copies rows order[:, at : at + b] of some members, [g, R], into out [g, b, ...]."""
         rows = torch.from_numpy(order[:, at : at + out.shape[1]])
         places = self._places(rows, members.start)
         torch.index_select(self._flat, 0, places, out=out.view(-1, *self._shape))
@@ -124,6 +115,7 @@ class ImageInputs:
         return (t * (self._members * n) + env + start[:, None]).view(-1)
 
     def batch(self, members: int, rows: int) -> Tensor:
+        """Memory for a minibatch [g, B, ...]."""
         return torch.zeros((members, rows, *self._shape), dtype=torch.uint8)
 
 

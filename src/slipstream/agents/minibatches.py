@@ -8,17 +8,21 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from slipstream.agents.adam import Tally
 from slipstream.agents.compiled import loops
+from slipstream.agents.gradients import RowGradients, make_gradients
 from slipstream.agents.inputs import Inputs
+from slipstream.agents.member_gradient import Rows
 from slipstream.agents.policy import Policy
 from slipstream.agents.ppo_config import PPOConfig
-from slipstream.agents.surrogate import ACTION, STATISTICS
+from slipstream.agents.surrogate import ACTION, APPROX_KL, STATISTICS
 from slipstream.experience.rollout import Rollout
 from slipstream.vector import draws
+
+Run = Callable[[Sequence[Callable[[], None]]], None]
 
 
 @dataclass(frozen=True)
@@ -128,13 +132,12 @@ class Learner:
             ],
             axis=1,
         )
-        self._target_kl = 1.5 * settings.target_kl[members]
-        self._max_norm = settings.max_grad_norm[members]
-        self._epsilon = settings.adam_eps[members]
         self._order = np.zeros((self._count, total), np.int64)
         self._moments = np.zeros((self._count, total // rows, 3))
-        self._sizes = np.array(policy.actions.sizes, np.int64)
-        self._parts = [_Part(policy, inputs, self._count, rows // parts) for _ in range(parts)]
+        self._statistics = np.zeros((self._count, parts, len(STATISTICS)))
+        self._gradients = make_gradients(
+            policy, self._parameters, inputs, members, parts, rows // parts
+        )
         self._loops = loops()
 
     def learn(
@@ -143,7 +146,7 @@ class Learner:
         seeds: NDArray[np.uint64],
         first_epochs: NDArray[np.int64],
         learning_rate: NDArray[np.float64],
-        run: Callable[[Sequence[Callable[[], None]]], None],
+        run: Run,
     ) -> dict[str, NDArray[Any]]:
         """All epochs.
 
@@ -157,65 +160,49 @@ class Learner:
         Returns:
             Statistics [g] by name, means over the minibatches that changed the member.
         """
-        sums = np.zeros((self._count, len(STATISTICS) + 1))
-        updates = np.zeros(self._count, np.int64)
-        frozen = self._parameters.failed.copy()
-        packed, mask = columns.packed[self.members], columns.mask[self.members]
-        for epoch in range(self._settings.epochs):
-            if frozen.all():
+        tally, members, settings = self._tally(learning_rate), self.members, self._settings
+        packed = columns.packed[members]
+        rows = Rows(
+            *(self._gradients.x, packed, columns.mask[members]),
+            *(self._order, self._moments, self._losses),
+        )
+        for epoch in range(settings.epochs):
+            if tally.frozen.all():
                 break
             draws.permute(draws.own_keys(seeds, draws.MINIBATCH, first_epochs + epoch), self._order)
-            normalise = self._settings.normalize_advantage
             self._loops["advantage_moments"](
-                packed, self._order, self._rows, normalise, self._moments
+                packed, self._order, self._rows, settings.normalize_advantage, self._moments
             )
-            for k in range(self._total // self._rows):
-                run([partial(self._part, p, packed, mask, k) for p in range(len(self._parts))])
-                statistics = np.sum([part.statistics for part in self._parts], axis=0)
-                frozen |= statistics[:, STATISTICS.index("approx_kl")] > self._target_kl
-                norm = self._parameters.adam_step(
-                    learning_rate, self._max_norm, self._epsilon, frozen
-                )
-                frozen |= self._parameters.failed
-                updates += ~frozen
-                sums[~frozen] += np.column_stack([statistics, norm])[~frozen]
-                if frozen.all():
-                    break
-        means = sums / np.maximum(updates, 1)[:, None]
+            self._epoch(rows, tally, run)
+        means = tally.sums / np.maximum(tally.updates, 1)[:, None]
         return {
             **dict(zip((*STATISTICS, "gradient_norm"), means.T, strict=True)),
-            "updates": updates,
+            "updates": tally.updates,
         }
 
-    def _part(self, p: int, packed: NDArray[np.float32], mask: NDArray[np.bool_], k: int) -> None:
-        """Gradient buffer p, and its statistics, from its rows of minibatch k."""
-        part, parameters, network = self._parts[p], self._parameters, self._policy.network
-        space = part.space
-        at = k * self._rows + p * part.x.shape[1]
-        self._inputs.gather(self.members, self._order, at, part.x)
-        head, value = (y.numpy() for y in network.forward(parameters, part.x, space))
-        d_head, d_value = space.d_head.numpy(), space.d_value.numpy()
-        if self._policy.actions.continuous:
-            log_std = np.ascontiguousarray(parameters.weights["log_std"].numpy())
-            d_log_std = np.zeros(log_std.shape)
-            self._loops["gaussian_gradient"](
-                *(head, value, log_std, packed, self._order, at, self._moments, k),
-                *(self._losses, d_head, d_value, d_log_std, part.statistics),
+    def _epoch(self, rows: Rows, tally: Tally, run: Run) -> None:
+        """All minibatches in the present order."""
+        parts = self._statistics.shape[1]
+        if parts == 1 and isinstance(self._gradients, RowGradients):
+            self._gradients.epoch(rows, self._statistics, tally)
+            return
+        part = self._gradients.part
+        for k in range(self._total // self._rows):
+            run([partial(part, p, k, rows, self._statistics, tally) for p in range(parts)])
+            self._loops["apply_gradients"](
+                self._parameters.arrays, self._statistics, APPROX_KL, tally
             )
-            parameters.weight_gradients[p]["log_std"].copy_(torch.from_numpy(d_log_std))
-        else:
-            self._loops["choices_gradient"](
-                *(head, value, packed, self._order, at, mask, self._sizes, self._moments, k),
-                *(self._losses, d_head, d_value, part.statistics, part.scratch),
-            )
-        network.backward(parameters, p, part.x, space)
+            if tally.frozen.all():
+                break
 
-
-class _Part:
-    """Memory of one part of a minibatch: [g, b, ...]."""
-
-    def __init__(self, policy: Policy, inputs: Inputs, members: int, rows: int) -> None:
-        self.x = inputs.batch(members, rows)
-        self.space = policy.network.workspace(members, rows, gradients=True)
-        self.statistics = np.zeros((members, len(STATISTICS)))
-        self.scratch = np.zeros((2, policy.actions.head_width))
+    def _tally(self, learning_rate: NDArray[np.float64]) -> Tally:
+        settings, members = self._settings, self.members
+        return Tally(
+            learning_rate=learning_rate,
+            epsilon=settings.adam_eps[members],
+            max_norm=settings.max_grad_norm[members],
+            target_kl=1.5 * settings.target_kl[members],
+            frozen=self._parameters.failed.copy(),
+            sums=np.zeros((self._count, len(STATISTICS) + 1)),
+            updates=np.zeros(self._count, np.int64),
+        )

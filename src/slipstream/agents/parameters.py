@@ -10,10 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.agents.compiled import loops
+from slipstream.agents.adam import Weights
 
 _LINE = 16  # float32 numbers in a cache line: every tensor of every member begins on one
 _ROW = 64  # a member's row is a multiple of this, so that no vector loop has a remainder
+
+
+class Views(dict[str, Tensor]):
+    """Tensors by name, views into the block [M, P] that is `flat`."""
+
+    flat: Tensor
 
 
 class Parameters:
@@ -31,16 +37,12 @@ class Parameters:
         flat: [M, P]; gradients: [M, parts, P]; first, second: Adam's moments [M, P].
         steps: int64 [M], updates applied to each member; failed: bool [M], members whose gradient
             was not finite once: they are never updated again.
+        arrays: all of these as compiled loops take them; offsets: where a tensor begins in a row.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], members: int, parts: int = 1) -> None:
         self.shapes = dict(shapes)
-        self._offsets: dict[str, int] = {}
-        width = 0
-        for name, shape in self.shapes.items():
-            self._offsets[name] = width
-            width += _rounded(math.prod(shape), _LINE)
-        width = _rounded(width, _ROW)
+        self.offsets, width = places(shapes)
         self.flat = torch.zeros((members, width))
         self.gradients = torch.zeros((members, parts, width))
         self.first = torch.zeros((members, width))
@@ -52,26 +54,29 @@ class Parameters:
     def _name_views(self) -> None:
         self.weights = self.split(self.flat)
         self.weight_gradients = tuple(self.split(part) for part in self.gradients.unbind(1))
-        self._arrays = [x.numpy() for x in (self.flat, self.gradients, self.first, self.second)]
-        self._adam = loops()["adam_rows"]
+        self.arrays = Weights(
+            *(self.flat.numpy(), self.gradients.numpy(), self.first.numpy(), self.second.numpy()),
+            *(self.steps, self.failed),
+        )
 
     @property
     def members(self) -> int:
         """M."""
         return len(self.flat)
 
-    def split(self, flat: Tensor) -> dict[str, Tensor]:
+    def split(self, flat: Tensor) -> Views:
         """Named views [M, *shape] into a block [M, P]."""
-        views = {}
+        views = Views()
+        views.flat = flat
         for name, shape in self.shapes.items():
-            at = self._offsets[name]
+            at = self.offsets[name]
             views[name] = flat[:, at : at + math.prod(shape)].view(len(flat), *shape)
         return views
 
     def rows(self, members: slice) -> Parameters:
         """The same memory, restricted to consecutive members."""
         view = object.__new__(Parameters)
-        view.shapes, view._offsets = self.shapes, self._offsets
+        view.shapes, view.offsets = self.shapes, self.offsets
         view.flat, view.gradients = self.flat[members], self.gradients[members]
         view.first, view.second = self.first[members], self.second[members]
         view.steps, view.failed = self.steps[members], self.failed[members]
@@ -81,32 +86,6 @@ class Parameters:
     def leaves(self) -> dict[str, Tensor]:
         """Leaf tensors for autograd that share the weights' memory."""
         return {name: weight.detach().requires_grad_() for name, weight in self.weights.items()}
-
-    def adam_step(
-        self,
-        learning_rate: NDArray[np.float64],
-        max_norm: NDArray[np.float64],
-        epsilon: NDArray[np.float64],
-        frozen: NDArray[np.bool_],
-    ) -> NDArray[np.float64]:
-        """One step of Adam (`adam.py`) on the sum of the gradient parts.
-
-        A member that is frozen, or has failed, or whose gradient is not finite (it then counts as
-        failed) keeps weights, moments and step count bit for bit.
-
-        Args:
-            learning_rate, epsilon: [M]; max_norm: [M], infinity for no clipping;
-            frozen: bool [M].
-
-        Returns:
-            float64 [M], gradient norms before clipping.
-        """
-        norms = np.empty(self.members)
-        self._adam(
-            *(*self._arrays, learning_rate, max_norm, epsilon),
-            *(frozen, self.failed, self.steps, norms),
-        )
-        return norms
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that training goes on from, member axis first."""
@@ -125,6 +104,15 @@ class Parameters:
         self.second.copy_(state["second_moment"])
         self.steps[:] = state["steps"].numpy()
         self.failed[:] = state["failed"].numpy()
+
+
+def places(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
+    """Where each tensor begins in a member's row, and P, the row's length."""
+    offsets, width = {}, 0
+    for name, shape in shapes.items():
+        offsets[name] = width
+        width += _rounded(math.prod(shape), _LINE)
+    return offsets, _rounded(width, _ROW)
 
 
 def _rounded(n: int, to: int) -> int:

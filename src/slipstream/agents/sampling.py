@@ -94,12 +94,3 @@ def scale_rows(obs: Any, mean: Any, inverse_std: Any, limit: float, begin: int, 
                 row, to = obs[t, m * copies + n], out[m, begin + t * copies + n]
                 for j in range(width):
                     to[j] = min(max((row[j] - centre[j]) * factor[j], low), high)
-
-
-def gather_rows(x: Any, order: Any, at: int, out: Any) -> None:
-    """Copies rows order[m, at + i] of x [g, rows, D] to out[m, i], float32 [g, b, D]."""
-    for m in range(out.shape[0]):
-        for i in range(out.shape[1]):
-            row, to = x[m, order[m, at + i]], out[m, i]
-            for j in range(len(to)):
-                to[j] = row[j]

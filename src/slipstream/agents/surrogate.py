@@ -4,7 +4,7 @@ Plain loops over rows, compiled by `compiled.py`. Rows are read where they lie, 
 epoch's permutation; sums are float64 and in that order, member by member, so that a member's
 numbers do not depend on the others.
 
-Shapes: g members, b rows of this part of a minibatch, R rows of a member's rollout.
+Shapes: g members, b rows of a block of a minibatch, R rows of a member's rollout.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ ENTROPY = 2
 CRITIC = 3
 
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+APPROX_KL = 3
 
 
 def pack_rows(
@@ -112,31 +113,30 @@ def advantage_moments(packed: Any, order: Any, rows: int, normalise: bool, out: 
 
 
 def row_losses(
-    packed: Any, m: int, r: int, log_prob: float, value: float, moments: Any, k: int, settings: Any,
-    statistics: Any,
-) -> tuple[float, float, float]:  # fmt: skip
-    """Adds row r's losses to statistics [g, 5].
+    row: Any, log_prob: float, value: float, moments: Any, settings: Any, statistics: Any
+) -> tuple[float, float, float]:
+    """Adds a packed row's losses to statistics [5].
 
     Returns:
         weight of the row; d loss / d log_prob and d loss / d value, weighted.
     """
-    weight = moments[m, k, 0] * packed[m, r, VALID]
-    advantage = (packed[m, r, ADVANTAGE] - moments[m, k, 1]) * moments[m, k, 2]
-    log_ratio = log_prob - packed[m, r, LOG_PROB]
-    policy, d_log_prob, kl, outside = clipped_surrogate(log_ratio, advantage, settings[m, CLIP])
+    weight = moments[0] * row[VALID]
+    advantage = (row[ADVANTAGE] - moments[1]) * moments[2]
+    log_ratio = log_prob - row[LOG_PROB]
+    policy, d_log_prob, kl, outside = clipped_surrogate(log_ratio, advantage, settings[CLIP])
     critic, d_value = value_error(
-        value, float(packed[m, r, TARGET]), float(packed[m, r, VALUE]), settings[m, VALUE_CLIP]
+        value, float(row[TARGET]), float(row[VALUE]), settings[VALUE_CLIP]
     )
-    statistics[m, 0] += weight * policy
-    statistics[m, 1] += weight * critic
-    statistics[m, 3] += weight * kl
-    statistics[m, 4] += weight * outside
-    return weight, weight * d_log_prob, weight * settings[m, CRITIC] * d_value
+    statistics[0] += weight * policy
+    statistics[1] += weight * critic
+    statistics[3] += weight * kl
+    statistics[4] += weight * outside
+    return weight, weight * d_log_prob, weight * settings[CRITIC] * d_value
 
 
 def choices_gradient(
     head: Any, value: Any, packed: Any, order: Any, at: int, mask: Any, sizes: Any, moments: Any,
-    k: int, settings: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
+    settings: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """Discrete and multi-discrete actions: softmax p = exp(z - log sum exp z) of each component.
 
@@ -144,69 +144,67 @@ def choices_gradient(
     has -p (log p + H).
 
     Args:
-        head, value: float32 [g, b, padded]; packed, order: as above; at: this part's first row.
-        mask: bool [g, R, choices] of allowed choices, or [g, 0, 0] for none.
+        head, value: float32 [b, padded], of rows order[at : at + b] of packed [R, 5 + K].
+        mask: bool [R, choices] of allowed choices, or [0, 0] for none.
         sizes: int64 [K], choices of each component.
-        moments: of `advantage_moments`; k: number of the minibatch; settings: float64 [g, 4].
+        moments: [3], the minibatch's of `advantage_moments`; settings: float64 [4].
         d_head, d_value: float32, shaped like head and value, written (padding stays as it is).
-        statistics: float64 [g, 5], written: sums of weighted losses.
+        statistics: float64 [5], sums of weighted losses, added to.
         scratch: float64 [2, choices], overwritten.
     """
-    masked = mask.shape[1] > 0
+    masked = mask.shape[0] > 0
     p, d = scratch[0], scratch[1]  # probabilities; d loss / d logits of the entropy alone
-    for m in range(head.shape[0]):
-        for j in range(5):
-            statistics[m, j] = 0.0
-        for i in range(head.shape[1]):
-            r = order[m, at + i]
-            pull = moments[m, k, 0] * packed[m, r, VALID] * settings[m, ENTROPY]
-            log_prob = 0.0
-            entropy = 0.0
-            first = 0
-            for c in range(len(sizes)):
-                last = first + sizes[c]
-                top = -math.inf
-                for j in range(first, last):
-                    if not masked or mask[m, r, j]:
-                        top = max(top, float(head[m, i, j]))
-                total = 0.0
-                weighted = 0.0
-                for j in range(first, last):
-                    p[j] = 0.0
-                    if not masked or mask[m, r, j]:
-                        z = float(head[m, i, j]) - top
-                        p[j] = math.exp(z)
-                        total += p[j]
-                        weighted += p[j] * z
-                log_total = math.log(total)
-                h = log_total - weighted / total  # H = log total - sum p z
-                for j in range(first, last):
-                    p[j] /= total
-                    d[j] = 0.0
-                    if p[j] > 0.0:
-                        d[j] = pull * p[j] * (float(head[m, i, j]) - top - log_total + h)
-                action = first + int(packed[m, r, ACTION + c])
-                log_prob += float(head[m, i, action]) - top - log_total
-                entropy += h
-                first = last
-            weight, d_log_prob, d_v = row_losses(
-                packed, m, r, log_prob, float(value[m, i, 0]), moments, k, settings, statistics
-            )
-            statistics[m, 2] += weight * entropy
-            d_value[m, i, 0] = d_v
-            first = 0
-            for c in range(len(sizes)):
-                last = first + sizes[c]
-                for j in range(first, last):
-                    d_head[m, i, j] = d[j] - p[j] * d_log_prob
-                action = first + int(packed[m, r, ACTION + c])
-                d_head[m, i, action] = d[action] + (1.0 - p[action]) * d_log_prob
-                first = last
+    for i in range(head.shape[0]):
+        r = order[at + i]
+        z, row = head[i], packed[r]
+        pull = moments[0] * row[VALID] * settings[ENTROPY]
+        log_prob = 0.0
+        entropy = 0.0
+        first = 0
+        for c in range(len(sizes)):
+            last = first + sizes[c]
+            top = -math.inf
+            for j in range(first, last):
+                if not masked or mask[r, j]:
+                    top = max(top, float(z[j]))
+            total = 0.0
+            weighted = 0.0
+            for j in range(first, last):
+                p[j] = 0.0
+                if not masked or mask[r, j]:
+                    below = float(z[j]) - top
+                    p[j] = math.exp(below)
+                    total += p[j]
+                    weighted += p[j] * below
+            log_total = math.log(total)
+            h = log_total - weighted / total  # H = log total - sum p z
+            for j in range(first, last):
+                p[j] /= total
+                d[j] = 0.0
+                if p[j] > 0.0:
+                    d[j] = pull * p[j] * (float(z[j]) - top - log_total + h)
+            action = first + int(row[ACTION + c])
+            log_prob += float(z[action]) - top - log_total
+            entropy += h
+            first = last
+        weight, d_log_prob, d_v = row_losses(
+            row, log_prob, float(value[i, 0]), moments, settings, statistics
+        )
+        statistics[2] += weight * entropy
+        d_value[i, 0] = d_v
+        first = 0
+        for c in range(len(sizes)):
+            last = first + sizes[c]
+            for j in range(first, last):
+                d_head[i, j] = d[j] - p[j] * d_log_prob
+            action = first + int(row[ACTION + c])
+            d_head[i, action] = d[action] + (1.0 - p[action]) * d_log_prob
+            first = last
 
 
 def gaussian_gradient(
-    head: Any, value: Any, log_std: Any, packed: Any, order: Any, at: int, moments: Any, k: int,
-    settings: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any,
+    head: Any, value: Any, log_std: Any, packed: Any, order: Any, at: int, moments: Any,
+    settings: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """Continuous actions: independent normals whose log_std is the same in every state.
 
@@ -215,34 +213,32 @@ def gaussian_gradient(
     H = sum(log_std + log(2 pi e)/2).
 
     Args:
-        log_std: float32 [g, K]; d_log_std: float64 [g, K], written; the others as above.
+        log_std: float32 [K]; d_log_std: float64 [K], added to; the others as above.
     """
     half_log = 0.5 * math.log(2.0 * math.pi)
-    width = log_std.shape[1]
-    for m in range(head.shape[0]):
-        for j in range(5):
-            statistics[m, j] = 0.0
-        entropy = 0.0
+    width = len(log_std)
+    inverse, u = scratch[0], scratch[1]
+    entropy = 0.0
+    constant = 0.0
+    for j in range(width):
+        inverse[j] = math.exp(-float(log_std[j]))
+        constant += float(log_std[j]) + half_log
+        entropy += float(log_std[j]) + half_log + 0.5
+    total_weight = 0.0
+    for i in range(head.shape[0]):
+        row, mean, to = packed[order[at + i]], head[i], d_head[i]
+        square = 0.0
         for j in range(width):
-            d_log_std[m, j] = 0.0
-            entropy += float(log_std[m, j]) + half_log + 0.5
-        total_weight = 0.0
-        for i in range(head.shape[1]):
-            r = order[m, at + i]
-            log_prob = 0.0
-            for j in range(width):
-                u = (packed[m, r, ACTION + j] - head[m, i, j]) * math.exp(-float(log_std[m, j]))
-                log_prob -= 0.5 * u * u + float(log_std[m, j]) + half_log
-            weight, d_log_prob, d_v = row_losses(
-                packed, m, r, log_prob, float(value[m, i, 0]), moments, k, settings, statistics
-            )
-            total_weight += weight
-            d_value[m, i, 0] = d_v
-            for j in range(width):
-                inverse = math.exp(-float(log_std[m, j]))
-                u = (packed[m, r, ACTION + j] - head[m, i, j]) * inverse
-                d_head[m, i, j] = d_log_prob * u * inverse
-                d_log_std[m, j] += d_log_prob * (u * u - 1.0)
-        statistics[m, 2] = total_weight * entropy
+            u[j] = (row[ACTION + j] - mean[j]) * inverse[j]
+            square += u[j] * u[j]
+        weight, d_log_prob, d_v = row_losses(
+            row, -0.5 * square - constant, float(value[i, 0]), moments, settings, statistics
+        )
+        total_weight += weight
+        d_value[i, 0] = d_v
         for j in range(width):
-            d_log_std[m, j] -= settings[m, ENTROPY] * total_weight
+            to[j] = d_log_prob * u[j] * inverse[j]
+            d_log_std[j] += d_log_prob * (u[j] * u[j] - 1.0)
+    statistics[2] += total_weight * entropy
+    for j in range(width):
+        d_log_std[j] -= settings[ENTROPY] * total_weight

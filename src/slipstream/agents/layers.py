@@ -1,0 +1,168 @@
+"""Fully connected layers of one member on a block of rows, forward and backward.
+
+Plain loops that `compiled.py` compiles. A network is a table, int64 [L, 5] with a line for each
+layer, and lies in the member's row of weights. Rows pass in blocks of at most BLOCK, so that what a
+block leaves on its way stays in the processor's nearest memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slipstream.vector.products import add_product, add_transposed_product, fused
+
+BLOCK = 64  # rows
+
+# Columns of a table.
+INPUTS = 0
+OUTPUTS = 1
+WEIGHT = 2  # where the matrix [inputs, outputs] begins in the member's weights
+BIAS = 3  # where the bias begins, or -1 for none
+PLACE = 4  # numbers of a row that the outputs of the layers below take
+
+# x P(x^2) / Q(x^2) fitted to tanh x for |x| <= 9.1, beyond which float32 knows 1 only; all terms
+# are positive. Error below 3e-7.
+_LIMIT = np.float32(9.1)
+_P1 = np.float32(0.133774995803833)
+_P2 = np.float32(0.0034912892151623964)
+_P3 = np.float32(2.053404023172334e-05)
+_P4 = np.float32(1.3242739349550448e-08)
+_Q1 = np.float32(0.46710819005966187)
+_Q2 = np.float32(0.02586091309785843)
+_Q3 = np.float32(0.0003278417279943824)
+_Q4 = np.float32(7.732424478490429e-07)
+_ONE = np.float32(1.0)
+_ZERO = np.float32(0.0)
+
+
+def hyperbolic_tangent(x: Any) -> Any:
+    """tanh of a float32, from arithmetic alone: a processor does many at once."""
+    near = _within(x, _LIMIT)
+    s = near * near
+    p = fused(s, fused(s, fused(s, fused(s, _P4, _P3), _P2), _P1), _ONE)
+    q = fused(s, fused(s, fused(s, fused(s, _Q4, _Q3), _Q2), _Q1), _ONE)
+    return _within(near * p / q, _ONE)
+
+
+def _within(x: Any, limit: Any) -> Any:
+    """x, at most `limit` from 0; NaN stays NaN, so that a sick member is noticed."""
+    low = -limit if x < -limit else x
+    return limit if low > limit else low
+
+
+def layer(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) -> None:
+    """y = activation(x weight + bias); the last layer is linear."""
+    inputs, outputs, at, bias = (
+        table[i, INPUTS],
+        table[i, OUTPUTS],
+        table[i, WEIGHT],
+        table[i, BIAS],
+    )
+    for r in range(y.shape[0]):
+        for j in range(outputs):
+            y[r, j] = weights[bias + j] if bias >= 0 else _ZERO
+    add_product(x, weights[at : at + inputs * outputs].reshape(inputs, outputs), y)
+    if i == len(table) - 1:
+        return
+    for r in range(y.shape[0]):
+        row = y[r]
+        if relu:
+            for j in range(outputs):
+                row[j] = _ZERO if row[j] < _ZERO else row[j]
+        else:
+            for j in range(outputs):
+                row[j] = hyperbolic_tangent(row[j])
+
+
+def forward(weights: Any, table: Any, relu: bool, x: Any, space: Any) -> None:
+    """All layers.
+
+    Args:
+        weights: float32 [P] of one member; table: int64 [L, 5]; relu: else tanh.
+        x: float32 [b, inputs], b <= BLOCK.
+        space: float32 [>= b * all outputs]; layer i's outputs [b, outputs] are left at b * PLACE.
+    """
+    b = x.shape[0]
+    y = space[: b * table[0, OUTPUTS]].reshape(b, table[0, OUTPUTS])
+    layer(weights, table, 0, relu, x, y)
+    for i in range(1, len(table)):
+        at, width = table[i, PLACE], table[i, OUTPUTS]
+        above = space[b * at : b * (at + width)].reshape(b, width)
+        layer(weights, table, i, relu, y, above)
+        y = above
+
+
+def turn(weights: Any, table: Any, turned: Any) -> None:
+    """Writes the transposed matrices of all layers but the first, where the matrices lie."""
+    for i in range(1, len(table)):
+        inputs, outputs, at = table[i, INPUTS], table[i, OUTPUTS], table[i, WEIGHT]
+        for j in range(outputs):
+            for k in range(inputs):
+                turned[at + j * inputs + k] = weights[at + k * outputs + j]
+
+
+def backward(
+    turned: Any, gradient: Any, table: Any, relu: bool, x: Any, space: Any, d_space: Any
+) -> None:
+    """Adds a block's gradients, given those of the last outputs in their place of d_space.
+
+    Args:
+        turned: float32 [P], of `turn`; gradient: float32 [P], added to.
+        x, space: of `forward`; d_space: like space, overwritten below the last layer.
+    """
+    b = x.shape[0]
+    last = len(table) - 1
+    place, width = table[last, PLACE], table[last, OUTPUTS]
+    d = d_space[b * place : b * (place + width)].reshape(b, width)
+    for i in range(last, 0, -1):
+        inputs, outputs, at, bias = (
+            table[i, INPUTS], table[i, OUTPUTS], table[i, WEIGHT], table[i, BIAS],
+        )  # fmt: skip
+        place = table[i - 1, PLACE]
+        below = space[b * place : b * (place + inputs)].reshape(b, inputs)
+        d_below = d_space[b * place : b * (place + inputs)].reshape(b, inputs)
+        of_weight = gradient[at : at + inputs * outputs].reshape(inputs, outputs)
+        add_transposed_product(below, d, of_weight)
+        of_bias = gradient[bias : bias + outputs]
+        for r in range(b):
+            for j in range(outputs):
+                of_bias[j] += d[r, j]
+        d_below[:] = _ZERO
+        add_product(d, turned[at : at + inputs * outputs].reshape(outputs, inputs), d_below)
+        derivative(relu, below, d_below)
+        d = d_below
+    inputs, outputs, at = table[0, INPUTS], table[0, OUTPUTS], table[0, WEIGHT]
+    add_transposed_product(x, d, gradient[at : at + inputs * outputs].reshape(inputs, outputs))
+
+
+def derivative(relu: bool, y: Any, d: Any) -> None:
+    """Turns d loss / d y [b, C] into that of what the activation was applied to."""
+    for r in range(y.shape[0]):
+        line, to = y[r], d[r]
+        if relu:
+            for j in range(len(line)):
+                to[j] = to[j] if line[j] > _ZERO else _ZERO
+        else:
+            for j in range(len(line)):
+                to[j] *= _ONE - line[j] * line[j]
+
+
+def forward_members(weights: Any, table: Any, relu: bool, x: Any, space: Any, out: Any) -> None:
+    """Last outputs of every member.
+
+    Args:
+        weights: float32 [M, P]; x: float32 [M, R, inputs], rows may lie apart.
+        space: float32 [BLOCK * all outputs], overwritten.
+        out: float32 [M, R, outputs], written.
+    """
+    last, width = len(table) - 1, out.shape[2]
+    for m in range(out.shape[0]):
+        for first in range(0, out.shape[1], BLOCK):
+            rows = min(BLOCK, out.shape[1] - first)
+            forward(weights[m], table, relu, x[m, first : first + rows], space)
+            y = space[rows * table[last, PLACE] :]
+            for r in range(rows):
+                for j in range(width):
+                    out[m, first + r, j] = y[r * width + j]
