@@ -353,6 +353,8 @@ class Study:
                 label = f"seed {first.repeat} of the final training: earlier ones diverged"
             save_policy(self.folder.policy, pool, first.name, config, {**facts, "label": label})
             deployed = replace(deployed, policy=str(self.folder.policy), label=label)
+        for slot in slots:
+            pool.finish(slot.name)
         if self._config.final_refit:
             folder, label = self._refit(plan, ledger, pool, winner, config, facts, asked)
             deployed = replace(deployed, refit=folder, refit_label=label)
@@ -375,6 +377,7 @@ class Study:
             return None, ""
         label = "trained on everything: this exact policy has no out-of-sample result"
         save_policy(self.folder.refit, pool, slot.name, config, {**facts, "label": label})
+        pool.finish(slot.name)
         return str(self.folder.refit), label
 
     def _train(
