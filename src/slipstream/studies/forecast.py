@@ -218,14 +218,15 @@ def _findable(
 
 
 def round_trip(provenance: Mapping[str, Any]) -> float | None:
-    """Basis points that buying and selling costs, the mean over symbols."""
+    """Basis points that buying and selling costs: the mean over symbols, or fee and slippage."""
     found = provenance.get("round_trip")
     if isinstance(found, Mapping):
         costs = [one["basis_points"] for one in found.values() if isinstance(one, Mapping)]
-        if costs:
-            return float(np.mean(costs))
-        found = found.get("basis_points")
-    return float(found) if isinstance(found, (int, float)) else None
+        return float(np.mean(costs)) if costs else None
+    settings = provenance.get("settings")
+    if isinstance(settings, Mapping) and isinstance(settings.get("fee"), float):
+        return float(2.0 * (1e4 * settings["fee"] + settings.get("slippage_bp", 0.0)))
+    return None
 
 
 def _memory(plan: Plan, spec: Spec, members: int) -> int:

@@ -1,0 +1,114 @@
+"""A real study on CartPole: the same bits with other workers and group sizes, and after kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slipstream.studies.folder import StudyFolder
+from slipstream.studies.ledger import Ledger
+from slipstream.studies.state import Weights
+
+CONFIG = """
+env: cartpole
+agent: {horizon: 16, minibatch: 64, epochs: 2}
+training: {num_envs: 8, total_steps: 2560}
+evaluation: {episodes: 8}
+study:
+  n_trials: 5
+  trials_in_flight: 2
+  fold_seeds: 2
+  pruning: {startup: 2}
+  confirmation: {top: 2, seeds: 2, bootstrap: 50}
+  final_seeds: 2
+  space:
+    agent.learning_rate: {low: 1.0e-4, high: 1.0e-2, log: true}
+    agent.epochs: {low: 1, high: 3}
+"""
+PROGRAM = "from slipstream.cli import main; main()"
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    words = ("tune", str(folder / "c.yaml"), "--study-name", str(folder / "one"), "--no-report")
+    return [sys.executable, "-c", PROGRAM, *words, *more]
+
+
+def whole(folder: Path, *more: str):
+    folder.mkdir(parents=True)
+    (folder / "c.yaml").write_text(CONFIG)
+    done = subprocess.run(command(folder, *more), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return contents(folder)
+
+
+def contents(folder: Path):
+    """All that is decided or learned: suggestions, scores, daily returns, final weights."""
+    with Ledger(folder / "one" / "ledger.db") as ledger:
+        asks = [(a.trial, a.time, dict(a.params)) for a in ledger.asks().values()]
+        verdicts = [(v.trial, v.stage, v.kind, v.score) for v in ledger.verdicts()]
+        outcomes = {
+            (phase, *key): one.passes.returns.tobytes()
+            for phase in ("search", "confirm", "final")
+            for key, one in ledger.outcomes(phase).items()
+            if one.passes is not None
+        }
+    kept = Weights(folder / "one" / "weights")
+    weights = {}
+    for trial in range(5):
+        for fold in range(2):
+            found = kept.get(f"search-{trial:05d}-{fold}")
+            if found is not None:
+                weights[trial, fold] = {k: v.tobytes() for k, v in found[0].items()}
+    result = json.loads((folder / "one" / "result.json").read_text())
+    policy = (folder / "one" / "policy" / "state.safetensors").read_bytes()
+    return asks, verdicts, outcomes, weights, result["confirmation"], result["winner"], policy
+
+
+def kill_at_random(folder: Path, kills: int, *more: str) -> int:
+    """Kills the study with all its processes while it works; returns how often, then it ends."""
+    folder.mkdir(parents=True)
+    (folder / "c.yaml").write_text(CONFIG)
+    draws, hits = random.Random(kills), 0
+    study = StudyFolder(folder / "one")
+    while hits < kills:
+        workers = str(draws.choice((1, 2)))
+        child = subprocess.Popen(
+            command(folder, "--workers", workers, *more),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        while not study.locked and child.poll() is None:
+            time.sleep(0.02)
+        time.sleep(draws.uniform(0.0, 3.0))
+        if child.poll() is not None:
+            assert child.returncode == 0
+            break
+        os.killpg(child.pid, signal.SIGKILL)
+        hits += 1
+        child.wait()
+    subprocess.run(command(folder, *more), check=True, capture_output=True)
+    return hits
+
+
+def test_workers_and_group_sizes_change_nothing(tmp_path):
+    first = whole(tmp_path / "a", "--workers", "1", "--group-size", "6")
+    assert len(first[0]) == 5 and len(first[3]) == sum(2 for v in first[1] if v[2] == "complete")
+    assert whole(tmp_path / "b", "--workers", "2", "--group-size", "3") == first
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_study_killed_twenty_times_is_the_same_study(tmp_path):
+    longer = ("--total-steps", "20480")
+    expected = whole(tmp_path / "whole", *longer)
+    assert kill_at_random(tmp_path / "killed", 20, *longer) == 20
+    assert contents(tmp_path / "killed") == expected
