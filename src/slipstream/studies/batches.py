@@ -13,7 +13,6 @@ from slipstream.studies.stretch import Task
 GROUP = 64  # members of a batch at most: measured, more are no faster
 _LEAST = 12  # fewer are slower per step, so that it does not pay to leave some to others
 _BYTES = 512 * 2**20  # of a worker's batch
-_TEST_STEPS = 1  # so that a member that is only scored counts
 
 
 @dataclass
@@ -23,14 +22,14 @@ class Job:
     Attributes:
         task: what to do.
         shape: members of equal shape can be trained side by side.
-        steps: environment steps to do.
+        load: environment steps to do; being scored counts like an iteration.
         memory: bytes while it is trained.
         generation: of the source, with the data that it needs.
     """
 
     task: Task
     shape: str
-    steps: int
+    load: int
     memory: int
     generation: int
 
@@ -55,14 +54,14 @@ class Batch:
     began: float = 0.0
 
     @property
-    def steps(self) -> int:
-        """Environment steps to do."""
-        return sum(job.steps for job in self.jobs)
+    def load(self) -> int:
+        """Of all jobs."""
+        return sum(job.load for job in self.jobs)
 
-    def steps_left(self, speed: float | None) -> float:
-        """Steps still to do at `speed` steps per second; all of them where that is not known."""
+    def load_left(self, speed: float | None) -> float:
+        """Load still to do at `speed` steps per second; all of it where that is not known."""
         done = 0.0 if speed is None else speed * (time.monotonic() - self.began)
-        return max(0.0, self.steps - done)
+        return max(0.0, self.load - done)
 
     def halves(self) -> list[Batch]:
         """Two smaller ones."""
@@ -81,7 +80,7 @@ def next_batch(
 
     Args:
         waiting: jobs.
-        others: steps left of the batches under way.
+        others: load left of the batches under way.
         workers: how many there are.
         group_size: members at most; None: by memory.
     """
@@ -102,4 +101,4 @@ def next_batch(
 
 
 def _load(jobs: Sequence[Job]) -> float:
-    return math.fsum(job.steps + _TEST_STEPS for job in jobs)
+    return math.fsum(job.load for job in jobs)

@@ -173,8 +173,8 @@ class Pool:
         shape = shape_of(member, self._source)
         if place.environment.loaded is None:  # foreign copies are all begun anew at once
             shape += f"/{at}/{until}"
-        steps = (until - at) * place.rows
-        return Job(Task(member, until), shape, steps, place.memory, self._source.generation)
+        load = (until - at + (member.test is not None)) * place.rows
+        return Job(Task(member, until), shape, load, place.memory, self._source.generation)
 
     def _hand_out(self) -> None:
         """Gives every idle worker its fair part of what waits."""
@@ -190,7 +190,7 @@ class Pool:
             self._batches[k] = batch
 
     def _next(self) -> Batch | None:
-        others = [batch.steps_left(self._speed) for batch in self._batches if batch is not None]
+        others = [batch.load_left(self._speed) for batch in self._batches if batch is not None]
         batch = next_batch(self._waiting, others, self._count, self._group_size)
         if batch is not None:
             taken = {id(job) for job in batch.jobs}
@@ -231,9 +231,8 @@ class Pool:
             self._isolate(batch, answer)
         else:
             spent = max(time.monotonic() - batch.began, 1e-9)
-            if batch.steps:
-                speed = batch.steps / spent
-                self._speed = speed if self._speed is None else 0.5 * (self._speed + speed)
+            speed = batch.load / spent
+            self._speed = speed if self._speed is None else 0.5 * (self._speed + speed)
             for outcome in answer:
                 if outcome.name in self._dropped:
                     self._dropped.discard(outcome.name)
