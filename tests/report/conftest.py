@@ -11,9 +11,9 @@ from slipstream.report import canvas
 from slipstream.report.passes import Passes
 from slipstream.training.environment import resolve_environment
 
-# The fakes of studies, and the study made of them, are importable.
-for folder in (Path(__file__).parent, Path(__file__).parents[1] / "studies"):
-    sys.path.insert(0, str(folder))
+# The small worlds of these tests and of their neighbours are importable.
+for name in ("report", "studies", "envs"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / name))
 
 HOUR = 3_600
 MONDAY = 1_704_664_800  # 2024-01-07 22:00 UTC: Sunday 17:00 New York

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.report import stress as sr
+from slipstream.report.passes import matched_random
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def test_matched_random_keeps_pieces_and_exposure():
     actions = np.repeat([0, 1, 2, 1, 2, 0, 2, 1], [3, 5, 2, 7, 4, 1, 6, 2])[:, None]
     seen = set()
     for _ in range(50):
-        drawn = sr.matched_random(actions, random)
+        drawn = matched_random(actions, random)
         assert np.bincount(drawn[:, 0]).tolist() == np.bincount(actions[:, 0]).tolist()
         assert runs(drawn) == runs(actions)
         seen.add(tuple(drawn[:, 0]))
@@ -34,13 +35,13 @@ def test_matched_random_keeps_pieces_and_exposure():
 
 def test_matched_random_of_a_constant_is_itself():
     actions = np.full((20, 1), 2)
-    assert (sr.matched_random(actions, np.random.default_rng(0)) == actions).all()
+    assert (matched_random(actions, np.random.default_rng(0)) == actions).all()
 
 
 def test_matched_random_keeps_continuous_actions():
     random = np.random.default_rng(1)
     actions = random.uniform(-1, 1, (40, 1)).astype(np.float32)
-    drawn = sr.matched_random(actions, random)
+    drawn = matched_random(actions, random)
     assert sorted(drawn[:, 0].tolist()) == sorted(actions[:, 0].tolist())
     assert drawn.dtype == np.float32
 

@@ -13,7 +13,7 @@ from slipstream.market.calendar import DayRoll, day_number
 from slipstream.report.statistics import Floats, Ints, daily_equity, simple_returns
 from slipstream.training.track import Track
 
-_FLOOR = 1e-6  # of the initial equity, as in the log reward: returns need a positive base
+FLOOR = 1e-6  # of the initial equity, as in the log reward: returns need a positive base
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def account(
         for name in costs:
             if name in track.trace:
                 costs[name] += np.concatenate([[0.0], track.trace[name].ravel()])[at]
-    floored = np.maximum(equity, _FLOOR * equity[0])
+    floored = np.maximum(equity, FLOOR * equity[0])
     return Account(
         time=grid,
         equity=floored,

@@ -16,14 +16,15 @@ from slipstream.envs._forex_record import CLOSE
 from slipstream.report.baselines import compare, rivals
 from slipstream.report.inputs import Comparison, Curve, Prices, RunEvaluation
 from slipstream.report.passes import Passes, comparable, round_trip
+from slipstream.report.portfolio_gather import LABELS, with_portfolio
+from slipstream.report.portfolio_passes import is_portfolio
 from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, stress
 from slipstream.training.environment import Environment
 from slipstream.training.episodes import Seen, run_episodes
 from slipstream.training.track import Track
 
-# Split of the data -> name on the page. A game has one split, its own start states.
-LABELS = {"train_window": "train", "window": "chosen window"}
+# A game has one split, its own start states.
 GAME_LABELS = {"train": "evaluation"}
 RANDOM_EPISODES = 100
 _RANDOM_SEED = 20_260_103
@@ -88,6 +89,10 @@ def gather(
     )
     if environment.spec.market is None or environment.kernel is None or environment.loaded is None:
         return replace(run, random_policy=random_policy(environment, holdout, backend))
+    if is_portfolio(environment.loaded):
+        return with_portfolio(
+            run, environment.kernel, environment.loaded, tracks, holdout, backend, draws
+        )
     return _with_market(
         run, environment.kernel, environment.loaded, tracks, holdout, backend, draws
     )

@@ -14,10 +14,27 @@ from slipstream.training.track import Track
 
 @dataclass(frozen=True)
 class Prices:
-    """The clock and the closes of all symbols, end to end, as in the kernel's `Data`."""
+    """The clock and the closes of all symbols, end to end, as in the kernel's `Data`.
+
+    Those of a portfolio have only the clock; its closes are in `Holdings`.
+    """
 
     time: Ints  # UTC seconds of each bar's open [rows]
     close: Floats  # mid [rows]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Prices of a portfolio's assets, as in the kernel's `Data`.
+
+    Attributes:
+        names: of the assets.
+        close, fill: float64 [rows, A]: mids that equity is marked at, and that orders fill at.
+    """
+
+    names: tuple[str, ...]
+    close: Floats
+    fill: Floats
 
 
 @dataclass(frozen=True)
@@ -38,11 +55,13 @@ class Comparison:
         random_returns: total return of each matched random draw, fractions.
         oracle_growth: final equity over the start that the dynamic programme promised, all symbols
             together; the replayed oracle track is what is shown.
+        assets: buy and hold of each asset of a portfolio.
     """
 
     tracks: Mapping[str, Sequence[Track]]
     random_returns: Floats = field(default_factory=lambda: np.empty(0))
     oracle_growth: float | None = None
+    assets: Mapping[str, Sequence[Track]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,6 +106,7 @@ class RunEvaluation:
         tracks: episodes by split and member; the order of the splits is the order of the page.
         market: None for environments without prices.
         prices: needed with `market`.
+        holdings: a portfolio's: its passes follow each other, and hold all assets at once.
         holdout: the split whose figures are the headline.
         unseen: nothing was learned from that split or chosen on it.
         numbers: the members' numbers in the run, where some are left out.
@@ -109,6 +129,7 @@ class RunEvaluation:
     tracks: Mapping[str, Sequence[Sequence[Track]]]
     market: MarketSpec | None = None
     prices: Prices | None = None
+    holdings: Holdings | None = None
     holdout: str = "test"
     unseen: bool = True
     numbers: tuple[int, ...] = ()

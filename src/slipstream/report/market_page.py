@@ -17,15 +17,9 @@ def market_page(run: RunEvaluation) -> Page:
     names = [run.holdout, *(n for n in reversed(list(run.tracks)) if n != run.holdout)]
     splits = [SplitView(name, run) for name in names]
     held, found = splits[0], splits[0].found
-    warnings = []
-    if run.holdout_reads > 1:
-        warnings.append(
-            f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
-            "between these looks make its figures too good."
-        )
     return Page(
         title=run.title,
-        warnings=warnings,
+        warnings=looks(run),
         headline=wording.headline(
             run.holdout, found.sharpe, found.interval, found.years, run.trials
         ),
@@ -40,6 +34,16 @@ def market_page(run: RunEvaluation) -> Page:
             notes(run),
         ],
     )
+
+
+def looks(run: RunEvaluation) -> list[str]:
+    """Says when the hold-out was looked at before."""
+    if run.holdout_reads <= 1:
+        return []
+    return [
+        f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
+        "between these looks make its figures too good."
+    ]
 
 
 def notes(run: RunEvaluation) -> Section:
@@ -64,7 +68,7 @@ def _opening(held: SplitView) -> list[str]:
         },
     )
     lines += wording.random_traders(percentile(mine.total_return, held.draws), len(held.draws))
-    lines += _seed_band(held)
+    lines += seed_band(held)
     lines += wording.round_trips({t.symbol: (t.pips, t.basis_points) for t in run.round_trips})
     if not run.financing:
         lines.append("Swaps are 0: financing not modelled.")
@@ -72,7 +76,8 @@ def _opening(held: SplitView) -> list[str]:
     return lines
 
 
-def _seed_band(held: SplitView) -> list[str]:
+def seed_band(held: SplitView) -> list[str]:
+    """Sharpe ratios over the members."""
     count = len(held.members)
     if count < 2:
         return []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.report import learning_figures, market_figures, market_tables, wording
+from slipstream.report.account import Account
 from slipstream.report.baselines import BUY_AND_HOLD, ORACLE
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market_tables import NamedAccount
@@ -22,7 +23,11 @@ _ROLLING_DAYS = 60
 def results(splits: Sequence[SplitView]) -> Section:
     """Figures of all splits, the members, the hold-out's equity."""
     held = splits[0]
-    tables = [market_tables.by_split({s.name: s.found for s in splits}, held.market)]
+    tables = [
+        market_tables.by_split(
+            {s.name: s.found for s in splits}, held.market, held.run.holdings is None
+        )
+    ]
     if len(held.members) > 1:
         tables.append(market_tables.members(held.every, held.run, held.name))
     band = [m for index, m in enumerate(held.members) if index != held.run.member]
@@ -51,7 +56,7 @@ def against(held: SplitView) -> Section:
         "prices: an upper bound, not a rival.",
         *_random(held),
         *_slope(held),
-        *_promise(held),
+        *promise(held),
     ]
     bound = [
         NamedAccount(name, held.baselines[name], tracks)
@@ -93,7 +98,7 @@ def _slope(held: SplitView) -> list[str]:
     ]
 
 
-def _promise(held: SplitView) -> list[str]:
+def promise(held: SplitView) -> list[str]:
     """Says when the replay of the oracle's actions is not what its programme computed."""
     promised = held.comparison.oracle_growth if held.comparison else None
     if promised is None:
@@ -127,7 +132,7 @@ def calendar(held: SplitView) -> Section:
     """Months, falls, symbols, weekdays, hours."""
     mine = held.agent
     months = monthly_returns(mine.equity, mine.time[1:])
-    window = min(_ROLLING_DAYS, max(mine.days // 3, 2))
+    window = rolling_window(mine)
     tables = [
         market_tables.months(months),
         market_tables.drawdowns(worst_drawdowns(mine.equity, mine.time)),
@@ -142,11 +147,12 @@ def calendar(held: SplitView) -> Section:
         picture("daily_returns", "Distribution of daily returns", days),
         picture("monthly_returns", "Monthly returns", market_figures.monthly(months)),
     ]
-    sentence = (
-        "Some rows stand out by chance: of twenty without any effect, one is expected to show a t "
-        "value beyond 2."
-    )
-    return Section("When it was earned", (sentence,), tables, pictures)
+    return Section("When it was earned", (market_tables.BY_CHANCE,), tables, pictures)
+
+
+def rolling_window(of: Account) -> int:
+    """Days of the rolling Sharpe ratio: 60, or a third of them."""
+    return min(_ROLLING_DAYS, max(of.days // 3, 2))
 
 
 def positions(held: SplitView) -> Section:

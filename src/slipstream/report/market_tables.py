@@ -18,6 +18,10 @@ from slipstream.report.statistics import Drawdown, Floats
 from slipstream.report.wording import NOTHING, number, percent, share
 from slipstream.training.track import Track
 
+BY_CHANCE = (
+    "Some rows stand out by chance: of twenty without any effect, one is expected to show a t "
+    "value beyond 2."
+)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -39,8 +43,14 @@ def fall(value: float, digits: int = 1) -> str:
     return f"{number(100.0 * value, digits)} %"
 
 
-def by_split(splits: Mapping[str, Performance], market: MarketSpec) -> Table:
-    """One column per split, the hold-out first."""
+def by_split(splits: Mapping[str, Performance], market: MarketSpec, apart: bool) -> Table:
+    """One column per split, the hold-out first.
+
+    Args:
+        splits: figures by name.
+        market: annualisation and currency.
+        apart: each symbol has its own capital.
+    """
     of = list(splits.values())
     rows = [
         ["Total return, net", *(percent(p.total_return) for p in of)],
@@ -64,7 +74,7 @@ def by_split(splits: Mapping[str, Performance], market: MarketSpec) -> Table:
         "returns, flat bars included, risk-free rate 0, ddof 1. Interval: stationary block "
         "bootstrap of daily returns, mean block 10 days (Politis and Romano 1994)."
     )
-    if len(market.symbols) > 1:
+    if apart and len(market.symbols) > 1:
         note += " Several symbols are one account, with equal capital in each at the start."
     return Table("", ("", *splits), rows, note=note)
 

@@ -88,6 +88,14 @@ class Passes:
             return (np.asarray(positions, np.int64) + 1)[:, None]
         return np.asarray(positions, np.float32)[:, None]
 
+    def flat(self, count: int) -> Actions:
+        """Actions [count, K] that hold nothing, under the agent's own rules."""
+        return self.encode(np.zeros(count))
+
+    def shuffled(self, actions: Actions, random: np.random.Generator) -> Actions:
+        """The agent's own decisions at random places; see `matched_random`."""
+        return matched_random(actions, random)
+
     def plain(self) -> tuple[Any, ...]:
         """The records at exposure 1 and without the agent's own exit rules; costs stay."""
         return tuple(
@@ -137,12 +145,35 @@ def comparable(passes: Passes) -> bool:
     return bool(one) and fields <= set(passes.params[0]._fields)
 
 
+def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
+    """The agent's own positions and holding times at random places.
+
+    The sequence is cut where the action changes. The order of the kinds (short, flat, long) stays,
+    from a random piece on, so there are as many trades as before; the pieces of each kind are
+    shuffled among themselves. Exposure and holding times keep their exact distribution.
+    """
+    starts = np.flatnonzero(np.append(True, (actions[1:] != actions[:-1]).any(axis=1)))
+    lengths = np.diff(np.append(starts, len(actions)))
+    if actions.dtype.kind == "f":
+        kind = np.sign(np.where(np.abs(actions[starts, 0]) < 0.05, 0.0, actions[starts, 0])).astype(
+            int
+        )
+    else:
+        kind = actions[starts, 0].astype(int)
+    offset = int(random.integers(len(starts)))
+    order = (np.arange(len(starts)) + offset) % len(starts)
+    for value in np.unique(kind):
+        mine = np.flatnonzero(kind[order] == value)
+        order[mine] = random.permutation(order[mine])
+    return np.repeat(actions[starts[order]], lengths[order], axis=0)
+
+
 def padded(passes: Passes, agent: Sequence[Track]) -> list[Actions]:
     """The agent's actions, flat from where its pass ended early."""
     out = []
     for record, track in enumerate(agent):
         first, last = passes.window(record)
-        rest = passes.encode(np.zeros(max(last - first - len(track.actions), 0)))
+        rest = passes.flat(max(last - first - len(track.actions), 0))
         out.append(np.concatenate([track.actions, rest.astype(track.actions.dtype)]))
     return out
 

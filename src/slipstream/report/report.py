@@ -10,12 +10,15 @@ from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market_page import market_page
 from slipstream.report.page import Page, write
 from slipstream.report.plain_page import plain_page
+from slipstream.report.portfolio_page import portfolio_page
 from slipstream.training.run import Run
 
 
 def build_page(run: RunEvaluation) -> Page:
     """The page of a run, with or without prices; its headline and sentences suit a terminal too."""
-    return plain_page(run) if run.market is None else market_page(run)
+    if run.market is None:
+        return plain_page(run)
+    return market_page(run) if run.holdings is None else portfolio_page(run)
 
 
 def write_report(run: RunEvaluation, folder: Path) -> Path:

@@ -10,13 +10,13 @@ import numpy as np
 
 from slipstream.core.spec import MarketSpec
 from slipstream.report.account import Account, account
-from slipstream.report.baselines import BUY_AND_HOLD, EMA_CROSS, FLAT, SHORT
+from slipstream.report.baselines import FLAT, ORACLE
 from slipstream.report.inputs import Comparison, Prices, RunEvaluation
 from slipstream.report.performance import Performance, performance
+from slipstream.report.portfolio_account import chained
+from slipstream.report.portfolio_baselines import CASH
 from slipstream.report.statistics import Floats
 from slipstream.training.track import Track
-
-RIVALS = (FLAT, BUY_AND_HOLD, SHORT, EMA_CROSS)
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,18 @@ class SplitView:
     @property
     def rivals(self) -> Mapping[str, Account]:
         """The baselines that a trader could have followed."""
-        return {name: self.baselines[name] for name in RIVALS if name in self.baselines}
+        return {name: rival for name, rival in self.baselines.items() if name != ORACLE}
 
     @property
     def lines(self) -> Mapping[str, Account]:
-        """The rivals that are worth a line in a picture: flat is the axis."""
-        return {name: rival for name, rival in self.rivals.items() if name != FLAT}
+        """The rivals that are worth a line in a picture: doing nothing is the axis."""
+        return {name: one for name, one in self.rivals.items() if name not in (FLAT, CASH)}
+
+    @cached_property
+    def assets(self) -> Mapping[str, Account]:
+        """Buy and hold of each asset of a portfolio."""
+        tracks = self.comparison.assets if self.comparison else {}
+        return {name: self._account(held) for name, held in tracks.items()}
 
     @cached_property
     def every(self) -> list[Performance]:
@@ -91,6 +97,8 @@ class SplitView:
         return self.every[self.run.member]
 
     def _account(self, tracks: Sequence[Track]) -> Account:
+        if self.run.holdings is not None:
+            return chained(tracks, self.market, self.prices.time)
         full = self.comparison.tracks.get(FLAT) if self.comparison else None
         clock = account(full, self.market, self.prices.time).time if full else None
         return account(tracks, self.market, self.prices.time, clock)

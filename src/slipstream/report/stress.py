@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.report.inputs import Stress
-from slipstream.report.passes import Actions, Passes, padded
+from slipstream.report.passes import Passes, padded
 from slipstream.report.statistics import Floats
 from slipstream.training.track import Track
 
 COST_MULTIPLES = (0.0, 0.5, 1.0, 2.0, 3.0)
 RANDOM_DRAWS = 200
 _SEED = 20_260_102
-_MOST_ACTIONS = 4_000_000  # replayed at once: 32 MB
+_MOST_ACTIONS = 4_000_000  # numbers replayed at once: 32 MB
 
 
 def stress(passes: Passes, agent: Sequence[Track]) -> Stress:
@@ -31,7 +31,7 @@ def stress(passes: Passes, agent: Sequence[Track]) -> Stress:
         )
         return passes.growth(actions * len(multiples), records) - 1.0
 
-    first = passes.encode(np.zeros(1))
+    first = passes.flat(1)
     late = [np.concatenate([first.astype(a.dtype), a[:-1]]) for a in actions]
     returns = net(np.array(COST_MULTIPLES))
     return Stress(
@@ -60,29 +60,6 @@ def break_even(net: Callable[[Floats], Floats]) -> float | None:
     return float(ladder.mean())
 
 
-def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
-    """The agent's own positions and holding times at random places.
-
-    The sequence is cut where the action changes. The order of the kinds (short, flat, long) stays,
-    from a random piece on, so there are as many trades as before; the pieces of each kind are
-    shuffled among themselves. Exposure and holding times keep their exact distribution.
-    """
-    starts = np.flatnonzero(np.append(True, (actions[1:] != actions[:-1]).any(axis=1)))
-    lengths = np.diff(np.append(starts, len(actions)))
-    if actions.dtype.kind == "f":
-        kind = np.sign(np.where(np.abs(actions[starts, 0]) < 0.05, 0.0, actions[starts, 0])).astype(
-            int
-        )
-    else:
-        kind = actions[starts, 0].astype(int)
-    offset = int(random.integers(len(starts)))
-    order = (np.arange(len(starts)) + offset) % len(starts)
-    for value in np.unique(kind):
-        mine = np.flatnonzero(kind[order] == value)
-        order[mine] = random.permutation(order[mine])
-    return np.repeat(actions[starts[order]], lengths[order], axis=0)
-
-
 def percentile(value: float, draws: Floats) -> float | None:
     """Share of the draws below `value`, ties counted half, in percent."""
     if not len(draws):
@@ -99,9 +76,9 @@ def random_returns(
     random = np.random.Generator(np.random.PCG64(_SEED))
     full = padded(passes, agent)
     returns = []
-    at_once = max(_MOST_ACTIONS // sum(map(len, full)), 1)
+    at_once = max(_MOST_ACTIONS // sum(a.size for a in full), 1)
     for done in range(0, draws, at_once):
         sets = range(min(at_once, draws - done))
-        shuffled = [matched_random(a, random) for _ in sets for a in full]
+        shuffled = [passes.shuffled(a, random) for _ in sets for a in full]
         returns.append(passes.growth(shuffled) - 1.0)
     return np.concatenate(returns or [np.empty(0)])

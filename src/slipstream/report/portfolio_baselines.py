@@ -1,0 +1,148 @@
+"""What a portfolio is compared with: fixed weights that run through the very same kernel.
+
+Cash; equal weight bought once, the benchmark; equal weight rebalanced; each asset bought and held;
+the agent's own decisions at random places; and, where fees are constant and nothing must stay in
+cash, the best that hindsight allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.report.baselines import ORACLE
+from slipstream.report.inputs import Comparison
+from slipstream.report.portfolio_passes import BAND, PortfolioPasses
+from slipstream.report.statistics import Floats
+from slipstream.report.stress import RANDOM_DRAWS, random_returns
+from slipstream.training.track import Track
+
+CASH, EQUAL_WEIGHT = "cash", "equal weight"
+REBALANCED = "equal weight, rebalanced"
+
+
+def rivals(passes: PortfolioPasses) -> Comparison:
+    """What anybody could have held."""
+    records = range(len(passes.params))
+    cash = np.eye(len(passes.assets) + 1)[-1]
+    equal = [_equal(passes, record) for record in records]
+    lengths = [last - first for first, last in map(passes.window, records)]
+    steady = [np.repeat(one[None], n, axis=0) for one, n in zip(equal, lengths, strict=True)]
+    return Comparison(
+        {
+            CASH: passes.hold([cash for _ in records]),
+            EQUAL_WEIGHT: passes.hold(equal),
+            REBALANCED: passes.follow(steady, band(passes)),
+        }
+    )
+
+
+def compare(
+    passes: PortfolioPasses, agent: Sequence[Track], draws: int = RANDOM_DRAWS
+) -> Comparison:
+    """All baselines of one split."""
+    tracks = dict(rivals(passes).tracks)
+    growth = None
+    if computable(passes):
+        plans = [best_weights(passes, record) for record in range(len(passes.params))]
+        tracks[ORACLE] = passes.follow([plan.weights for plan in plans], BAND)
+        growth = float(np.prod([plan.growth for plan in plans]))
+    held = {
+        name: passes.hold([_alone(passes, record, asset) for record in range(len(passes.params))])
+        for asset, name in enumerate(passes.assets)
+    }
+    return Comparison(tracks, random_returns(passes, agent, draws), growth, held)
+
+
+def band(passes: PortfolioPasses) -> float:
+    """Of the rebalanced baseline: the agent's own, or 5 points."""
+    p = passes.params[0]
+    return BAND if p.unit_orders else float(p.band)
+
+
+def _equal(passes: PortfolioPasses, record: int) -> Floats:
+    """Equal weights of what can be bought at the first fill; what is kept in cash comes last."""
+    yes = passes.tradable(record).astype(np.float64)
+    if not yes.any():
+        return np.append(yes, 1.0)
+    return np.append(yes / yes.sum(), 0.0)
+
+
+def _alone(passes: PortfolioPasses, record: int, asset: int) -> Floats:
+    """Everything in one asset; cash where it cannot be bought."""
+    weights = np.zeros(len(passes.assets) + 1)
+    weights[asset if passes.tradable(record)[asset] else -1] = 1.0
+    return weights
+
+
+@dataclass(frozen=True)
+class BestWeights:
+    """Weights [n, A + 1], one row a decision, and the final equity from a start of 1."""
+
+    weights: Floats
+    growth: float
+
+
+def computable(passes: PortfolioPasses) -> bool:
+    """Whether all in one asset, or all in cash, is as good as any mix at every bar.
+
+    With costs in proportion to notional, final wealth is linear in what is held, so the best plan
+    is at a corner. Fees that follow volume, and a reserve, break that; assets that come and go are
+    sold by the rules at times that the programme does not see.
+    """
+    return all(not (p.tiered or p.reserve > 0.0 or p.union) for p in passes.params)
+
+
+def best_weights(passes: PortfolioPasses, record: int) -> BestWeights:
+    """The best plan in hindsight, by dynamic programming over the assets and cash."""
+    first, last = passes.window(record)
+    p, n = passes.params[record], passes.params[record].assets
+    rows = passes.data.prices[first + 1 : last + 1]
+    close, opened, half = rows[:, :n], rows[:, n : 2 * n], rows[:, 2 * n : 3 * n]
+    mid = np.where(opened > 0.0, opened, close)
+    end = np.concatenate([mid[1:], close[-1:]])
+    fee = (p.fee + p.slippage) * p.cost_multiple
+    cost = fee + half * p.cost_multiple / mid
+    with np.errstate(divide="ignore"):
+        closed = np.where(opened > 0.0, 0.0, -np.inf)
+    return _programme(np.log(end / mid), np.log1p(-cost) + closed, -np.log1p(cost) + closed, cost)
+
+
+def _programme(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> BestWeights:
+    """Largest sum of logarithms.
+
+    Args:
+        moves: log price change from each fill to the next, the last to the final close [f, A].
+        sell, buy: log of what is left after selling, after buying; -inf where nobody can.
+        cost: fraction of notional [f, A]; the last row is paid for the final sale.
+    """
+    count, n = moves.shape
+    value = np.append(np.full(n, -np.inf), 0.0)  # cash last
+    bought = np.zeros((count, n), np.bool_)
+    source = np.full(count, n)  # whose sale made the cash, n: it was cash
+    for fill in range(count):
+        sold = value[:n] + sell[fill]
+        best = int(np.argmax(sold))
+        if sold[best] > value[n]:
+            source[fill], value[n] = best, sold[best]
+        fresh = value[n] + buy[fill]
+        bought[fill] = fresh > value[:n]
+        value[:n] = np.maximum(fresh, value[:n]) + moves[fill]
+    value[:n] += np.log1p(-cost[-1])
+    return BestWeights(_plan(int(np.argmax(value)), bought, source), float(np.exp(value.max())))
+
+
+def _plan(state: int, bought: NDArray[np.bool_], source: NDArray[np.int64]) -> Floats:
+    """Weights [f, A + 1] that end in `state`."""
+    count, n = bought.shape
+    states = np.empty(count, np.int64)
+    for fill in range(count - 1, -1, -1):
+        states[fill] = state
+        if state < n and bought[fill, state]:
+            state = n
+        if state == n:
+            state = int(source[fill])
+    return np.asarray(np.eye(n + 1)[states])

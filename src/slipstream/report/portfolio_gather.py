@@ -1,0 +1,78 @@
+"""From a portfolio's evaluated tracks to everything that its report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from slipstream.core.kernel import Kernel, Loaded
+from slipstream.report.inputs import Holdings, Prices, RoundTrip, RunEvaluation
+from slipstream.report.portfolio_baselines import compare, rivals
+from slipstream.report.portfolio_passes import PortfolioPasses
+from slipstream.report.stress import stress
+from slipstream.training.track import Track
+
+# Split of the data -> name on the page.
+LABELS = {"train_window": "train", "window": "chosen window"}
+
+
+def with_portfolio(
+    run: RunEvaluation,
+    kernel: Kernel,
+    loaded: Loaded,
+    tracks: Mapping[str, Sequence[Sequence[Track]]],
+    holdout: str,
+    backend: str,
+    draws: int,
+) -> RunEvaluation:
+    """Adds market, prices, baselines and stress tests to `run`; arguments as for `gather`."""
+    passes = {name: PortfolioPasses(kernel, loaded, name, backend) for name in tracks}
+    held, agent = passes[holdout], tracks[holdout][run.member]
+    return replace(
+        run,
+        holdout=LABELS.get(holdout, holdout),
+        tracks={
+            LABELS.get(name, name): [_named(mine, passes[name]) for mine in members]
+            for name, members in tracks.items()
+        },
+        market=kernel.spec(held.params[0], loaded.data).market,
+        prices=Prices(loaded.data.time, np.empty(0)),
+        holdings=holdings_of(held),
+        comparisons={
+            LABELS.get(name, name): compare(split, agent, draws)
+            if name == holdout
+            else rivals(split)
+            for name, split in passes.items()
+        },
+        stress=stress(held, agent),
+        round_trips=tuple(_round_trips(held)),
+    )
+
+
+def holdings_of(passes: PortfolioPasses) -> Holdings:
+    """Closes and fills of all assets; what cannot be traded stands at its last close."""
+    prices, n = passes.data.prices, passes.params[0].assets
+    close, opened = prices[:, :n], prices[:, n : 2 * n]
+    fill = close if passes.params[0].unit_orders else np.where(opened > 0.0, opened, close)
+    return Holdings(passes.assets, close, fill)
+
+
+def _named(tracks: Sequence[Track], passes: PortfolioPasses) -> list[Track]:
+    return [replace(t, name=n) for t, n in zip(tracks, passes.symbols, strict=True)]
+
+
+def _round_trips(passes: PortfolioPasses) -> list[RoundTrip]:
+    """Mean cost of buying and selling each asset; a tiered fee counts as at the start."""
+    p, n = passes.params[0], passes.params[0].assets
+    first, last = passes.window(0)
+    rows = passes.data.prices[first + 1 : last + 1]
+    fee = float(passes.data.fee_tiers[0, 1]) if p.tiered else p.fee
+    found = []
+    for k, name in enumerate(passes.assets):
+        close = rows[:, k]
+        spread = float(np.mean(rows[close > 0.0, 2 * n + k] / close[close > 0.0]))
+        cost = 2.0 * (fee + p.slippage + spread) * p.cost_multiple
+        found.append(RoundTrip(name, float("nan"), cost * 1e4))
+    return found
