@@ -105,6 +105,37 @@ def test_workers_and_group_sizes_change_nothing(tmp_path):
     assert whole(tmp_path / "b", "--workers", "2", "--group-size", "3") == first
 
 
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+    ],
+)
+def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    study = StudyFolder(tmp_path / "one")
+    with subprocess.Popen(
+        command(tmp_path, "--total-steps", "1_000_000"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if "Using Vectorized Environments: 8 parallel envs" in line:
+                break
+        time.sleep(1.0)
+        child.send_signal(number)
+        _, told = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert f"slipstream study resume {study.path}" in told
+    assert not study.locked and list((study.path / "live").glob("search-*.state"))
+    assert study.result is None
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_study_killed_twenty_times_is_the_same_study(tmp_path):
