@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.adam import Tally
+from slipstream.agents.adam import LANES, Tally
 from slipstream.agents.compiled import loops
 from slipstream.agents.distributions import Categorical, DiagonalGaussian, MultiCategorical
 from slipstream.agents.gradients import RowGradients
@@ -136,7 +136,8 @@ def test_gradients_of_a_minibatch_agree_with_autograd(kind, widths, activation, 
     x[..., :inputs].normal_()
     gradients = RowGradients(policy, policy.network, parameters, Held(x.numpy()), slice(0, G), 2)
     statistics = np.full((G, 2, 5), np.nan)
-    tally = Tally(*[np.zeros(G)] * 4, np.zeros(G, bool), np.zeros((G, 6)), np.zeros(G, np.int64))
+    frozen, updates = np.zeros(G, bool), np.zeros(G, np.int64)
+    tally = Tally(*[np.zeros(G)] * 4, frozen, np.zeros((G, 6)), updates, np.zeros(LANES))
     for p in range(2):
         gradients.part(p, 1, rows_of(case, gradients.x), statistics, tally)
 

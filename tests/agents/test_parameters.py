@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.adam import Tally
+from slipstream.agents.adam import LANES, Tally
 from slipstream.agents.compiled import loops
 from slipstream.agents.parameters import Parameters
 
@@ -30,7 +30,7 @@ def step(parameters, rate=0.1, norm=np.inf, frozen=None, epsilon=1e-5, kl=0.0):
     epsilons = np.broadcast_to(np.asarray(epsilon, float), (m,)).copy()
     frozen = np.zeros(m, bool) if frozen is None else np.array(frozen)
     limits = (np.full(m, rate), epsilons, np.full(m, norm), np.full(m, 0.5))
-    tally = Tally(*limits, frozen, np.zeros((m, 2)), np.zeros(m, np.int64))
+    tally = Tally(*limits, frozen, np.zeros((m, 2)), np.zeros(m, np.int64), np.zeros(LANES))
     statistics = np.zeros((m, 2, 1))
     statistics[:, 1, 0] = kl
     loops()["apply_gradients"](parameters.arrays, statistics, 0, tally)

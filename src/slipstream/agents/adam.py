@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 BETA_1 = 0.9
 BETA_2 = 0.999
+LANES = 64  # sums side by side; a member's row of weights is a multiple of it
 
 
 class Weights(NamedTuple):
     """What a step changes, of M members.
 
     Attributes:
-        weights, first, second: float32 [M, P], first and second moment; P is a multiple of 8.
+        weights, first, second: float32 [M, P], first and second moment; P is a multiple of LANES.
         gradients: float32 [M, parts, P], their sum is left in the first part.
         steps: int64 [M], updates applied.
         failed: bool [M], members whose gradient was not finite once.
@@ -39,6 +40,7 @@ class Tally(NamedTuple):
         sums: float64 [g, S + 1], of the S statistics of minibatches that changed the member, and of
             the gradient's norm before clipping.
         updates: int64 [g], how many there were.
+        lanes: float64 [LANES], scratch.
     """
 
     learning_rate: NDArray[np.float64]
@@ -48,6 +50,7 @@ class Tally(NamedTuple):
     frozen: NDArray[np.bool_]
     sums: NDArray[np.float64]
     updates: NDArray[np.int64]
+    lanes: NDArray[np.float64]
 
 
 def apply_gradients(weights: Any, statistics: Any, kl: int, tally: Any) -> None:
@@ -79,7 +82,7 @@ def apply_gradient(weights: Any, statistics: Any, kl: int, tally: Any, m: int) -
         other = weights.gradients[m, part]
         for i in range(len(gradient)):
             gradient[i] += other[i]
-    norm = math.sqrt(sum_of_squares(gradient))
+    norm = math.sqrt(sum_of_squares(gradient, tally.lanes))
     if not norm < math.inf:
         weights.failed[m] = True
         tally.frozen[m] = True
@@ -117,16 +120,18 @@ def adam_step(weights: Any, m: int, clip: float, learning_rate: float, epsilon: 
         weight[i] -= rate * mean[i] / (np.sqrt(square[i]) * root + eps)
 
 
-def sum_of_squares(row: Any) -> float:
-    """In float64, as eight sums side by side: one alone would wait for itself at every element."""
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for i in range(0, len(row), 8):
-        s0 += float(row[i]) * float(row[i])
-        s1 += float(row[i + 1]) * float(row[i + 1])
-        s2 += float(row[i + 2]) * float(row[i + 2])
-        s3 += float(row[i + 3]) * float(row[i + 3])
-        s4 += float(row[i + 4]) * float(row[i + 4])
-        s5 += float(row[i + 5]) * float(row[i + 5])
-        s6 += float(row[i + 6]) * float(row[i + 6])
-        s7 += float(row[i + 7]) * float(row[i + 7])
-    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+def sum_of_squares(row: Any, lanes: Any) -> float:
+    """In float64, as many sums side by side: one alone would wait for itself at every element.
+
+    Args:
+        row: float32, its length a multiple of that of lanes; lanes: float64 [LANES], overwritten.
+    """
+    lanes[:] = 0.0
+    for i in range(0, len(row), LANES):
+        part = row[i : i + LANES]
+        for j in range(LANES):
+            lanes[j] += float(part[j]) * float(part[j])
+    total = 0.0
+    for j in range(LANES):
+        total += lanes[j]
+    return total

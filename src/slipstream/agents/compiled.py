@@ -45,7 +45,8 @@ def _bool(ndim: int) -> Any:
 
 _WEIGHTS = Weights(_float32(2), _float32(3), _float32(2), _float32(2), _int64(1), _bool(1))
 _TALLY = Tally(
-    *(_float64(1), _float64(1), _float64(1), _float64(1), _bool(1), _float64(2), _int64(1))
+    *(_float64(1), _float64(1), _float64(1), _float64(1), _bool(1), _float64(2), _int64(1)),
+    _float64(1),
 )
 _NET = Net(_int64(3), True, True, 0, _int64(1))
 _ROWS = Rows(_float32(3), _float32(3), _bool(3), _int64(2), _float64(3), _float64(2))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.agents.adam import Tally
+from slipstream.agents.adam import LANES, Tally
 from slipstream.agents.compiled import loops
 from slipstream.agents.gradients import RowGradients, make_gradients
 from slipstream.agents.inputs import Inputs
@@ -205,4 +205,5 @@ class Learner:
             frozen=self._parameters.failed.copy(),
             sums=np.zeros((self._count, len(STATISTICS) + 1)),
             updates=np.zeros(self._count, np.int64),
+            lanes=np.zeros(LANES),
         )

@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.agents.adam import Weights
+from slipstream.agents.adam import LANES, Weights
 
 _LINE = 16  # float32 numbers in a cache line: every tensor of every member begins on one
-_ROW = 64  # a member's row is a multiple of this, so that no vector loop has a remainder
 
 
 class Views(dict[str, Tensor]):
@@ -112,7 +111,7 @@ def places(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
     for name, shape in shapes.items():
         offsets[name] = width
         width += _rounded(math.prod(shape), _LINE)
-    return offsets, _rounded(width, _ROW)
+    return offsets, _rounded(width, LANES)
 
 
 def _rounded(n: int, to: int) -> int:
