@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/start.md", "docs/extending.md")
+PAGES = ("README.md", "docs/start.md", "docs/extending.md", "docs/studies.md")
 ALL_PAGES = (
     *PAGES,
     "ARCHITECTURE.md",
