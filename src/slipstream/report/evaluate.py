@@ -9,6 +9,7 @@ import numpy as np
 
 from slipstream.report.gather import gather
 from slipstream.report.inputs import Curve, RunEvaluation
+from slipstream.report.origin import origin
 from slipstream.report.stress import RANDOM_DRAWS
 from slipstream.training.best import best_member, evaluate_best, present_members
 from slipstream.training.environment import Environment, chosen_environment
@@ -121,28 +122,11 @@ def _all_new(run: Run, environment: Environment) -> bool:
 
 
 def provenance(run: Run, environment: Environment) -> dict[str, str]:
-    """Command, code, versions, machine and data, each a line."""
-    facts, training = run.provenance, run.config.training
-    git = (facts.get("git") or {}).get("slipstream") or {}
-    versions, machine = facts.get("versions") or {}, facts.get("machine") or {}
-    loaded = environment.loaded
-    digest = loaded.provenance.get("market_sha256") if loaded is not None else None
-    parts = (
-        machine.get("processor"),
-        f"{machine.get('cores')} cores",
-        f"{machine.get('memory_gib')} GiB",
-        *(card.get("name") for card in machine.get("gpus") or ()),
-        machine.get("system"),
+    """Where the run comes from, each fact a line."""
+    training, loaded = run.config.training, environment.loaded
+    work = (
+        f"{training.total_steps:,} steps per member, {training.members} member(s), "
+        f"{training.num_envs} copies each, seed {training.seed}"
     )
-    lines = {
-        "Command": str(facts.get("command") or ""),
-        "Started": str(facts.get("started") or ""),
-        "Training": f"{training.total_steps:,} steps per member, {training.members} member(s), "
-        f"{training.num_envs} copies each, seed {training.seed}",
-        "Config": f"sha256 {run.config.hash}",
-        "Data": f"sha256 {digest}" if digest else "",
-        "Commit": git.get("commit", "") + (", with local changes" if git.get("dirty") else ""),
-        "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
-        "Machine": ", ".join(str(part) for part in parts if part) if machine else "",
-    }
-    return {label: text for label, text in lines.items() if text}
+    digest = loaded.provenance.get("market_sha256") if loaded is not None else None
+    return origin(run.provenance, {"Training": work}, run.config.hash, digest)

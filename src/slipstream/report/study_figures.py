@@ -231,6 +231,7 @@ def confirmation(candidates: Sequence[Mapping[str, Any]], cash: float | None, wh
         axes.axvline(0.0, color=INK, linewidth=1.0, label="equal weight")
         axes.axvline(cash, color=ORANGE, linestyle=DASHES[1], label="cash, lower bound")
     axes.set_yticks(range(len(candidates)), [f"trial {c['trial']}" for c in candidates[::-1]])
+    axes.set_ylim(-0.6, len(candidates) - 0.4)
     axes.grid(False, axis="y")
     axes.set_xlabel(what)
     legend(axes, 3)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import CheckpointError
+from slipstream.report.origin import origin
 from slipstream.report.statistics import Floats, Ints
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.importance import importances
@@ -200,27 +201,10 @@ def _day(seconds: int) -> str:
 
 
 def _provenance(reader: StudyReader) -> dict[str, str]:
-    """Command, code, versions, machine and data, each a line."""
-    facts = reader.provenance
-    git = (facts.get("git") or {}).get("slipstream") or {}
-    versions, machine = facts.get("versions") or {}, facts.get("machine") or {}
-    digest = (facts.get("environment") or {}).get("market_sha256")
-    parts = (
-        machine.get("processor"),
-        f"{machine.get('cores')} cores",
-        f"{machine.get('memory_gib')} GiB",
-        machine.get("system"),
+    facts, study = reader.provenance, reader.study
+    work = (
+        f"seed {study.seed}, sampler {study.sampler}, {study.trials_in_flight} trials in flight, "
+        f"{reader.config.training.total_steps:,} steps a member"
     )
-    study = reader.study
-    lines = {
-        "Command": str(facts.get("command") or ""),
-        "Started": str(facts.get("started") or ""),
-        "Study": f"seed {study.seed}, sampler {study.sampler}, {study.trials_in_flight} trials in "
-        f"flight, {reader.config.training.total_steps:,} steps a member",
-        "Config": f"sha256 {facts['config_hash']}" if facts.get("config_hash") else "",
-        "Data": f"sha256 {digest}" if digest else "",
-        "Commit": git.get("commit", "") + (", with local changes" if git.get("dirty") else ""),
-        "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
-        "Machine": ", ".join(str(part) for part in parts if part) if machine else "",
-    }
-    return {label: text for label, text in lines.items() if text}
+    digest = (facts.get("environment") or {}).get("market_sha256")
+    return origin(facts, {"Study": work}, facts.get("config_hash"), digest)
