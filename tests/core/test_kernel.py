@@ -1,6 +1,7 @@
 """Kernels are found by name or path, and a file that is none says what it lacks."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,4 +93,27 @@ def test_params_become_a_table(write_kernel):
 def test_params_hold_scalars_only(write_kernel):
     path = write_kernel(Params="class Params(NamedTuple):\n    width: float\n    table: tuple")
     with pytest.raises(KernelError, match=r"Params.table.*scalars.*Data"):
+        load_kernel(str(path))
+
+
+def test_what_a_kernel_may_leave_out_is_none(write_kernel):
+    kernel = load_kernel(str(write_kernel()))
+    parts = (kernel.mask, kernel.ahead, kernel.load_folds, kernel.vary, kernel.timeline)
+    assert parts == (None,) * 5
+    path = write_kernel(top="def vary(loaded, config):\n    return None")
+    assert load_kernel(str(path)).vary is not None
+
+
+def test_a_records_size_may_follow_from_the_data(write_kernel):
+    kernel = load_kernel(str(write_kernel()))
+    loaded = kernel.load(kernel.Config())
+    assert kernel.fitted(loaded) is kernel
+    wide = np.dtype([("key", "u8"), ("counter", "u8"), ("x", "f8", (3,))], align=True)
+    assert wide == kernel.fitted(replace(loaded, state=wide)).STATE
+
+
+def test_age_counts_whole_steps(write_kernel):
+    fields = '[("key", "u8"), ("counter", "u8"), ("x", "f8"), ("age", "f8")]'
+    path = write_kernel(STATE=f"STATE = np.dtype({fields}, align=True)")
+    with pytest.raises(KernelError, match='`age` must be "i8"'):
         load_kernel(str(path))
