@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -225,8 +226,11 @@ def _fold_against(case: str, module: str, name: str, goal: Goal, settings: Setti
     with _arrays(settings.data_dir) as (_, arrays), Neighbours() as neighbours:
         asked = {"folder": arrays, "iterations": iterations, "test_steps": 2_000}
 
+        builds: list[float] = []
+
         def fold(count: int) -> float:
-            answer = run_worker(module, {**asked, "threads": count}, threads=count)
+            answer = run_worker(module, {**asked, "threads": count}, threads=count, timeout=900.0)
+            builds.append(answer["build_seconds"])
             training = _FULL_STEPS * answer["train_seconds_per_step"]
             testing = study.ran.test_bars * answer["test_seconds_per_step"]
             return float(answer["build_seconds"] + training + testing)
@@ -239,10 +243,10 @@ def _fold_against(case: str, module: str, name: str, goal: Goal, settings: Setti
     return Row(
         case=case,
         unit=f"s for one fold of one trial: {_FULL_STEPS:,} steps and a test pass of "
-        f"{study.ran.test_bars:,} bars (theirs from {steps:,} steps and 2,000 bars; ours "
-        f"{study.figures.how})",
+        f"{study.ran.test_bars:,} bars (theirs from {steps:,} steps and 2,000 bars, "
+        f"{statistics.median(builds):.2g} s to start among them; ours {study.figures.how})",
         ours=ours,
-        peer=sorted(peer)[len(peer) // 2],
+        peer=statistics.median(peer),
         peer_name=f"{name}, {best} thread{'s' if best > 1 else ''}",
         ratio=ratio,
         runs=len(peer),
