@@ -37,8 +37,9 @@ class Judge:
             return
         if verdict.kind == "complete":
             self._final[verdict.trial] = verdict.score
+            inactive = any(fold.get("inactive") for fold in verdict.folds)  # never a winner
             best = self._best
-            if best is None or verdict.score > self._final[best]:
+            if not inactive and (best is None or verdict.score > self._final[best]):
                 self._best = verdict.trial
             return
         self._rungs.setdefault(verdict.stage, {})[verdict.trial] = verdict
