@@ -213,6 +213,11 @@ class Config(config.Config):
             return {**_UNIT_DEFAULTS, **values}
         return values
 
+    @field_validator("features", mode="before")
+    @classmethod
+    def _one_name(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
     @field_validator("features")
     @classmethod
     def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
