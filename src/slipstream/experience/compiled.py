@@ -36,7 +36,7 @@ def compile_loops(
         arguments = ", ".join(code.co_varnames[: code.co_argcount])
         text.append(f"def run_{inner}({arguments}):\n    {inner}({arguments})\n")
         entries[f"run_{inner}"], bindings[inner] = examples, plain
-    module = render.compile_module(name, "\n\n".join(text), entries, bindings, {})
+    module = render.compile_module(name, "\n\n".join(text), entries, bindings, {}, inline=False)
     return {entry.removeprefix("run_"): loop for entry, loop in module.items()}
 
 

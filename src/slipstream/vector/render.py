@@ -66,6 +66,7 @@ def compile_module(
     entries: Mapping[str, tuple[Any, ...]],
     bindings: Mapping[str, FunctionType],
     constants: Mapping[str, Any],
+    inline: bool = True,
 ) -> dict[str, Any]:
     """Compiles functions of `text`, or loads them from the cache.
 
@@ -75,6 +76,7 @@ def compile_module(
         entries: entry function -> example arguments, whose Numba types make its one signature.
         bindings: plain functions by the name under which `text` calls them.
         constants: further globals of `text` (numbers, NamedTuple classes, dtypes).
+        inline: every helper at every call. Large helpers take twice as long to compile so.
 
     Returns:
         Compiled functions by name. They release the interpreter lock.
@@ -92,8 +94,9 @@ def compile_module(
         if form is not None:
             forms.append(products.digest())
             return form
-        return njit(**_HELPER_OPTIONS)(function)
+        return njit(**helper_options)(function)
 
+    helper_options = {**_HELPER_OPTIONS, "forceinline": inline}
     forms: list[str] = []
     reached = Reached(compiled)
     bound = {key: reached.bind(function) for key, function in bindings.items()}
@@ -104,7 +107,7 @@ def compile_module(
     facts = [text, reached.digest(), sys.version, numba.__version__, np.__version__]
     facts += [f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(bindings.items())]
     facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
-    facts += [repr(sorted(signatures.items())), repr(_HELPER_OPTIONS), *forms[:1]]
+    facts += [repr(sorted(signatures.items())), repr(helper_options), *forms[:1]]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
     stem = "".join(c if c.isalnum() else "_" for c in name)
     path = cache_folder() / f"{stem}_{digest}.py"
