@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from slipstream.agents.policy import Policy
 from slipstream.core.errors import CheckpointError, ConfigError
@@ -18,9 +19,41 @@ def test_an_exported_member_acts_the_same(experience, action):
         manifest = json.loads(json.dumps(agent.policy.manifest(m)))
         alone = Policy.from_tensors(agent.policy.to_tensors(m), manifest)
         assert (alone.act(obs[m]) == together[m]).all()
-        assert (alone.act(obs[m, 4:5]) == together[m, 4:5]).all()  # one row is padded to eight
+        assert (alone.act(obs[m, 4:5]) == together[m, 4:5]).all()
         keys = draws.member_keys([9], draws.ACT, 0)
         assert alone.act(obs[m], keys=keys).shape == together[m].shape
+
+
+@pytest.mark.parametrize("action", ["discrete", "multi", "box"])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_the_most_likely_action_is_the_distributions_mode(experience, action, activation):
+    """Whatever the number of rows, beside NumPy's and torch's."""
+    spec = experience.spec((5,), action)
+    policy = Policy([spec] * 3, range(3), widths=(16, 8), activation=activation)
+    policy.parameters.flat.mul_(3.0)
+    draw = np.random.default_rng(0)
+    for rows in (1, 2, 7, 64, 131):
+        obs = 4 * draw.standard_normal((3 * rows, 5)).astype(np.float32)
+        mask = None
+        if action != "box":
+            mask = draw.random((3 * rows, policy.actions.head_width)) < 0.5
+            mask[:, np.cumsum(policy.actions.sizes) - 1] = True
+        head = policy.actor(rows).head(obs)
+        allowed = None if mask is None else torch.from_numpy(mask).view(3, rows, -1)
+        log_std = policy.parameters.weights.get("log_std")
+        mode = policy.actions.distribution(head, log_std, allowed).mode()
+        expected = np.zeros((3 * rows, policy.actions.width), policy.actions.dtype)
+        policy.actions.to_environment(mode.reshape(3 * rows, -1).numpy(), expected)
+        found = policy.act(obs, mask=mask)
+        assert found.dtype == expected.dtype and (found == expected).all()
+        assert len(np.unique(found)) > 1
+        one = np.concatenate(
+            [
+                policy.act(obs[r::rows], mask=None if mask is None else mask[r::rows])
+                for r in range(rows)
+            ]
+        )
+        assert (one.reshape(rows, 3, -1).transpose(1, 0, 2).reshape(found.shape) == found).all()
 
 
 def test_images_are_exported_too(experience):

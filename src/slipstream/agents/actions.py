@@ -37,9 +37,12 @@ class ActionMap:
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         self.sizes: tuple[int, ...] = ()
+        nothing = np.zeros(0, np.float32)
+        self._half = self._middle = self._low = self._high = nothing
+        self._start: NDArray[np.int64] = np.zeros(0, np.int64)
         if isinstance(space, gymnasium.spaces.Discrete):
             self.kind, self.sizes = "discrete", (int(space.n),)
-            self._start: NDArray[np.int64] = np.array([space.start], np.int64)
+            self._start = np.array([space.start], np.int64)
         elif isinstance(space, gymnasium.spaces.MultiDiscrete):
             self.kind, self.sizes = "multi_discrete", tuple(int(n) for n in space.nvec.ravel())
             self._start = np.asarray(space.start, np.int64).ravel()
@@ -90,6 +93,12 @@ class ActionMap:
             np.clip(out, self._low, self._high, out=out)
         else:
             np.add(action, self._start, out=out)
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Sizes and starts of choices, half, middle, low, high of a box, for compiled loops."""
+        sizes = np.array(self.sizes, np.int64)
+        return sizes, self._start, self._half, self._middle, self._low, self._high
 
     def description(self) -> dict[str, Any]:
         """JSON-able form, enough to rebuild the space."""

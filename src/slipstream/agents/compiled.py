@@ -22,6 +22,7 @@ from slipstream.agents.member_gradient import (
     minibatch_gradients,
     output_gradients,
 )
+from slipstream.agents.modes import Decider, decide_all_choices, decide_boxes
 from slipstream.agents.sampling import sample_choices, sample_gaussian, scale_rows
 from slipstream.agents.surrogate import advantage_moments, explained_variances, pack_rows
 from slipstream.experience.compiled import compile_loops
@@ -51,6 +52,10 @@ _TALLY = Tally(
 _NET = Net(_int64(3), True, True, 0, _int64(1))
 _ROWS = Rows(_float32(3), _float32(3), _bool(3), _int64(2), _float64(3), _float64(2))
 _SPACE = Space(_float32(2), _float32(2), _float32(2), _float32(1), _float64(2))
+_DECIDER = Decider(
+    *(_float32(2), _int64(2), True, _float32(2), _float32(2), 1.0, _int64(1), _int64(1)),
+    *(_float32(1), _float32(1), _float32(1), _float32(1), _float32(2), _float32(1)),
+)
 _APART = np.zeros((2, 2, 2), np.float32)[:, :1]  # rows of members that lie apart
 
 # The arguments of every loop, as examples of their types; arrays are C-contiguous, or apart.
@@ -67,6 +72,8 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
         *(_float64(3), _float64(2)),
     ),
     forward_members: (_float32(2), _int64(2), True, _APART, _float32(1), _float32(3)),
+    decide_boxes: (_DECIDER, 1, _float32(2), _bool(2), _float32(2)),
+    decide_all_choices: (_DECIDER, 1, _float32(2), _bool(2), _int64(2)),
     sample_choices: (_float32(3), _float32(2), _bool(2), _int64(1), _int64(2), _float32(1)),
     sample_gaussian: (_float32(3), _float32(2), _float32(2), _float32(2), _float32(1)),
     scale_rows: (_float32(3), _float32(2), _float32(2), 1.0, 0, _float32(3)),

@@ -17,15 +17,17 @@ from torch import Tensor
 from slipstream.agents.actions import ActionMap
 from slipstream.agents.compiled import loops
 from slipstream.agents.convolution import ConvolutionalNetwork
+from slipstream.agents.layers import BLOCK
+from slipstream.agents.modes import Decider
 from slipstream.agents.networks import Activation, MlpNetwork, Network, input_width
-from slipstream.agents.observations import ObservationScale
+from slipstream.agents.observations import LIMIT, ObservationScale
 from slipstream.agents.parameters import Parameters
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector import draws
 
 FORMAT = 1
-_MIN_ROWS = 8  # fewer rows take other matrix paths, and bits would depend on how many act together
+_MIN_ROWS = 8  # of images: fewer take other matrix paths, and bits would depend on how many act
 
 
 class Policy:
@@ -120,6 +122,10 @@ class Policy:
         """
         rows = len(obs) // self.members
         actor = self._actor(rows)
+        out = np.zeros((len(obs), self.actions.width), self.actions.dtype)
+        if keys is None and not self.is_image:
+            actor.decide(obs, mask, out)
+            return out
         allowed = None if mask is None else torch.from_numpy(mask).view(self.members, rows, -1)
         log_std = self.parameters.weights.get("log_std")
         head = actor.head(obs)[:, :rows]
@@ -129,7 +135,6 @@ class Policy:
         else:
             noise = torch.from_numpy(actor.noise(keys, 0))
             action = distribution.sample(noise.view(self.members, rows, -1))
-        out = np.zeros((len(obs), self.actions.width), self.actions.dtype)
         self.actions.to_environment(action.reshape(len(obs), -1).numpy(), out)
         return out
 
@@ -213,12 +218,16 @@ class Actor:
 
     def __init__(self, policy: Policy, rows: int) -> None:
         self._policy, self._rows = policy, rows
-        full = max(rows, _MIN_ROWS)
+        full = max(rows, _MIN_ROWS) if policy.is_image else rows
         if policy.is_image:
             shape = (policy.members, full, *policy.observation_shape)
             self._x = torch.zeros(shape, dtype=torch.uint8)
         else:
             self._x = policy.inputs(full)
+            self._numbers = int(np.prod(policy.observation_shape))
+            self._row = np.zeros((BLOCK, policy.input_width), np.float32)
+            self._row[:, self._numbers] = 1.0
+            self._mapping = policy.actions.arrays
         self._space = policy.network.workspace(policy.members, full, gradients=False)
         self._noise = np.zeros((policy.members, rows * policy.actions.head_width), np.float32)
         self._sizes = np.array(policy.actions.sizes, np.int64)
@@ -244,6 +253,39 @@ class Actor:
         else:
             policy.scale.apply(obs[None], self._x.numpy())
         return self._x
+
+    @property
+    def decider(self) -> Decider:
+        """Of the policy as it is now, for loops that decide on vectors."""
+        policy = self._policy
+        scale, network = policy.scale, policy.network
+        assert scale is not None and isinstance(network, MlpNetwork)
+        sizes, start, half, middle, low, high = self._mapping
+        return Decider(
+            weights=policy.parameters.arrays.weights,
+            table=network.tables[0],
+            relu=network.activation == "relu",
+            mean=scale.mean.numpy(),
+            inverse_std=scale.inverse_std.numpy(),
+            limit=LIMIT,
+            sizes=sizes,
+            start=start,
+            half=half,
+            middle=middle,
+            low=low,
+            high=high,
+            x=self._row,
+            space=self._space.block,
+        )
+
+    def decide(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None, out: NDArray[Any]) -> None:
+        """Writes what the environments receive [M * R, K] for observations [M * R, *shape]."""
+        name = "decide_boxes" if self._policy.actions.continuous else "decide_all_choices"
+        flat = np.ascontiguousarray(obs, np.float32).reshape(len(out), self._numbers)
+        allowed = _NO_MASK
+        if mask is not None:
+            allowed = np.ascontiguousarray(mask, np.bool_).reshape(len(out), -1)
+        self._loops[name](self.decider, self._rows, flat, allowed, out)
 
     def noise(self, keys: NDArray[np.uint64], first: int) -> NDArray[np.float32]:
         """Noise [M, R * width] for environments first, first + 1, ... of every member."""

@@ -84,13 +84,18 @@ def scale_rows(obs: Any, mean: Any, inverse_std: Any, limit: float, begin: int, 
         obs: float32 [T, M * N, D]; mean, inverse_std: float32 [M, D]; limit: clip to +- this.
         begin: first row; out: float32 [M, >= begin + T N, >= D], written.
     """
-    members, width = mean.shape
+    members = len(mean)
     copies = obs.shape[1] // members
     low, high = np.float32(-limit), np.float32(limit)
     for t in range(obs.shape[0]):
         for m in range(members):
             centre, factor = mean[m], inverse_std[m]
             for n in range(copies):
-                row, to = obs[t, m * copies + n], out[m, begin + t * copies + n]
-                for j in range(width):
-                    to[j] = min(max((row[j] - centre[j]) * factor[j], low), high)
+                to = out[m, begin + t * copies + n]
+                scale_row(obs[t, m * copies + n], centre, factor, low, high, to)
+
+
+def scale_row(row: Any, mean: Any, inverse_std: Any, low: Any, high: Any, out: Any) -> None:
+    """Scales one observation [D] into the first D places of `out`, clipped to low..high."""
+    for j in range(len(mean)):
+        out[j] = min(max((row[j] - mean[j]) * inverse_std[j], low), high)
