@@ -1,13 +1,17 @@
 """Test passes beside a replay in plain Python."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from slipstream.agents.policy import Policy
-from slipstream.studies.passes import alike, score
-from slipstream.studies.population import Place, Population, policy_of
+from slipstream.studies.pass_loop import PassLoop
+from slipstream.studies.passes import alike, score, step_passes
+from slipstream.studies.population import Place, Population, join_records, policy_of
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import HOLD
 
 
 def by_hand(place, policy):
@@ -99,3 +103,42 @@ def test_games_meet_the_same_episodes_in_every_fold_and_others_in_the_holdout(en
     assert len(first.returns) == 40 and not first.benchmark.any()
     assert first.returns.tolist() != second.returns.tolist()
     assert isinstance(policy, Policy) and torch.get_num_threads() >= 1
+
+
+def test_compiled_passes_are_those_step_by_step(engine):
+    """The loop without Python gives the same bits, whoever is beside whom."""
+    source = engine.source()
+    members = [engine.member(k, **{"env.fee": 0.002 * k}) for k in range(3)]
+    places = [Place(member, source.environment(member.config)) for member in members]
+    population = Population(places, [None] * 3)
+    for _ in range(2):
+        population.iterate()
+    policy = population.policy
+    records, ranges = join_records([place.environment.loaded.params["holdout"] for place in places])
+    environment = places[0].environment
+    env = KernelVectorEnv(
+        environment.kernel,
+        replace(environment.loaded, params={"train": records}),
+        np.zeros(6, np.uint64),
+        np.tile(np.arange(2, dtype=np.uint64), 3),
+        stagger=False,
+        time_limit=False,
+        at_end=HOLD,
+        ranges=np.repeat(ranges, 2, axis=0),
+    )
+    noted = ("equity", "benchmark", "held")
+    longest = max(len(environment.kernel.timeline(p, environment.loaded.data)) for p in records)
+    slow, fast = np.zeros((2, longest, 6, 3))
+    step_passes(env, policy, noted, slow)
+    first = env.drain_episodes()
+    assert PassLoop.fits(env, policy)
+    loop = PassLoop(env, policy, noted)
+    loop.reset()
+    for begin in range(0, longest, 17):
+        loop.run(begin, min(begin + 17, longest), fast)
+    second = env.drain_episodes()
+    assert np.array_equal(slow, fast)
+    assert len(np.unique(slow[..., 2])) > 1
+    order = np.argsort(second.e)
+    assert sorted(second.e.tolist()) == list(range(6))
+    assert np.array_equal(second.ret[order], first.ret[np.argsort(first.e)])

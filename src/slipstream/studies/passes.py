@@ -14,6 +14,7 @@ from slipstream.core.errors import KernelError
 from slipstream.studies.accounts import Account, account, join_accounts
 from slipstream.studies.config import seed_of
 from slipstream.studies.member import Passes
+from slipstream.studies.pass_loop import PassLoop
 from slipstream.studies.population import Place, join_records
 from slipstream.training.environment import Environment
 from slipstream.training.episodes import Seen, run_episodes
@@ -22,7 +23,7 @@ from slipstream.vector.loop import HOLD
 from slipstream.vector.vector_env import Episodes, StepOut
 
 Floats = NDArray[np.float64]
-_MARKED: tuple[str, ...] = ("equity", "benchmark")
+_NOTED: tuple[str, ...] = ("equity", "benchmark")
 _COPIES = 128  # of games, per member at most
 _LOOK = 1_000  # steps between two looks at whether to go on
 
@@ -103,27 +104,46 @@ def _run(
         all passes, each ended.
     """
     spec, e = env.spec, env.num_envs
+    noted = tuple(name for name in _NOTED if name in spec.trace)
+    values = np.zeros((longest, e, len(noted)))
+    if PassLoop.fits(env, policy):
+        loop = PassLoop(env, policy, noted)
+        loop.reset()
+        for begin in range(0, longest, _LOOK):
+            loop.run(begin, min(begin + _LOOK, longest), values)
+            go_on()
+    else:
+        step_passes(env, policy, noted, values, go_on)
+    ended = env.drain_episodes()
+    running = np.setdiff1d(np.arange(e), ended.e)
+    if len(running):
+        raise KernelError(
+            f"Kernel `{env.kernel.name}` does not end an evaluation where its `timeline` does: "
+            f"copy {int(running[0])} goes on after {longest:,} steps."
+        )
+    return {name: values[..., k] for k, name in enumerate(noted)}, ended
+
+
+def step_passes(
+    env: KernelVectorEnv,
+    policy: Policy,
+    noted: tuple[str, ...],
+    values: Floats,
+    go_on: Callable[[], None] = lambda: None,
+) -> None:
+    """What `PassLoop` does, one step of all copies after another."""
+    spec, e = env.spec, env.num_envs
     obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
     mask = np.ones((e, env.mask_width), np.bool_) if env.mask_width else None
     flags = np.zeros((3, e), np.bool_)
     out = StepOut(obs, np.zeros(e, np.float32), flags[0], flags[1], flags[2], mask)
-    names = tuple(name for name in _MARKED if name in spec.trace)
-    values = {name: np.zeros((longest, e)) for name in names}
     env.reset(obs, mask)
-    running = np.ones(e, np.bool_)
-    for t in range(longest):
+    for t in range(len(values)):
         env.step(policy.act(obs, mask=mask), out, t)
-        for name, now in env.read(names).items():
-            values[name][t] = now
-        running &= ~(flags[0] | flags[1])
+        for k, now in enumerate(env.read(noted).values()):
+            values[t, :, k] = now
         if t % _LOOK == 0:
             go_on()
-    if running.any():
-        raise KernelError(
-            f"Kernel `{env.kernel.name}` does not end an evaluation where its `timeline` does: "
-            f"copy {int(np.flatnonzero(running)[0])} goes on after {longest:,} steps."
-        )
-    return values, env.drain_episodes()
 
 
 def _groups_of(place: Place, times: Sequence[NDArray[np.int64]]) -> list[int]:
