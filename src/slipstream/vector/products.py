@@ -133,21 +133,26 @@ def _product_function(module: Any) -> Any:
     builder = ir.IRBuilder(function.append_basic_block())
     # Registers: 32 of 16 numbers, or 16 of 8. A tile takes half of them.
     wide = binding.get_host_cpu_features().get("avx512f", False)
-    strips = ((2, 16), (1, 8)) if wide else ((2, 8), (1, 8))  # vectors across, numbers in each
-    heights = (8, 4, 1) if wide else (4, 1)
-    first = integer(0)
-    for vectors, lanes in strips:
-        width = integer(vectors * lanes)
-        with _steps(builder, first, columns, width) as (j, first):
-            strip_b, strip_c = builder.gep(b, [j]), builder.gep(c, [j])
-            top = integer(0)
-            for height in heights:
-                with _steps(builder, top, rows, integer(height)) as (i, top):
-                    _emit_tile(
-                        *(builder, (height, vectors, lanes), depth),
-                        *(builder.gep(a, [builder.mul(i, row)]), row, step),
-                        *(strip_b, b_row, builder.gep(strip_c, [builder.mul(i, c_row)]), c_row),
-                    )
+    lanes = 16 if wide else 8
+    tall = ((2, lanes), (1, 8))  # vectors across, numbers in each
+    flat = ((4, lanes), *tall)  # a few rows keep as many sums under way by going further across
+    many = builder.and_(rows, integer(-4))
+    parts = ((tall, (8, 4) if wide else (4,), integer(0), many), (flat, (2, 1), many, rows))
+    for strips, heights, begin, end in parts:
+        first = integer(0)
+        for vectors, lanes in strips:
+            width = integer(vectors * lanes)
+            with _steps(builder, first, columns, width) as (j, first):
+                strip_b, strip_c = builder.gep(b, [j]), builder.gep(c, [j])
+                top = begin
+                for height in heights:
+                    with _steps(builder, top, end, integer(height)) as (i, top):
+                        line = builder.gep(strip_c, [builder.mul(i, c_row)])
+                        _emit_tile(
+                            *(builder, (height, vectors, lanes), depth),
+                            *(builder.gep(a, [builder.mul(i, row)]), row, step),
+                            *(strip_b, b_row, line, c_row),
+                        )
     builder.ret_void()
     return function
 
