@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from slipstream.agents.ppo_config import PPOConfig
 from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment, resolve_environment
 from slipstream.training.shard import Shard
+
+sys.path.insert(0, str(Path(__file__).parent))  # for planted_world
 
 Train = Callable[..., Shard]
 

@@ -1,0 +1,80 @@
+"""Studies on markets whose truth is known (trading-rules 14)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from planted_world import environment_of, hot_of, settings_of, share_of_optimum
+
+import slipstream
+from slipstream.market.planted_crypto import PlantedCrypto
+from slipstream.training.evaluation import Evaluator
+
+SPACE = {
+    "agent.learning_rate": {"low": 1e-4, "high": 1e-3, "log": True},
+    "agent.discount": {"low": 0.8, "high": 0.95},
+    "env.band": {"low": 0.02, "high": 0.2},
+}
+
+
+def study_of(settings, steps, name, **study):
+    target = {
+        "env": {"name": "portfolio", **settings},
+        "training": {"num_envs": 12, "total_steps": steps},
+    }
+    return slipstream.tune(
+        target, study_name=name, study={"space": SPACE, **study}, report=False, say=lambda _: None
+    )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_winner_of_a_planted_study_finds_the_edge(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = study_of(
+        settings_of(tmp_path / "seen", 80_000, 1),
+        100_000,
+        "planted",
+        n_trials=8,
+        confirmation={"top": 2, "seeds": 2},
+        final_seeds=2,
+    )
+    holdout = study.result["holdout"]
+    assert holdout["promoted"] and holdout["opening"] == 1
+    fresh = environment_of(tmp_path / "fresh", 18_000, 2, (0.1, 0.0, 0.9))
+    policy = slipstream.load_policy(study.path)
+    ((track,),) = Evaluator(fresh, "test").run(policy, record=True)
+    assert share_of_optimum(track, fresh, hot_of(tmp_path / "fresh")) >= 0.8
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_studies_without_an_edge_recommend_nothing(tmp_path, monkeypatch):
+    """20 markets without an edge: chance alone neither wins nor looks as if it had skill."""
+    monkeypatch.chdir(tmp_path)
+    no_edge = PlantedCrypto(strength=0.0, signal=0.0)
+    pbo, deflated, promoted = [], [], 0
+    for seed in range(20):
+        study = study_of(
+            settings_of(tmp_path / f"market{seed}", 34_000, seed, no_edge),
+            10_000,
+            f"none{seed}",
+            seed=seed,
+            n_trials=24,
+            pruning={"enabled": False},
+            confirmation={"top": 3, "seeds": 3, "bootstrap": 500},
+            final_seeds=2,
+        )
+        result = study.result
+        pbo.append(result["evidence"]["pbo"]["value"])
+        deflated.append(result["evidence"]["deflated_sharpe"].get("value", 0.0))
+        if result["winner"] is None:
+            assert result["sentences"][0].startswith(
+                "No configuration beat equal weight and cash; nothing is recommended"
+            )
+            assert result["deployed"] is None and not study.policy.exists()
+        else:
+            promoted += bool(result["holdout"]["promoted"])
+    assert 0.4 <= np.mean(pbo) <= 0.6, pbo
+    assert np.sum(np.array(deflated) >= 0.95) <= 2, deflated
+    assert promoted <= 2
