@@ -18,7 +18,7 @@ from slipstream.studies.reader import StudyReader
 from slipstream.training import yaml_file
 
 _PROGRAM = "from slipstream.cli import main; main()"  # what the command `slipstream` does
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS = 10.0  # looking is not free: the kernel walks all pages
 _WORK = ("env", "policy", "update")
 
 
