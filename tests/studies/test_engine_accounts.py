@@ -8,7 +8,12 @@ from slipstream.studies.accounts import Account, account, join_accounts
 
 DAY, HOUR = 86_400, 3_600
 MIDNIGHT = 20_000 * DAY
+UNITS = {"fills": "count", "cost_fee": "account currency", "mean_exposure": "equity"}
 METRICS = {"fills": 3.0, "mean_exposure": 0.5, "total_return": 0.1, "cost_fee": 2.0}
+
+
+def joined(accounts, groups):
+    return join_accounts(accounts, groups, UNITS)
 
 
 def market(roll="00:00 UTC", symbols=("A",)):
@@ -55,7 +60,7 @@ def one(symbol, days, growth, steps=10, **metrics):
 
 
 def test_groups_follow_each_other_and_share_no_return():
-    passes = join_accounts([one("A", [5, 6], [1.1, 1.2]), one("A", [6, 7], [0.5, 2.0])], [0, 1])
+    passes = joined([one("A", [5, 6], [1.1, 1.2]), one("A", [6, 7], [0.5, 2.0])], [0, 1])
     assert passes.days.tolist() == [5, 6, 6, 7]
     assert np.allclose(passes.returns, [0.1, 0.2, -0.5, 1.0])
     assert passes.group.tolist() == [0, 0, 1, 1]
@@ -64,7 +69,7 @@ def test_groups_follow_each_other_and_share_no_return():
 
 def test_symbols_of_a_group_are_accounts_of_equal_capital():
     """Day 1: 1.5 and 0.5 are worth 1.0 each on average; day 2: 3.0 and 0.5, 1.75 of 1.0."""
-    passes = join_accounts([one("A", [1, 2], [1.5, 2.0]), one("B", [1, 2], [0.5, 1.0])], [0, 0])
+    passes = joined([one("A", [1, 2], [1.5, 2.0]), one("B", [1, 2], [0.5, 1.0])], [0, 0])
     assert np.allclose(passes.returns, [0.0, 0.75])
     assert passes.metrics[0]["fills"] == 6.0 and passes.metrics[0]["cost_fee"] == 4.0
     assert passes.metrics[0]["mean_exposure"] == 0.5
@@ -72,7 +77,7 @@ def test_symbols_of_a_group_are_accounts_of_equal_capital():
 
 
 def test_a_symbol_without_a_day_stands_still():
-    passes = join_accounts([one("A", [1, 3], [2.0, 2.0]), one("B", [2], [3.0])], [0, 0])
+    passes = joined([one("A", [1, 3], [2.0, 2.0]), one("B", [2], [3.0])], [0, 0])
     assert passes.days.tolist() == [1, 2, 3]
     assert np.allclose(1 + passes.returns, [1.5, 2.5 / 1.5, 3.5 / 2.5])
 
@@ -81,6 +86,6 @@ def test_stretches_of_one_account_in_a_group():
     """A hole in the data: two passes, the day between them compounded, averages by steps."""
     first = one("A", [1, 2], [1.1, 1.1], steps=30, mean_exposure=1.0)
     second = one("A", [2, 3], [1.5, 0.5], steps=10, mean_exposure=0.2)
-    passes = join_accounts([first, second], [0, 0])
+    passes = joined([first, second], [0, 0])
     assert np.allclose(1 + passes.returns, [1.1, 1.65, 0.5])
     assert passes.metrics[0]["mean_exposure"] == pytest.approx(0.8)

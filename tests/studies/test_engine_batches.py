@@ -32,8 +32,9 @@ def test_large_shapes_first_and_together_a_fair_share():
 
 
 def test_few_members_are_not_spread_thin():
-    assert waves(jobs(14), 2) == [12, 2]
+    assert waves(jobs(8), 2) == [6, 2]
     assert waves(jobs(6), 2) == [6]
+    assert waves(jobs(14), 2) == [7, 7]
 
 
 def test_a_worker_that_is_alone_idle_leaves_the_share_of_one_that_is_soon_done():

@@ -13,7 +13,7 @@ from slipstream.market.calendar import DayRoll, day_number
 from slipstream.studies.member import Passes
 
 Floats = NDArray[np.float64]
-_ADDED = ("fills", "trades", "costs", "turnover")  # over accounts and stretches; others: averaged
+_ADDED = ("count", "account currency", "bars")  # units of what is added up; others are averaged
 
 
 class Account(NamedTuple):
@@ -64,7 +64,9 @@ def account(
     return Account(market.symbols, day[last], growth("equity"), growth("benchmark"), metrics, steps)
 
 
-def join_accounts(accounts: Sequence[Account], groups: Sequence[int]) -> Passes:
+def join_accounts(
+    accounts: Sequence[Account], groups: Sequence[int], units: Mapping[str, str]
+) -> Passes:
     """All passes of a member, group by group.
 
     Passes of one account follow each other within a group; accounts of other symbols run beside
@@ -72,6 +74,7 @@ def join_accounts(accounts: Sequence[Account], groups: Sequence[int]) -> Passes:
 
     Args:
         accounts: the passes; groups: the tested group of each.
+        units: of the metrics, by name.
     """
     parts, facts, numbers = [], [], []
     for number in sorted(set(groups)):
@@ -81,7 +84,7 @@ def join_accounts(accounts: Sequence[Account], groups: Sequence[int]) -> Passes:
         benchmark = _together(days, own, [one.benchmark for one in own])
         parts.append((days, growth - 1.0, benchmark - 1.0))
         numbers.append(np.full(len(days), number, np.int64))
-        facts.append(_combined(own, growth, benchmark))
+        facts.append(_combined(own, growth, benchmark, units))
     return Passes(
         days=np.concatenate([part[0] for part in parts]),
         returns=np.concatenate([part[1] for part in parts]),
@@ -110,14 +113,16 @@ def _factors(worth: Floats) -> Floats:
     return np.divide(after, before, out=np.ones(len(after)), where=before > 0.0)
 
 
-def _combined(accounts: Sequence[Account], growth: Floats, benchmark: Floats) -> dict[str, float]:
-    """Metrics of a group: counts and costs are added, the others averaged by their steps."""
+def _combined(
+    accounts: Sequence[Account], growth: Floats, benchmark: Floats, units: Mapping[str, str]
+) -> dict[str, float]:
+    """Metrics of a group: counts and money are added, the others averaged by their steps."""
     if len(accounts) == 1:
         return dict(accounts[0].metrics)
     found = {}
     for name in accounts[0].metrics:
         values = [one.metrics[name] for one in accounts]
-        if name in _ADDED or name.startswith("cost_") or name.endswith("_costs"):
+        if units.get(name) in _ADDED:
             found[name] = float(np.sum(values))
         else:
             found[name] = float(np.average(values, weights=[one.steps for one in accounts]))

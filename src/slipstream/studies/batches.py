@@ -11,7 +11,7 @@ from slipstream.studies.member import Member
 from slipstream.studies.stretch import Task
 
 GROUP = 64  # members of a batch at most: measured, more are no faster
-_LEAST = 12  # fewer are slower per step, so that it does not pay to leave some to others
+_LEAST = 6  # fewer are slower per step, so that it does not pay to leave some to others
 _BYTES = 512 * 2**20  # of a worker's batch
 
 

@@ -79,6 +79,7 @@ def _market(places: Sequence[Place], policy: Policy, go_on: Callable[[], None]) 
     longest = max(len(time) for time in times)
     values, ended = _run(env, policy, longest, go_on)
     accounts: list[Account | None] = [None] * total
+    units = {metric.name: metric.unit for metric in env.spec.metrics}
     for row, e in enumerate(ended.e.tolist()):
         market = kernel.spec(records[e], loaded.data).market
         assert market is not None
@@ -90,7 +91,7 @@ def _market(places: Sequence[Place], policy: Policy, go_on: Callable[[], None]) 
     for m, place in enumerate(places):
         mine = slice(m * each, (m + 1) * each)
         passes = [one for one in accounts[mine] if one is not None]
-        found.append(join_accounts(passes, _groups_of(place, times[mine])))
+        found.append(join_accounts(passes, _groups_of(place, times[mine]), units))
     return found
 
 

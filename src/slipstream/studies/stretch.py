@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from slipstream.agents.policy import Policy
 from slipstream.studies.member import Member, Outcome, Passes
 from slipstream.studies.passes import alike, score
 from slipstream.studies.population import Place, Population, policy_of
@@ -28,7 +29,7 @@ class Task:
     until: int
 
 
-@dataclass
+@dataclass(eq=False)
 class _Runner:
     """A member under way."""
 
@@ -67,9 +68,10 @@ def run_stretch(
     """
     began = time.perf_counter()
     runners = [_begin(task, source, live) for task in tasks]
-    while under_way := [one for one in runners if one.left > 0 and not one.failed]:
-        _train(under_way, live, go_on)
-    _score([one for one in runners if not one.failed], go_on)
+    under_way, policy = runners, None
+    while left := [one for one in runners if one.left > 0 and not one.failed]:
+        under_way, policy = left, _train(left, live, go_on)
+    _score([one for one in runners if not one.failed], under_way, policy, go_on)
     spent = sum(sum(one.seconds.values()) for one in runners)
     for one in runners:
         one.seconds["overhead"] += (time.perf_counter() - began - spent) / len(runners)
@@ -84,8 +86,8 @@ def _begin(task: Task, source: EnvironmentSource, live: LiveStates) -> _Runner:
     return _Runner(task, place, state)
 
 
-def _train(runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], None]) -> None:
-    """Advances all by as many iterations as the nearest milestone is away."""
+def _train(runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], None]) -> Policy:
+    """Advances all by as many iterations as the nearest milestone is away; their policies then."""
     population = Population([one.place for one in runners], [one.state for one in runners])
     saved = time.monotonic()
     resumable = population.resumable
@@ -107,6 +109,7 @@ def _train(runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], Non
         for one in runners:
             for phase, seconds in population.seconds.items():
                 one.seconds[phase] += seconds / len(runners)
+        return population.policy
     finally:
         population.close()
 
@@ -119,8 +122,19 @@ def _keep(runners: Sequence[_Runner], population: Population, live: LiveStates) 
             live.save(one.task.member, state)
 
 
-def _score(runners: Sequence[_Runner], go_on: Callable[[], None]) -> None:
-    """All members that have a test split, those that can be together at once."""
+def _score(
+    runners: Sequence[_Runner],
+    trained: Sequence[_Runner],
+    policy: Policy | None,
+    go_on: Callable[[], None],
+) -> None:
+    """All members that have a test split, those that can be together at once.
+
+    Args:
+        runners: who is scored.
+        trained, policy: members that were trained last, and their policies.
+        go_on: see `run_stretch`.
+    """
     tested = [one for one in runners if one.task.member.test is not None]
     for _, group in itertools.groupby(
         sorted(tested, key=lambda one: alike(one.place)), key=lambda one: alike(one.place)
@@ -128,7 +142,9 @@ def _score(runners: Sequence[_Runner], go_on: Callable[[], None]) -> None:
         own = list(group)
         began = time.perf_counter()
         places = [one.place for one in own]
-        found = score(places, policy_of(places, [one.state for one in own]), go_on)
+        if policy is None or own != trained:
+            policy = policy_of(places, [one.state for one in own])
+        found = score(places, policy, go_on)
         seconds = (time.perf_counter() - began) / len(own)
         for one, passes in zip(own, found, strict=True):
             one.passes = passes
