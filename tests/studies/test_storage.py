@@ -8,6 +8,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import tempfile
 from pathlib import Path
 
 import optuna
@@ -112,24 +113,23 @@ def test_a_full_disk_leaves_the_ledger_whole(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server():
     """The URL of a PostgreSQL server of this test's own, from Debian's packages."""
     found = shutil.which("initdb") or max(
         (str(path) for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None
     )
     if found is None:
         pytest.skip("PostgreSQL is not installed (apt-get install postgresql): not tested with it")
-    folder = tmp_path_factory.mktemp("postgresql")
+    # Not below pytest's folders, which the server's user may not enter; sockets need a short path.
+    folder = Path(tempfile.mkdtemp(prefix="slipstream-postgresql-"))
     who = {}
     if os.geteuid() == 0:  # the server refuses to run as root
         names = {entry.pw_name for entry in pwd.getpwall()}
         name = "postgres" if "postgres" in names else "nobody"
         who = {"user": name, "cwd": "/"}
-        for path in (folder, *list(folder.parents)[:2]):
-            path.chmod(0o755)
         shutil.chown(folder, name)
     run = {"check": True, "capture_output": True, **who}
-    data, tools = folder / "data", Path(found).parent
+    data, tools = folder / "data", Path(found).resolve().parent
     subprocess.run([found, "-D", data, "-U", "tester", "-A", "trust", "--no-sync"], **run)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -140,6 +140,7 @@ def server(tmp_path_factory):
     subprocess.run(start, check=True, stdout=subprocess.DEVNULL, **who)
     yield f"postgresql://tester@127.0.0.1:{port}/postgres"
     subprocess.run([tools / "pg_ctl", "-D", data, "-m", "immediate", "stop"], **run)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_study_on_postgresql(server, tmp_path):
