@@ -4,9 +4,11 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from slipstream.agents.policy import Policy
+from slipstream.core.errors import KernelError
 from slipstream.studies.pass_loop import PassLoop
 from slipstream.studies.passes import alike, score, step_passes
 from slipstream.studies.population import Place, Population, join_records, policy_of
@@ -142,3 +144,15 @@ def test_compiled_passes_are_those_step_by_step(engine):
     order = np.argsort(second.e)
     assert sorted(second.e.tolist()) == list(range(6))
     assert np.array_equal(second.ret[order], first.ret[np.argsort(first.e)])
+
+
+def test_a_reward_that_is_not_finite_is_named(engine):
+    source = engine.source()
+    member = engine.member(0)
+    environment = source.environment(member.config)
+    split = member.test
+    records = tuple(p._replace(fee=np.nan) for p in environment.loaded.params[split])
+    loaded = replace(environment.loaded, params={**environment.loaded.params, split: records})
+    place = Place(member, replace(environment, loaded=loaded))
+    with pytest.raises(KernelError, match=r"NaN or infinite.*step 0,"):
+        score([place], policy_of([place], [None]))

@@ -19,7 +19,8 @@ from slipstream.vector import render
 from slipstream.vector.compile import bindings, loop_text
 from slipstream.vector.kernel_env import KernelVectorEnv
 
-HOLD: Any = None  # a constant of the kernel's batch loop
+HOLD: Any = None  # constants of the kernel's batch loop
+FAULT: Any = None
 
 # Bound by the renderer.
 advance: Any = None  # of the kernel's batch loop
@@ -43,6 +44,8 @@ def run_passes(
         for t in range(begin, end):
             decide(by, m, lo, hi, out[1], mask, out[0])
             advance(lo, hi, t, HOLD, batch, out)
+            if batch[7][FAULT] != 0:  # a reward is NaN or infinite: left as it is, to be named
+                return
             for e in range(lo, hi):
                 note(state[e], values[t, e])
 
@@ -73,6 +76,7 @@ class PassLoop:
             {"run_passes": examples},
             functions,
             {"Data": env.kernel.Data},
+            inline=False,
         )
         self._run = module["run_passes"]
 
@@ -86,6 +90,11 @@ class PassLoop:
         self._env.reset(self._out[1], self._mask if self._env.mask_width else None)
 
     def run(self, begin: int, end: int, values: NDArray[np.float64]) -> None:
-        """Takes steps `begin` to `end` and writes what is noted into values [steps, E, noted]."""
+        """Takes steps `begin` to `end` and writes what is noted into values [steps, E, noted].
+
+        Raises:
+            KernelError: a reward is NaN or infinite.
+        """
         batch, _ = self._env.arguments()
         self._run(begin, end, self._copies, self._decider, self._mask, batch, self._out, values)
+        self._env.check(self._out[0])

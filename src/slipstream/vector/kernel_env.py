@@ -198,7 +198,7 @@ class KernelVectorEnv(VectorEnv):
             self._refuse(actions, *out[:4])
             raise
         if counts[FAULT]:
-            self._raise_fault(int(counts[FAULT]) - 1, t, actions)
+            self.check(actions, t)
 
     def _refuse(self, actions: NDArray[Any] | None, *out: NDArray[Any]) -> None:
         """Names an array that does not fit; compiled code would write beyond its end."""
@@ -215,9 +215,21 @@ class KernelVectorEnv(VectorEnv):
                     f"{array.dtype} of shape {array.shape} with strides {array.strides}."
                 )
 
-    def _raise_fault(self, e: int, t: int, actions: NDArray[Any]) -> None:
+    def check(self, actions: NDArray[Any], t: int | None = None) -> None:
+        """Names the first reward since the last check that was NaN or infinite.
+
+        Args:
+            actions: the last ones; t: the step, by default counted within the copy's episode.
+
+        Raises:
+            KernelError: there was one.
+        """
+        if not self._counts[FAULT]:
+            return
+        e = int(self._counts[FAULT]) - 1
         self._counts[FAULT] = 0
         book = self._book[e]
+        t = int(book["length"]) - 1 if t is None else t
         state = {name: self._state[name][e].tolist() for name in self.kernel.STATE.names or ()}
         raise KernelError(
             f"Kernel `{self.kernel.name}` returned a reward that is NaN or infinite: environment "
