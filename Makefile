@@ -43,9 +43,10 @@ check: $(INSTALLED)  ## format, lint, types, layers
 check-cuda: $(INSTALLED)  ## compile every kernel to PTX; needs neither GPU nor driver, but the extra
 	$(BIN)/python -m slipstream.vector.ptx
 
-bench: $(VENV)/.peers  ## measure beside the peers (two suites, at most 10 minutes each)
+bench: $(VENV)/.peers  ## measure beside the peers (three suites, at most 10 minutes each)
 	$(BIN)/slipstream bench env --json results/env.json
 	$(BIN)/slipstream bench train --json results/train.json
+	$(BIN)/slipstream bench study --json results/study.json
 	$(MAKE) docs
 
 docs: $(INSTALLED)  ## write the tables of docs/performance.md from results/*.json
