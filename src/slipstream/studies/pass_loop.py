@@ -76,7 +76,6 @@ class PassLoop:
             {"run_passes": examples},
             functions,
             {"Data": env.kernel.Data},
-            inline=False,
         )
         self._run = module["run_passes"]
 
