@@ -88,7 +88,7 @@ def kill_at_random(folder: Path, kills: int, *more: str) -> int:
         )
         while not study.locked and child.poll() is None:
             time.sleep(0.02)
-        time.sleep(draws.uniform(0.0, 3.0))
+        time.sleep(draws.uniform(0.0, 2.0))
         if child.poll() is not None:
             assert child.returncode == 0
             break
@@ -139,7 +139,7 @@ def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_study_killed_twenty_times_is_the_same_study(tmp_path):
-    longer = ("--total-steps", "20480")
+    longer = ("--total-steps", "400_000")  # it must not end before the last kill
     expected = whole(tmp_path / "whole", *longer)
     assert kill_at_random(tmp_path / "killed", 20, *longer) == 20
     assert contents(tmp_path / "killed") == expected
