@@ -140,7 +140,7 @@ def test_another_space_under_the_same_name_is_refused(slipstream, machinery, tmp
     tune(slipstream)
     done = tune(slipstream, "--set", "study.space={agent.epochs: {low: 1, high: 3}}")
     assert done.code == 2
-    assert "differs" in done.err and "agent.epochs.high" in done.err
+    assert "begun with other settings" in done.err and "agent.epochs.high" in done.err
 
 
 def test_changed_prices_are_refused_with_their_hash(slipstream, machinery, tmp_path):
@@ -290,3 +290,26 @@ def test_a_study_that_is_not_there(slipstream, tmp_path):
     for command in ("status", "resume", "best", "export", "stop", "report"):
         done = slipstream("study", command, "nobody")
         assert done.code == 2 and "There is no study nobody" in done.err
+
+
+def test_a_study_that_never_asked_leaves_its_name_free(slipstream, machinery, tmp_path):
+    refused = tune(slipstream, "--storage", "postgresql://u:secret@127.0.0.1:1/x")
+    assert refused.code == 2 and "secret" not in refused.err
+    assert not (tmp_path / "studies" / "one").exists()
+    assert tune(slipstream, "--set", "study.penalty=0.2").code == 0
+
+
+def test_a_place_that_is_taken_is_refused(slipstream, machinery, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "c2.yaml").write_text(CONFIG)
+    for name in (str(tmp_path / "file"), f"{tmp_path}/a b/.."):
+        done = slipstream("tune", str(tmp_path / "c2.yaml"), "--study-name", name, "--no-report")
+        assert done.code == 2 and "Traceback" not in done.err, name
+    assert not (tmp_path / "ledger.db").exists()
+
+
+def test_a_study_without_its_config_says_what_is_missing(slipstream, machinery, tmp_path):
+    tune(slipstream)
+    (tmp_path / "studies" / "one" / "study.yaml").unlink()
+    done = slipstream("study", "status", "one")
+    assert done.code == 2 and "study.yaml is missing" in done.err

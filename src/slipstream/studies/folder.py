@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any, TextIO
@@ -37,7 +39,7 @@ class StudyFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.expanduser().absolute()
+        self.path = Path(os.path.abspath(path.expanduser()))  # `a/..` names what it means
         self.name = self.path.name
         self._lock: TextIO | None = None
 
@@ -65,6 +67,11 @@ class StudyFolder:
             CheckpointError: there is none.
         """
         folder = cls.of(name, parent)
+        if folder.ledger.is_file() and not folder.config.is_file():
+            raise CheckpointError(
+                f"{folder.config} is missing, without which the study cannot be read: restore it. "
+                "Its trials are intact in ledger.db."
+            )
         if not folder.exists:
             place = folder.path.parent
             names = sorted(one.parent.name for one in place.glob("*/ledger.db"))
@@ -84,6 +91,25 @@ class StudyFolder:
     def exists(self) -> bool:
         """Whether a study was begun here."""
         return self.ledger.is_file() and self.config.is_file()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the place is taken by something else than a study.
+
+        Raises:
+            ResourceError: it may not be looked at.
+        """
+        if self.ledger.is_file() or not self.path.exists():
+            return False
+        with disk_errors(self.path):
+            names = {one.name for one in self.path.iterdir()}
+        if "identity" in self.provenance:  # a study that was killed in its first moment
+            names -= {self.config.name, "provenance.json"}
+        return bool(names - {".lock"})
+
+    def discard(self) -> None:
+        """Removes a study that never asked a trial."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def config(self) -> Path:

@@ -44,8 +44,9 @@ def check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> 
     found = difference(before, now)
     if found:
         raise ConfigError(
-            f"There is a study {name} already, and this one differs: {found}. Go on with it as it "
-            f"is by `slipstream study resume {name}`, or name this one otherwise with --study-name."
+            f"There is a study {name} already, begun with other settings: {found}. Give it those "
+            "that it began with (its study.yaml has them, unless it was edited) to go on with it, "
+            "or name this one otherwise with --study-name."
         )
 
 

@@ -81,10 +81,16 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
             number, why = int(winner), "the confirmed winner"
         if number is None:
             ranked = best_trials(list(trials.values()))
+            if not ranked and any(trial.state == "complete" for trial in trials.values()):
+                raise CheckpointError(
+                    f"No trial of {folder.name} ended with policies that trade in every fold, so "
+                    "none is best; print any with `slipstream study best "
+                    f"{folder.handle} --trial N`."
+                )
             if not ranked:
                 raise CheckpointError(
                     f"No trial of {folder.name} has finished yet: see `slipstream study status "
-                    f"{folder.name}`."
+                    f"{folder.handle}`."
                 )
             number, why = ranked[0].number, "best score on the folds' tests, not confirmed"
         if number not in trials:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.confirmation import Confirmed, candidates, confirm, confirmation_slots
@@ -125,15 +125,37 @@ class Study:
             Interrupted: a signal or `study stop --now`; it can be resumed.
         """
         storage_url(self.options.storage, self.folder.path)  # refused before anything takes time
-        resumed = self.folder.exists
-        if resumed:
+        self._check_place()
+        fresh = not self.folder.exists
+        self.folder.lock()
+        try:
+            self._check_place()  # another process may have begun it meanwhile
+            return self._run(resumed=self.folder.exists)
+        except SlipstreamError:
+            if fresh and not self._asked_any():  # its name is free for another try
+                self.folder.discard()
+            raise
+        finally:
+            self.folder.unlock()
+
+    def _check_place(self) -> None:
+        """The folder holds this study, or nothing."""
+        if self.folder.exists:
             before = self.folder.provenance.get("identity") or {}
-            check_same(self.folder.name, before, self._identity)
-        elif self.folder.path.exists() and any(self.folder.path.iterdir()):
+            check_same(self.folder.handle, before, self._identity)
+        elif self.folder.foreign:
             raise ConfigError(
                 f"{self.folder.path} is not empty and holds no study; name this one otherwise with "
                 "--study-name."
             )
+
+    def _asked_any(self) -> bool:
+        if not self.folder.ledger.is_file():
+            return False
+        with Ledger(self.folder.ledger) as ledger:
+            return bool(ledger.asks())
+
+    def _run(self, resumed: bool) -> dict[str, Any]:
         survey = self._machinery.survey(self._base, self._config)
         if resumed:
             old = self.folder.provenance.get("environment") or {}
@@ -143,19 +165,14 @@ class Study:
         plan = Plan(self._base, self._config, self._space, survey.folds, survey.spec.market)
         for note in survey.notes:
             self._say(f"Note: {note}")
-        self.folder.lock()
-        try:
-            with Ledger(self._begin(survey), read_only=False) as ledger, Interruption() as asked:
-                return self._phases(plan, survey, ledger, asked)
-        finally:
-            self.folder.unlock()
+        with Ledger(self._begin(survey), read_only=False) as ledger, Interruption() as asked:
+            return self._phases(plan, survey, ledger, asked)
 
     def _begin(self, survey: Survey) -> Any:
         """Writes the folder's first files, or renews what may change."""
         if not self.folder.exists:
             check_disk(self.folder.path, 0)
             facts = {**provenance.describe(), "identity": self._identity}
-            write_text(self.folder.config, write_study(self._base, self._config, self._space))
             self.folder.record(
                 **facts,
                 study=self.folder.name,
@@ -163,8 +180,7 @@ class Study:
                 environment=dict(survey.facts),
                 notes=list(survey.notes),
             )
-        else:
-            write_text(self.folder.config, write_study(self._base, self._config, self._space))
+        write_text(self.folder.config, write_study(self._base, self._config, self._space))
         return self.folder.ledger
 
     def _phases(
@@ -264,6 +280,9 @@ class Study:
             self._tell(ledger, lambda: standing(search, plan, self._meter, after, interval))
 
         search.run(tick)
+        request = self.folder.stop_request()
+        if request and not request.get("now"):  # the search ended by itself meanwhile
+            self.folder.forget_stop()
         self._spent(ledger, "search")
         return search
 
@@ -273,6 +292,12 @@ class Study:
         if cut is not None and ledger.fact("cut_of") == self._config.n_trials:
             self._say(f"The search was cut after trial {cut - 1}.")
             return int(cut)
+        request, asked = self.folder.stop_request(), len(ledger.asks())
+        if request and not request.get("now") and asked:  # made while no process ran the study
+            ledger.record(cut=asked, cut_of=self._config.n_trials)
+            self.folder.forget_stop()
+            self._say(f"The search ends after trial {asked - 1} (`study stop`).")
+            return asked
         return self._config.n_trials
 
     def _cut(

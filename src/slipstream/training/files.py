@@ -29,12 +29,12 @@ def disk_errors(path: Path) -> Iterator[None]:
         if error.errno in _FULL:
             raise ResourceError(
                 f"The disk is full: {path} could not be written. What was written before it is "
-                f"intact; free some space on that disk and go on with `slipstream resume`."
+                "intact; free some space on that disk and resume."
             ) from error
         if error.errno in _REFUSED + _IMPOSSIBLE:
             raise ResourceError(
-                f"{path} may not be written ({error.strerror}); choose another folder with "
-                "--out, or mend its permissions."
+                f"{path} may not be written ({error.strerror}); choose another folder, "
+                "or mend its permissions."
             ) from error
         raise
 
