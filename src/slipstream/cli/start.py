@@ -78,6 +78,12 @@ def _market(environment: str, folder: str) -> str:
     config = resolve(values)
     head = [f"Prices found in {folder}:"]
     head += [f"  {_file_line(one)}" for one in found.files]
+    used = {one.file for one in found.usable}
+    head += [
+        f"Left out: {one.file}: other bars than most files have, or a second file of its symbol."
+        for one in found.files
+        if one.problem is None and one.file not in used
+    ]
     head += [f"Left out: {sentence}" for sentence in left_out]
     if "spread_pips" in section:
         head.append(

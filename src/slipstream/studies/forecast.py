@@ -266,7 +266,9 @@ def _disk(plan: Plan, spec: Spec, passes: Passes | None) -> int:
 
 
 def minutes(value: float) -> str:
-    """``40 s``, ``12 min``, ``3.4 h``."""
+    """``under 10 s``, ``40 s``, ``12 min``, ``3.4 h``."""
+    if value < 1 / 6:
+        return "under 10 s"
     if value < 1.5:
         return f"{value * 60:.0f} s"
     return f"{value:.0f} min" if value < 120 else f"{value / 60:.1f} h"
