@@ -1,0 +1,35 @@
+"""Search for settings, confirm the best on fresh seeds, take the winner's policy.
+
+python examples/08_study.py [STEPS]
+"""
+
+import sys
+
+import slipstream
+
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 40_000
+
+study = slipstream.tune(
+    {
+        "env": "cartpole",
+        "training": {"num_envs": 16, "total_steps": steps},
+        "evaluation": {"episodes": 20},
+    },
+    study_name="pole",  # studies/pole; the same call goes on with it after a kill
+    study={
+        "n_trials": 6,
+        "fold_seeds": 2,  # without prices a fold is a seed
+        "space": {
+            "agent.learning_rate": {"low": 3e-4, "high": 3e-3, "log": True},
+            "agent.discount": {"low": 0.9, "high": 0.99},
+        },
+        "confirmation": {"top": 2, "seeds": 2},
+        "final_seeds": 2,
+    },
+    report=False,
+)
+for sentence in study.result["sentences"]:
+    print(sentence)
+if study.result["winner"]:
+    print(study.result["winner"]["params"])
+    print(slipstream.load_policy(study.path).actions.width, "number an action")
