@@ -44,7 +44,8 @@ def tune(
 ) -> StudyFolder:
     """See `slipstream.tune`."""
     base, config, space = prepare(target, overrides, study)
-    name = study_name or f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    made_up = f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = made_up if study_name is None else study_name
     folder = StudyFolder.of(name)
     machinery = Pools(resources.workers, resources.group_size)
     options = Options(resources.storage, resources.hours, resources.force_deploy)
