@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from slipstream.report import market_sections, wording
@@ -14,22 +16,36 @@ from slipstream.report.stress import percentile
 
 def market_page(run: RunEvaluation) -> Page:
     """Builds the page; the hold-out comes first everywhere."""
+    splits = views(run)
+    held = splits[0]
+    middle = [
+        market_sections.against(held),
+        market_sections.trades(held),
+        market_sections.calendar(held),
+        market_sections.positions(held),
+    ]
+    return page_of(splits, _opening(held), middle)
+
+
+def views(run: RunEvaluation) -> list[SplitView]:
+    """All splits, the hold-out first."""
     names = [run.holdout, *(n for n in reversed(list(run.tracks)) if n != run.holdout)]
-    splits = [SplitView(name, run) for name in names]
-    held, found = splits[0], splits[0].found
+    return [SplitView(name, run) for name in names]
+
+
+def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Section]) -> Page:
+    """What every page of prices has in common, around its own sentences and sections."""
+    run, found = splits[0].run, splits[0].found
     return Page(
         title=run.title,
         warnings=looks(run),
         headline=wording.headline(
             run.holdout, found.sharpe, found.interval, found.years, run.trials
         ),
-        sentences=_opening(held),
+        sentences=opening,
         sections=[
             market_sections.results(splits),
-            market_sections.against(held),
-            market_sections.trades(held),
-            market_sections.calendar(held),
-            market_sections.positions(held),
+            *middle,
             market_sections.training(run, splits[1:]),
             notes(run),
         ],

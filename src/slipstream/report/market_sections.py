@@ -128,18 +128,20 @@ def trades(held: SplitView) -> Section:
     return Section("Trades and costs", (), tables, [drawn])
 
 
-def calendar(held: SplitView) -> Section:
-    """Months, falls, symbols, weekdays, hours."""
+def calendar(held: SplitView, symbols: bool = True) -> Section:
+    """Months, falls, symbols (where each has its own passes), weekdays, hours."""
     mine = held.agent
     months = monthly_returns(mine.equity, mine.time[1:])
     window = rolling_window(mine)
     tables = [
         market_tables.months(months),
         market_tables.drawdowns(worst_drawdowns(mine.equity, mine.time)),
-        market_tables.by_symbol(by_symbol(held.tracks, held.market, held.prices.time)),
         market_tables.by_weekday(by_weekday(mine)),
         market_tables.by_hour(by_hour(mine)),
     ]
+    if symbols:
+        each = by_symbol(held.tracks, held.market, held.prices.time)
+        tables.insert(2, market_tables.by_symbol(each))
     rolling = market_figures.rolling(held.name, mine, window)
     days = market_figures.daily_distribution(held.name, mine)
     pictures = [

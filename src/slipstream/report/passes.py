@@ -115,7 +115,7 @@ class Passes:
     def growth(
         self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
     ) -> NDArray[np.float64]:
-        """Final equity over the start of all passes together, without keeping traces.
+        """Final equity over the start, without keeping traces; see `pooled`.
 
         Args:
             actions: D sets of one sequence per record, one after another.
@@ -133,8 +133,12 @@ class Passes:
             backend=self.backend,
             record=False,
         )
-        final = np.array([t.metrics["total_return"] for t in tracks]).reshape(-1, len(self.params))
-        return np.asarray(final.mean(axis=1) + 1.0)
+        returns = np.array([t.metrics["total_return"] for t in tracks])
+        return self.pooled(returns.reshape(-1, len(self.params)))
+
+    def pooled(self, returns: Floats) -> Floats:
+        """Final equity over the start [D], of passes side by side that returned [D, records]."""
+        return np.asarray(returns.mean(axis=1) + 1.0)
 
 
 def comparable(passes: Passes) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from slipstream.report import market_sections, portfolio_sections, wording
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.inputs import RoundTrip, RunEvaluation
-from slipstream.report.market_page import looks, notes, seed_band
+from slipstream.report.market_page import page_of, seed_band, views
 from slipstream.report.page import Page
 from slipstream.report.split_view import SplitView
 from slipstream.report.stress import percentile
@@ -17,26 +17,15 @@ from slipstream.studies.objective import LEAST_EXPOSURE, LEAST_FILLS
 
 def portfolio_page(run: RunEvaluation) -> Page:
     """Builds the page; the hold-out comes first everywhere."""
-    names = [run.holdout, *(n for n in reversed(list(run.tracks)) if n != run.holdout)]
-    splits = [SplitView(name, run) for name in names]
-    held, found = splits[0], splits[0].found
-    return Page(
-        title=run.title,
-        warnings=looks(run),
-        headline=wording.headline(
-            run.holdout, found.sharpe, found.interval, found.years, run.trials
-        ),
-        sentences=_opening(held),
-        sections=[
-            market_sections.results(splits),
-            portfolio_sections.against(held),
-            portfolio_sections.trades(held),
-            portfolio_sections.assets(held),
-            portfolio_sections.calendar(held),
-            market_sections.training(run, splits[1:]),
-            notes(run),
-        ],
-    )
+    splits = views(run)
+    held = splits[0]
+    middle = [
+        portfolio_sections.against(held),
+        portfolio_sections.trades(held),
+        portfolio_sections.assets(held),
+        market_sections.calendar(held, symbols=False),
+    ]
+    return page_of(splits, _opening(held), middle)
 
 
 def _opening(held: SplitView) -> list[str]:

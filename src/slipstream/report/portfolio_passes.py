@@ -14,7 +14,6 @@ from slipstream.envs._portfolio_record import CHANGE, SIMPLEX
 from slipstream.envs._portfolio_spec import names_of
 from slipstream.report.passes import Actions, Passes
 from slipstream.report.statistics import Floats
-from slipstream.training.episodes import replay
 from slipstream.training.track import Track
 
 BAND = 0.05  # of the rebalanced baseline, where the agent's own rules have none
@@ -72,29 +71,9 @@ class PortfolioPasses(Passes):
         order = np.concatenate([random.permutation(count), np.arange(count, actions.shape[1])])
         return np.roll(actions, int(random.integers(len(actions))), axis=0)[:, order]
 
-    def growth(
-        self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
-    ) -> NDArray[np.float64]:
-        """Final equity over the start of all passes one after the other, without keeping traces.
-
-        Args:
-            actions: D sets of one sequence per record, one after another.
-            params: records to use instead of the split's, one set or D of them.
-
-        Returns:
-            [D].
-        """
-        tracks = replay(
-            self.kernel,
-            self.loaded,
-            self.split,
-            actions,
-            params=params,
-            backend=self.backend,
-            record=False,
-        )
-        returns = np.array([t.metrics["total_return"] for t in tracks])
-        return np.asarray(np.prod(1.0 + returns.reshape(-1, len(self.params)), axis=1))
+    def pooled(self, returns: Floats) -> Floats:
+        """Final equity over the start [D], of passes one after the other."""
+        return np.asarray(np.prod(1.0 + returns, axis=1))
 
     def hold(self, weights: Sequence[Floats]) -> list[Track]:
         """Buys weights [A + 1], cash last, at the first fill of each pass and trades no more."""

@@ -6,14 +6,13 @@ import numpy as np
 
 from slipstream.report import market_figures, market_tables, portfolio_figures, wording
 from slipstream.report.baselines import ORACLE
-from slipstream.report.market_sections import promise, rolling_window
+from slipstream.report.market_sections import promise
 from slipstream.report.market_tables import NamedAccount
 from slipstream.report.page import Picture, Section, Table, picture
-from slipstream.report.performance import by_hour, by_weekday
 from slipstream.report.portfolio_account import by_asset
 from slipstream.report.portfolio_baselines import EQUAL_WEIGHT
 from slipstream.report.split_view import SplitView
-from slipstream.report.statistics import alpha_beta, monthly_returns, worst_drawdowns
+from slipstream.report.statistics import alpha_beta
 from slipstream.report.wording import number, percent, share
 
 
@@ -136,24 +135,3 @@ def assets(held: SplitView) -> Section:
         [Table("By asset", columns, rows, note=note)],
         [picture("weights", f"Weights of assets and cash on the {held.name} split", drawn)],
     )
-
-
-def calendar(held: SplitView) -> Section:
-    """Months, falls, weekdays, hours."""
-    mine = held.agent
-    months = monthly_returns(mine.equity, mine.time[1:])
-    window = rolling_window(mine)
-    tables = [
-        market_tables.months(months),
-        market_tables.drawdowns(worst_drawdowns(mine.equity, mine.time)),
-        market_tables.by_weekday(by_weekday(mine)),
-        market_tables.by_hour(by_hour(mine)),
-    ]
-    rolling = market_figures.rolling(held.name, mine, window)
-    days = market_figures.daily_distribution(held.name, mine)
-    pictures = [
-        picture("rolling_sharpe", f"Sharpe ratio of the last {window} trading days", rolling),
-        picture("daily_returns", "Distribution of daily returns", days),
-        picture("monthly_returns", "Monthly returns", market_figures.monthly(months)),
-    ]
-    return Section("When it was earned", (market_tables.BY_CHANCE,), tables, pictures)

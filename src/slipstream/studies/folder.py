@@ -12,9 +12,9 @@ from typing import Any, TextIO
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.studies.storage import DATABASE
 from slipstream.training.files import disk_errors, write_json
+from slipstream.training.lock import is_locked, take_lock
 
 STUDIES = "studies"
-_LOCK_SECONDS = 2.0  # the workers of a process that was just killed need a moment to follow it
 
 
 class StudyFolder:
@@ -172,45 +172,19 @@ class StudyFolder:
         Raises:
             ConfigError: another process runs it.
         """
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
-            return
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("a")
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    file.close()
-                    raise ConfigError(
-                        f"Another process runs the study {self.name}; look at it with `slipstream "
-                        f"study status {self.handle}`, or stop it with `slipstream study stop "
-                        f"{self.handle}`."
-                    ) from None
-                time.sleep(0.05)
-        self._lock = file
+            self._lock = take_lock(
+                self.path,
+                f"Another process runs the study {self.name}; look at it with `slipstream "
+                f"study status {self.handle}`, or stop it with `slipstream study stop "
+                f"{self.handle}`.",
+            )
 
     @property
     def locked(self) -> bool:
         """Whether some process runs the study now."""
-        try:
-            import fcntl
-        except ImportError:
-            return False
-        path = self.path / ".lock"
-        if not path.exists():
-            return False
-        with path.open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return True
-        return False
+        return is_locked(self.path)
 
     def unlock(self) -> None:
         """Lets another process run it."""

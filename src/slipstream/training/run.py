@@ -17,6 +17,7 @@ from slipstream.training import checkpoint, provenance
 from slipstream.training.config import RunConfig, load
 from slipstream.training.events import Event
 from slipstream.training.files import disk_errors, write_json, write_text
+from slipstream.training.lock import take_lock
 from slipstream.training.metrics import EVALUATIONS, METRICS, TableWriter, TensorBoardWriter
 from slipstream.training.table import read
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
-_LOCK_SECONDS = 2.0  # the workers of a process that was just killed need a moment to follow it
 CHECKPOINTS, BEST, TENSORBOARD = "checkpoints", "best", "tensorboard"
 
 
@@ -127,26 +127,9 @@ class Run:
         Raises:
             ConfigError: another process trains it.
         """
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
-            return
-        if self._lock is not None:
-            return
-        file = (self.path / ".lock").open("a")
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    file.close()
-                    raise ConfigError(
-                        f"Another process is training {self.path}; wait for it or stop it first."
-                    ) from None
-                time.sleep(0.05)
-        self._lock = file
+        if self._lock is None:
+            refusal = f"Another process is training {self.path}; wait for it or stop it first."
+            self._lock = take_lock(self.path, refusal)
 
     def save_checkpoint(self, tensors: Mapping[str, Any], progress: Mapping[str, Any]) -> Path:
         """Writes the whole state, then deletes the oldest beyond `training.keep_last`.
