@@ -40,6 +40,7 @@ class Experience:
         t, n = rollout.horizon, rollout.num_envs
         numpy = rollout.numpy
         finals, index = [], []
+        rollout.carry_over()  # forgets the last block's final observations
         for m, seed in enumerate(agent.seeds):
             rng = np.random.default_rng((int(seed), iteration))
             e = slice(m * n, (m + 1) * n)

@@ -32,6 +32,28 @@ def test_large_minibatches(experience, same_members):
         same_members(few, chosen, everyone)
 
 
+ODD_SIZES = (
+    {"widths": (48, 33)},
+    {"widths": (17, 1, 72), "activation": "relu"},
+    {"horizon": 7, "num_envs": 13, "minibatch": 91},
+    {"horizon": 7, "num_envs": 13, "minibatch": 7, "widths": (9,)},
+    {"horizon": 27, "num_envs": 5, "minibatch": 45, "gradient_parts": 3},
+    {"horizon": 24, "num_envs": 1, "minibatch": 3},
+    {"horizon": 1, "num_envs": 6, "minibatch": 3, "gradient_parts": 3},
+)
+
+
+@pytest.mark.parametrize("sizes", ODD_SIZES, ids=lambda sizes: str(list(sizes.values())))
+@pytest.mark.parametrize(("width", "action"), [(7, "multi"), (33, "box")])
+def test_odd_sizes_among_ninety_six(experience, same_members, sizes, width, action):
+    """Rows and columns that fill no tile of a product, and members that fill no vector."""
+    spec = experience.spec((width,), action, scale_reward=True)
+    everyone, _ = experience.train(range(96), spec, iterations=2, **sizes)
+    for chosen in ([0], [95], [40, 41, 42, 43, 44, 45], list(range(48))):
+        few, _ = experience.train(chosen, spec, iterations=2, **sizes)
+        same_members(few, chosen, everyone)
+
+
 def test_images(experience, same_members):
     spec = experience.spec((1, 12, 12), "discrete", np.uint8)
     sizes = {"num_envs": 4, "horizon": 8, "minibatch": 16, "iterations": 2, "widths": (32,)}

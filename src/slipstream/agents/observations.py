@@ -60,7 +60,7 @@ class ObservationScale:
             obs: [T, M N, *shape]; out: [M, rows, >= D]; columns beyond D are left alone.
             begin: first row to write.
         """
-        flat = obs.reshape(obs.shape[0], obs.shape[1], -1)
+        flat = obs.reshape(obs.shape[0], obs.shape[1], len(self._mean[0]))  # T may be 0
         self._scale_rows(flat, self._mean, self._inverse_std, LIMIT, begin, out)
 
     def learn(self, rollout: RolloutArrays) -> None:

@@ -231,7 +231,8 @@ class PPO:
         run([partial(lane, k) for k in range(len(self._lanes))])
         rows = (self.horizon + 1) * self.num_envs
         by_member = values[:, :rows].view(self.members, self.horizon + 1, self.num_envs)
-        return by_member.transpose(0, 1).reshape(self.horizon + 1, -1)
+        # With one environment per member the reshape is a view that compiled loops do not take.
+        return by_member.transpose(0, 1).reshape(self.horizon + 1, -1).contiguous()
 
     def _final_values(self, rollout: Rollout) -> Tensor:
         """Critic on the final observations of truncated rows, [n]."""
