@@ -42,6 +42,11 @@ def test_a_worker_that_is_alone_idle_leaves_the_share_of_one_that_is_soon_done()
     assert len(next_batch(jobs(48), [5000.0], 2, None).jobs) == 48
 
 
+def test_nobody_is_left_over_because_another_worker_began_a_moment_ago():
+    assert len(next_batch(jobs(48), [4799.0], 2, None).jobs) == 48
+    assert len(next_batch(jobs(48), [4600.0], 2, None).jobs) == 47
+
+
 def test_memory_limits_a_batch():
     assert len(next_batch(jobs(48, memory=100 * 2**20), [], 1, None).jobs) == 5
     assert len(next_batch(jobs(2, memory=2**40), [], 1, None).jobs) == 1

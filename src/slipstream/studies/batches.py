@@ -75,8 +75,9 @@ def next_batch(
 ) -> Batch | None:
     """What an idle worker does next, so that all workers come to an end together.
 
-    It takes of the shape of which most is waiting, in the order of submission, as much as brings
-    its load up to a fair part of everything that is waiting or under way.
+    It takes of the shape of which most is waiting, in the order of submission, as many as bring
+    its load nearest to a fair part of everything that is waiting or under way: one member left
+    over would be trained alone at the end, while everybody else waits for it.
 
     Args:
         waiting: jobs.
@@ -94,7 +95,7 @@ def next_batch(
     most = group_size or max(1, min(GROUP, _BYTES // max(1, max(job.memory for job in jobs))))
     taken: list[Job] = []
     for job in jobs[:most]:
-        if len(taken) >= _LEAST and _load([*taken, job]) > fair * (1 + 1e-9):
+        if len(taken) >= _LEAST and _load(taken) + job.load / 2 > fair * (1 + 1e-9):
             break
         taken.append(job)
     return Batch(taken)

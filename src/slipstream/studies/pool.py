@@ -96,8 +96,8 @@ class Pool:
                 self._waiting.append(self._job(member, milestone))
             except (ConfigError, DataError, KernelError) as error:
                 self._done.append(Outcome(member.name, milestone, None, True, str(error)))
+        self._hand_out()  # first: files are moved while the workers train
         self._save_finished()
-        self._hand_out()
 
     def collect(self, timeout: float | None = None) -> list[Outcome]:
         """Outcomes that came in since the last call.
@@ -109,8 +109,8 @@ class Pool:
             ResourceError: the disk is full, or workers with the same members die again and again.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        self._save_finished()
         self._hand_out()
+        self._save_finished()
         while not self._done and any(self._batches):
             left = deadline - time.monotonic()
             pipes = {
