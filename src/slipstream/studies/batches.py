@@ -46,11 +46,13 @@ class Batch:
     Attributes:
         jobs: which.
         deaths: of workers that had them.
+        lost: how often a machine that had them went away.
         began: when it was handed out, seconds of the monotonic clock.
     """
 
     jobs: list[Job]
     deaths: int = 0
+    lost: int = 0
     began: float = 0.0
 
     @property
@@ -67,11 +69,11 @@ class Batch:
         """Two smaller ones."""
         middle = (len(self.jobs) + 1) // 2
         parts = [self.jobs[:middle], self.jobs[middle:]]
-        return [Batch(part, self.deaths) for part in parts if part]
+        return [Batch(part, self.deaths, self.lost) for part in parts if part]
 
 
 def next_batch(
-    waiting: Sequence[Job], others: Sequence[float], workers: int, group_size: int | None
+    waiting: Sequence[Job], others: Sequence[float], workers: float, group_size: int | None
 ) -> Batch | None:
     """What an idle worker does next, so that all workers come to an end together.
 
@@ -82,7 +84,7 @@ def next_batch(
     Args:
         waiting: jobs.
         others: load left of the batches under way.
-        workers: how many there are.
+        workers: how many there are, in workers as fast as this one.
         group_size: members at most; None: by memory.
     """
     if not waiting:
