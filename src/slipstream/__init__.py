@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         resume_study,
         train,
         tune,
+        work_on_study,
         write_report,
     )
     from slipstream.core.errors import SlipstreamError
@@ -40,6 +41,7 @@ _HOME = {
     "resume_study": "slipstream.api",
     "train": "slipstream.api",
     "tune": "slipstream.api",
+    "work_on_study": "slipstream.api",
     "write_report": "slipstream.api",
 }
 
@@ -59,6 +61,7 @@ __all__ = [
     "resume_study",
     "train",
     "tune",
+    "work_on_study",
     "write_report",
 ]
 

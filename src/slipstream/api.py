@@ -118,7 +118,8 @@ def tune(
         overrides: as for `train`; ``study.penalty=0`` sets a field of the study.
         study: fields of the `study` section: n_trials, seed, ...
         storage: where Optuna's study is kept; SQLite in the study's folder unless given.
-        workers: processes; one per core unless given. Changes no result.
+        workers: processes; one per core unless given, 0 where other machines do everything (see
+            `work_on_study`). Changes no result.
         group_size: members of a population; measured unless given. Changes no result.
         hours: ends by then: cuts the search and keeps the confirmation's share.
         force_deploy: deploy the best candidate even when nothing is recommended.
@@ -172,6 +173,40 @@ def resume_study(
         show,
         report_study if report else None,
     )
+
+
+def work_on_study(
+    name: str,
+    storage: str,
+    *,
+    data_dir: str | Path | None = None,
+    env: str | None = None,
+    workers: int | None = None,
+    wait_minutes: float = 10.0,
+    say: Callable[[str], None] | None = None,
+) -> int:
+    """Lends this machine's cores to a study that `tune` runs elsewhere, until it ends.
+
+    Args:
+        name: of the study.
+        storage: the PostgreSQL database that `tune` was given.
+        data_dir: this machine's folder of the study's prices; the owner's path unless given.
+        env: this machine's copy of the environment's file, or ``gym:ID``; not for slipstream's own.
+        workers: processes; one per core unless given.
+        wait_minutes: for the study to begin, or to go on after its owner was stopped or died.
+        say: told in sentences; standard error unless given.
+
+    Returns:
+        Milestones of members that were reached here.
+
+    Raises:
+        SlipstreamError: with one paragraph that says what to do.
+        Interrupted: a signal came; what was under way was handed back.
+    """
+    from slipstream.studies import start
+
+    folder = None if data_dir is None else str(data_dir)
+    return start.work(name, storage, workers, folder, env, wait_minutes, say)
 
 
 def report_study(name: str | Path | StudyFolder) -> Path:

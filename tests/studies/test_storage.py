@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
 import socket
 import sqlite3
-import subprocess
-import tempfile
 from pathlib import Path
 
 import optuna
@@ -110,37 +105,6 @@ def test_a_full_disk_leaves_the_ledger_whole(tmp_path):
             ledger.record(second="x" * 10_000_000)
     with Ledger(tmp_path / "ledger.db") as ledger:
         assert ledger.fact("first") == 1 and ledger.fact("second") is None
-
-
-@pytest.fixture(scope="module")
-def server():
-    """The URL of a PostgreSQL server of this test's own, from Debian's packages."""
-    found = shutil.which("initdb") or max(
-        (str(path) for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")), default=None
-    )
-    if found is None:
-        pytest.skip("PostgreSQL is not installed (apt-get install postgresql): not tested with it")
-    # Not below pytest's folders, which the server's user may not enter; sockets need a short path.
-    folder = Path(tempfile.mkdtemp(prefix="slipstream-postgresql-"))
-    who = {}
-    if os.geteuid() == 0:  # the server refuses to run as root
-        names = {entry.pw_name for entry in pwd.getpwall()}
-        name = "postgres" if "postgres" in names else "nobody"
-        who = {"user": name, "cwd": "/"}
-        shutil.chown(folder, name)
-    run = {"check": True, "capture_output": True, **who}
-    data, tools = folder / "data", Path(found).resolve().parent
-    subprocess.run([found, "-D", data, "-U", "tester", "-A", "trust", "--no-sync"], **run)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
-    log = folder / "log"
-    start = [tools / "pg_ctl", "-D", data, "-w", "-l", log, "-o", settings, "start"]
-    subprocess.run(start, check=True, stdout=subprocess.DEVNULL, **who)
-    yield f"postgresql://tester@127.0.0.1:{port}/postgres"
-    subprocess.run([tools / "pg_ctl", "-D", data, "-m", "immediate", "stop"], **run)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_study_on_postgresql(server, tmp_path):

@@ -12,7 +12,10 @@ from slipstream.core.errors import ConfigError
 app = typer.Typer(help="Looks at studies, resumes, stops and exports them.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the study below ./studies, or its folder.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes; one per core unless given.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=0, help="Processes; one per core unless given; 0: other machines only."),
+]
 Hours = Annotated[
     float | None,
     typer.Option(min=0.0, help="End by then: cuts the search, keeps the confirmation's share."),
@@ -130,6 +133,44 @@ def resume(
     finally:
         console.close()
     console.say(f"Study: {study.path}")
+
+
+@app.command()
+def work(
+    name: Annotated[str, typer.Argument(help="Name of a study that another machine tunes.")],
+    storage: Annotated[
+        str, typer.Option(help="The study's database: postgresql://USER:PASSWORD@HOST/DATABASE.")
+    ],
+    data_dir: Annotated[
+        str | None, typer.Option(help="This machine's folder of the study's prices.")
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(help="This machine's copy of the kernel file, or gym:ID; built-in: no need."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; one per core unless given.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(min=0.0, help="Minutes to wait for the study to begin or go on.")
+    ] = 10.0,
+) -> None:
+    """Lends this machine's cores to a study of another one, until it ends."""
+    from slipstream import api
+
+    console = _console()
+    try:
+        api.work_on_study(
+            name,
+            storage,
+            data_dir=data_dir,
+            env=env,
+            workers=workers,
+            wait_minutes=wait,
+            say=console.say,
+        )
+    finally:
+        console.close()
 
 
 @app.command()

@@ -32,6 +32,7 @@ class StudyFolder:
         result.json       written at the end, see `slipstream.studies.result`
         study.html        the page
         stop.json         a request by `slipstream study stop`
+        machines.json     other machines that train for it now
 
     Attributes:
         path: absolute.

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from slipstream.core.errors import ConfigError
 from slipstream.studies.config import StudyConfig
+from slipstream.studies.entry import Entry, entry_of
 from slipstream.studies.folder import StudyFolder
+from slipstream.studies.ledger import Ledger
 from slipstream.studies.pool import EnvironmentSource, Pool
+from slipstream.studies.storage import storage_url
 from slipstream.studies.study import PolicyTrainer, Survey
 from slipstream.training.config import RunConfig
 from slipstream.vector.threaded import usable_cores
@@ -15,14 +20,26 @@ from slipstream.vector.threaded import usable_cores
 class Pools:
     """Loads data once in this process; the workers that it forks share it.
 
+    Where a study is mirrored to PostgreSQL, other machines may join it there.
+
     Args:
-        workers: processes; None: one per core.
+        workers: processes; None: one per core; 0: other machines do everything.
         group_size: members of a population; None: by measurement.
+        storage: as a user gave it; None: the one of the study's first start.
+        say: told in sentences when machines come and go.
     """
 
-    def __init__(self, workers: int | None, group_size: int | None) -> None:
-        self._workers, self._group_size = workers or usable_cores(), group_size
+    def __init__(
+        self,
+        workers: int | None,
+        group_size: int | None,
+        storage: str | None = None,
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self._workers = usable_cores() if workers is None else workers
+        self._group_size, self._storage, self._say = group_size, storage, say
         self._source: EnvironmentSource | None = None
+        self._entry: Callable[[], Entry] | None = None
 
     def survey(self, base: RunConfig, study: StudyConfig) -> Survey:
         """Loads what the environment reads."""
@@ -30,9 +47,43 @@ class Pools:
         environment = self._source.environment(base)
         facts = dict(environment.loaded.provenance) if environment.loaded is not None else {}
         folds = self._source.folds(base)
+        self._entry = lambda: entry_of(base, study.folds, study.fold_seeds, facts)
         return Survey(environment.spec, folds, facts, environment.notes)
 
-    def pool(self, folder: StudyFolder) -> AbstractContextManager[PolicyTrainer]:
-        """Workers that share what was loaded."""
-        assert self._source is not None, "survey comes first"
-        return Pool(folder.path, self._source, self._workers, self._group_size)
+    @contextmanager
+    def pool(self, folder: StudyFolder) -> Iterator[PolicyTrainer]:
+        """Workers that share what was loaded.
+
+        Raises:
+            ConfigError: another process owns the study, or nobody would train it.
+        """
+        assert self._source is not None and self._entry is not None, "survey comes first"
+        url = self._meeting_place(folder)
+        if url is None:
+            if self._workers == 0:
+                raise ConfigError(
+                    "--workers 0 leaves all training to other machines, which need a place to "
+                    "meet: --storage postgresql://USER:PASSWORD@HOST/DATABASE."
+                )
+            with Pool(folder.path, self._source, self._workers, self._group_size) as pool:
+                yield pool
+            return
+        from slipstream.studies.relay import Relay  # needs PostgreSQL's driver
+
+        with Relay(url, folder.name, folder.path, self._entry(), self._say) as relay:
+            if self._workers == 0:
+                self._say(
+                    "This process trains nothing itself; on other machines start `slipstream study "
+                    f"work {folder.name} --storage ...`."
+                )
+            with Pool(folder.path, self._source, self._workers, self._group_size, relay) as pool:
+                yield pool
+
+    def _meeting_place(self, folder: StudyFolder) -> str | None:
+        """URL of the PostgreSQL database that the study is mirrored to."""
+        wanted = self._storage
+        if wanted is None:
+            with Ledger(folder.ledger, read_only=True) as ledger:
+                wanted = ledger.fact("storage")
+        url = storage_url(wanted, folder.path)
+        return url if url.startswith("postgresql+psycopg:") else None

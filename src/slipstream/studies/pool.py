@@ -23,15 +23,18 @@ from slipstream.core.errors import (
 from slipstream.studies.batches import Batch, Job, next_batch
 from slipstream.studies.member import Member, Outcome
 from slipstream.studies.population import Place, shape_of
+from slipstream.studies.seats import AnyWorker, Guests, Seat, Speeds
 from slipstream.studies.source import EnvironmentSource
 from slipstream.studies.state import LiveStates, Weights
 from slipstream.studies.stretch import Task
+from slipstream.studies.wire import Lost
 from slipstream.studies.worker import Worker
 
 __all__ = ["EnvironmentSource", "Pool"]
 
 _PATIENCE_SECONDS = 60.0  # for the iteration or the test pass under way
 _DEATHS = 4  # of workers in a row with the same members
+_LOSSES = 3  # of machines with the same members that are put down to networks
 
 
 class Pool:
@@ -44,8 +47,9 @@ class Pool:
         folder: of the study: `live/` has the states of members under way, `weights/` what is left
             of finished ones.
         source: of environments; workers share what it has loaded.
-        workers: processes.
+        workers: processes; 0 where `guests` do everything.
         group_size: members of a batch at most; None: by memory and measured speed.
+        guests: who brings workers of other machines; None: nobody.
     """
 
     def __init__(
@@ -54,18 +58,18 @@ class Pool:
         source: EnvironmentSource,
         workers: int,
         group_size: int | None = None,
+        guests: Guests | None = None,
     ) -> None:
         self._live, self._weights = LiveStates(folder / "live"), Weights(folder / "weights")
-        self._source, self._count, self._group_size = source, max(1, workers), group_size
+        self._source, self._guests, self._group_size = source, guests, group_size
         self._threads = torch.get_num_threads()
-        self._workers: list[Worker | None] = [None] * self._count
-        self._batches: list[Batch | None] = [None] * self._count
+        self._seats = [Seat() for _ in range(workers if guests else max(1, workers))]
         self._waiting: list[Job] = []
         self._retries: list[Batch] = []
         self._done: list[Outcome] = []
         self._dropped: set[str] = set()  # while under way
         self._finished: set[str] = set()  # policies not yet among the weights
-        self._speed: float | None = None  # steps per second and worker
+        self._speeds = Speeds()
 
     def __enter__(self) -> Pool:
         return self
@@ -81,8 +85,8 @@ class Pool:
     @property
     def busy(self) -> int:
         """Members whose outcomes have not been collected yet."""
-        running = [*self._retries, *(batch for batch in self._batches if batch is not None)]
-        return len(self._waiting) + sum(len(batch.jobs) for batch in running) + len(self._done)
+        running = sum(len(batch.jobs) for batch in self._under_way())
+        return len(self._waiting) + running + len(self._done)
 
     def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:
         """Trains each member up to its milestone (iterations done) and scores it there.
@@ -111,16 +115,20 @@ class Pool:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._hand_out()
         self._save_finished()
-        while not self._done and any(self._batches):
+        while not self._done and (self._waiting or self._under_way()):
             left = deadline - time.monotonic()
-            pipes = {
-                worker.pipe: k
-                for k, worker in enumerate(self._workers)
-                if worker is not None and self._batches[k] is not None
+            pipes: dict[Any, Seat | None] = {
+                seat.worker.pipe: seat
+                for seat in self._seats
+                if seat.worker is not None and seat.batch is not None
             }
+            if self._guests is not None:
+                pipes[self._guests.bell] = None
             ready = wait(list(pipes), None if left == math.inf else max(0.0, left))
             for pipe in ready:
-                self._take(pipes[pipe])  # type: ignore[index]
+                seat = pipes[pipe]
+                if seat is not None:
+                    self._take(seat)
             self._hand_out()
             if not ready and time.monotonic() >= deadline:
                 break
@@ -134,8 +142,7 @@ class Pool:
     def drop(self, name: str) -> None:
         """Forgets a member; nothing of it is kept."""
         self._waiting = [job for job in self._waiting if job.member.name != name]
-        running = [*self._retries, *(batch for batch in self._batches if batch is not None)]
-        if any(job.member.name == name for batch in running for job in batch.jobs):
+        if any(job.member.name == name for batch in self._under_way() for job in batch.jobs):
             self._dropped.add(name)
         self._live.drop(name)
 
@@ -156,15 +163,13 @@ class Pool:
     def close(self) -> None:
         """Ends the workers; states of members under way are saved."""
         self._save_finished()
-        for worker in self._workers:
-            if worker is not None:
-                worker.ask_to_leave()
+        workers = [seat.worker for seat in self._seats if seat.worker is not None]
+        for worker in workers:
+            worker.ask_to_leave()
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        for worker in self._workers:
-            if worker is not None:
-                worker.end(max(0.1, deadline - time.monotonic()))
-        self._workers = [None] * self._count
-        self._batches = [None] * self._count
+        for worker in workers:
+            worker.end(max(0.1, deadline - time.monotonic()))
+        self._seats = [Seat() for seat in self._seats if not seat.machine]
         torch.set_num_threads(self._threads)
 
     def _job(self, member: Member, until: int) -> Job:
@@ -176,69 +181,102 @@ class Pool:
         load = (until - at + (member.test is not None)) * place.rows
         return Job(Task(member, until), shape, load, place.memory, self._source.generation)
 
+    def _under_way(self) -> list[Batch]:
+        running = [seat.batch for seat in self._seats if seat.batch is not None]
+        return [*self._retries, *running]
+
     def _hand_out(self) -> None:
         """Gives every idle worker its fair part of what waits."""
-        for k in range(self._count):
-            if self._batches[k] is not None:
+        self._seats = [seat for seat in self._seats if not seat.lost]
+        if self._guests is not None:
+            self._seats += [Seat(one, None, one.machine) for one in self._guests.arrivals()]
+        for seat in self._seats:
+            if seat.batch is not None:
                 continue
-            batch = self._retries.pop(0) if self._retries else self._next()
+            batch = self._retries.pop(0) if self._retries else self._next(seat)
             if batch is None:
                 return
-            while not self._worker(k, batch).send([job.task for job in batch.jobs]):
-                self._lose(k)
-            batch.began = time.monotonic()
-            self._batches[k] = batch
+            if self._send(seat, batch):
+                batch.began = time.monotonic()
+                seat.batch = batch
+            else:  # its machine is gone
+                self._retries.insert(0, batch)
 
-    def _next(self) -> Batch | None:
-        others = [batch.load_left(self._speed) for batch in self._batches if batch is not None]
-        batch = next_batch(self._waiting, others, self._count, self._group_size)
+    def _next(self, seat: Seat) -> Batch | None:
+        others = [
+            other.batch.load_left(self._speeds.get(other.machine))
+            for other in self._seats
+            if other.batch is not None
+        ]
+        workers = self._speeds.workers(seat.machine, self._seats)
+        batch = next_batch(self._waiting, others, workers, self._group_size)
         if batch is not None:
             taken = {id(job) for job in batch.jobs}
             self._waiting = [job for job in self._waiting if id(job) not in taken]
         return batch
 
-    def _worker(self, k: int, batch: Batch) -> Worker:
-        """Worker k, which has the data that the batch needs."""
-        worker, needed = self._workers[k], max(job.generation for job in batch.jobs)
+    def _send(self, seat: Seat, batch: Batch) -> bool:
+        """Hands a batch to the worker of a seat; False where nobody sits there any more."""
+        while not self._worker(seat, batch).send([job.task for job in batch.jobs]):
+            if seat.machine:
+                return False
+            self._lose(seat)
+        return True
+
+    def _worker(self, seat: Seat, batch: Batch) -> AnyWorker:
+        """The seat's worker, which has the data that the batch needs."""
+        worker, needed = seat.worker, max(job.generation for job in batch.jobs)
         if worker is not None and worker.generation < needed:
             worker.ask_to_leave()
             worker.end(_PATIENCE_SECONDS)
             worker = None
         if worker is None:
-            self._workers[k] = None
-            pipes = [other.pipe for other in self._workers if other is not None]
-            worker = self._workers[k] = Worker(self._source, self._live, pipes)
+            seat.worker = None
+            pipes = [other.worker.pipe for other in self._seats if other.worker is not None]
+            worker = seat.worker = Worker(self._source, self._live, pipes)
         return worker
 
-    def _lose(self, k: int) -> str:
+    def _lose(self, seat: Seat) -> str:
         """Forgets a worker that is gone; how it ended."""
-        worker = self._workers[k]
-        assert worker is not None
-        self._workers[k] = None
+        assert seat.worker is not None
+        worker, seat.worker = seat.worker, None
         return worker.end(1.0)
 
-    def _take(self, k: int) -> None:
-        """The answer of worker k."""
-        worker, batch = self._workers[k], self._batches[k]
+    def _take(self, seat: Seat) -> None:
+        """The answer of a seat's worker."""
+        worker, batch = seat.worker, seat.batch
         assert worker is not None and batch is not None
-        self._batches[k] = None
+        seat.batch = None
         answer = worker.receive()
         if answer is None:
-            self._repeat(batch, self._lose(k))
+            self._repeat(batch, self._lose(seat))
+        elif isinstance(answer, Lost):
+            self._return(batch, answer)
         elif isinstance(answer, ResourceError) or not isinstance(answer, (list, SlipstreamError)):
             raise answer
         elif isinstance(answer, SlipstreamError):
             self._isolate(batch, answer)
         else:
             spent = max(time.monotonic() - batch.began, 1e-9)
-            speed = batch.load / spent
-            self._speed = speed if self._speed is None else 0.5 * (self._speed + speed)
+            self._speeds.add(seat.machine, batch.load / spent)
             for outcome in answer:
                 if outcome.name in self._dropped:
                     self._dropped.discard(outcome.name)
                     self._live.drop(outcome.name)
                 else:
                     self._done.append(outcome)
+
+    def _return(self, batch: Batch, lost: Lost) -> None:
+        """Another machine did not do it.
+
+        Networks and people who take their machine back are no fault of the members; what was lost
+        with a machine again and again may be one.
+        """
+        batch.lost += lost.cause == "silent"
+        if lost.cause == "died" or batch.lost > _LOSSES:
+            self._repeat(batch, lost.how)
+        else:
+            self._retries.append(batch)
 
     def _repeat(self, batch: Batch, how: str) -> None:
         """A worker is gone: what it did goes on from the last saved states, in smaller batches."""

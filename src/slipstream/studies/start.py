@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slipstream.core.errors import ResourceError
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.machinery import Pools
 from slipstream.studies.progress import Standing
 from slipstream.studies.setup import prepare
+from slipstream.studies.storage import shown
 from slipstream.studies.study import Options, Study
 from slipstream.training.target import read_yaml
+from slipstream.vector.threaded import usable_cores
 
 Say = Callable[[str], None]
 Show = Callable[[Standing], None]
@@ -47,9 +50,9 @@ def tune(
     made_up = f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
     name = made_up if study_name is None else study_name
     folder = StudyFolder.of(name)
-    machinery = Pools(resources.workers, resources.group_size)
-    options = Options(resources.storage, resources.hours, resources.force_deploy)
     say = say or _to_stderr
+    machinery = Pools(resources.workers, resources.group_size, resources.storage, say)
+    options = Options(resources.storage, resources.hours, resources.force_deploy)
     Study(folder, base, config, space, machinery, options, say, show or _nobody).run()
     if report is not None:
         say(f"Report: {report(folder)}")
@@ -70,6 +73,27 @@ def resume(
         return folder
     target = read_yaml(folder.config)
     return tune(target, str(folder.path), {}, {}, resources, say, show, report)
+
+
+def work(
+    name: str,
+    storage: str,
+    workers: int | None,
+    data_dir: str | None,
+    env: str | None,
+    wait_minutes: float,
+    say: Say | None = None,
+) -> int:
+    """See `slipstream.work_on_study`."""
+    study = StudyFolder.of(name).name
+    try:
+        from slipstream.studies.joining import lend
+    except ModuleNotFoundError as error:
+        raise ResourceError(
+            f"{shown(storage)} needs PostgreSQL's driver: pip install 'slipstream[postgresql]'."
+        ) from error
+    count = workers or usable_cores()
+    return lend(study, storage, count, data_dir, env, wait_minutes, say or _to_stderr)
 
 
 def _nobody(standing: Standing) -> None:

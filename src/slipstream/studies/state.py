@@ -76,13 +76,7 @@ class LiveStates:
             facts["manifest"] = json.dumps(manifest)
         arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
         content = safetensors.numpy.save(arrays, facts)
-        path = self._path(member.name)
-        temporary = path.with_name(f".{path.name}")
-        with disk_errors(path):
-            with temporary.open("wb") as file:
-                file.write(zlib.crc32(content).to_bytes(_CHECK, "big"))
-                file.write(content)
-            temporary.replace(path)
+        self._replace(member.name, zlib.crc32(content).to_bytes(_CHECK, "big"), content)
 
     def load(self, member: Member) -> State | None:
         """Where a member stands; None where it begins, or what is there is not its own."""
@@ -109,21 +103,52 @@ class LiveStates:
         """Forgets a member."""
         self._path(name).unlink(missing_ok=True)
 
+    def content(self, name: str) -> bytes | None:
+        """A member's file as another machine may take it; None where there is none."""
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, content: bytes, own: str | None = None) -> bool:
+        """Takes a file that another machine wrote, unless there is a later state of the same.
+
+        Args:
+            name: the member's.
+            content: see `content`.
+            own: the member's fingerprint; None: any is taken, and compared when it is loaded.
+
+        Returns:
+            Whether it is whole and the member's.
+        """
+        try:
+            facts, _ = _parsed(content)
+            iteration = int(facts["iteration"])
+        except (KeyError, ValueError, TypeError, AttributeError, SafetensorError):
+            return False
+        if own is not None and facts.get("fingerprint") != own:
+            return False
+        known, _ = self._read(name)
+        same = known.get("fingerprint") == facts.get("fingerprint")
+        if not (same and int(known["iteration"]) > iteration):
+            self._replace(name, content)
+        return True
+
+    def _replace(self, name: str, *parts: bytes) -> None:
+        path = self._path(name)
+        temporary = path.with_name(f".{path.name}")
+        with disk_errors(path):
+            with temporary.open("wb") as file:
+                file.writelines(parts)
+            temporary.replace(path)
+
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.state"
 
     def _read(self, name: str) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
         """Facts and tensors of a file; nothing where it is missing or damaged."""
-        try:
-            content = self._path(name).read_bytes()
-        except FileNotFoundError:
-            return {}, {}
-        body = content[_CHECK:]
-        if zlib.crc32(body).to_bytes(_CHECK, "big") != content[:_CHECK]:
-            return {}, {}
-        length = int.from_bytes(body[:8], "little")
-        facts = json.loads(body[8 : 8 + length]).get("__metadata__", {})
-        return facts, safetensors.numpy.load(body)
+        content = self.content(name)
+        return ({}, {}) if content is None else _parsed(content)
 
 
 class Weights:
@@ -178,6 +203,16 @@ class Weights:
                 f"{path} cannot be read ({error}): delete it, and its trial's policies are gone, "
                 "or restore it from a backup."
             ) from error
+
+
+def _parsed(content: bytes) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+    """Facts and tensors of a state's file; nothing where it is damaged."""
+    body = content[_CHECK:]
+    if zlib.crc32(body).to_bytes(_CHECK, "big") != content[:_CHECK]:
+        return {}, {}
+    length = int.from_bytes(body[:8], "little")
+    facts = json.loads(body[8 : 8 + length]).get("__metadata__", {})
+    return facts, safetensors.numpy.load(body)
 
 
 def _policy(facts: Mapping[str, str], tensors: Tensors) -> tuple[Tensors, Mapping[str, Any]] | None:

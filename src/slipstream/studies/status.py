@@ -8,6 +8,7 @@ from typing import Any
 from slipstream.core.errors import CheckpointError
 from slipstream.studies.console import standing_line
 from slipstream.studies.folder import StudyFolder
+from slipstream.studies.machines import machine_lines
 from slipstream.studies.progress import Standing
 from slipstream.studies.reader import StudyReader, Trial
 from slipstream.training.config import resolve
@@ -27,6 +28,7 @@ def status_lines(folder: StudyFolder) -> list[str]:
             lines.append("Complete.")
         elif running:
             lines.append(_running_line(status))
+            lines += machine_lines(folder.path)
         else:
             lines.append(
                 f"No process runs it; go on with `slipstream study resume {folder.handle}`."
