@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -23,6 +24,7 @@ from slipstream.studies.stretch import Task, run_stretch
 
 _PR_SET_PDEATHSIG = 1  # Linux: what a process gets when the one that forked it is gone
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+_LARGE = 4 * 2**20
 Answer = list[Outcome] | Exception
 
 
@@ -117,6 +119,7 @@ def _serve(
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     torch.set_num_threads(1)
     _keep_memory()
+    gc.freeze()  # what was inherited stays: `gc.collect` below need not look at it
 
     def go_on() -> None:
         if pipe.poll() or os.getppid() != parent:
@@ -125,6 +128,7 @@ def _serve(
     with suppress(_Leave, EOFError, ConnectionError):
         while (tasks := pipe.recv()) is not None:
             pipe.send(_answer(tasks, source, live, go_on))
+            gc.collect()  # populations are cyclic: they would wait for one another
     os._exit(0)  # nothing of the parent's may be flushed or closed twice
 
 
@@ -144,12 +148,14 @@ def _answer(
 def _keep_memory() -> None:
     """Asks glibc to keep what is freed: the next stretch needs as much, and new pages are slow.
 
-    Measured with 48 members: 0.12 instead of 0.32 seconds of CPU to assemble a population.
+    Measured with 48 members: 0.12 instead of 0.32 seconds of CPU to assemble a population. Blocks
+    from `_LARGE` bytes on are given back: kept, they leave holes, and a worker grew from 440 to
+    700 MB in five stretches, where it now stays below 390.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             mallopt = ctypes.CDLL(None).mallopt
-            mallopt(_M_MMAP_THRESHOLD, 2**30)
+            mallopt(_M_MMAP_THRESHOLD, _LARGE)
             mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
