@@ -152,6 +152,18 @@ def test_notes_say_what_is_not_modelled(folder: Path) -> None:
     )
 
 
+def test_what_a_bar_moves_is_measured_on_training_bars(folder: Path) -> None:
+    loaded = load(folder)
+    facts = loaded.provenance
+    assert set(facts["bar_move"]) == {"EURJPY", "EURUSD", "USDJPY"}
+    low, high = facts["windows_utc_seconds"]["train"]
+    first = slice(0, facts["bars"]["EURJPY"])
+    time, close = loaded.data.time[first], loaded.data.bars[first, 3]
+    mine = (time >= low) & (time < high)
+    ratios = np.diff(np.log(close[mine]))[np.diff(time[mine]) == 900]
+    assert facts["bar_move"]["EURJPY"] == pytest.approx(1e4 * ratios.std(ddof=1), rel=1e-12)
+
+
 def test_market_spec_carries_the_calendar(folder: Path) -> None:
     loaded = load(folder, deal="random")
     (p,) = loaded.params["train"]

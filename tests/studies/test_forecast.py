@@ -64,6 +64,23 @@ def test_passes_over_the_data_and_the_smallest_effect(tmp_path):
     assert round_trip({}) is None
 
 
+def test_a_market_without_equal_weight_tells_how_a_bar_moves(tmp_path):
+    """(12 / 4)^2 = 9 bars of five minutes."""
+    facts = {
+        "round_trip": {"A": {"basis_points": 10.0}, "B": {"basis_points": 14.0}},
+        "bar_move": {"A": 3.0, "B": 5.0},
+    }
+    setup = plan(market=MARKET)
+    said = forecast(setup, SPEC, Speed(1e5, 0.1, None, 12), facts, tmp_path).sentences
+    assert said[-1] == (
+        "A round trip costs 12.0 basis points and a bar moves 4.0: a position breaks even against "
+        "its cost once held about 9 bars (0.8 h)."
+    )
+    del facts["bar_move"]
+    told = forecast(setup, SPEC, Speed(1e5, 0.1, None, 12), facts, tmp_path).sentences
+    assert not any("breaks even" in one for one in told)
+
+
 def test_measuring_leaves_nothing_behind(tmp_path):
     pool = FakePool()
     speed = measure(pool, plan(n_trials=2))

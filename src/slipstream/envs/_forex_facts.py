@@ -44,10 +44,30 @@ def round_trips(config: Config, tables: dict[str, NDArray[np.float64]]) -> dict[
     return trips
 
 
+def bar_moves(tables: list[Table], window: list[int], bar_seconds: int) -> dict[str, float]:
+    """Deviation of neighbouring closes' log ratios in a window, basis points, by symbol.
+
+    Symbols with fewer than three bars there are left out.
+    """
+    moves = {}
+    for table in tables:
+        low, high = np.searchsorted(table.time, window)
+        close, time = table.bars[low:high, 3], table.time[low:high]
+        ratios = np.diff(np.log(close))[np.diff(time) == bar_seconds]
+        if len(ratios) > 1:
+            moves[table.symbol] = 1e4 * float(np.std(ratios, ddof=1))
+    return moves
+
+
 def facts_of(
     config: Config, market: Market, tables: list[Table], windows: dict[str, list[int]]
 ) -> dict[str, Any]:
-    """JSON-able facts for the run directory; `windows` in UTC seconds by split."""
+    """JSON-able facts for the run directory.
+
+    Args:
+        config, market, tables: settings, files, and what was made of them.
+        windows: UTC seconds by split; what is trained on comes first.
+    """
     return {
         "market_sha256": market.hash,
         "symbols": [table.symbol for table in tables],
@@ -56,4 +76,5 @@ def facts_of(
         "windows_utc_seconds": windows,
         "converted_by": {table.symbol: table.rates.pair for table in tables},
         "round_trip": round_trips(config, {table.symbol: table.bars for table in tables}),
+        "bar_move": bar_moves(tables, next(iter(windows.values())), market.bar_seconds),
     }

@@ -16,7 +16,7 @@ import numpy as np
 
 from slipstream.agents.inputs import update_bytes
 from slipstream.core.errors import ResourceError
-from slipstream.core.spec import Spec
+from slipstream.core.spec import MarketSpec, Spec
 from slipstream.experience.rollout import rollout_bytes
 from slipstream.studies.ledger import Slot
 from slipstream.studies.member import Outcome, Passes
@@ -203,18 +203,26 @@ def _findable(
             f"The hold-out is {years:.2f} years long: the smallest annual Sharpe ratio that it can "
             f"confirm is {smallest:.1f}."
         )
-    trip, passes = round_trip(provenance), speed.passes
-    if trip is not None and passes is not None and len(passes.benchmark) > 2:
-        daily = float(np.std(passes.benchmark, ddof=1))
-        bars_a_day = market.bars_per_year / market.days_per_year
-        bar = 1e4 * daily / math.sqrt(bars_a_day)
-        if bar > 0 and trip > 0:
-            bars = max(1.0, (trip / bar) ** 2)
-            held = bars * market.bar_seconds / 3600
-            sentences.append(
-                f"A round trip costs {trip:.1f} basis points and a bar moves {bar:.1f}: a position "
-                f"breaks even against its cost once held about {bars:,.0f} bars ({held:,.1f} h)."
-            )
+    trip, bar = round_trip(provenance), bar_move(market, speed, provenance)
+    if trip and bar:
+        bars = max(1.0, (trip / bar) ** 2)
+        held = bars * market.bar_seconds / 3600
+        sentences.append(
+            f"A round trip costs {trip:.1f} basis points and a bar moves {bar:.1f}: a position "
+            f"breaks even against its cost once held about {bars:,.0f} bars ({held:,.1f} h)."
+        )
+
+
+def bar_move(market: MarketSpec, speed: Speed, provenance: Mapping[str, Any]) -> float | None:
+    """Basis points by which a bar moves: the mean of symbols, or by equal weight's days."""
+    moves = provenance.get("bar_move")
+    if isinstance(moves, Mapping) and moves:
+        return float(np.mean(list(moves.values())))
+    passes = speed.passes
+    if passes is None or len(passes.benchmark) < 3:
+        return None
+    daily = float(np.std(passes.benchmark, ddof=1))
+    return 1e4 * daily / math.sqrt(market.bars_per_year / market.days_per_year)
 
 
 def round_trip(provenance: Mapping[str, Any]) -> float | None:
