@@ -56,7 +56,7 @@ class FakeMachinery:
     edge = 0.0
     pools: list[PolicyPool]
 
-    def __init__(self, workers, group_size) -> None:
+    def __init__(self, workers, group_size, *_) -> None:
         pass
 
     def survey(self, base, study):
@@ -313,3 +313,59 @@ def test_a_study_without_its_config_says_what_is_missing(slipstream, machinery, 
     (tmp_path / "studies" / "one" / "study.yaml").unlink()
     done = slipstream("study", "status", "one")
     assert done.code == 2 and "study.yaml is missing" in done.err
+    done = tune(slipstream, "--set", "study.penalty=0.2")
+    assert done.code == 2 and "`study.penalty` was 0.1 and is 0.2" in done.err
+    assert tune(slipstream).code == 0  # as the message advises
+    assert slipstream("study", "status", "one").code == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"- a\n",
+        b"env: [cartpole\n",
+        b"env: cartpole\nstudy: {n_trials: many}\n",
+        b"\xff\xfe",
+        None,
+    ],
+    ids=["empty", "list", "bad", "type", "binary", "cut"],
+)
+def test_a_damaged_config_says_what_is_intact_and_what_to_do(
+    slipstream, machinery, tmp_path, content
+):
+    tune(slipstream)
+    folder = tmp_path / "studies" / "one"
+    (folder / "result.json").unlink()
+    file, before = folder / "study.yaml", (folder / "study.yaml").read_bytes()
+    file.write_bytes(before[:300] if content is None else content)
+    for command in ("status", "resume", "best", "export", "report"):
+        done = slipstream("study", command, "one")
+        assert done.code == 2 and f"{file} cannot be used" in done.err, command
+        assert "intact in ledger.db" in done.err and "slipstream tune" in done.err
+        assert done.err.count("\n") == 1
+    assert tune(slipstream).code == 0
+    assert file.read_bytes() == before and result(tmp_path)["trials"]["asked"] == 8
+
+
+def test_other_damaged_files_say_what_to_do(slipstream, machinery, tmp_path):
+    tune(slipstream)
+    folder = tmp_path / "studies" / "one"
+    (folder / "result.json").write_text("{")
+    done = slipstream("study", "status", "one")
+    assert done.code == 2 and "delete the file, and `slipstream study resume`" in done.err
+    (folder / "result.json").unlink()
+    provenance = (folder / "provenance.json").read_text()
+    (folder / "provenance.json").write_text("")
+    done = slipstream("study", "resume", "one")
+    assert done.code == 2 and "restore the file from a backup" in done.err
+    (folder / "provenance.json").unlink()
+    done = slipstream("study", "resume", "one")
+    assert done.code == 2 and "nothing says that these settings are its own" in done.err
+    (folder / "provenance.json").write_text(provenance)
+    assert slipstream("study", "resume", "one", "--no-report").code == 0
+    (folder / "ledger.db").write_bytes(b"")
+    for wal in folder.glob("ledger.db-*"):
+        wal.unlink()
+    done = slipstream("study", "status", "one")
+    assert done.code == 2 and "ledger.db holds nothing yet" in done.err

@@ -24,6 +24,8 @@ class Market(Config):
     def _named(cls, value):
         if value == "nowhere":
             raise ValueError("a folder that exists.")
+        if value == "c:":
+            raise ValueError(f"a folder, not {value!r}.")
         return value
 
 
@@ -52,12 +54,14 @@ def test_valid():
         ({"folder": "x", "fees": {"spread_pips": -1}}, "(got -1)"),
         ({"folder": "x", "fees": {"commission": float("nan")}}, "finite number"),
         ({"folder": "nowhere"}, "`env.folder`: a folder that exists (got 'nowhere')."),
+        ({"folder": "c:"}, "`env.folder`: a folder, not 'c:'."),
     ],
 )
 def test_message(values, message):
     with pytest.raises(ConfigError) as error:
         validate(Market, values, where="env")
     assert message in str(error.value)
+    assert str(error.value).count("c:") < 2  # what came is said once
 
 
 def test_all_problems_in_one_paragraph():

@@ -253,14 +253,14 @@ def test_own_columns_are_features_by_name():
     features = panel_features(("sentiment", "portfolio"), one)
     assert features.warm_up == 0
     assert features.values[7, 0].tolist() == [7.0, -7.0]
-    with pytest.raises(ConfigError, match="did you mean 'sentiment'"):
+    with pytest.raises(ConfigError, match="did you mean `sentiment`"):
         panel_features(("sentimant",), one)
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("cappucino",), "did you mean 'cappuccino'"),
+        (("cappucino",), "did you mean `cappuccino`"),
         (("portfolio", "rsi_14"), "'rsi_14' is named twice"),
         (("nonsense",), "sets of features: portfolio, cappuccino, finrl_crypto"),
     ],

@@ -205,12 +205,13 @@ def test_constant_columns_are_named(demo_bars):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("rsi14", "did you mean 'rsi_14'"),
-        ("emma_10", "did you mean 'ema_10'"),
-        ("signl", "did you mean 'signal'"),
+        ("rsi14", "did you mean `rsi_14`"),
+        ("RSI_14", "did you mean `rsi_14`?"),
+        ("emma_10", "did you mean `ema_10`"),
+        ("signl", "did you mean `signal`"),
         ("rsi_0", "Feature 'rsi_0'"),
         ("rsi_1", "at least 2 bars"),
-        ("qwertz", "Known, with a number of bars"),
+        ("qwertz", "known, with a number of bars"),
     ],
 )
 def test_unknown_names(demo_bars, name, message):

@@ -88,13 +88,15 @@ class Machinery:
         yield self._pool
 
 
-def run_study(path, *, trials=60, skill=0.004, idle=(), fails=(), market=MARKET, **options):
+def run_study(
+    path, *, trials=60, steps=640, skill=0.004, idle=(), fails=(), market=MARKET, **options
+):
     """Runs a study to its end; returns its folder."""
     base = resolve(
         "cartpole",
         {
             "training.num_envs": 8,
-            "training.total_steps": 640,
+            "training.total_steps": steps,
             "agent.horizon": 8,
             "agent.minibatch": 32,
         },

@@ -14,6 +14,7 @@ from slipstream.report.page import render
 from slipstream.report.study_page import study_page, write_study_page
 from slipstream.report.study_view import read_view
 from slipstream.studies.result import NO_GAME_WINNER, NO_WINNER
+from slipstream.studies.status import best_config
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -196,3 +197,22 @@ def test_an_unfinished_study_has_no_page(skilled, tmp_path):
     (tmp_path / "half" / "result.json").unlink()
     with pytest.raises(CheckpointError, match="study resume"):
         write_study_page(StudyFolder(tmp_path / "half"))
+
+
+def test_steps_that_were_trained_are_told_where_whole_rollouts_are_more(skilled, tmp_path):
+    assert "640 steps a member" in read_view(skilled).provenance["Study"]
+    folder = study_world.run_study(tmp_path / "more", trials=4, steps=600)
+    told = read_view(folder).provenance["Study"]
+    assert "640 (whole rollouts; 600 asked for) steps a member" in told
+
+
+def test_a_study_whose_trials_hardly_trade_has_a_page_and_no_best_trial(tmp_path):
+    folder = study_world.run_study(tmp_path / "idle", trials=4, idle=range(4))
+    assert folder.result["winner"] is None and folder.result["best"] is None
+    assert NO_WINNER[:40] in text_of(study_page(read_view(folder)))
+    with pytest.raises(CheckpointError, match=r"policies that trade in every fold.*--trial N"):
+        best_config(folder)
+    assert best_config(folder, 2).startswith("# Study idle, trial 2: as asked for")
+    (folder.path / "result.json").unlink()
+    with pytest.raises(CheckpointError, match=r"no result yet; go on with `slipstream study res"):
+        write_study_page(folder)

@@ -105,7 +105,8 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
     message = str(entry["msg"]).removeprefix("Value error, ").rstrip(".")
     if not location:
         return f"{path}: ", message, "."
-    return f"`{path}`: ", message, f" (got {entry['input']!r})."
+    given = repr(entry["input"])
+    return f"`{path}`: ", message, "." if given in message else f" (got {given})."
 
 
 def _without_tags(model: type[BaseModel], location: list[str]) -> list[str]:

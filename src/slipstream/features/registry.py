@@ -147,13 +147,15 @@ def resolve(
             f"Feature {name!r} needs a window of at least {known[name].smallest} bars and at "
             "most 99,999."
         )
-    guess = nearest(name, [*known, *columns, *sets])
-    advice = f"did you mean {guess!r}? " if guess else ""
+    names = [*known, *columns, *sets]
+    guess = nearest(name, names) or nearest(name.lower(), names)
+    if guess:
+        raise ConfigError(f"Feature {name!r} is not known; did you mean `{guess}`?")
     listed = ", ".join(feature.pattern for feature in FEATURES)
     own = f"; columns of the data: {', '.join(columns)}" if columns else ""
     groups = f"; sets of features: {', '.join(sets)}" if sets else ""
     raise ConfigError(
-        f"Feature {name!r} is unknown: {advice}Known, with a number of bars for {{n}}: "
+        f"Feature {name!r} is not known; known, with a number of bars for {{n}}: "
         f"{listed}{own}{groups}."
     )
 

@@ -15,11 +15,14 @@ from slipstream.studies.folder import StudyFolder
 from slipstream.studies.importance import importances
 from slipstream.studies.member import Passes
 from slipstream.studies.paths import Layout, backtest_paths
+from slipstream.studies.plan import iterations, rows_of
 from slipstream.studies.reader import StudyReader, Trial
+from slipstream.studies.settings import ROLLOUT_ROWS
 from slipstream.studies.space import Space
 from slipstream.studies.status import best_trials
 
 DAY = 86_400
+_SIZES = {"training.total_steps", "training.num_envs", "agent.horizon", ROLLOUT_ROWS}
 
 
 @dataclass(frozen=True)
@@ -204,7 +207,16 @@ def _provenance(reader: StudyReader) -> dict[str, str]:
     facts, study = reader.provenance, reader.study
     work = (
         f"seed {study.seed}, sampler {study.sampler}, {study.trials_in_flight} trials in flight, "
-        f"{reader.config.training.total_steps:,} steps a member"
+        f"{_steps(reader)} steps a member"
     )
     digest = (facts.get("environment") or {}).get("market_sha256")
     return origin(facts, {"Study": work}, facts.get("config_hash"), digest)
+
+
+def _steps(reader: StudyReader) -> str:
+    """Asked for, and trained where whole rollouts are more; a space that varies sizes says more."""
+    config = reader.config
+    asked, trained = config.training.total_steps, iterations(config) * rows_of(config)
+    if asked == trained or _SIZES & set(reader.study.space or ()):
+        return f"{asked:,}"
+    return f"{trained:,} (whole rollouts; {asked:,} asked for)"

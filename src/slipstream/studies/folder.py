@@ -15,6 +15,10 @@ from slipstream.training.files import disk_errors, write_json
 from slipstream.training.lock import is_locked, take_lock
 
 STUDIES = "studies"
+_REMEDIES = {  # for files that others can be made from
+    "result.json": "delete the file, and `slipstream study resume` writes it again",
+    "stop.json": "delete the file, and stop the study again",
+}
 
 
 class StudyFolder:
@@ -70,8 +74,10 @@ class StudyFolder:
         folder = cls.of(name, parent)
         if folder.ledger.is_file() and not folder.config.is_file():
             raise CheckpointError(
-                f"{folder.config} is missing, without which the study cannot be read: restore it. "
-                "Its trials are intact in ledger.db."
+                f"{folder.config} is missing, without which the study cannot be read. Its trials "
+                "are intact in ledger.db: restore the file from a backup, or run the `slipstream "
+                "tune` command that began the study again with --study-name "
+                f"{folder.handle}, which writes it anew and goes on."
             )
         if not folder.exists:
             place = folder.path.parent
@@ -90,8 +96,8 @@ class StudyFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a study was begun here."""
-        return self.ledger.is_file() and self.config.is_file()
+        """Whether a study was begun here: its ledger is the last of its first files."""
+        return self.ledger.is_file()
 
     @property
     def foreign(self) -> bool:
@@ -200,4 +206,7 @@ class StudyFolder:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path} cannot be read ({error}); restore it.") from error
+            raise CheckpointError(
+                f"{path} cannot be read ({error}). The study's trials are intact in ledger.db: "
+                f"{_REMEDIES.get(name, 'restore the file from a backup')}."
+            ) from error

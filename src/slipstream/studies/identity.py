@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space import Space
 from slipstream.training.config import RunConfig
@@ -39,8 +39,16 @@ def check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> 
     """Refuses to go on with a study under another config or space.
 
     Raises:
+        CheckpointError: nothing says what it began with.
         ConfigError: with the difference.
     """
+    if not before:
+        raise CheckpointError(
+            f"provenance.json of the study {name} is missing or says nothing of what it began with "
+            "(`identity`), so nothing says that these settings are its own. Its trials are intact "
+            "in ledger.db: restore the file from a backup, or begin another study with "
+            "--study-name."
+        )
     found = difference(before, now)
     if found:
         raise ConfigError(

@@ -111,6 +111,11 @@ class Verdict:
     reason: str = ""
     at: float = 0.0
 
+    @property
+    def inactive(self) -> bool:
+        """Whether a fold hardly traded, so that the score is not one of a strategy."""
+        return any(fold.get("inactive") for fold in self.folds)
+
 
 class Ledger:
     """The study's own file.
@@ -301,6 +306,11 @@ class Ledger:
                 raise ResourceError(
                     f"{self.path} is locked by another program ({text}). Close what has it open; "
                     "nothing is lost, go on with `slipstream study resume`."
+                ) from error
+            if "no such table" in text:
+                raise CheckpointError(
+                    f"{self.path} holds nothing yet ({text}): its study is beginning at this very "
+                    "moment, so look again; or it was cut short, then restore it from a backup."
                 ) from error
             raise CheckpointError(
                 f"{self.path} cannot be used ({text}). Restore it from a backup, or begin another "

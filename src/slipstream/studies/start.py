@@ -16,6 +16,7 @@ from slipstream.studies.progress import Standing
 from slipstream.studies.setup import prepare
 from slipstream.studies.storage import shown
 from slipstream.studies.study import Options, Study
+from slipstream.studies.study_file import read_study
 from slipstream.training.target import read_yaml
 from slipstream.vector.threaded import usable_cores
 
@@ -71,6 +72,7 @@ def resume(
     if folder.result is not None and not resources.force_deploy:
         (say or _to_stderr)(f"{folder.path} is complete; see `slipstream study status {name}`.")
         return folder
+    read_study(folder.config)  # says what to do where it was damaged
     target = read_yaml(folder.config)
     return tune(target, str(folder.path), {}, {}, resources, say, show, report)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.config import validate
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space import Space
 from slipstream.training import yaml_file
@@ -38,7 +38,18 @@ def write_study(base: RunConfig, study: StudyConfig, space: Space) -> str:
 
 
 def read_study(path: Path) -> tuple[RunConfig, StudyConfig]:
-    """Base config and `study` section of a study.yaml."""
-    values = read_yaml(path)
-    study = validate(StudyConfig, study_section(values), STUDY)
-    return RunConfig.from_mapping({k: v for k, v in values.items() if k != STUDY}), study
+    """Base config and `study` section of a study.yaml.
+
+    Raises:
+        CheckpointError: it was damaged or edited to something that is no study.
+    """
+    try:
+        values = read_yaml(path)
+        study = validate(StudyConfig, study_section(values), STUDY)
+        return RunConfig.from_mapping({k: v for k, v in values.items() if k != STUDY}), study
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{path} cannot be used: {error} The study's trials are intact in ledger.db: mend the "
+            "file, restore it from a backup, or run the `slipstream tune` command that began the "
+            f"study again with --study-name {path.parent.name}, which writes it anew and goes on."
+        ) from None
