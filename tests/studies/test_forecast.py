@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 
 import pytest
 from fake_pool import MARKET, FakePool, plan
@@ -14,20 +15,23 @@ from slipstream.studies.forecast import (
     confirm_members,
     forecast,
     measure,
-    member_steps,
     minutes,
     round_trip,
 )
 from slipstream.studies.progress import Meter
+from slipstream.studies.size import member_bytes
+from slipstream.studies.space import Space
+from slipstream.training.config import resolve
 from slipstream.training.environment import resolve_environment
 
 SPEC = resolve_environment("cartpole", {}).spec
+RATES = {"low": 0.9, "high": 0.99}
 
 
 def test_minutes_follow_from_steps_and_passes(tmp_path):
     """10 trials x 3 folds x 640 steps at 100 steps/s, one end each and two rungs at 2 s a pass."""
     setup = plan(n_trials=10, confirmation={"top": 2, "seeds": 5}, final_seeds=4)
-    assert member_steps(setup) == 640
+    assert setup.mean_steps == 640
     assert confirm_members(setup, 10) == 2 * 5 * 3 + 4
     found = forecast(setup, SPEC, Speed(100.0, 2.0, None, 12), {}, tmp_path)
     assert found.search_minutes == pytest.approx(30 * (6.4 + 3 * 2.0) / 60)
@@ -36,15 +40,50 @@ def test_minutes_follow_from_steps_and_passes(tmp_path):
 
 
 def test_few_updates_are_warned_of(tmp_path):
-    """10 iterations x 4 epochs x 1 minibatch are 40 updates."""
+    """10 iterations x 4 epochs x 1 minibatch are 40 updates, with one epoch 10."""
     setup = plan()
-    assert not forecast(setup, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
-    from dataclasses import replace
-
     agent = setup.base.agent.model_copy(update={"minibatch": 64, "epochs": 4})
     few = replace(setup, base=replace(setup.base, agent=agent))
     (warning,) = forecast(few, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
-    assert "only 40 updates" in warning
+    assert "Some member makes only 10 updates" in warning  # the space has 1 to 8 epochs
+    fixed = replace(few, space=Space.from_mapping({"agent.discount": RATES}, few.base))
+    (warning,) = forecast(fixed, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
+    assert "Each member makes only 40 updates" in warning
+    many = replace(setup, space=Space.from_mapping({"agent.discount": RATES}, setup.base))
+    assert not forecast(many, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
+
+
+def test_a_space_of_larger_members_takes_longer_and_needs_more(tmp_path):
+    """All else equal, twice the steps take twice as long; wider networks cost by their numbers."""
+    setup = plan()
+
+    def told(**space):
+        own = replace(setup, space=Space.from_mapping(space, setup.base))
+        shares = {"env": 0.2, "policy": 0.2, "update": 0.6}
+        return forecast(own, SPEC, Speed(100.0, 0.0, None, 12, shares), {}, tmp_path)
+
+    same = told(**{"agent.discount": RATES})
+    longer = told(**{"training.total_steps": {"choices": [1280]}})
+    assert longer.search_minutes == pytest.approx(2 * same.search_minutes)
+    assert "1,280 steps" in longer.sentences[0]
+    either = told(**{"training.total_steps": {"choices": [640, 1280]}})
+    assert "640 to 1,280 steps" in either.sentences[0]
+    assert same.search_minutes < either.search_minutes < longer.search_minutes
+    wide = told(**{"agent.widths": {"choices": [[512, 512]]}})
+    ratio = (5 * 512 + 512 * 512 + 512 * 2) / (5 * 64 + 64 * 64 + 64 * 2)
+    assert wide.search_minutes == pytest.approx((0.2 + 0.8 * ratio) * same.search_minutes, rel=0.02)
+    assert wide.disk_bytes > 20 * same.disk_bytes and wide.memory_bytes > 5 * same.memory_bytes
+    assert "scaled by size" in wide.sentences[0]
+
+
+def test_a_batch_is_limited_by_its_networks_too():
+    """Weights, gradients and Adam's moments of actor and critic, float32."""
+    base = resolve("cartpole", {"training.num_envs": 8, "agent.horizon": 8, "agent.minibatch": 32})
+    wide = resolve(base, {"agent.widths": [1024, 1024]})
+    numbers = 2 * (5 * 1024 + 1024 * 1024 + 1024 * 2 - (5 * 64 + 64 * 64 + 64 * 2))
+    assert member_bytes(wide, SPEC) - member_bytes(base, SPEC) == pytest.approx(
+        4 * 4 * numbers, rel=0.01
+    )
 
 
 def test_passes_over_the_data_and_the_smallest_effect(tmp_path):

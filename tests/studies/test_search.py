@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -165,6 +166,7 @@ def test_trials_that_the_ledger_does_not_know_are_refused(tmp_path):
 SCRIPT = """
 import sys
 sys.path.insert(0, {here!r})
+from dataclasses import replace
 from pathlib import Path
 import test_search as t
 folder = Path(sys.argv[1])
@@ -223,3 +225,29 @@ def test_killed_studies_end_with_every_trial_counted_once(tmp_path):
 @pytest.mark.long
 def test_twenty_kills(tmp_path):
     check_killed(tmp_path, 20, 0.15)
+
+
+class IdleJudge(HalfJudge):
+    """The best trial hardly trades."""
+
+    def decide(self, event, outcomes, last):
+        found = super().decide(event, outcomes, last)
+        if last and event.trial == 1:
+            return replace(found, score=99.0, folds=[{"score": 99.0, "inactive": True}])
+        return found
+
+
+def test_a_trial_that_hardly_trades_is_marked_and_never_the_best(tmp_path):
+    setup = plan(pruning={"enabled": False})
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        storage = mirror(tmp_path, setup)
+        search = Search(setup, ledger, FakePool(), IdleJudge(setup.study), storage, 6)
+        search.run()
+        storage.close()
+    assert search.verdicts[1].score == 99.0
+    best = search.best
+    assert best is not None and best.trial != 1
+    assert best.score == max(v.score for v in search.verdicts.values() if v.trial != 1)
+    url = storage_url(None, tmp_path)
+    trials = optuna.load_study(study_name="one", storage=url).trials
+    assert [t.number for t in trials if "inactive" in t.user_attrs] == [1]

@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from slipstream.agents.inputs import update_bytes
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
-from slipstream.experience.rollout import rollout_bytes
 from slipstream.studies.ledger import Slot
-from slipstream.studies.member import Outcome, Passes
-from slipstream.studies.plan import Plan, iterations, rows_of
+from slipstream.studies.member import Member, Outcome, Passes
+from slipstream.studies.plan import Plan, iterations, rows_of, steps_of
 from slipstream.studies.search import Trainer
+from slipstream.studies.size import member_bytes, weight_bytes
+from slipstream.training.config import RunConfig
 
 MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
 _WARM, _MEASURED = 1, 2  # milestones of the measured slice
+_WORK = ("env", "policy", "update")  # phases of training
 _OUTCOME_BYTES = 600  # a row of the ledger without its days
 _SPARE = 256 * 2**20  # bytes that a disk must have left
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What a slice of the study did on this machine.
+    """What a slice of the study did on this machine, with the base config.
 
     Attributes:
         steps: environment steps of training per second, all members together.
         test_seconds: of one member's test pass, when tested beside others.
         passes: the pass of one member, for what it says about the market.
         members: how many were trained side by side.
+        shares: of the training time by env, policy, update.
     """
 
     steps: float
     test_seconds: float
     passes: Passes | None
     members: int
+    shares: Mapping[str, float] = field(default_factory=lambda: {"env": 1.0})
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ class Forecast:
     """Minutes, bytes and sentences.
 
     Attributes:
-        search_minutes: without pruning; with it less.
+        search_minutes: without pruning, for the mean over the space; with pruning less.
         confirm_minutes: confirmation, final training and hold-out.
-        memory_bytes: of rollouts and updates side by side; data and libraries come on top.
+        memory_bytes: if all in flight were trained at once; data and libraries come on top.
         disk_bytes: of the whole folder at its largest.
         sentences: for the user.
         warnings: for the user, to be heeded.
@@ -77,7 +79,7 @@ def measure(pool: Trainer, plan: Plan) -> Speed:
     members = [plan.member(slot, plan.base) for slot in slots]
     _until(pool, members, _WARM)  # with its test pass: what is compiled once is not measured
     began = time.perf_counter()
-    _until(pool, [_untested(member) for member in members], _MEASURED)
+    trained = _until(pool, [replace(member, test=None) for member in members], _MEASURED)
     seconds = time.perf_counter() - began
     began = time.perf_counter()
     tested = _until(pool, members, _MEASURED)
@@ -85,26 +87,19 @@ def measure(pool: Trainer, plan: Plan) -> Speed:
     for member in members:
         pool.drop(member.name)
     steps = count * rows_of(plan.base) * (_MEASURED - _WARM) / max(seconds, 1e-9)
-    return Speed(steps, test_seconds, next((one.passes for one in tested), None), count)
+    spent = {kind: sum(one.seconds.get(kind, 0.0) for one in trained) for kind in _WORK}
+    total = sum(spent.values())
+    shares = {kind: value / total for kind, value in spent.items()} if total else {"env": 1.0}
+    passes = next((one.passes for one in tested), None)
+    return Speed(steps, test_seconds, passes, count, shares)
 
 
-def _untested(member: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(member, test=None)
-
-
-def _until(pool: Trainer, members: list[Any], milestone: int) -> list[Outcome]:
+def _until(pool: Trainer, members: list[Member], milestone: int) -> list[Outcome]:
     pool.submit(members, [milestone] * len(members))
     found: list[Outcome] = []
     while len(found) < len(members):
         found += pool.collect(None)
     return found
-
-
-def member_steps(plan: Plan) -> int:
-    """Steps of one member with the base config."""
-    return iterations(plan.base) * rows_of(plan.base)
 
 
 def confirm_members(plan: Plan, trials: int) -> int:
@@ -122,24 +117,31 @@ def forecast(
     Raises:
         ResourceError: the disk cannot hold it.
     """
-    study, steps = plan.study, member_steps(plan)
-    stages = len(plan.stages(plan.base).milestones)
+    study, draws = plan.study, plan.draws
     searched = study.n_trials * plan.folds
     confirmed = confirm_members(plan, study.n_trials)
-    search = searched * (steps / speed.steps + stages * speed.test_seconds) / 60
-    confirm = confirmed * (steps / speed.steps + speed.test_seconds) / 60
-    memory, disk = _memory(plan, spec, speed.members), _disk(plan, spec, speed.passes)
+    costs = [_seconds(config, plan.base, spec, speed) for config in draws]
+    train, test = (float(np.mean(column)) for column in zip(*costs, strict=True))
+    stages = len(plan.stages(plan.base).milestones)
+    search = searched * (train + stages * test) / 60
+    confirm = confirmed * (train + test) / 60
+    memory = speed.members * max(member_bytes(config, spec) for config in draws)
+    disk = _disk(plan, spec, speed.passes)
     check_disk(folder, disk)
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
-    size = f"{study.n_trials:,} trials x {plan.folds} folds x {steps:,} steps"
+    budgets = sorted({steps_of(config) for config in draws})
+    steps = f"{budgets[0]:,} steps"
+    if len(budgets) > 1:
+        steps = f"{budgets[0]:,} to {budgets[-1]:,} steps, {plan.mean_steps:,.0f} on average"
+    size = f"{study.n_trials:,} trials x {plan.folds} folds x {steps}"
     sentences = [
-        f"Forecast: search {minutes(search)} ({size}, {speed.steps:,.0f} steps/s measured), "
+        f"Forecast: search {minutes(search)} ({size}; {_measured(plan, spec, speed)}), "
         f"confirmation to hold-out {minutes(confirm)}{pruning}.",
-        f"Memory about {memory / 2**30:.1f} GiB beside data and libraries, "
+        f"Memory at most {memory / 2**30:.1f} GiB beside data and libraries, "
         f"disk about {disk / 2**30:.2f} GiB.",
     ]
     warnings: list[str] = []
-    _learning(plan, steps, provenance, sentences, warnings)
+    _learning(plan, provenance, sentences, warnings)
     if plan.market is not None:
         _findable(plan, speed, provenance, sentences)
     return Forecast(search, confirm, memory, disk, tuple(sentences), tuple(warnings))
@@ -157,34 +159,32 @@ def check_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(place).free
     if free < needed + _SPARE:
         raise ResourceError(
-            f"The study needs about {needed / 2**30:.2f} GiB in {folder}, and {free / 2**30:.2f} "
-            "GiB are free there. Free some space, run it from a folder on another disk, or lower "
-            "--n-trials."
+            f"The study needs about {(needed + _SPARE) / 2**30:.2f} GiB in {folder} (of it "
+            f"{_SPARE / 2**30:.2f} to spare), and {free / 2**30:.2f} GiB are free there. Free some "
+            "space, run it from a folder on another disk, or lower --n-trials."
         )
 
 
 def _learning(
     plan: Plan,
-    steps: int,
     provenance: Mapping[str, Any],
     sentences: list[str],
     warnings: list[str],
 ) -> None:
     """Passes over the data and updates."""
-    agent, rows = plan.base.agent, rows_of(plan.base)
-    assert isinstance(plan.base.training.num_envs, int)
-    updates = (
-        iterations(plan.base) * agent.epochs * (rows // agent.rows(plan.base.training.num_envs))
-    )
-    text = f"Each member makes {updates:,} updates"
+    counts = sorted({_updates(config) for config in plan.draws})
+    updates = counts[0]
+    many = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    text = f"Each member makes {many} updates"
     folds = (provenance.get("folds") or {}).get("folds") or []
     bars = [fold["train_bars"] for fold in folds if fold.get("train_bars")]
     if bars:
-        text += f" and {steps / float(np.mean(bars)):.1f} passes over its training bars"
+        text += f" and {plan.mean_steps / float(np.mean(bars)):.1f} passes over its training bars"
     sentences.append(text + ".")
     if updates < MIN_UPDATES:
         warnings.append(
-            f"Each member makes only {updates} updates; below {MIN_UPDATES} little is learned. "
+            f"{'Each member' if len(counts) == 1 else 'Some member'} makes only {updates} updates; "
+            f"below {MIN_UPDATES} little is learned. "
             "Raise training.total_steps, or lower training.num_envs or agent.horizon."
         )
 
@@ -237,28 +237,39 @@ def round_trip(provenance: Mapping[str, Any]) -> float | None:
     return None
 
 
-def _memory(plan: Plan, spec: Spec, members: int) -> int:
-    agent, n = plan.base.agent, plan.base.training.num_envs
+def _updates(config: RunConfig) -> int:
+    """Minibatches that a member of this config learns from."""
+    agent, n = config.agent, config.training.num_envs
     assert isinstance(n, int)
-    shape, dtype = spec.observation_shape, spec.observation_dtype
-    size = rollout_bytes(
-        agent.horizon, members, n, shape, dtype, spec.action_width, spec.action_dtype
-    )
-    return int(
-        size + update_bytes(spec, agent.horizon, members, n) + 4 * members * _weights(plan, spec)
-    )
+    return iterations(config) * agent.epochs * (rows_of(config) // agent.rows(n))
 
 
-def _weights(plan: Plan, spec: Spec) -> int:
-    """Bytes of one member's actor and critic."""
-    widths = (int(np.prod(spec.observation_shape)) + 1, *plan.base.agent.widths, spec.action_width)
-    return 2 * 4 * sum(a * b for a, b in itertools.pairwise(widths))
+def _seconds(config: RunConfig, base: RunConfig, spec: Spec, speed: Speed) -> tuple[float, float]:
+    """Of one member's training and of its test pass, from what the base config's took.
+
+    Acting and learning cost by the networks' numbers, learning by epochs too, stepping neither.
+    """
+    work = weight_bytes(config, spec) / weight_bytes(base, spec)
+    epochs = config.agent.epochs / base.agent.epochs
+    env, policy, update = (speed.shares.get(kind, 0.0) for kind in _WORK)
+    step = env + policy * work + update * work * epochs
+    test = (env + policy * work) / (env + policy) if env + policy > 0 else 1.0
+    return steps_of(config) / speed.steps * step, speed.test_seconds * test
+
+
+def _measured(plan: Plan, spec: Spec, speed: Speed) -> str:
+    """What the minutes rest on."""
+    text = f"{speed.steps:,.0f} steps/s measured"
+    sizes = {weight_bytes(config, spec) for config in plan.draws}
+    if sizes != {weight_bytes(plan.base, spec)}:
+        text += " with the config's own networks, scaled by size"
+    return text
 
 
 def _disk(plan: Plan, spec: Spec, passes: Passes | None) -> int:
     """The folder at its largest: final weights, live states, ledger."""
     study = plan.study
-    weights = _weights(plan, spec)
+    sizes = [weight_bytes(config, spec) for config in plan.draws]
     members = study.n_trials * plan.folds + confirm_members(plan, study.n_trials)
     n = plan.base.training.num_envs
     assert isinstance(n, int)
@@ -267,8 +278,8 @@ def _disk(plan: Plan, spec: Spec, passes: Passes | None) -> int:
     days = 32 * len(passes.days) if passes is not None else 0
     rows = members * len(plan.stages(plan.base).milestones)
     return int(
-        members * weights
-        + 2 * live * (4 * weights + n * (observation + 1_000))
+        members * float(np.mean(sizes))
+        + 2 * live * (4 * max(sizes) + n * (observation + 1_000))
         + 2 * rows * (_OUTCOME_BYTES + days)
     )
 

@@ -13,7 +13,7 @@ from slipstream.studies.config import StudyConfig
 from slipstream.studies.ledger import Verdict
 from slipstream.studies.member import Outcome
 from slipstream.studies.objective import FoldResult, fold_score, trial_score
-from slipstream.studies.rungs import armed, stops
+from slipstream.studies.rungs import DISARMED, armed, stops
 from slipstream.studies.scheduler import Event
 
 
@@ -37,9 +37,8 @@ class Judge:
             return
         if verdict.kind == "complete":
             self._final[verdict.trial] = verdict.score
-            inactive = any(fold.get("inactive") for fold in verdict.folds)  # never a winner
             best = self._best
-            if not inactive and (best is None or verdict.score > self._final[best]):
+            if not verdict.inactive and (best is None or verdict.score > self._final[best]):
                 self._best = verdict.trial
             return
         self._rungs.setdefault(verdict.stage, {})[verdict.trial] = verdict
@@ -86,7 +85,7 @@ class Judge:
         )
         if not is_armed:
             told = "not known" if rho is None else f"{rho:.2f}"
-            return False, rho, f"rung disarmed: rank correlation with final scores {told}"
+            return False, rho, f"{DISARMED}: rank correlation with final scores {told}"
         incumbent = earlier.get(self._best) if self._best is not None else None
         rivals = None
         if incumbent is not None:
@@ -102,4 +101,4 @@ class Judge:
 
 def as_mapping(result: FoldResult) -> dict[str, Any]:
     """A fold's result as the ledger keeps it."""
-    return dict(result._asdict())
+    return result.facts()

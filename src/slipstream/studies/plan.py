@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from slipstream.core.spec import MarketSpec
@@ -47,6 +48,16 @@ class Plan:
     folds: int
     market: MarketSpec | None
 
+    @cached_property
+    def draws(self) -> tuple[RunConfig, ...]:
+        """Configs of random trials: what they cost is what trials cost on average."""
+        return tuple(self.config(values) for values in self.space.draws(self.base))
+
+    @cached_property
+    def mean_steps(self) -> float:
+        """Steps that a trial's member takes, on average over the space."""
+        return sum(map(steps_of, self.draws)) / len(self.draws)
+
     def config(self, overrides: Mapping[str, Any]) -> RunConfig:
         """The config of a trial.
 
@@ -80,7 +91,7 @@ class Plan:
             fold=fold,
             test=test,
             seed=seed_of(self.study.seed, *parts),
-            budget=iterations(config) * rows_of(config),
+            budget=steps_of(config),
         )
 
     def trial_slots(self, trial: int) -> list[Slot]:
@@ -97,3 +108,8 @@ def rows_of(config: RunConfig) -> int:
 def iterations(config: RunConfig) -> int:
     """Iterations of a member's whole budget."""
     return math.ceil(config.training.total_steps / rows_of(config))
+
+
+def steps_of(config: RunConfig) -> int:
+    """Steps of a member's whole budget."""
+    return iterations(config) * rows_of(config)

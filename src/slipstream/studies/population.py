@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from slipstream.agents.actions import ActionMap
 from slipstream.agents.agent_config import AgentConfig
-from slipstream.agents.inputs import update_bytes
 from slipstream.agents.policy import Policy
 from slipstream.core.spec import Spec
-from slipstream.experience.rollout import rollout_bytes
 from slipstream.studies.member import Member
+from slipstream.studies.size import member_bytes
 from slipstream.studies.source import EnvironmentSource
 from slipstream.studies.state import State, Tensors
 from slipstream.training.environment import Environment
@@ -71,10 +70,7 @@ class Place:
     @property
     def memory(self) -> int:
         """Bytes that a member more in a batch takes."""
-        spec, horizon, n = self.environment.spec, self.member.config.agent.horizon, self.num_envs
-        shape, dtype = spec.observation_shape, spec.observation_dtype
-        held = rollout_bytes(horizon, 1, n, shape, dtype, spec.action_width, spec.action_dtype)
-        return held + update_bytes(spec, horizon, 1, n)
+        return member_bytes(self.member.config, self.environment.spec)
 
 
 def shape_of(member: Member, source: EnvironmentSource) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from slipstream.studies.plan import Plan, iterations, rows_of
+from slipstream.studies.plan import Plan
 from slipstream.studies.search import Search
 
 _LIVELY = 5.0  # seconds between two looks at the machine
@@ -26,7 +26,8 @@ class Standing:
         members, members_done: of the phase after the search.
         trials_per_hour, steps_per_second: of this session; None before the first outcome.
         eta: seconds to the end of everything; None before the first outcome.
-        best: score of the best complete trial, its number, and its 95 % interval.
+        best: score of the best complete trial that is active in every fold, its number, and its
+            95 % interval.
         shares: of the workers' time by env, policy, update, evaluate, overhead.
         cpu: percent of one core, of all processes; memory: bytes, shared pages counted once.
         elapsed: seconds of this session.
@@ -144,8 +145,7 @@ def standing(
     ended, asked = sum(counts.values()), search.scheduler.asked
     speed, elapsed = meter.speed, meter.elapsed
     cpu, memory = meter.use()
-    complete = [v for v in search.verdicts.values() if v.kind == "complete" and v.score is not None]
-    best = max(complete, key=lambda v: (v.score, -v.trial), default=None)
+    best = search.best
     ends = interval(best.trial) if best else None
     left = remaining_steps(search, plan) + after_steps
     return Standing(
@@ -176,8 +176,7 @@ def remaining_steps(search: Search, plan: Plan, to_come: bool = True) -> float:
             its budget that those took which ended.
     """
     survival = expected_share(search)
-    full = iterations(plan.base) * rows_of(plan.base)
-    later = max(0, search.scheduler.limit - search.scheduler.asked) * full * survival
+    later = max(0, search.scheduler.limit - search.scheduler.asked) * plan.mean_steps * survival
     in_flight = 0.0
     for trial in search.scheduler.running:
         stages = search.stages(trial)

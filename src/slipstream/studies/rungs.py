@@ -14,6 +14,7 @@ Floats = NDArray[np.float64]
 LEAST_CORRELATION = 0.5
 FEWEST = 3  # finished trials; two always correlate perfectly
 
+DISARMED = "rung disarmed"
 LOWER_HALF = "in the lower half of the trials that reached this rung earlier"
 BEHIND = "behind the best trial in every fold at equal steps"
 

@@ -61,7 +61,7 @@ class Search:
         verdicts: by trial, the last decision on it.
         ended_now: trials that ended in this process, not in an earlier one.
         unprunable: trials below this number are never stopped early.
-        on_outcome: called with every new outcome.
+        on_outcome: called with every new outcome; on_verdict: with every new decision.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Search:
         self.ended_now = 0
         self.unprunable = plan.study.pruning.startup if plan.study.pruning.enabled else limit
         self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
+        self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         if mirror is not None:
             mirror.adopt({number: ask.params for number, ask in self._asks.items()})
         self.scheduler = Scheduler(plan.study.trials_in_flight, limit, self)
@@ -144,6 +145,7 @@ class Search:
             outcomes = self._outcomes(event.trial, event.stage)
             verdict = self._judge.decide(event, outcomes, last)
             self._ledger.add_verdict(verdict)
+            self.on_verdict(verdict)
         self._judge.remember(verdict)
         told = self._told[event.trial]
         if verdict.score is not None:
@@ -167,6 +169,14 @@ class Search:
             return False
         milestone = self._stages[trial].milestones[stage]
         return not any(self._known[s.name, milestone] for s in self._plan.trial_slots(trial))
+
+    @property
+    def best(self) -> Verdict | None:
+        """The best complete trial that is active in every fold: only such a one can win."""
+        able = [
+            one for one in self.verdicts.values() if one.kind == "complete" and not one.inactive
+        ]
+        return max(able, key=lambda one: (one.score, -one.trial), default=None)
 
     def asked(self) -> Mapping[int, Ask]:
         """Suggestions so far, by trial."""
@@ -221,6 +231,8 @@ class Search:
         else:
             if verdict.kind == "pruned":
                 told.attributes["pruned"] = verdict.reason
+            elif verdict.inactive:
+                told.attributes["inactive"] = "hardly traded in a fold: it cannot win"
             told.state, told.score = TrialState.COMPLETE, verdict.score
         self._tell(number)
         for slot in self._plan.trial_slots(number):

@@ -21,7 +21,7 @@ from slipstream.training.config import RunConfig, resolve
 
 DEFAULT = "default"
 _EXTENDS = "extends"
-_CHECKED = 32  # random combinations that must give valid configs
+_DRAWS = 32  # random combinations: all must give valid configs, and they tell what a trial costs
 
 
 class Overrides(NamedTuple):
@@ -74,13 +74,7 @@ class Space:
             )
         for path in self.ranges:
             self._check_read(setting(path, base), base)
-        sampler = optuna.samplers.RandomSampler(seed=0)
-        for _ in range(_CHECKED):
-            params = {
-                name: sampler.sample_independent(None, None, name, distribution)  # type: ignore[arg-type]
-                for name, distribution in self.distributions.items()
-            }
-            values = self.overrides(params, base).values
+        for values in self.draws(base):
             try:
                 resolve(base, values)
             except ConfigError as error:
@@ -113,11 +107,24 @@ class Space:
         """A new trial of `study` with a suggestion for every name: its `params`."""
         return study.ask(fixed_distributions=self.distributions)
 
+    def draws(self, base: RunConfig) -> Sequence[Mapping[str, Any]]:
+        """What random trials change in `base`, always the same ones."""
+        sampler = optuna.samplers.RandomSampler(seed=0)
+        found = []
+        for _ in range(_DRAWS):
+            params = {
+                name: sampler.sample_independent(None, None, name, distribution)  # type: ignore[arg-type]
+                for name, distribution in self.distributions.items()
+            }
+            found.append(self.overrides(params, base).values)
+        return found
+
     def overrides(self, params: Mapping[str, Any], base: RunConfig) -> Overrides:
         """What a trial changes in `base`.
 
         Args:
-            params: suggestions by name, as Optuna keeps them.
+            params: suggestions by name, as Optuna keeps them; those that nothing reads beside the
+                others, such as the sharpness of a softmax that was not chosen, change nothing.
             base: the config that trials vary; it settles sizes that the space does not name.
 
         Raises:
@@ -133,8 +140,22 @@ class Space:
                 values[name] = one.value(params[name])
             except ValueError as error:
                 raise ConfigError(f"A trial's parameter `{name}`: {error}.") from None
+        values = self._without_unread(values, base)
         notes = fit_rollout(values, base)
         return Overrides(values, notes)
+
+    def _without_unread(self, values: dict[str, Any], base: RunConfig) -> dict[str, Any]:
+        """Leaves out what nothing reads beside this trial's own values, as configs refuse it."""
+
+        def of_trial(path: str) -> Sequence[Any]:
+            return (values[path],) if path in values else _values(path, base)
+
+        known = settings(base)
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in known or known[name].unread(of_trial) is None
+        }
 
     def difference(self, other: Space) -> str:
         """What `other` has differently, in words; empty if nothing."""

@@ -15,7 +15,7 @@ from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.confirmation import Confirmed, candidates, confirm, confirmation_slots
 from slipstream.studies.final import Deployed, final_slots, holdout_facts, save_policy
 from slipstream.studies.folder import StudyFolder
-from slipstream.studies.forecast import check_disk, confirm_members, forecast, measure, member_steps
+from slipstream.studies.forecast import check_disk, confirm_members, forecast, measure
 from slipstream.studies.identity import check_data, check_same, identity
 from slipstream.studies.interval import score_interval
 from slipstream.studies.judge import Judge
@@ -25,6 +25,7 @@ from slipstream.studies.phases import train_all
 from slipstream.studies.plan import Plan
 from slipstream.studies.progress import Meter, Standing, remaining_steps, standing
 from slipstream.studies.result import result_of
+from slipstream.studies.rung_log import RungLog
 from slipstream.studies.search import Search, Trainer
 from slipstream.studies.space import Space
 from slipstream.studies.storage import Mirror, shown, storage_url
@@ -262,19 +263,26 @@ class Study:
         search.on_outcome = lambda one: self._meter.add(
             one.name, one.steps, before.get(one.name, 0), one.seconds
         )
+        rungs = RungLog(plan.study.pruning, self._say)
+        search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial).milestones)
         self._phase_began = time.monotonic()
 
         known: dict[int, tuple[float, float] | None] = {}
 
         def interval(trial: int) -> tuple[float, float] | None:
             if trial not in known:
-                known[trial] = score_interval(search.final_passes(trial), plan.market)
+                known[trial] = score_interval(
+                    search.final_passes(trial),
+                    plan.market,
+                    plan.study.objective,
+                    plan.study.penalty,
+                )
             return known[trial]
 
         def tick(search: Search) -> None:
             self._leave(asked, ledger, "search")
             speed = self._meter.speed
-            after = confirm_members(plan, search.scheduler.limit) * member_steps(plan)
+            after = confirm_members(plan, search.scheduler.limit) * plan.mean_steps
             if search.scheduler.asked < search.scheduler.limit:
                 self._cut(search, plan, ledger, speed, after)
             self._tell(ledger, lambda: standing(search, plan, self._meter, after, interval))
