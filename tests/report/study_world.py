@@ -41,6 +41,7 @@ class SkilledPool(FakePool):
     skill = 0.0
     idle = ()  # trials that do not trade
     policies = ()
+    benchmark = True  # whether equal weight is traded on the same bars
 
     def policy(self, name):
         return {"w": np.zeros(2, np.float32)}, {"member": name}
@@ -69,6 +70,8 @@ class SkilledPool(FakePool):
         idle = member.name.startswith(tuple(f"search-{t:05d}" for t in self.idle))
         metrics = {"mean_exposure": 0.0 if idle else 0.6, "fills": 0.0 if idle else 400.0}
         count = int(group.max()) + 1
+        if not self.benchmark:
+            market = np.zeros(len(days))
         return Passes(days, returns, market, group.astype(np.int64), [metrics] * count)
 
 
@@ -77,6 +80,7 @@ class Machinery:
 
     def __init__(self, pool, market=MARKET):
         self._pool, self._market = pool, market
+        pool.benchmark = market is None or market.benchmark
 
     def survey(self, base, study):
         spec = replace(resolve_environment("cartpole", {}).spec, market=self._market)

@@ -7,14 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import study_world
+from fake_pool import MARKET
 
 from slipstream.core.errors import CheckpointError
 from slipstream.report import canvas, study_wording
 from slipstream.report.page import render
 from slipstream.report.study_page import study_page, write_study_page
 from slipstream.report.study_view import read_view
-from slipstream.studies.result import NO_GAME_WINNER, NO_WINNER
-from slipstream.studies.status import best_config
+from slipstream.studies.export import export_text
+from slipstream.studies.result import NO_CASH_WINNER, NO_GAME_WINNER, NO_WINNER
+from slipstream.studies.status import best_config, status_lines
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -178,6 +180,27 @@ def test_games_have_no_benchmark(tmp_path):
     assert "Mean return of its final seeds" in page.headline or page.headline == NO_GAME_WINNER
     assert "equal weight" not in text.replace("beat equal weight", "")
     assert "Hold-out" not in [section.title for section in page.sections]
+
+
+def test_a_market_without_equal_weight_speaks_of_cash_only(tmp_path):
+    """Forex: nothing is traded beside the agent, and a benchmark of exactly 0 % is invented."""
+    market = replace(MARKET, benchmark=False)
+    won = study_world.run_study(tmp_path / "won", trials=20, skill=0.01, market=market)
+    lost = study_world.run_study(tmp_path / "lost", trials=20, skill=-0.02, market=market)
+    for folder in (won, lost):
+        view = read_view(folder)
+        told = [text_of(study_page(view)), json.dumps(folder.result), *status_lines(folder)]
+        told += [export_text(folder, kind) for kind in ("csv", "json")]
+        text = " ".join(told).lower().replace('"benchmark": false', "")
+        for word in ("equal weight", "equal_weight", "benchmark", "information ratio"):
+            assert word not in text, text[text.index(word) - 60 :][:120]
+    page = study_page(read_view(won))
+    assert [row[0] for row in cells(page, "Hold-out").rows][-1] == "cash"
+    assert any(re.match(r"The agent (outperforms|is ahead of) cash", s) for s in page.sentences)
+    assert any("Promotion needs a mean above cash: met." in s for s in page.sentences)
+    assert any("of the final seeds: +" in s and "above cash" in s for s in won.result["sentences"])
+    assert study_page(read_view(lost)).headline == NO_CASH_WINNER == lost.result["sentences"][0]
+    assert "against cash is" in lost.result["sentences"][1]
 
 
 def test_the_page_stands_alone(skilled):

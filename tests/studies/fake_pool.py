@@ -17,7 +17,7 @@ from slipstream.studies.plan import Plan, iterations, rows_of
 from slipstream.studies.space import Space
 from slipstream.training.config import resolve
 
-MARKET = MarketSpec(("A", "B"), "USD", 1e4, 300, 105_120.0, 365.0, "00:00 UTC")
+MARKET = MarketSpec(("A", "B"), "USD", 1e4, 300, 105_120.0, 365.0, "00:00 UTC", benchmark=True)
 SKILL = 0.0  # a test may set it: added to every member's mean daily return
 SPACE = {
     "agent.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True},

@@ -121,6 +121,11 @@ def test_the_holdout_is_the_mean_over_seeds(tmp_path):
     assert facts["benchmark_return"] == pytest.approx(0.1)
     assert facts["beats_equal_weight"] and facts["beats_cash"] and facts["promoted"]
     assert not holdout_facts(setup, slots, outcomes, opening=1, forced=True)["promoted"]
+    alone = replace(setup, market=replace(setup.market, benchmark=False))
+    facts = holdout_facts(alone, slots, outcomes, opening=1, forced=False)
+    names = [*facts, *(name for seed in facts["seeds"] for name in seed)]
+    assert not any("benchmark" in name or "equal_weight" in name for name in names)
+    assert facts["beats_cash"] and facts["promoted"]
 
 
 def test_openings_of_the_holdout_are_counted_once_each(tmp_path):

@@ -1,6 +1,7 @@
 """Scores of folds and trials: by hand, beside empyrical, and what must not count."""
 
 import math
+from dataclasses import replace
 
 import empyrical
 import numpy as np
@@ -10,7 +11,7 @@ from slipstream.core.spec import MarketSpec
 from slipstream.studies.member import Passes
 from slipstream.studies.objective import fold_score, log_growth, sharpe, trial_score
 
-CRYPTO = MarketSpec(("AAVE",), "USD", 1e6, 300, 105_120.0, 365.0, "00:00 UTC")
+CRYPTO = MarketSpec(("AAVE",), "USD", 1e6, 300, 105_120.0, 365.0, "00:00 UTC", benchmark=True)
 FOREX = MarketSpec(("EURUSD",), "USD", 1e5, 900, 24_960.0, 260.0, "17:00 America/New_York")
 
 
@@ -47,7 +48,7 @@ def test_no_deviation_is_zero_not_infinity(returns):
     assert sharpe(np.array(returns), 365) == 0.0
 
 
-@pytest.mark.parametrize(("market", "year"), [(CRYPTO, 365), (FOREX, 260)])
+@pytest.mark.parametrize(("market", "year"), [(CRYPTO, 365), (replace(FOREX, benchmark=True), 260)])
 def test_a_fold_is_sharpe_minus_the_benchmarks(market, year):
     mine, other = noise(1), noise(2)
     found = fold_score(passes(mine, other), market)
@@ -71,6 +72,15 @@ def test_log_growth_by_hand():
     found = fold_score(passes(mine, other), CRYPTO, "log_growth")
     assert found.score == pytest.approx(365 / 2)
     assert log_growth(np.array([-1.0]), 1.0) == pytest.approx(math.log(1e-6))
+
+
+@pytest.mark.parametrize("objective", ["sharpe", "information_ratio", "log_growth"])
+def test_without_equal_weight_there_is_only_cash_and_nothing_is_invented(objective):
+    mine = noise(8)
+    facts = fold_score(passes(mine), FOREX, objective).facts()
+    alone = log_growth(mine, 260) if objective == "log_growth" else sharpe(mine, 260)
+    assert facts["score"] == pytest.approx(alone)
+    assert not any("benchmark" in name for name in facts)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ class MarketSpec:
         days_per_year: trading days of a year, for annualised daily figures.
         day_roll: where a trading day ends, ``"17:00 America/New_York"`` or ``"00:00 UTC"``.
         cost_fields: STATE fields of cumulative costs by kind, account currency.
+        benchmark: the trace has `benchmark`, equal weight's equity on the same bars; set by what
+            loads an environment for a study. Without one there is only cash to be compared with.
     """
 
     symbols: tuple[str, ...]
@@ -40,6 +42,7 @@ class MarketSpec:
     days_per_year: float
     day_roll: str
     cost_fields: tuple[str, ...] = ()
+    benchmark: bool = False
 
 
 @dataclass(frozen=True)

@@ -201,8 +201,16 @@ def folds(trials: Sequence[Trial], market: bool) -> Figure:
     return figure
 
 
-def confirmation(candidates: Sequence[Mapping[str, Any]], cash: float | None, what: str) -> Figure:
-    """Lower bound, value and single seeds of each candidate."""
+def confirmation(
+    candidates: Sequence[Mapping[str, Any]], what: str, rivals: Mapping[str, float]
+) -> Figure:
+    """Lower bound, value and single seeds of each candidate.
+
+    Args:
+        candidates: as in `result.json`, those that were trained to their ends.
+        what: the axis' name.
+        rivals: what must be beaten: names and their lower bounds.
+    """
     figure, (axes,) = canvas("Confirmation on fresh seeds", 1.2 + 0.3 * len(candidates))
     for place, one in enumerate(candidates[::-1]):
         axes.plot(
@@ -227,9 +235,9 @@ def confirmation(candidates: Sequence[Mapping[str, Any]], cash: float | None, wh
             markeredgewidth=2.2,
             label="lower bound" if place == 0 else "",
         )
-    if cash is not None:
-        axes.axvline(0.0, color=INK, linewidth=1.0, label="equal weight")
-        axes.axvline(cash, color=ORANGE, linestyle=DASHES[1], label="cash, lower bound")
+    for place, (name, bound) in enumerate(rivals.items()):
+        colour, dashes = ((INK, "-"), (ORANGE, DASHES[1]))[place]
+        axes.axvline(bound, color=colour, linestyle=dashes, linewidth=1.0 + place, label=name)
     axes.set_yticks(range(len(candidates)), [f"trial {c['trial']}" for c in candidates[::-1]])
     axes.set_ylim(-0.6, len(candidates) - 0.4)
     axes.grid(False, axis="y")
@@ -239,7 +247,7 @@ def confirmation(candidates: Sequence[Mapping[str, Any]], cash: float | None, wh
 
 
 def equity(title: str, lines: Lines, each: str, first: str = "") -> Figure:
-    """Return since the start: thin lines for each path or seed, their mean, equal weight.
+    """Return since the start: thin lines for each path or seed, their mean, equal weight, cash.
 
     Args:
         title: of the picture.
@@ -258,14 +266,15 @@ def equity(title: str, lines: Lines, each: str, first: str = "") -> Figure:
         label = each if number == 0 else ""
         axes.plot(when, growth(returns), color=BLUE, linewidth=0.8, alpha=0.45, label=label)
     strong = lines.each[0] if first else lines.each.mean(axis=0)
-    axes.plot(
-        when,
-        growth(lines.benchmark),
-        color=ORANGE,
-        linestyle=DASHES[1],
-        linewidth=1.6,
-        label="equal weight",
-    )
+    if lines.benchmark is not None:
+        axes.plot(
+            when,
+            growth(lines.benchmark),
+            color=ORANGE,
+            linestyle=DASHES[1],
+            linewidth=1.6,
+            label="equal weight",
+        )
     axes.plot(when, growth(strong), color=BLUE, linewidth=2.0, label=first or "equal mix of them")
     axes.axhline(0.0, color=INK, linewidth=0.8, label="cash")
     axes.set_ylabel("return")

@@ -60,7 +60,7 @@ def _holdout(view: StudyView) -> Section | None:
         "Hold-out",
         (),
         [study_tables.holdout(view.holdout, view.days_per_year, told["seeds"])],
-        [picture("holdout", "Return of all seeds on the hold-out beside equal weight", drawn)],
+        [picture("holdout", f"Return of all seeds on the hold-out beside {view.rivals}", drawn)],
     )
 
 
@@ -77,9 +77,14 @@ def _confirmation(view: StudyView) -> Section:
     fine = [one for one in told["candidates"] if "lcb" in one]
     pictures: list[Picture] = []
     if fine:
-        what = "annual information ratio against equal weight" if view.market else "mean return"
+        what, rivals = "mean return", {}
+        if view.benchmark:
+            what = "annual information ratio against equal weight"
+            rivals = {"equal weight": 0.0, "cash, lower bound": told["cash"]}
+        elif view.market:
+            what, rivals = "annual Sharpe ratio", {"cash": 0.0}
         ranked = sorted(fine, key=lambda one: -one["lcb"])
-        drawn = study_figures.confirmation(ranked, told.get("cash") if view.market else None, what)
+        drawn = study_figures.confirmation(ranked, what, rivals)
         pictures.append(picture("confirmation", "Lower bounds of the best trials", drawn))
     sentences = ["The best trials of the search were trained again on seeds that it never saw."]
     if told["reason"]:
@@ -101,7 +106,7 @@ def _search(view: StudyView) -> Section:
     if result["rungs"]:
         tables.append(study_tables.rungs(result["rungs"]))
     if view.shown is not None:
-        tables.append(study_tables.folds(view.trial(view.shown), view.market))
+        tables.append(study_tables.folds(view.trial(view.shown), view.market, view.benchmark))
     tables.append(study_tables.trials(ranked, view.axes, view.trials))
     tables += study_tables.failed(view.trials)
     pictures = []
@@ -152,7 +157,7 @@ def _development(view: StudyView) -> Section | None:
     ):
         if lines is not None:
             drawn = study_figures.equity(title, lines, each)
-            pictures.append(picture(key, f"{title}, beside equal weight", drawn))
+            pictures.append(picture(key, f"{title}, beside {view.rivals}", drawn))
     if not pictures:
         return None
     sentence = (

@@ -30,13 +30,14 @@ def holdout(lines: Lines, periods: float, seeds: Sequence[Mapping[str, Any]]) ->
         more = [number(seed.get("exposure"), 2), number(seed.get("fills"), 0)]
         rows.append([label, *_figures(returns, periods), *more])
     rows += [[f"seed {seed['seed']}, diverged", *[NOTHING] * 6] for seed in seeds if seed["failed"]]
-    rows.append(["equal weight, bought once", *_figures(lines.benchmark, periods), "", ""])
-    rows.append(["cash", *_figures(np.zeros(len(lines.benchmark)), periods), "", ""])
+    if lines.benchmark is not None:
+        rows.append(["equal weight, bought once", *_figures(lines.benchmark, periods), "", ""])
+    rows.append(["cash", *_figures(np.zeros(len(lines.time)), periods), "", ""])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "fills")
-    note = (
-        f"Daily returns, times the root of {periods:g}; equal weight pays the same fees, spread "
-        "and final sale. Interval: stationary block bootstrap, mean block 10 days."
-    )
+    note = f"Daily returns, times the root of {periods:g}."
+    if lines.benchmark is not None:
+        note += " Equal weight pays the same fees, spread and final sale."
+    note += " Interval: stationary block bootstrap, mean block 10 days."
     return Table("Hold-out", columns, rows, emphasis=0, note=note)
 
 
@@ -70,10 +71,14 @@ def candidates(view: StudyView) -> Table:
                 one.get("excluded") or "",
             ]
         )
-    if view.market:
+    if view.benchmark:
         rows.append(["equal weight", "", "0.00", "", "0.00", ""])
         rows.append(["cash", "", "", "", number(told.get("cash"), 2), ""])
-    value = "information ratio" if view.market else "mean return"
+    elif view.market:
+        rows.append(["cash", "", "0.00", "", "0.00", ""])
+    value = "mean return"
+    if view.market:
+        value = "information ratio" if view.benchmark else "Sharpe"
     columns = ("", "search score", value, "single seeds", "lower bound", "excluded")
     count = max(len(told["candidates"]), 1)
     note = (
@@ -82,41 +87,30 @@ def candidates(view: StudyView) -> Table:
         f"quantile: {told['error']:g} shared by {count} candidates."
     )
     if view.market:
-        note += " Daily returns minus equal weight's, averaged over the backtest paths."
+        less = " minus equal weight's" if view.benchmark else ""
+        note += f" Daily returns{less}, averaged over the backtest paths."
     return Table("Confirmation", columns, rows, emphasis=emphasis, note=note)
 
 
-def folds(trial: Trial, market: bool) -> Table:
-    """Each fold of a trial with its benchmark."""
+def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
+    """Each fold of a trial with its benchmark, if there is one."""
     caption = f"Trial {trial.number} by fold, search seed"
     if not market:
         rows = [[f"fold {k}", number(fold["score"], 2)] for k, fold in enumerate(trial.folds)]
         return Table(caption, ("", "mean return"), rows)
-    rows = [
-        [
-            f"fold {k}" + (", inactive" if fold.get("inactive") else ""),
-            number(fold["score"], 2),
-            number(fold.get("sharpe"), 2),
-            number(fold.get("benchmark_sharpe"), 2),
-            percent(fold.get("growth")),
-            percent(fold.get("benchmark_growth")),
-            number(fold.get("exposure"), 2),
-            number(fold.get("fills"), 0),
-            number(fold.get("days"), 0),
-        ]
-        for k, fold in enumerate(trial.folds)
-    ]
-    columns = (
-        "",
-        "score",
-        "Sharpe",
-        "equal weight's",
-        "return",
-        "equal weight's",
-        "exposure",
-        "fills",
-        "days",
-    )
+    columns = ["", "score", "Sharpe", "return", "exposure", "fills", "days"]
+    if benchmark:
+        columns[3:4] = ["equal weight's", "return", "equal weight's"]
+    rows = []
+    for k, fold in enumerate(trial.folds):
+        ratio = [number(fold["score"], 2), number(fold.get("sharpe"), 2)]
+        growth = [percent(fold.get("growth"))]
+        if benchmark:
+            ratio.append(number(fold.get("benchmark_sharpe"), 2))
+            growth.append(percent(fold.get("benchmark_growth")))
+        more = [number(fold.get("exposure"), 2), *(number(fold.get(n), 0) for n in columns[-2:])]
+        label = f"fold {k}" + (", inactive" if fold.get("inactive") else "")
+        rows.append([label, *ratio, *growth, *more])
     return Table(caption, columns, rows)
 
 

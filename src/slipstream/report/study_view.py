@@ -47,17 +47,17 @@ class Axis:
 
 @dataclass(frozen=True)
 class Lines:
-    """Daily returns of one configuration beside equal weight's on the same days.
+    """Daily returns of one configuration beside equal weight's on the same days, if there is one.
 
     Attributes:
         time: UTC seconds of each day's end [n].
         each: one row for each path or seed [k, n].
-        benchmark: [n].
+        benchmark: [n]; None where equal weight is not traded beside it.
     """
 
     time: Ints
     each: Floats
-    benchmark: Floats
+    benchmark: Floats | None
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,18 @@ class StudyView:
 
     @property
     def market(self) -> bool:
-        """Whether there are prices, and so a benchmark and a hold-out."""
+        """Whether there are prices, and so a hold-out."""
         return bool(self.result["market"])
+
+    @property
+    def benchmark(self) -> bool:
+        """Whether equal weight is traded on the same bars; else there is only cash to beat."""
+        return bool(self.result["benchmark"])
+
+    @property
+    def rivals(self) -> str:
+        """ "equal weight", or what there is instead."""
+        return "equal weight" if self.benchmark else "cash"
 
     @property
     def complete(self) -> list[Trial]:
@@ -173,24 +183,24 @@ def _with_lines(view: StudyView, reader: StudyReader, layout: Layout, shown: int
     development = whole(search, 0)
     if len(development) == len(folds):
         paths = backtest_paths(development, layout)
-        view = replace(view, development=_lines(paths.days, paths.returns, paths.benchmark))
+        view = replace(view, development=_lines(view, paths.days, paths.returns, paths.benchmark))
     repeats = sorted({repeat for trial, repeat, _ in confirm if trial == shown})
     each = [whole(confirm, repeat) for repeat in repeats]
     fresh = [backtest_paths(seed, layout) for seed in each if len(seed) == len(folds)]
     fresh = [one for one in fresh if np.array_equal(one.days, fresh[0].days)]
     if fresh:
         means = np.array([one.mean for one in fresh])
-        view = replace(view, fresh=_lines(fresh[0].days, means, fresh[0].benchmark))
+        view = replace(view, fresh=_lines(view, fresh[0].days, means, fresh[0].benchmark))
     held = [final[key] for key in sorted(final) if key[0] == shown]
     held = [one for one in held if np.array_equal(one.days, held[0].days)]
     if held:
         returns = np.array([one.returns for one in held])
-        view = replace(view, holdout=_lines(held[0].days, returns, held[0].benchmark))
+        view = replace(view, holdout=_lines(view, held[0].days, returns, held[0].benchmark))
     return view
 
 
-def _lines(days: Ints, each: Floats, benchmark: Floats) -> Lines:
-    return Lines((days + 1) * DAY, each, benchmark)
+def _lines(view: StudyView, days: Ints, each: Floats, benchmark: Floats) -> Lines:
+    return Lines((days + 1) * DAY, each, benchmark if view.benchmark else None)
 
 
 def _dates(facts: Mapping[str, Any] | None) -> list[str]:

@@ -14,7 +14,7 @@ from slipstream.report.study_view import Lines, StudyView
 from slipstream.report.wording import number, percent, share
 from slipstream.studies.deflated import expected_best, smallest_confirmable
 from slipstream.studies.overfitting import ON_NOISE
-from slipstream.studies.result import NO_GAME_WINNER, NO_WINNER
+from slipstream.studies.result import no_winner
 
 HOLDOUT = "hold-out"
 OPTIMISTIC = (
@@ -35,7 +35,7 @@ def warnings(view: StudyView) -> list[str]:
         )
     if (result["winner"] or {}).get("forced"):
         lines.append(
-            f"{_nothing(view)} Trial {result['winner']['trial']} was deployed by force all the "
+            f"{no_winner(result)} Trial {result['winner']['trial']} was deployed by force all the "
             "same."
         )
     lines.append(OPTIMISTIC)
@@ -50,7 +50,7 @@ def opening(view: StudyView) -> list[str]:
     result = view.result
     winner, told = result["winner"], result["holdout"]
     if winner is None:
-        lines = [_nothing(view)]
+        lines = [no_winner(result)]
         if result["confirmation"]["reason"]:
             lines.append(f"Reason: {result['confirmation']['reason']}.")
         return [*lines, _tried(result)]
@@ -64,13 +64,9 @@ def opening(view: StudyView) -> list[str]:
         return [f"{name} Every seed of its final training diverged.", _tried(result)]
     lines = _held(view.holdout, view.days_per_year, told, result["trials"]["asked"])
     if winner["forced"]:
-        lines = [_nothing(view), *lines]
+        lines = [no_winner(result), *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
     return [*lines, *_seeds(view.holdout, view.days_per_year, told, label), name, _tried(result)]
-
-
-def _nothing(view: StudyView) -> str:
-    return NO_WINNER if view.market else NO_GAME_WINNER
 
 
 def _held(lines: Lines, periods: float, told: Mapping[str, Any], trials: int) -> list[str]:
@@ -78,18 +74,17 @@ def _held(lines: Lines, periods: float, told: Mapping[str, Any], trials: int) ->
     mine, other = lines.each[0], lines.benchmark
     interval = sharpe_interval(mine, periods)
     years = len(mine) / periods
-    growth, rival = (float(np.prod(1.0 + one) - 1.0) for one in (mine, other))
+    growth = float(np.prod(1.0 + mine) - 1.0)
+    rivals, differences = {"cash": 0.0}, {"cash": interval}
+    if other is not None:
+        rivals = {"equal weight": float(np.prod(1.0 + other) - 1.0), **rivals}
+        differences["equal weight"] = sharpe_interval(mine - other, periods)
     unseen = told["opening"] <= 1
     proof = interval if unseen else None  # bars that were looked at before prove nothing
     return [
         wording.headline(HOLDOUT, sharpe(mine, periods), interval, years, trials),
         wording.verdict(HOLDOUT, growth, interval, unseen),
-        *wording.comparisons(
-            growth,
-            {"equal weight": rival, "cash": 0.0},
-            proof,
-            {"equal weight": sharpe_interval(mine - other, periods), "cash": interval},
-        ),
+        *wording.comparisons(growth, rivals, proof, differences),
     ]
 
 
@@ -104,12 +99,15 @@ def _seeds(lines: Lines, periods: float, told: Mapping[str, Any], label: str) ->
             f"The headline is of the deployable policy, {label}."
         )
     if told.get("mean_return") is not None:
-        met = told["beats_equal_weight"] and told["beats_cash"]
+        met = told["beats_cash"] and told.get("beats_equal_weight", True)
+        against, ratio, above = "", "Sharpe ratio", "above cash"
+        if lines.benchmark is not None:
+            against = f" against {percent(told['benchmark_return'])} of equal weight"
+            ratio, above = "information ratio", "above equal weight and above cash"
         found.append(
-            f"Mean return of the seeds: {percent(told['mean_return'])} against "
-            f"{percent(told['benchmark_return'])} of equal weight; annual information ratio "
+            f"Mean return of the seeds: {percent(told['mean_return'])}{against}; annual {ratio} "
             f"{number(told['ratio'])}, lower bound {number(told['lcb'])}. Promotion needs a mean "
-            f"above equal weight and above cash: {'met' if met else 'not met'}."
+            f"{above}: {'met' if met else 'not met'}."
         )
     return found
 
@@ -186,6 +184,9 @@ def search(view: StudyView) -> list[str]:
         "information_ratio": "the annual information ratio against equal weight",
         "log_growth": "the annual log growth minus equal weight's",
     }[result["objective"]]
+    if not view.benchmark:  # against cash both ratios are the Sharpe ratio
+        log = result["objective"] == "log_growth"
+        words = "the annual log growth" if log else "the annual Sharpe ratio"
     return [
         f"Score of a fold: {words}, of daily returns on its test blocks after costs. Score of a "
         f"trial: mean over {result['folds']} folds minus {result['penalty']:g} deviations over "

@@ -22,7 +22,8 @@ class Account(NamedTuple):
     Attributes:
         symbols: what it trades.
         days: int64 [n], day numbers.
-        growth, benchmark: float64 [n], factors by which equity and equal weight grew on each day.
+        growth, benchmark: float64 [n], factors by which equity and equal weight grew on each day;
+            all 1, cash's, where the environment has no equal weight.
         metrics: the environment's, at the end.
         steps: bars.
     """

@@ -141,6 +141,7 @@ def confirm(
     draws: int = DRAWS,
     mean_block: float = MEAN_BLOCK,
     seed: int = SEED,
+    rival: str = "equal weight",
 ) -> Confirmation:
     """Chooses the candidate with the highest lower bound, if it beats equal weight and cash.
 
@@ -151,6 +152,7 @@ def confirm(
         periods: days a year.
         error: the bound is the error / K quantile.
         draws, mean_block, seed: of the bootstrap.
+        rival: what the benchmark is called; where it is cash, its returns are 0.
     """
     found = lower_bounds(
         [*excess, -benchmark[None]], periods, error / len(excess), draws, mean_block, seed
@@ -159,7 +161,7 @@ def confirm(
     cash, best = float(found.lower[-1]), int(np.argmax(bounds.lower))
     highest = float(bounds.lower[best])
     if highest <= 0.0:
-        reason = f"the highest lower bound against equal weight is {highest:.2f}, not above 0"
+        reason = f"the highest lower bound against {rival} is {highest:.2f}, not above 0"
     elif highest <= cash:
         reason = f"the highest lower bound is {highest:.2f}, and that of cash is {cash:.2f}"
     else:

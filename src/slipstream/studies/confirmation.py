@@ -29,8 +29,9 @@ class Confirmed:
         winner: the trial with the highest lower bound; None where it beats nothing (markets).
         best: the one with the highest lower bound, winner or not.
         candidates: per trial `trial`, `search_score`, `value` (information ratio against equal
-            weight; games: mean return), `lcb`, `seeds` (the value of each), `excluded` (why).
-        cash: lower bound of holding cash; None for games.
+            weight, or cash where there is none; games: mean return), `lcb`, `seeds` (the value of
+            each), `excluded` (why).
+        cash: lower bound of holding cash, 0 where it is the benchmark; None for games.
         reason: why there is no winner.
     """
 
@@ -116,6 +117,7 @@ def _confirm_markets(
         draws=settings.bootstrap,
         mean_block=settings.block_days,
         seed=_seed(plan),
+        rival="equal weight" if plan.market.benchmark else "cash",
     )
     for k, trial in enumerate(kept):
         rows[trial] |= {

@@ -73,7 +73,8 @@ def holdout_facts(
         `opening`, `seeds` (a mapping each), and over the seeds that did not diverge the means:
         games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and `lcb` (information
         ratio against equal weight and its lower bound), `beats_equal_weight`, `beats_cash`,
-        `promoted`.
+        `promoted`. Where there is no equal weight, nothing says `benchmark` or `equal_weight`, and
+        the ratio is against cash.
     """
     seeds = [_seed_facts(plan, slot, outcomes[slot]) for slot in slots]
     facts: dict[str, Any] = {"opening": opening, "seeds": seeds}
@@ -94,13 +95,13 @@ def holdout_facts(
         settings.block_days,
         seed_of(plan.study.seed, "holdout"),
     )
+    if plan.market.benchmark:
+        facts |= {"benchmark_return": other, "beats_equal_weight": mine > other}
     return {
         **facts,
         "mean_return": mine,
-        "benchmark_return": other,
         "ratio": float(bounds.ratio[0]),
         "lcb": float(bounds.lower[0]),
-        "beats_equal_weight": mine > other,
         "beats_cash": mine > 0.0,
         "promoted": mine > other and mine > 0.0 and not forced,
     }
@@ -111,9 +112,10 @@ def _seed_facts(plan: Plan, slot: Slot, outcome: Outcome) -> dict[str, Any]:
     facts: dict[str, Any] = {"seed": slot.repeat, "failed": outcome.failed}
     if passes is None:
         return {**facts, "reason": outcome.reason}
-    facts |= fold_score(passes, plan.market, plan.study.objective)._asdict()
+    facts |= fold_score(passes, plan.market, plan.study.objective).facts()
     if plan.market is not None:
         facts["total_return"] = float(np.prod(1.0 + passes.returns) - 1.0)
+    if plan.market is not None and plan.market.benchmark:
         facts["benchmark_return"] = float(np.prod(1.0 + passes.benchmark) - 1.0)
     return facts
 

@@ -12,7 +12,8 @@ from slipstream.studies.folder import StudyFolder
 from slipstream.studies.ledger import Ledger
 from slipstream.studies.pool import EnvironmentSource, Pool
 from slipstream.studies.storage import storage_url
-from slipstream.studies.study import PolicyTrainer, Survey
+from slipstream.studies.session import PolicyTrainer
+from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
 from slipstream.vector.threaded import usable_cores
 
@@ -46,6 +47,8 @@ class Pools:
         self._source = EnvironmentSource(study.folds, study.fold_seeds)
         environment = self._source.environment(base)
         facts = dict(environment.loaded.provenance) if environment.loaded is not None else {}
+        if environment.spec.market is not None:
+            facts["benchmark"] = environment.spec.market.benchmark
         folds = self._source.folds(base)
         self._entry = lambda: entry_of(base, study.folds, study.fold_seeds, facts)
         return Survey(environment.spec, folds, facts, environment.notes)

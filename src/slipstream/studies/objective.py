@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,10 @@ class FoldResult(NamedTuple):
     Attributes:
         score: by the objective; 0 where the fold is inactive, NaN where a return is not a number.
         sharpe: annual Sharpe ratio of daily returns; games: 0.
-        benchmark_sharpe: of equal weight on the same days.
+        benchmark_sharpe: of equal weight on the same days; None where there is none.
         inactive: hardly invested or hardly traded, so that its score is not one of a strategy.
-        growth, benchmark_growth: compounded return over the fold's days, fractions; games: 0.
+        growth: compounded return over the fold's days, a fraction; games: 0.
+        benchmark_growth: of equal weight; None where there is none.
         exposure: mean gross exposure, share of equity; games: 0.
         fills: orders filled; games: 0.
         days: of all test passes; games: episodes.
@@ -37,13 +38,17 @@ class FoldResult(NamedTuple):
 
     score: float
     sharpe: float = 0.0
-    benchmark_sharpe: float = 0.0
+    benchmark_sharpe: float | None = None
     inactive: bool = False
     growth: float = 0.0
-    benchmark_growth: float = 0.0
+    benchmark_growth: float | None = None
     exposure: float = 0.0
     fills: float = 0.0
     days: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        """What is there, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def sharpe(returns: Floats, periods: float) -> float:
@@ -73,7 +78,7 @@ def fold_score(
         market: for annualisation; None for games, whose score is the mean episode return.
         objective: `sharpe` is Sharpe(policy) - Sharpe(equal weight); `information_ratio` is the
             Sharpe ratio of the daily differences; `log_growth` is that of the policy minus equal
-            weight's.
+            weight's. Where there is no equal weight, cash takes its place: 0 on all days.
     """
     mine, other = passes.returns, passes.benchmark
     if not (len(mine) and np.isfinite(mine).all() and np.isfinite(other).all()):
@@ -84,9 +89,9 @@ def fold_score(
     found = FoldResult(
         score=0.0,
         sharpe=sharpe(mine, periods),
-        benchmark_sharpe=sharpe(other, periods),
+        benchmark_sharpe=sharpe(other, periods) if market.benchmark else None,
         growth=float(np.prod(1.0 + mine) - 1.0),
-        benchmark_growth=float(np.prod(1.0 + other) - 1.0),
+        benchmark_growth=float(np.prod(1.0 + other) - 1.0) if market.benchmark else None,
         exposure=float(np.mean([one["mean_exposure"] for one in passes.metrics])),
         fills=float(sum(one["fills"] for one in passes.metrics)),
         days=len(mine),
@@ -97,7 +102,7 @@ def fold_score(
         return found._replace(score=sharpe(mine - other, periods))
     if objective == "log_growth":
         return found._replace(score=log_growth(mine, periods) - log_growth(other, periods))
-    return found._replace(score=found.sharpe - found.benchmark_sharpe)
+    return found._replace(score=found.sharpe - (found.benchmark_sharpe or 0.0))
 
 
 def trial_score(scores: Sequence[float], penalty: float = 0.1) -> float:

@@ -5,6 +5,8 @@
     study, finished            name; ISO time, UTC
     config_hash, data_sha256   of the identity, of the prices (null for games)
     market                     whether it has prices; games have no hold-out and no benchmark
+    benchmark                  whether equal weight is traded beside it (forex: only cash); where it
+                               is not, no key below says `benchmark` or `equal_weight`
     days_per_year              what annual figures were made with; null for games
     objective, penalty, folds  how a trial is scored, and on how many folds
     trials                     {asked, complete, pruned, failed, inactive, limit, cut}
@@ -14,7 +16,8 @@
     evidence                   {pbo: {...} | {reason}, deflated_sharpe: {...} | {reason}}
     confirmation               {seeds, bootstrap, error, candidates: [{trial, search_score, value,
                                lcb, seeds: [...], excluded}], cash, winner, best, reason}
-                               value: information ratio against equal weight; games: mean return
+                               value: information ratio against equal weight, or else cash;
+                               games: mean return
     winner                     {trial, params, overrides, forced} | null
     holdout                    {opening, seeds: [{seed, failed, score, sharpe, benchmark_sharpe,
                                total_return, benchmark_return, days, ...}], mean_return,
@@ -47,6 +50,7 @@ from slipstream.studies.status import best_trials
 
 PHASES = ("search", "confirm", "final", "refit")
 NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended."
+NO_CASH_WINNER = "No configuration beat cash; nothing is recommended."
 NO_GAME_WINNER = "No trial could be confirmed; nothing is recommended."
 
 
@@ -71,6 +75,7 @@ def result_of(
         "config_hash": folder.provenance.get("config_hash"),
         "data_sha256": facts.get("market_sha256"),
         "market": plan.market is not None,
+        "benchmark": plan.market is not None and plan.market.benchmark,
         "days_per_year": plan.market.days_per_year if plan.market is not None else None,
         "objective": plan.study.objective if plan.market is not None else "mean return",
         "penalty": plan.study.penalty,
@@ -112,14 +117,14 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
             "somebody who had seen it before, and is no longer out of sample."
         )
     if winner is None or winner["forced"]:
-        found.append(NO_WINNER if result["market"] else NO_GAME_WINNER)
+        found.append(no_winner(result))
         if result["confirmation"]["reason"]:
             found.append(f"Reason: {result['confirmation']['reason']}.")
     if winner is not None:
         how = "Deployed by force" if winner["forced"] else "Confirmed winner"
         found.append(f"{how}: trial {winner['trial']}.")
     if holdout is not None and result["market"]:
-        found.append(_holdout_sentence(holdout))
+        found.append(_holdout_sentence(holdout, result["benchmark"]))
     elif holdout is not None and holdout.get("mean") is not None:
         found.append(f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}.")
     deployed = result["deployed"]
@@ -130,24 +135,30 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _holdout_sentence(holdout: Mapping[str, Any]) -> str:
+def no_winner(result: Mapping[str, Any]) -> str:
+    """That nothing is recommended, and what nothing beat."""
+    if not result["market"]:
+        return NO_GAME_WINNER
+    return NO_WINNER if result["benchmark"] else NO_CASH_WINNER
+
+
+def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
     if holdout.get("mean_return") is None:
         return "Every seed of the final training diverged; the hold-out says nothing."
-    beats = [
-        name
-        for name, yes in (
-            ("equal weight", holdout["beats_equal_weight"]),
-            ("cash", holdout["beats_cash"]),
-        )
-        if yes
-    ]
-    told = f"above {' and '.join(beats)}" if beats else "above neither equal weight nor cash"
-    lcb = holdout.get("lcb")
-    bound = "" if lcb is None else f", lower bound of the information ratio {lcb:.2f}"
     promoted = "promoted" if holdout["promoted"] else "not promoted"
+    text = f"Hold-out, mean of the final seeds: {100 * holdout['mean_return']:+.1f} %"
+    lcb = holdout.get("lcb")
+    if not benchmark:
+        told = "above cash" if holdout["beats_cash"] else "not above cash"
+        bound = "" if lcb is None else f", lower bound of the Sharpe ratio {lcb:.2f}"
+        return f"{text}: {told}{bound}; {promoted}."
+    rivals = {"equal weight": holdout["beats_equal_weight"], "cash": holdout["beats_cash"]}
+    beaten = " and ".join(name for name, yes in rivals.items() if yes)
+    told = f"above {beaten}" if beaten else "above neither equal weight nor cash"
+    bound = "" if lcb is None else f", lower bound of the information ratio {lcb:.2f}"
     return (
-        f"Hold-out, mean of the final seeds: {100 * holdout['mean_return']:+.1f} % against "
-        f"{100 * holdout['benchmark_return']:+.1f} % of equal weight: {told}{bound}; {promoted}."
+        f"{text} against {100 * holdout['benchmark_return']:+.1f} % of equal weight: "
+        f"{told}{bound}; {promoted}."
     )
 
 

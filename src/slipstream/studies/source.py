@@ -74,6 +74,9 @@ class EnvironmentSource:
                 "out what an observation remembers. Define it as docs/extending.md shows, or train "
                 "with `slipstream train`."
             )
+        if spec.market is not None:
+            market = replace(spec.market, benchmark="benchmark" in spec.trace)
+            spec = replace(spec, market=market)
         return Environment(name, spec, kernel, loaded)
 
     def _load(self, kernel: Kernel, config: RunConfig) -> Loaded:
