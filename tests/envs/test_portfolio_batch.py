@@ -227,19 +227,84 @@ def test_the_list_of_settings_is_complete() -> None:
     assert set(UNIT_CHANGES) == set(UnitOrders.model_fields)
 
 
-@pytest.mark.parametrize("key", [*sorted(CHANGES), *sorted(UNIT_CHANGES)])
+# What unit orders do not read: the value that is refused, beside the default.
+REFUSED: dict[str, Any] = {
+    "action_map": "softmax",
+    "sharpness": 2.0,
+    "max_change": 0.1,
+    "band": 0.3,
+    "quantity_step": 1.0,
+    "min_notional": 20_000.0,
+}
+OTHER_KEYS = [key for key in sorted(CHANGES) if key not in (*REFUSED, "orders", "units")]
+
+
+def differs(folder: Path, settings: tuple[dict[str, Any], dict[str, Any]], steps: int) -> bool:
+    runs = [Batch(KERNEL.load(configure(folder, **one))).run(steps) for one in settings]
+    return runs[0]["obs"].shape != runs[1]["obs"].shape or not same(*runs)
+
+
+@pytest.mark.parametrize("key", sorted(CHANGES))
 def test_every_setting_matters(folder: Path, key: str) -> None:
-    runs = []
-    nested = key in UNIT_CHANGES
-    others, *values = UNIT_CHANGES[key] if nested else CHANGES[key]
-    for value in values:
-        settings = {**others, key: value}
-        if nested:
-            units = {**LARGE, **settings}
-            settings = {**UNITS, "units": units, "lookback": 2, "min_quantity": {"BTCUSD": 0.01}}
-        runs.append(Batch(KERNEL.load(configure(folder, **settings))).run(1400 if nested else 400))
-    if runs[0]["obs"].shape == runs[1]["obs"].shape:
-        assert not same(*runs)
+    others, first, second = CHANGES[key]
+    assert differs(folder, ({**others, key: first}, {**others, key: second}), 400)
+
+
+@pytest.mark.parametrize("key", sorted(UNIT_CHANGES))
+def test_every_rule_of_unit_orders_matters(folder: Path, key: str) -> None:
+    others, *values = UNIT_CHANGES[key]
+    fixed = {**UNITS, "lookback": 2, "min_quantity": {"BTCUSD": 0.01}}
+    first, second = ({**fixed, "units": {**LARGE, **others, key: value}} for value in values)
+    assert differs(folder, (first, second), 1400)
+
+
+@pytest.mark.parametrize("key", OTHER_KEYS)
+def test_every_other_setting_matters_with_unit_orders_too(folder: Path, key: str) -> None:
+    others, *values = CHANGES[key]
+    if key == "reward":
+        values = ["excess_value", "mixed"]
+    if key == "min_quantity":
+        values = [None, {"BTCUSD": 20.0}]
+    first, second = ({**UNITS, **others, key: value} for value in values)
+    assert differs(folder, (first, second), 400)
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_what_unit_orders_do_not_read_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        KERNEL.configure({"data": {"folder": "-"}, "orders": "units", key: REFUSED[key]})
+    words = f"`{key}: {REFUSED[key]}` changes nothing with `orders: units`, it is read only with"
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("key", UNIT_CHANGES)
+def test_rules_of_unit_orders_are_refused_with_target_weights(key: str) -> None:
+    default = UnitOrders.model_fields[key].default
+    value = next(v for v in UNIT_CHANGES[key][1:] if v != default)
+    with pytest.raises(ConfigError, match=rf"`units\.{key}: .*` changes nothing with `orders: wei"):
+        KERNEL.configure({"data": {"folder": "-"}, "units": {key: value}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [
+        ({"sharpness": 2.0}, "action_map: softmax"),
+        ({"action_map": "simplex", "max_change": 0.1}, "action_map: change"),
+        ({"norm_reward": 0.5}, "reward: excess_value or mixed"),
+        ({"start_volume": 1e6}, "fee_tiers"),
+        ({"fee_ramp_from": 0.5}, "fee_ramp_bars"),
+    ],
+)
+def test_what_another_key_leaves_unread_is_refused(settings: dict[str, Any], needed: str) -> None:
+    with pytest.raises(ConfigError, match=f"changes nothing with.*`{needed}`"):
+        KERNEL.configure({"data": {"folder": "-"}, **settings})
+
+
+@pytest.mark.parametrize("orders", ["weights", "units"])
+def test_a_complete_file_may_name_the_other_orders(orders: str) -> None:
+    """What `slipstream init` prints holds every key; its defaults are no wishes."""
+    complete = KERNEL.configure({"data": {"folder": "-"}}).model_dump(mode="json")
+    assert KERNEL.configure({**complete, "orders": orders}).orders == orders
 
 
 def test_the_currency_is_told(folder: Path) -> None:

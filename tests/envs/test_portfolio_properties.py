@@ -35,11 +35,16 @@ modes = st.fixed_dictionaries(
     }
 )
 
+OF_WEIGHTS = ("action_map", "band", "quantity_step", "min_notional")
+
 
 def options(mode: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A drawn mode as settings; unit orders large enough to be cut by cash."""
     units = {"norm_action": 3e5, "forced_sale_bars": 6, "final_reward": "plain"}
-    return {**mode, "initial_equity": 1e5, "units": units, **more}
+    if mode["orders"] == "weights":
+        return {**mode, "initial_equity": 1e5, **more}
+    kept = {key: value for key, value in mode.items() if key not in OF_WEIGHTS}
+    return {**kept, "initial_equity": 1e5, "units": units, **more}
 
 
 @settings(max_examples=60, deadline=None)
@@ -131,7 +136,8 @@ def test_the_order_of_assets_matters_only_where_cash_is_spent_in_order(orders: s
     swap = np.array([2, 0, 1])
     other = panel._replace(close=panel.close[:, swap], open=panel.open[:, swap])
     rules = {"orders": orders, "min_quantity": 0.0, "initial_equity": 1e5}
-    rules["units"] = {"norm_action": 1e6}
+    if orders == "units":
+        rules["units"] = {"norm_action": 1e6}
     worlds = [World(one, "train", **rules) for one in (panel, other)]
     for world in worlds:
         world.s.bar = 0

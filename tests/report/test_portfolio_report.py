@@ -26,12 +26,14 @@ from slipstream.report.portfolio_passes import PortfolioPasses, is_portfolio
 from slipstream.report.report import build_page
 from slipstream.training.environment import Environment
 
-COSTS = {"fee": 0.002, "slippage_bp": 3.0, "quantity_step": 0.0, "min_notional": 0.0}
+COSTS = {"fee": 0.002, "slippage_bp": 3.0}
+ANY_SIZE = {"quantity_step": 0.0, "min_notional": 0.0}
 K = 0.0023
 
 
 def passes_of(panel, **settings):
-    loaded = pw.build(panel, **{**COSTS, **settings})
+    sizes = {} if settings.get("orders") == "units" else ANY_SIZE
+    loaded = pw.build(panel, **{**COSTS, **sizes, **settings})
     loaded = replace(loaded, params={**loaded.params, "test": loaded.params["window"]})
     return PortfolioPasses(pw.KERNEL.fitted(loaded), loaded, "test", "serial")
 

@@ -111,3 +111,28 @@ def test_ranges_beside_the_portfolios_defaults(orders):
     for fees in ("env.fee", "env.slippage_bp", "env.initial_equity", "env.data.folder"):
         with pytest.raises(ConfigError, match="easiest task"):
             Space.from_mapping({fees: {"low": 0.0, "high": 0.01}}, base)
+
+
+def test_a_trial_leaves_out_what_its_own_choices_leave_unread():
+    base = resolve(base_of("finrl_crypto"), {"env.orders": "weights"})
+    ranges = {
+        "env.orders": {"choices": ["weights", "units"]},
+        "env.action_map": {"choices": ["softmax", "change"]},
+        "env.sharpness": {"low": 2.0, "high": 4.0},
+        "env.max_change": {"low": 0.1, "high": 0.4},
+        "env.units.forced_sale_bars": {"low": 10, "high": 20},
+    }
+    space = Space.from_mapping(ranges, base)
+    params = {"env.sharpness": 3.0, "env.max_change": 0.2, "env.units.forced_sale_bars": 12}
+
+    def kept(orders, action_map):
+        chosen = {**params, "env.orders": orders, "env.action_map": action_map}
+        values = space.overrides(chosen, base).values
+        resolve(base, values)
+        return set(values) - {"env.orders"}
+
+    assert kept("weights", "softmax") == {"env.action_map", "env.sharpness"}
+    assert kept("weights", "change") == {"env.action_map", "env.max_change"}
+    assert kept("units", "softmax") == {"env.units.forced_sale_bars"}
+    with pytest.raises(ConfigError, match="no range stands beside its default"):
+        Space.from_mapping({"env.action_map": "default"}, base)

@@ -84,6 +84,15 @@ def test_later_overrides_win_and_flags_are_sections():
     assert config.training.seed == 2
 
 
+def test_changing_a_config_leaves_it_as_it_was():
+    """Also below a section: trials of a study are all made from one config."""
+    base = resolve({"env": {"name": "portfolio", "data": {"folder": "."}, "orders": "units"}})
+    before = base.hash
+    changed = resolve(base, {"env.units.norm_action": 5.0, "env.data.symbols": ["BTCUSD"]})
+    assert changed.env_settings["units"]["norm_action"] == 5.0
+    assert base.hash == before
+
+
 def test_unknown_names_say_what_would_work(tmp_path):
     assert "did you mean `cartpole`?" in refusal("cartpol")
     assert "cannot be read" in refusal(str(tmp_path / "absent.yaml"))

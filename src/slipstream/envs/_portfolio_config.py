@@ -34,6 +34,9 @@ _UNIT_DEFAULTS = {
     "features": ("cappuccino",),
 }
 
+# Keys that only another key gives a meaning.
+_COMPANIONS = {"start_volume": "fee_tiers", "fee_ramp_from": "fee_ramp_bars"}
+
 
 class UnitOrders(config.Config):
     """Orders in units of coin, as FinRL_Crypto's `environment_Alpaca.py` defines them.
@@ -86,6 +89,8 @@ class UnitOrders(config.Config):
 class Config(config.Config):
     """A portfolio of all symbols in each copy; trading-rules.md section 10.
 
+    What is set and not read, such as the band of unit orders, is refused.
+
     Attributes:
         data: where the prices are and how to read them.
         universe: `common`: the period that all assets share; `union`: all bars, assets come and go.
@@ -101,7 +106,7 @@ class Config(config.Config):
             trades nothing, and the noise of its exploration pays less in fees.
         sharpness: of `softmax`: at 5 a full action holds 99.97 % of one of seven assets.
         max_change: of `change`: weight that action 1 adds.
-        band: smallest change of an asset's weight that is traded.
+        band: smallest change of an asset's weight that is traded, of target weights.
         decide_every: bars between two decisions; actions in between are ignored.
         min_holding: bars that a holding is kept after its last fill (unit orders: last sale).
         reserve: share of equity (unit orders: of the initial equity) that buying leaves in cash.
@@ -109,7 +114,8 @@ class Config(config.Config):
             reaches).
         trailing_stop: fall from the highest close since bought, as a fraction, after which all of
             an asset is sold at the next fill; None for never.
-        quantity_step: orders are rounded toward zero to it, in coin; one number or one by symbol.
+        quantity_step: orders of target weights are rounded toward zero to it, in coin; one number
+            or one by symbol.
         min_quantity: smallest order, in coin; one number or one by symbol. None: none for target
             weights, for unit orders what Alpaca asks.
         min_notional: smallest order of target weights, account currency.
@@ -162,7 +168,9 @@ class Config(config.Config):
     )
     orders: Literal["weights", "units"] = "weights"
     units: UnitOrders = Field(UnitOrders(), json_schema_extra=config.searched(when=_UNITS))
-    action_map: Literal["change", "softmax", "simplex"] = "change"
+    action_map: Literal["change", "softmax", "simplex"] = Field(
+        "change", json_schema_extra=config.searched(when=_WEIGHTS)
+    )
     sharpness: Annotated[float, Field(gt=0.0, le=50.0)] = Field(
         5.0,
         json_schema_extra=config.searched(2.0, 10.0, when={**_WEIGHTS, "action_map": "softmax"}),
@@ -181,9 +189,9 @@ class Config(config.Config):
     reserve: Share = 0.0
     max_position: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     trailing_stop: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
-    quantity_step: Quantities = 1e-8
+    quantity_step: Quantities = Field(1e-8, json_schema_extra=config.searched(when=_WEIGHTS))
     min_quantity: Quantities | None = None
-    min_notional: NonNegative = 10.0
+    min_notional: NonNegative = Field(10.0, json_schema_extra=config.searched(when=_WEIGHTS))
     initial_equity: Annotated[float, Field(gt=0.0, le=1e15)] = 100_000.0
     account_currency: Annotated[str, Field(pattern="^[A-Z]{3,8}$")] = "USD"
     fee: Rate = 0.001
@@ -232,9 +240,47 @@ class Config(config.Config):
             raise ValueError(
                 f"`fee_tiers` must begin at volume 0 and rise, its volumes are {volumes}"
             )
+        self._refuse_unread()
         if self.orders == "weights" and self.band >= 1.0 - self.reserve:
             raise ValueError(
                 f"`band` {self.band:g} must be smaller than what `reserve` {self.reserve:g} leaves "
                 "to invest, or nothing could ever be bought"
             )
         return self
+
+    def _refuse_unread(self) -> None:
+        """Raises ValueError for what a user set and nothing reads.
+
+        A default is no wish: complete files, such as `slipstream init` prints, hold them all.
+        """
+        for name, info in type(self).model_fields.items():
+            extra = info.json_schema_extra
+            search: Any = extra.get("search", {}) if isinstance(extra, dict) else {}
+            value = getattr(self, name)
+            if value == info.default or value == _UNIT_DEFAULTS.get(name, info.default):
+                continue
+            for key, wanted in search.get("when", {}).items():
+                reading = [wanted] if isinstance(wanted, str) else list(wanted)
+                here = getattr(self, key)
+                if here not in reading:
+                    named = _named(name, value, info.default)
+                    raise ValueError(
+                        f"{named} changes nothing with `{key}: {here}`, it is read only with "
+                        f"`{key}: {' or '.join(reading)}`: take it out, or set `{key}` to that"
+                    )
+        for name, needs in _COMPANIONS.items():
+            value = getattr(self, name)
+            if not getattr(self, needs) and value != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"`{name}: {value:g}` changes nothing without `{needs}`: take it out, or set "
+                    f"`{needs}` too"
+                )
+
+
+def _named(name: str, value: Any, default: Any) -> str:
+    """A key with its value; of a section the first key that differs from its default."""
+    if not isinstance(value, config.Config):
+        return f"`{name}: {value}`"
+    keys = type(value).model_fields
+    found = next(key for key in keys if getattr(value, key) != getattr(default, key))
+    return f"`{name}.{found}: {getattr(value, found)}`"

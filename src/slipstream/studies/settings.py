@@ -141,11 +141,12 @@ def _below(where: str, model: type[BaseModel], given: tuple[str, ...]) -> dict[s
             found |= {name: replace(one, when={**when, **one.when}) for name, one in below.items()}
             continue
         search = _search(info)
+        suggested = search.get("range") or None  # without one, only `when` stands beside it
         found[path] = Setting(
             path,
             _takes(info),
-            search.get("range"),
-            search.get("by_default", False),
+            suggested,
+            suggested is not None and search.get("by_default", False),
             search.get("when", {}),
         )
     return found

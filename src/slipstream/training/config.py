@@ -155,7 +155,7 @@ def resolve(
         ConfigError: one paragraph that says what to write instead.
     """
     if isinstance(target, RunConfig):
-        values: dict[str, Any] = target.as_mapping()
+        values = copied(target.as_mapping())  # nested settings stay as they are in `target`
     elif isinstance(target, Mapping):
         values = copied(target)
     else:
