@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.studies.config import StudyConfig, digest
-from slipstream.studies.confirmation import Confirmed, candidates, confirm, confirmation_slots
-from slipstream.studies.final import Deployed, final_slots, holdout_facts, save_policy
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.forecast import check_disk, confirm_members, forecast, measure
 from slipstream.studies.identity import check_data, check_same, identity
 from slipstream.studies.interval import score_interval
 from slipstream.studies.judge import Judge
-from slipstream.studies.ledger import Ledger, Slot
-from slipstream.studies.member import Outcome
-from slipstream.studies.phases import train_all
+from slipstream.studies.ledger import Ledger
 from slipstream.studies.plan import Plan
-from slipstream.studies.progress import Meter, Standing, remaining_steps, standing
+from slipstream.studies.progress import Standing, remaining_steps, standing
 from slipstream.studies.result import result_of
 from slipstream.studies.rung_log import RungLog
-from slipstream.studies.search import Search, Trainer
+from slipstream.studies.search import Search
+from slipstream.studies.session import PolicyTrainer, Session
 from slipstream.studies.space import Space
 from slipstream.studies.storage import Mirror, shown, storage_url
 from slipstream.studies.study_file import write_study
+from slipstream.studies.winner import confirm_best, deploy
 from slipstream.training import provenance
 from slipstream.training.config import RunConfig
 from slipstream.training.files import write_text
-from slipstream.training.interruption import Interrupted, Interruption
-
-_STATUS_SECONDS = 5.0
-
-
-class PolicyTrainer(Trainer, Protocol):
-    """A pool that also hands out what was trained."""
-
-    def policy(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Tensors and manifest of a finished member's policy."""
+from slipstream.training.interruption import Interruption
 
 
 @dataclass(frozen=True)
@@ -114,9 +101,6 @@ class Study:
         self._base, self._config, self._space = base, config, space
         self._machinery, self._say, self._show = machinery, say, show
         self._identity = identity(base, config, space)
-        self._meter = Meter()
-        self._told_at = -1e9
-        self._phase_began = time.monotonic()
 
     def run(self) -> dict[str, Any]:
         """Runs or goes on to the end; returns what `result.json` says.
@@ -194,15 +178,22 @@ class Study:
                 self._say(
                     f"Using Vectorized Environments: {plan.base.training.num_envs} parallel envs"
                 )
-                search = self._search(plan, ledger, pool, mirror, asked)
-                confirmed = self._confirm(plan, survey, ledger, pool, search, asked)
-                deployed = self._final(plan, ledger, pool, search, confirmed, asked)
+                session = Session(self.folder, plan, ledger, pool, asked, self._say, self._show)
+                search = self._search(session, mirror)
+                confirmed = confirm_best(session, search, survey.facts.get("folds"))
+                deployed = deploy(
+                    session,
+                    search,
+                    confirmed,
+                    force=self.options.force_deploy,
+                    study_config=digest(self._identity),
+                )
         finally:
             if mirror is not None:
                 mirror.close()
         result = result_of(self.folder, plan, survey.facts, ledger, confirmed, deployed)
         self.folder.save_result(result)
-        ledger.record(status=replace(self._blank("done"), at=time.time()).as_dict())
+        session.done()
         for sentence in result["sentences"]:
             self._say(sentence)
         return result
@@ -246,27 +237,17 @@ class Study:
                 self._say(sentence)
         for warning in told["warnings"]:
             self._say(f"Warning: {warning}")
-        self._meter = Meter()
 
-    def _search(
-        self,
-        plan: Plan,
-        ledger: Ledger,
-        pool: PolicyTrainer,
-        mirror: Mirror | None,
-        asked: Interruption,
-    ) -> Search:
-        limit = self._limit(ledger)
+    def _search(self, session: Session, mirror: Mirror | None) -> Search:
+        plan, ledger, meter = session.plan, session.ledger, session.meter
         judge = Judge(plan.study, plan.market)
-        search = Search(plan, ledger, pool, judge, mirror, limit)
+        search = Search(plan, ledger, session.pool, judge, mirror, self._limit(ledger))
         before = ledger.steps("search")
-        search.on_outcome = lambda one: self._meter.add(
+        search.on_outcome = lambda one: meter.add(
             one.name, one.steps, before.get(one.name, 0), one.seconds
         )
         rungs = RungLog(plan.study.pruning, self._say)
         search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial).milestones)
-        self._phase_began = time.monotonic()
-
         known: dict[int, tuple[float, float] | None] = {}
 
         def interval(trial: int) -> tuple[float, float] | None:
@@ -280,18 +261,18 @@ class Study:
             return known[trial]
 
         def tick(search: Search) -> None:
-            self._leave(asked, ledger, "search")
-            speed = self._meter.speed
+            session.leave("search")
             after = confirm_members(plan, search.scheduler.limit) * plan.mean_steps
             if search.scheduler.asked < search.scheduler.limit:
-                self._cut(search, plan, ledger, speed, after)
-            self._tell(ledger, lambda: standing(search, plan, self._meter, after, interval))
+                self._cut(search, session, after)
+            session.tell(lambda: standing(search, plan, meter, after, interval))
 
+        session.begin()
         search.run(tick)
         request = self.folder.stop_request()
         if request and not request.get("now"):  # the search ended by itself meanwhile
             self.folder.forget_stop()
-        self._spent(ledger, "search")
+        session.spent("search")
         return search
 
     def _limit(self, ledger: Ledger) -> int:
@@ -308,159 +289,20 @@ class Study:
             return asked
         return self._config.n_trials
 
-    def _cut(
-        self, search: Search, plan: Plan, ledger: Ledger, speed: float | None, after: float
-    ) -> None:
+    def _cut(self, search: Search, session: Session, after: float) -> None:
         """Follows `study stop`, and `--hours` as soon as what is in flight needs the rest."""
         request = self.folder.stop_request()
         reason = "`study stop`" if request and not request.get("now") else ""
-        hours = self.options.hours
+        hours, speed = self.options.hours, session.meter.speed
         if hours is not None and speed:
-            in_flight = remaining_steps(search, plan, to_come=False)
-            if self._meter.elapsed + (in_flight + after) / speed > hours * 3600:
+            in_flight = remaining_steps(search, session.plan, to_come=False)
+            if session.meter.elapsed + (in_flight + after) / speed > hours * 3600:
                 reason = f"--hours {hours:g}, with the confirmation's share kept"
         if reason:
-            ledger.record(cut_of=self._config.n_trials)
+            session.ledger.record(cut_of=self._config.n_trials)
             search.cut()
             self.folder.forget_stop()
             self._say(
                 f"The search ends after trial {search.scheduler.limit - 1} ({reason}); trials in "
                 "flight go on to their ends."
             )
-
-    def _confirm(
-        self,
-        plan: Plan,
-        survey: Survey,
-        ledger: Ledger,
-        pool: PolicyTrainer,
-        search: Search,
-        asked: Interruption,
-    ) -> Confirmed:
-        chosen = candidates(search.verdicts, plan.study.confirmation.top)
-        configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
-        jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
-        outcomes = self._train(plan, ledger, pool, jobs, "confirmation", asked)
-        for slot in jobs:
-            pool.drop(slot.name)
-        scores = {trial: search.verdicts[trial].score for trial in chosen}
-        return confirm(plan, chosen, scores, outcomes, survey.facts.get("folds"))
-
-    def _final(
-        self,
-        plan: Plan,
-        ledger: Ledger,
-        pool: PolicyTrainer,
-        search: Search,
-        confirmed: Confirmed,
-        asked: Interruption,
-    ) -> Deployed:
-        winner, forced = confirmed.winner, False
-        if winner is None:
-            if not self.options.force_deploy or confirmed.best is None:
-                return Deployed()
-            winner, forced = confirmed.best, True
-        overrides = search.asked()[winner].overrides
-        config = plan.config(overrides)
-        slots = final_slots(plan, winner)
-        jobs = dict.fromkeys(slots, config)
-        opening = ledger.open_holdout(f"trial {winner}") if plan.market is not None else 0
-        outcomes = self._train(plan, ledger, pool, jobs, "final training", asked)
-        holdout = holdout_facts(plan, slots, outcomes, opening, forced)
-        deployed = Deployed(winner, forced, holdout)
-        facts = {
-            "study": self.folder.name,
-            "config": config.hash,
-            "study_config": digest(self._identity),
-            "data": self.folder.provenance.get("environment", {}).get("market_sha256"),
-            "features": config.env_settings.get("features"),
-            "trial": winner,
-            "overrides": dict(overrides),
-            "forced": forced,
-            "promoted": holdout.get("promoted"),
-        }
-        first = next((slot for slot in slots if not outcomes[slot].failed), None)
-        if first is not None:
-            label = "first seed of the final training, fixed in advance"
-            if first != slots[0]:
-                label = f"seed {first.repeat} of the final training: earlier ones diverged"
-            save_policy(self.folder.policy, pool, first.name, config, {**facts, "label": label})
-            deployed = replace(deployed, policy=str(self.folder.policy), label=label)
-        for slot in slots:
-            pool.finish(slot.name)
-        if self._config.final_refit:
-            folder, label = self._refit(plan, ledger, pool, winner, config, facts, asked)
-            deployed = replace(deployed, refit=folder, refit_label=label)
-        return deployed
-
-    def _refit(
-        self,
-        plan: Plan,
-        ledger: Ledger,
-        pool: PolicyTrainer,
-        winner: int,
-        config: RunConfig,
-        facts: Mapping[str, Any],
-        asked: Interruption,
-    ) -> tuple[str | None, str]:
-        slot = Slot("refit", winner, 0, 0)
-        outcomes = self._train(plan, ledger, pool, {slot: config}, "refit on everything", asked)
-        if outcomes[slot].failed:
-            self._say(f"The refit on everything diverged: {outcomes[slot].reason}.")
-            return None, ""
-        label = "trained on everything: this exact policy has no out-of-sample result"
-        save_policy(self.folder.refit, pool, slot.name, config, {**facts, "label": label})
-        pool.finish(slot.name)
-        return str(self.folder.refit), label
-
-    def _train(
-        self,
-        plan: Plan,
-        ledger: Ledger,
-        pool: PolicyTrainer,
-        jobs: Mapping[Slot, RunConfig],
-        phase: str,
-        asked: Interruption,
-    ) -> dict[Slot, Outcome]:
-        self._phase_began = time.monotonic()
-
-        def tick(done: int, total: int) -> None:
-            self._leave(asked, ledger, phase)
-
-            def look() -> Standing:
-                cpu, memory = self._meter.use()
-                return replace(
-                    self._blank(phase), members=total, members_done=done, cpu=cpu, memory=memory
-                )
-
-            self._tell(ledger, look)
-
-        outcomes = train_all(plan, ledger, pool, jobs, tick)
-        self._spent(ledger, phase)
-        return outcomes
-
-    def _blank(self, phase: str) -> Standing:
-        return Standing(phase, trials=self._config.n_trials, elapsed=self._meter.elapsed)
-
-    def _tell(self, ledger: Ledger, look: Callable[[], Standing]) -> None:
-        """Shows where things stand, and writes it down for other shells now and then."""
-        now = replace(look(), at=time.time(), process=os.getpid())
-        self._show(now)
-        if time.monotonic() - self._told_at >= _STATUS_SECONDS:
-            self._told_at = time.monotonic()
-            ledger.record(status=now.as_dict())
-
-    def _leave(self, asked: Interruption, ledger: Ledger, phase: str) -> None:
-        request = self.folder.stop_request()
-        if asked.requested or (request and request.get("now")):
-            if request:
-                self.folder.forget_stop()
-            self._spent(ledger, phase)
-            raise Interrupted(self.folder.path, f"slipstream study resume {self.folder.handle}")
-
-    def _spent(self, ledger: Ledger, phase: str) -> None:
-        """Adds this session's seconds of a phase to those of earlier ones."""
-        seconds = ledger.fact("seconds", {})
-        seconds[phase] = seconds.get(phase, 0.0) + time.monotonic() - self._phase_began
-        self._phase_began = time.monotonic()
-        ledger.record(seconds=seconds)
