@@ -11,8 +11,8 @@ from slipstream.studies.entry import Entry, entry_of
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.ledger import Ledger
 from slipstream.studies.pool import EnvironmentSource, Pool
-from slipstream.studies.storage import storage_url
 from slipstream.studies.session import PolicyTrainer
+from slipstream.studies.storage import storage_url
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
 from slipstream.vector.threaded import usable_cores
