@@ -79,6 +79,24 @@ def test_a_candidate_with_a_diverged_seed_cannot_win(tmp_path):
     assert len(rows[7]["seeds"]) == 2 and rows[7]["lcb"] < rows[7]["value"]
 
 
+@pytest.mark.parametrize(("exposure", "fills"), [(0.009, 50.0), (0.5, 4.0)])
+def test_a_candidate_with_one_inactive_fold_cannot_win(tmp_path, exposure, fills):
+    """The rule of the search; its other 5 folds trade."""
+    setup = plan(confirmation={"seeds": 2, "bootstrap": 100})
+    jobs = dict.fromkeys(confirmation_slots(setup, [4, 7]), setup.base)
+    outcomes = trained(tmp_path, setup, jobs)
+    slot = Slot("confirm", 4, 1, 2)
+    passes = outcomes[slot].passes
+    idle = replace(passes, metrics=[{"mean_exposure": exposure, "fills": fills}] * 2)
+    outcomes[slot] = replace(outcomes[slot], passes=idle)
+    found = confirm(setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS)
+    rows = {row["trial"]: row for row in found.candidates}
+    assert found.best == 7 and "lcb" not in rows[4]
+    assert rows[4]["excluded"].startswith("confirm-00004-1-2 is inactive: exposure ")
+    neither = confirm(setup, [4], {4: 2.0}, outcomes, FACTS)
+    assert neither.best is None and "traded on every fresh seed" in neither.reason
+
+
 def test_games_are_ranked_by_the_bound_of_their_mean(tmp_path):
     setup = plan(market=None, confirmation={"seeds": 3, "bootstrap": 200})
     jobs = dict.fromkeys(confirmation_slots(setup, [1, 2]), setup.base)

@@ -102,7 +102,7 @@ class StudyView:
     @property
     def benchmark(self) -> bool:
         """Whether equal weight is traded on the same bars; else there is only cash to beat."""
-        return bool(self.result["benchmark"])
+        return bool(self.result.get("benchmark", self.market))
 
     @property
     def rivals(self) -> str:

@@ -47,9 +47,7 @@ def candidates(verdicts: Mapping[int, Verdict], top: int) -> list[int]:
     fine = [
         verdict
         for verdict in verdicts.values()
-        if verdict.kind == "complete"
-        and verdict.score is not None
-        and not any(fold.get("inactive") for fold in verdict.folds)
+        if verdict.kind == "complete" and verdict.score is not None and not verdict.inactive
     ]
     ranked = sorted(fine, key=lambda v: (-(v.score or 0.0), v.trial))
     return [verdict.trial for verdict in ranked[:top]]
@@ -91,7 +89,10 @@ def confirm(
     }
     if not kept:
         return Confirmed(
-            None, None, list(rows.values()), reason="no candidate trained well on every fresh seed"
+            None,
+            None,
+            list(rows.values()),
+            reason="no candidate trained well and traded on every fresh seed",
         )
     passes = {trial: _by_seed(plan, trial, outcomes) for trial in kept}
     if plan.market is None or facts is None:
@@ -190,9 +191,12 @@ def _by_seed(plan: Plan, trial: int, outcomes: Mapping[Slot, Outcome]) -> list[l
 
 
 def _why_not(plan: Plan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
-    """Why a candidate cannot win; empty where it can."""
+    """Why a candidate cannot win; empty where it can.
+
+    The rule of the search, on every fresh seed: one inactive fold is enough. Whoever deploys one
+    seed may get the one that does not trade.
+    """
     for repeat in range(plan.study.confirmation.seeds):
-        idle = True
         for fold in range(plan.folds):
             outcome = outcomes[Slot("confirm", trial, repeat, fold)]
             if outcome.failed or outcome.passes is None:
@@ -200,9 +204,11 @@ def _why_not(plan: Plan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
             result = fold_score(outcome.passes, plan.market, plan.study.objective)
             if not np.isfinite(result.score):
                 return f"{outcome.name}: a test return is not a number"
-            idle = idle and result.inactive
-        if idle:
-            return f"fresh seed {repeat} does not trade"
+            if result.inactive:
+                return (
+                    f"{outcome.name} is inactive: exposure {100 * result.exposure:.2f} %, "
+                    f"{result.fills:.0f} fills"
+                )
     return ""
 
 

@@ -139,7 +139,7 @@ def no_winner(result: Mapping[str, Any]) -> str:
     """That nothing is recommended, and what nothing beat."""
     if not result["market"]:
         return NO_GAME_WINNER
-    return NO_WINNER if result["benchmark"] else NO_CASH_WINNER
+    return NO_WINNER if result.get("benchmark", True) else NO_CASH_WINNER
 
 
 def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
