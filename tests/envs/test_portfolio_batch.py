@@ -401,6 +401,26 @@ def test_settings_that_need_other_arrays_are_not_varied(
     assert KERNEL.vary(folds, configure(folder, **settings)) is None
 
 
+def test_a_round_trip_costs_fee_tier_slippage_and_mean_spread(folder: Path, folds: Loaded) -> None:
+    data, p = folds.data, folds.params["development/train"][0]
+    rows = np.concatenate(
+        [np.arange(*data.segments[p.first_segment + k]) for k in range(p.num_segments)]
+    )
+    spread = 2e4 * (data.prices[rows, 6] / data.prices[rows, 0]).mean()
+    assert spread > 0.5
+    found = folds.provenance["round_trip"]
+    assert list(found) == list(COINS)
+    assert found["BTCUSD"]["basis_points"] == pytest.approx(2 * 10.0 + spread)
+    assert KERNEL.vary is not None
+    more = {"fee_tiers": TIERS, "start_volume": 4e4, "slippage_bp": 3.0}
+    tiered = KERNEL.load(configure(folder, **more)).provenance["round_trip"]["BTCUSD"]
+    assert tiered["basis_points"] == pytest.approx(2 * (5.0 + 3.0) + tiered["spread_bp"])
+    dearer = KERNEL.vary(folds, configure(folder, fee=0.006))
+    assert dearer is not None
+    cost = dearer.provenance["round_trip"]["BTCUSD"]["basis_points"]
+    assert cost == pytest.approx(2 * 60.0 + spread)
+
+
 def test_an_evaluation_pass_is_its_windows_timeline(folds: Loaded) -> None:
     assert KERNEL.timeline is not None
     for split in ("holdout", "fold1/test"):

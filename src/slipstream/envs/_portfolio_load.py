@@ -18,6 +18,7 @@ from slipstream.envs._portfolio_arrays import (
     tiers_of,
 )
 from slipstream.envs._portfolio_config import Config
+from slipstream.envs._portfolio_facts import notes_of, round_trips, spreads_of
 from slipstream.envs._portfolio_params import Picked, records_of, scale_of
 from slipstream.envs._portfolio_record import Data, Params, state_dtype
 from slipstream.envs._portfolio_spec import names_of
@@ -117,12 +118,17 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
         folds = facts["folds"]
         least = min(config.max_steps, RUNWAY) + 1
         make_folds(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], min_train=least)
-    kept = len(loaded.notes) - len(_notes(before, facts["bar_seconds"]))
+    spreads = {name: trip["spread_bp"] for name, trip in facts["round_trip"].items()}
+    kept = len(loaded.notes) - len(notes_of(before, facts["bar_seconds"]))
     return Loaded(
         data,
         _records(config, data, facts["segments"], facts["bar_seconds"], facts["kind"]),
-        (*loaded.notes[:kept], *_notes(config, facts["bar_seconds"])),
-        {**facts, "settings": config.model_dump(mode="json")},
+        (*loaded.notes[:kept], *notes_of(config, facts["bar_seconds"])),
+        {
+            **facts,
+            "round_trip": round_trips(config, spreads),
+            "settings": config.model_dump(mode="json"),
+        },
         loaded.state,
     )
 
@@ -204,13 +210,14 @@ def _assemble(
         "bars": len(rows),
         "kind": panel.kind,
         "segments": picked,
+        "round_trip": round_trips(config, spreads_of(table, layout, picked)),
         "settings": config.model_dump(mode="json"),
         **facts,
     }
     return Loaded(
         data,
         _records(config, data, picked, panel.bar_seconds, panel.kind),
-        (*panel.notes, *table.features.notes, *_notes(config, panel.bar_seconds)),
+        (*panel.notes, *table.features.notes, *notes_of(config, panel.bar_seconds)),
         provenance,
         state_dtype(len(panel.symbols)),
     )
@@ -220,24 +227,6 @@ def _records(
     config: Config, data: Data, picked: Picked, bar_seconds: int, kind: MarketKind
 ) -> dict[str, tuple[Params, ...]]:
     return records_of(config, data, picked, bar_seconds, calendar(kind, bar_seconds))
-
-
-def _notes(config: Config, bar_seconds: int) -> list[str]:
-    """What the settings mean here."""
-    notes = []
-    if config.orders == "units" and config.units.forced_sale_bars > 0:
-        bars = config.units.forced_sale_bars
-        notes.append(
-            f"`units.forced_sale_bars`: {bars} bars are {bars * bar_seconds / 3600:g} hours here."
-        )
-    if not config.benchmark_costs:
-        notes.append(
-            "`benchmark_costs: false`: equal weight trades for free, as in FinRL_Crypto, and is "
-            "harder to beat than the one that anybody could hold."
-        )
-    if config.fee == 0.0 and not config.fee_tiers and config.slippage_bp == 0.0:
-        notes.append("Trading is free here but for the spread: fee and slippage are 0.")
-    return notes
 
 
 def _date(second: Any) -> str:

@@ -68,7 +68,8 @@ def _round_trips(passes: PortfolioPasses) -> list[RoundTrip]:
     p, n = passes.params[0], passes.params[0].assets
     first, last = passes.window(0)
     rows = passes.data.prices[first + 1 : last + 1]
-    fee = float(passes.data.fee_tiers[0, 1]) if p.tiered else p.fee
+    tiers = passes.data.fee_tiers
+    fee = float(tiers[np.searchsorted(tiers[:, 0], p.start_volume, side="right") - 1, 1])
     found = []
     for k, name in enumerate(passes.assets):
         close = rows[:, k]

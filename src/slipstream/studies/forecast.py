@@ -226,15 +226,9 @@ def bar_move(market: MarketSpec, speed: Speed, provenance: Mapping[str, Any]) ->
 
 
 def round_trip(provenance: Mapping[str, Any]) -> float | None:
-    """Basis points that buying and selling costs: the mean over symbols, or fee and slippage."""
-    found = provenance.get("round_trip")
-    if isinstance(found, Mapping):
-        costs = [one["basis_points"] for one in found.values() if isinstance(one, Mapping)]
-        return float(np.mean(costs)) if costs else None
-    settings = provenance.get("settings")
-    if isinstance(settings, Mapping) and isinstance(settings.get("fee"), float):
-        return float(2.0 * (1e4 * settings["fee"] + settings.get("slippage_bp", 0.0)))
-    return None
+    """Basis points that buying and selling costs, the mean over symbols; None without prices."""
+    found = provenance.get("round_trip") or {}
+    return float(np.mean([one["basis_points"] for one in found.values()])) if found else None
 
 
 def _updates(config: RunConfig) -> int:
