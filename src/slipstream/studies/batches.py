@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from slipstream.studies.member import Member
+from slipstream.studies.pace import SIZES
 from slipstream.studies.stretch import Task
 
-GROUP = 64  # members of a batch at most: measured, more are no faster
 _LEAST = 6  # fewer are slower per step, so that it does not pay to leave some to others
 _BYTES = 512 * 2**20  # of a worker's batch
 
@@ -25,6 +25,7 @@ class Job:
         load: environment steps to do; being scored counts like an iteration.
         memory: bytes while it is trained.
         generation: of the source, with the data that it needs.
+        iterations: of training to do.
     """
 
     task: Task
@@ -32,11 +33,18 @@ class Job:
     load: int
     memory: int
     generation: int
+    iterations: int = 0
 
     @property
     def member(self) -> Member:
         """Whose."""
         return self.task.member
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of training."""
+        parts = self.iterations + (self.member.test is not None)
+        return self.load * self.iterations // parts if parts else 0
 
 
 @dataclass
@@ -73,7 +81,11 @@ class Batch:
 
 
 def next_batch(
-    waiting: Sequence[Job], others: Sequence[float], workers: float, group_size: int | None
+    waiting: Sequence[Job],
+    others: Sequence[float],
+    workers: float,
+    group_size: int | None,
+    pace: Callable[[str], int] = lambda shape: SIZES[0],
 ) -> Batch | None:
     """What an idle worker does next, so that all workers come to an end together.
 
@@ -85,7 +97,8 @@ def next_batch(
         waiting: jobs.
         others: load left of the batches under way.
         workers: how many there are, in workers as fast as this one.
-        group_size: members at most; None: by memory.
+        group_size: members at most; None: by memory and pace.
+        pace: members of a shape at most, by measured speed.
     """
     if not waiting:
         return None
@@ -94,7 +107,8 @@ def next_batch(
         by_shape.setdefault(job.shape, []).append(job)
     jobs = max(by_shape.values(), key=_load)
     fair = (_load(waiting) + sum(others)) / workers
-    most = group_size or max(1, min(GROUP, _BYTES // max(1, max(job.memory for job in jobs))))
+    room = max(1, _BYTES // max(1, max(job.memory for job in jobs)))
+    most = group_size or min(pace(jobs[0].shape), room)
     taken: list[Job] = []
     for job in jobs[:most]:
         if len(taken) >= _LEAST and _load(taken) + job.load / 2 > fair * (1 + 1e-9):

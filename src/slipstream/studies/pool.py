@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from slipstream.core.errors import (
 )
 from slipstream.studies.batches import Batch, Job, next_batch
 from slipstream.studies.member import Member, Outcome
+from slipstream.studies.pace import Pace
 from slipstream.studies.population import Place, shape_of
 from slipstream.studies.seats import AnyWorker, Guests, Seat, Speeds
 from slipstream.studies.source import EnvironmentSource
@@ -69,7 +71,7 @@ class Pool:
         self._done: list[Outcome] = []
         self._dropped: set[str] = set()  # while under way
         self._finished: set[str] = set()  # policies not yet among the weights
-        self._speeds = Speeds()
+        self._speeds, self._pace = Speeds(), Pace()
 
     def __enter__(self) -> Pool:
         return self
@@ -179,7 +181,8 @@ class Pool:
         if place.environment.loaded is None:  # foreign copies are all begun anew at once
             shape += f"/{at}/{until}"
         load = (until - at + (member.test is not None)) * place.rows
-        return Job(Task(member, until), shape, load, place.memory, self._source.generation)
+        task, generation = Task(member, until), self._source.generation
+        return Job(task, shape, load, place.memory, generation, until - at)
 
     def _under_way(self) -> list[Batch]:
         running = [seat.batch for seat in self._seats if seat.batch is not None]
@@ -209,7 +212,8 @@ class Pool:
             if other.batch is not None
         ]
         workers = self._speeds.workers(seat.machine, self._seats)
-        batch = next_batch(self._waiting, others, workers, self._group_size)
+        pace = partial(self._pace.most, seat.machine)
+        batch = next_batch(self._waiting, others, workers, self._group_size, pace)
         if batch is not None:
             taken = {id(job) for job in batch.jobs}
             self._waiting = [job for job in self._waiting if id(job) not in taken]
@@ -259,12 +263,22 @@ class Pool:
         else:
             spent = max(time.monotonic() - batch.began, 1e-9)
             self._speeds.add(seat.machine, batch.load / spent)
+            self._note_pace(seat.machine, batch, answer)
             for outcome in answer:
                 if outcome.name in self._dropped:
                     self._dropped.discard(outcome.name)
                     self._live.drop(outcome.name)
                 else:
                     self._done.append(outcome)
+
+    def _note_pace(self, machine: str, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+        """How fast a batch was trained; what a pass takes does not depend on its size."""
+        seconds = sum(
+            spent for one in outcomes for kind, spent in one.seconds.items() if kind != "evaluate"
+        )
+        steps = sum(job.steps for job in batch.jobs)
+        least = min(job.iterations for job in batch.jobs)
+        self._pace.add(machine, batch.jobs[0].shape, len(batch.jobs), least, steps, seconds)
 
     def _return(self, batch: Batch, lost: Lost) -> None:
         """Another machine did not do it.
