@@ -99,6 +99,19 @@ def test_percent(value, text):
     assert wo.percent(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (9_999.0, "+999,900.0 %"),
+        (1e4, "+1.0e+06 %"),
+        (17_408_030_492_307_884_605.44, "+1.7e+21 %"),
+        (-2e4, "-2.0e+06 %"),
+    ],
+)
+def test_large_percentages_are_scientific(value, text):
+    assert wo.percent(value) == text
+
+
 @pytest.mark.parametrize("percentile", [0.0, 50.0, 94.9, 95.0, 100.0])
 def test_random_traders_are_beaten_from_the_95th_percentile(percentile):
     (text,) = wo.random_traders(percentile, 200)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from slipstream.core.percent import NOTHING, percent
 from slipstream.studies.deflated import expected_best, smallest_confirmable
-
-NOTHING = "n/a"
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -22,14 +21,6 @@ def number(value: float | None, digits: int = 1) -> str:
         return "infinite"
     text = f"{value:,.{digits}f}"
     return text.lstrip("-") if not any(c in text for c in "123456789") else text
-
-
-def percent(value: float | None, digits: int = 1) -> str:
-    """ "+2.0 %" of a fraction, always signed."""
-    if value is None or not math.isfinite(value):
-        return NOTHING
-    text = number(100.0 * value, digits)
-    return f"{text if text.startswith('-') else '+' + text} %"
 
 
 def share(value: float | None, digits: int = 0) -> str:

@@ -39,6 +39,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from slipstream.core.percent import percent
 from slipstream.studies.confirmation import Confirmed
 from slipstream.studies.evidence import evidence_of
 from slipstream.studies.final import Deployed
@@ -146,7 +147,7 @@ def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
     if holdout.get("mean_return") is None:
         return "Every seed of the final training diverged; the hold-out says nothing."
     promoted = "promoted" if holdout["promoted"] else "not promoted"
-    text = f"Hold-out, mean of the final seeds: {100 * holdout['mean_return']:+.1f} %"
+    text = f"Hold-out, mean of the final seeds: {percent(holdout['mean_return'])}"
     lcb = holdout.get("lcb")
     if not benchmark:
         told = "above cash" if holdout["beats_cash"] else "not above cash"
@@ -157,7 +158,7 @@ def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
     told = f"above {beaten}" if beaten else "above neither equal weight nor cash"
     bound = "" if lcb is None else f", lower bound of the information ratio {lcb:.2f}"
     return (
-        f"{text} against {100 * holdout['benchmark_return']:+.1f} % of equal weight: "
+        f"{text} against {percent(holdout['benchmark_return'])} of equal weight: "
         f"{told}{bound}; {promoted}."
     )
 
