@@ -101,6 +101,27 @@ def test_disarmed_rungs_are_said(view):
     assert "33 % of the budget is disarmed (rank correlation with final scores -0.21)" in told
 
 
+def test_rungs_that_fall_together_are_no_failed_rungs(tmp_path):
+    """Two rollouts: a third of the budget is the first, two thirds are the end."""
+    folder = study_world.run_study(tmp_path / "short", trials=4, steps=128)
+    view = read_view(folder)
+    first, second = view.result["rungs"]
+    assert first["judged"] == 4 and first["same_as"] is None
+    assert second["judged"] == 0 and second["same_as"] == "the end"
+    assert "the rung at 67 % of the budget is the same as the end: the budget has" in said(view)
+    rows = cells(study_page(view), "Rungs").rows
+    assert rows[1] == ["at 67 % of the budget", "", "", "", "same as the end"]
+
+
+def test_two_rungs_on_one_rollout_are_one(tmp_path):
+    """Four rollouts: 0.3 and 0.4 of them are the second, 0.7 the third."""
+    study = {"pruning": {"rungs": [0.3, 0.4, 0.7], "startup": 0}}
+    folder = study_world.run_study(tmp_path / "twins", trials=4, steps=256, study=study)
+    told = folder.result["rungs"]
+    assert [rung["same_as"] for rung in told] == [None, "the rung before", None]
+    assert [rung["judged"] for rung in told] == [4, 0, 4]
+
+
 def test_nobody_wins_on_noise_and_nothing_is_recommended(noise):
     page = study_page(read_view(noise))
     assert page.headline == NO_WINNER

@@ -166,16 +166,15 @@ def _not(told: Mapping[str, Any]) -> str:
 
 def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
     """Where trials could stop early."""
-    rows = [
-        [
-            f"at {share(rung['share'])} of the budget",
-            number(rung["judged"], 0),
-            number(rung["pruned"], 0),
-            number(rung["rho"], 2),
-            "armed" if rung["armed"] else "disarmed",
-        ]
-        for rung in told
-    ]
+    rows = []
+    for rung in told:
+        label = f"at {share(rung['share'])} of the budget"
+        if rung.get("same_as"):
+            rows.append([label, "", "", "", f"same as {rung['same_as']}"])
+            continue
+        counted = [number(rung[name], 0) for name in ("judged", "pruned")]
+        state = "armed" if rung["armed"] else "disarmed"
+        rows.append([label, *counted, number(rung["rho"], 2), state])
     columns = ("", "trials scored", "stopped", "rank correlation", "at the end")
     return Table("Rungs", columns, rows)
 

@@ -126,12 +126,15 @@ def _pruning(view: StudyView) -> str:
     stopped = view.result["trials"]["pruned"]
     if not rungs:
         return ""
-    parts = [
-        f"the rung at {share(rung['share'])} of the budget is "
-        f"{'armed' if rung['armed'] else 'disarmed'} (rank correlation with final scores "
-        f"{number(rung['rho'], 2)})"
-        for rung in rungs
-    ]
+    parts = []
+    for rung in rungs:
+        state = (
+            f"{'armed' if rung['armed'] else 'disarmed'} (rank correlation with final scores "
+            f"{number(rung['rho'], 2)})"
+        )
+        if rung.get("same_as"):
+            state = f"the same as {rung['same_as']}: the budget has too few rollouts"
+        parts.append(f"the rung at {share(rung['share'])} of the budget is {state}")
     return f"Pruning stopped {stopped} trials: {'; '.join(parts)}."
 
 

@@ -12,7 +12,9 @@
     trials                     {asked, complete, pruned, failed, inactive, limit, cut}
     best                       {trial, score, folds: [{score, sharpe, benchmark_sharpe, inactive}]}
                                by search score: optimistic by construction; null without one
-    rungs                      [{share, judged, pruned, armed, rho}] rho: the last one known
+    rungs                      [{share, same_as, judged, pruned, armed, rho}] rho: the last one
+                               known; same_as: "the rung before" or "the end" of trials, where the
+                               budget has too few rollouts to tell them apart; else null
     evidence                   {pbo: {...} | {reason}, deflated_sharpe: {...} | {reason}}
     confirmation               {seeds, bootstrap, error, candidates: [{trial, search_score, value,
                                lcb, seeds: [...], excluded}], cash, winner, best, reason}
@@ -35,6 +37,7 @@ Daily returns are not in it: `slipstream.studies.reader.StudyReader.passes` give
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -44,8 +47,8 @@ from slipstream.studies.confirmation import Confirmed
 from slipstream.studies.evidence import evidence_of
 from slipstream.studies.final import Deployed
 from slipstream.studies.folder import StudyFolder
-from slipstream.studies.ledger import Ledger
-from slipstream.studies.plan import Plan
+from slipstream.studies.ledger import Ledger, Verdict
+from slipstream.studies.plan import Plan, iterations
 from slipstream.studies.reader import StudyReader, Trial
 from slipstream.studies.status import best_trials
 
@@ -183,33 +186,41 @@ def _best(trial: Trial) -> dict[str, Any]:
 
 
 def _rungs(plan: Plan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """For each rung: trials judged and pruned there, and the last correlation that was known."""
-    pruning = plan.study.pruning
+    """For each rung: trials judged and pruned there, and the last correlation that was known.
+
+    Budgets of few rollouts lay rungs on one iteration: the later one is no rung of its own.
+    """
+    pruning, end = plan.study.pruning, iterations(plan.base)
     if not (pruning.enabled or pruning.record):
         return []
-    found = []
-    for stage, share in enumerate(pruning.rungs):
-        verdicts = sorted(
-            (
-                v
-                for trial in trials
-                for v in trial.stages
-                if v.stage == stage and v.kind in ("continued", "pruned")
-            ),
-            key=lambda v: (v.time, v.trial),
-        )
+    found: list[dict[str, Any]] = []
+    stage, before = 0, 0
+    for share in pruning.rungs:
+        milestone = math.ceil(share * end)
+        twin = milestone == before < end
+        verdicts = [] if twin else _judged(trials, stage)
+        same = "the rung before" if twin else "the end" if milestone == end else None
         known = [v.rho for v in verdicts if v.rho is not None]
         rho = known[-1] if known else None
         found.append(
             {
                 "share": share,
+                "same_as": None if verdicts else same,
                 "judged": len(verdicts),
                 "pruned": sum(v.kind == "pruned" for v in verdicts),
                 "rho": rho,
                 "armed": pruning.enabled and rho is not None and rho >= pruning.min_correlation,
             }
         )
+        stage, before = stage + (not twin), milestone
     return found
+
+
+def _judged(trials: Sequence[Trial], stage: int) -> list[Verdict]:
+    """Verdicts at a rung in the order of virtual time."""
+    verdicts = [v for trial in trials for v in trial.stages if v.stage == stage]
+    verdicts = [v for v in verdicts if v.kind in ("continued", "pruned")]
+    return sorted(verdicts, key=lambda v: (v.time, v.trial))
 
 
 def _winner(chosen: Mapping[int, Trial], deployed: Deployed) -> dict[str, Any] | None:
