@@ -143,19 +143,22 @@ class OwnerDesk(Postgres):
     def clear(self) -> None:
         """Removes all machines and all work of the study."""
         with self.transaction():
-            self.execute("DELETE FROM slipstream_work WHERE study = %s", [self.study])
-            self.execute("DELETE FROM slipstream_workers WHERE study = %s", [self.study])
+            self._clear()
+
+    def _clear(self) -> None:
+        self.execute("DELETE FROM slipstream_work WHERE study = %s", [self.study])
+        self.execute("DELETE FROM slipstream_workers WHERE study = %s", [self.study])
 
     def rest(self, ended: bool) -> None:
         """The owner goes: the study has ended, or may be resumed."""
-        self.clear()
         with self.transaction():
-            if ended:
+            if ended:  # the study first, which `join` looks for
                 self.execute("DELETE FROM slipstream_studies WHERE study = %s", [self.study])
             else:
                 self.execute(
                     "UPDATE slipstream_studies SET running = FALSE WHERE study = %s", [self.study]
                 )
+            self._clear()
 
 
 class GuestDesk(Postgres):
@@ -177,8 +180,15 @@ class GuestDesk(Postgres):
         return Posted(*rows[0]) if rows else None
 
     def join(self, machine: str, session: str, facts: bytes) -> None:
-        """Announces this machine."""
+        """Announces this machine, unless the owner has gone meanwhile."""
         with self.transaction():
+            running = self.rows(
+                "SELECT 1 FROM slipstream_studies WHERE study = %s AND session = %s AND running "
+                "FOR SHARE",
+                [self.study, session],
+            )
+            if not running:
+                return
             self.execute(
                 "INSERT INTO slipstream_workers VALUES (%s, %s, %s, %s, %s, clock_timestamp()) "
                 "ON CONFLICT DO NOTHING",

@@ -71,7 +71,8 @@ def lend(
                 60 * wait_minutes,
                 say,
             )
-            say(f"Lending {workers} workers to the study {study} of {entry.host}.")
+            lent = "a worker" if workers == 1 else f"{workers} workers"
+            say(f"Lending {lent} to the study {study} of {entry.host}.")
             last = lender.run(lambda: asked.requested)
             done += lender.done
             if asked.requested:

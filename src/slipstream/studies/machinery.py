@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 
 from slipstream.core.errors import ConfigError
 from slipstream.studies.config import StudyConfig
@@ -15,7 +16,10 @@ from slipstream.studies.session import PolicyTrainer
 from slipstream.studies.storage import storage_url
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
+from slipstream.training.interruption import Interrupted, Interruption
 from slipstream.vector.threaded import usable_cores
+
+_POLL_SECONDS = 0.5
 
 
 class Pools:
@@ -75,12 +79,20 @@ class Pools:
 
         with Relay(url, folder.name, folder.path, self._entry(), self._say) as relay:
             if self._workers == 0:
-                self._say(
-                    "This process trains nothing itself; on other machines start `slipstream study "
-                    f"work {folder.name} --storage ...`."
-                )
+                self._await_machine(folder, relay.bell)
             with Pool(folder.path, self._source, self._workers, self._group_size, relay) as pool:
                 yield pool
+
+    def _await_machine(self, folder: StudyFolder, bell: Connection) -> None:
+        """Until somebody is there who can train; a signal ends it."""
+        self._say(
+            "This process trains nothing itself and waits for a machine; there start `slipstream "
+            f"study work {folder.name} --storage ...`."
+        )
+        with Interruption() as asked:
+            while not bell.poll(_POLL_SECONDS):
+                if asked.requested:
+                    raise Interrupted(folder.path, f"slipstream study resume {folder.handle}")
 
     def _meeting_place(self, folder: StudyFolder) -> str | None:
         """URL of the PostgreSQL database that the study is mirrored to."""

@@ -152,7 +152,7 @@ class Postgres:
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise Unreachable(
                 f"{shown(self.url)} does not answer ({_line(error)}). Check its address, its "
-                "permissions and that its server runs, then start again; nothing is lost."
+                "permissions and that its server runs; nothing is lost."
             ) from error
         except psycopg.Error as error:
             raise ResourceError(

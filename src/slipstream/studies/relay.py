@@ -317,7 +317,10 @@ class Relay:
         now = time.monotonic()
         if self._away_since is None:
             self._away_since = now
-            self._say(f"{error} Until then the study goes on without other machines.")
+            self._say(
+                f"{error} The study goes on; after "
+                f"{MACHINE_SILENT:.0f} s it counts on no other machine until the server is back."
+            )
         if now - self._away_since > MACHINE_SILENT:
             self._lose_all("cannot be reached")
 
