@@ -15,6 +15,7 @@ from slipstream.core.kernel import Loaded
 from slipstream.envs import portfolio
 from slipstream.envs._portfolio_config import UnitOrders
 from slipstream.market.folds import FoldPlan
+from slipstream.market.planted_crypto import write_planted_crypto
 from slipstream.vector.contract import blank, check_environment, compare, random_actions
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import member_indices
@@ -462,6 +463,27 @@ def test_too_little_data_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="groups"):
         assert KERNEL.load_folds is not None
         KERNEL.load_folds(configure(folder), FoldPlan(groups=40))
+
+
+def test_what_remembers_longest_is_named(folder: Path, tmp_path: Path) -> None:
+    words = r"volume_z_720 has the longest, 719 bars"
+    more = {"features": ["portfolio"]}
+    assert KERNEL.load_folds is not None
+    with pytest.raises(DataError, match=words):
+        KERNEL.load_folds(configure(folder, **more), FoldPlan(groups=12))
+    with pytest.raises(DataError, match=words):
+        KERNEL.load_folds(configure(folder, **more), FoldPlan(holdout=0.9))
+    with pytest.raises(DataError, match=words):
+        KERNEL.load(configure(write_coins(tmp_path, bars=1600), **more))
+
+
+@pytest.mark.parametrize("bars", [8_760, 10_000])
+def test_folds_fit_a_year_of_hours_or_a_month_of_five_minutes(tmp_path: Path, bars: int) -> None:
+    write_planted_crypto(tmp_path, bars, 1)
+    config = KERNEL.configure({"data": {"folder": str(tmp_path)}})
+    assert KERNEL.load_folds is not None
+    facts = KERNEL.load_folds(config, FoldPlan()).provenance["folds"]
+    assert facts["embargo_bars"] == 720 and min(facts["group_bars"]) > 1_000
 
 
 def test_the_fee_ramp_goes_on_over_episodes(folder: Path) -> None:

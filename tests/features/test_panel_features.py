@@ -243,7 +243,7 @@ def test_sets_have_the_documented_members():
         features.values[at, 0, :5],
         [one.open[at, 0], one.high[at, 0], one.low[at, 0], one.close[at, 0], one.volume[at, 0]],
     )
-    assert panel_features(("portfolio",), one).warm_up == 1439
+    assert panel_features(("portfolio",), one).warm_up == 719
     assert isinstance(features, PanelFeatures)
 
 
@@ -271,8 +271,9 @@ def test_names_nobody_knows(names, message):
 
 
 def test_too_few_bars_say_how_many_are_needed():
-    with pytest.raises(DataError, match=r"1,439.*longest stretch without a hole has 900"):
-        panel_features(("portfolio",), panel(noisy("A", 900, 1)))
+    words = "719.*longest stretch without a hole has 700.*volume_z_720 has the longest, 719 bars"
+    with pytest.raises(DataError, match=words):
+        panel_features(("portfolio",), panel(noisy("A", 700, 1)))
 
 
 def test_missing_numbers_of_own_columns_are_refused():

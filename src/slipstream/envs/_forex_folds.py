@@ -17,7 +17,8 @@ from slipstream.envs._forex_facts import facts_of, notes_of, round_trips
 from slipstream.envs._forex_params import passes, settings, starts, training
 from slipstream.envs._forex_record import Data, Params
 from slipstream.envs._forex_spec import name_of
-from slipstream.envs._forex_table import Table, tables_of
+from slipstream.envs._forex_table import ATR, Table, tables_of
+from slipstream.features.registry import longest_memory
 from slipstream.market.calendar import calendar
 from slipstream.market.folds import RUNWAY, FoldPlan, FoldSplit, Range, fold_facts, make_folds
 from slipstream.market.market import load_market
@@ -70,7 +71,8 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     market = load_market(config.data)
     tables, warm_up = tables_of(market, config)
     timeline = np.unique(np.concatenate([table.time for table in tables]))
-    split = _split(len(timeline), plan, config.lookback + warm_up, config)
+    remembers = longest_memory((*config.features, ATR), market.bars[0].extra)
+    split = _split(len(timeline), plan, config.lookback + warm_up, config, remembers)
     offsets = offsets_of(tables)
     symbols = [
         _Symbol(table, offset, timeline, config.lookback)
@@ -146,8 +148,11 @@ def timeline(p: Params, d: Data) -> NDArray[np.int64]:
     return np.asarray(d.time[low + 1 : high] + p.bar_seconds)
 
 
-def _split(rows: int, plan: FoldPlan, embargo: int, config: Config) -> FoldSplit:
-    return make_folds(rows, plan, embargo, min_train=min(config.max_steps, RUNWAY) + 1)
+def _split(
+    rows: int, plan: FoldPlan, embargo: int, config: Config, remembers: str = ""
+) -> FoldSplit:
+    least = min(config.max_steps, RUNWAY) + 1
+    return make_folds(rows, plan, embargo, min_train=least, remembers=remembers)
 
 
 def _train(

@@ -16,7 +16,7 @@ from slipstream.market.bars import Bars
 from slipstream.market.calendar import Calendar, calendar
 from slipstream.market.market import Market
 
-_ATR = "atr_14"
+ATR = "atr_14"
 
 
 class Table(NamedTuple):
@@ -44,7 +44,7 @@ def tables_of(market: Market, config: Config) -> tuple[list[Table], int]:
 
 def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[Table, int]:
     features = compute(config.features, bars, market.bar_seconds)
-    atr = compute((_ATR,), bars, market.bar_seconds)
+    atr = compute((ATR,), bars, market.bar_seconds)
     warm_up = max(features.warm_up, atr.warm_up + 1)
     rates = conversion(bars, config.account_currency, market, config.data)
     keep = rates.usable.copy()

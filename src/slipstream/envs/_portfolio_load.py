@@ -23,6 +23,7 @@ from slipstream.envs._portfolio_params import Picked, records_of, scale_of
 from slipstream.envs._portfolio_record import Data, Params, state_dtype
 from slipstream.envs._portfolio_spec import names_of
 from slipstream.features.panel import panel_features, refuse_constant
+from slipstream.features.registry import longest_memory
 from slipstream.market.calendar import calendar
 from slipstream.market.folds import RUNWAY, FoldPlan, Range, fold_facts, make_folds
 from slipstream.market.panel import load_panel
@@ -48,7 +49,8 @@ def load(config: Config) -> Loaded:
             raise DataError(
                 f"Split `{name}` must have at least 2 bars after an embargo of {memory:,}; of "
                 f"{len(rows):,} usable bars it has {max(edges[k + 1] - low, 0):,}: give it a "
-                "larger share, load more data, or shorten the lookback and the features' warm-up."
+                "larger share, load more data, or shorten the lookback and the features' memory "
+                f"({_memory(table)})."
             )
         parts[name] = ((low, edges[k + 1]),)
     parts = {"train": parts["train"], "train_window": parts["train"], **parts}
@@ -83,7 +85,8 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     its own scales; the hold-out has those of the development range.
     """
     table, rows, memory = _table(config)
-    split = make_folds(len(rows), plan, memory, min_train=min(config.max_steps, RUNWAY) + 1)
+    least = min(config.max_steps, RUNWAY) + 1
+    split = make_folds(len(rows), plan, memory, min_train=least, remembers=_memory(table))
     parts: dict[str, tuple[Range, ...]] = {}
     for k, fold in enumerate(split.folds):
         parts[f"fold{k}/train"] = fold.train
@@ -157,9 +160,14 @@ def _table(config: Config) -> tuple[Table, NDArray[np.int64], int]:
         raise DataError(
             f"{len(panel.time):,} bars hold {len(rows)} at which the features of "
             f"{'every' if config.universe == 'common' else 'any'} asset are there: load more bars, "
-            "leave out assets with short histories, or choose features with a shorter memory."
+            "leave out assets with short histories, or choose features with a shorter memory "
+            f"({_memory(table)})."
         )
     return table, rows, config.lookback + features.warm_up
+
+
+def _memory(table: Table) -> str:
+    return longest_memory(table.features.names, table.panel.extra)
 
 
 def _stretches(rows: NDArray[np.int64], part: Range, table: Table) -> list[Range]:
@@ -190,7 +198,8 @@ def _assemble(
         if not picked[split]:
             raise DataError(
                 f"{split} must have at least 2 neighbouring bars at which all features are there; "
-                "it has none: load more bars, or choose features with a shorter memory."
+                "it has none: load more bars, or choose features with a shorter memory "
+                f"({_memory(table)})."
             )
         if trains:
             seen = np.concatenate([np.arange(*layout.rows[k]) for k in picked[split]])

@@ -10,6 +10,7 @@ import numpy as np
 from slipstream.core.errors import DataError
 from slipstream.features.registry import (
     column_of,
+    longest_memory,
     require_finite,
     resolve,
     warm_up_rows,
@@ -121,8 +122,8 @@ def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel)
         longest = int((panel.segments[:, 1] - panel.segments[:, 0]).max())
         raise DataError(
             f"The assets must have more neighbouring bars than the {warm_up:,} that their features "
-            f"need to warm up, the longest stretch without a hole has {longest:,}: load more data "
-            "or choose features with shorter windows."
+            f"need to warm up, the longest stretch without a hole has {longest:,}: load more data, "
+            f"or leave out the slowest features ({longest_memory(names, panel.extra)})."
         )
     notes = [
         f"{symbol} has fewer than {plural(warm_up + 1, 'bar')}, all of them warm-up of its "

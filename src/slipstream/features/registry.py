@@ -29,7 +29,7 @@ from slipstream.features.feature import (
     window_rows,
 )
 from slipstream.market.bars import Bars, FloatArray
-from slipstream.market.finding import stamp
+from slipstream.market.finding import plural, stamp
 
 FEATURES: tuple[Feature, ...] = (
     Feature("log_return_{n}", prices.log_return, change_rows, "log(close / close n bars ago)"),
@@ -167,6 +167,13 @@ def warm_up_rows(names: Sequence[str], columns: Collection[str] = ()) -> int:
         feature, n = resolve(name, columns)
         longest = max(longest, feature.warm_up(n) if feature is not None else 0)
     return longest
+
+
+def longest_memory(names: Sequence[str], columns: Collection[str] = ()) -> str:
+    """Which of the features remembers most, in words, for messages about too few bars."""
+    rows = {name: warm_up_rows([name], columns) for name in names}
+    slowest = max(rows, key=lambda name: rows[name])
+    return f"{slowest} has the longest, {plural(rows[slowest], 'bar')}"
 
 
 def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:

@@ -103,6 +103,7 @@ def make_folds(
     purge: int = PURGE,
     min_train: int = RUNWAY + 1,
     min_test: int = 2,
+    remembers: str = "",
 ) -> FoldSplit:
     """Divides a timeline of `rows` bars.
 
@@ -118,18 +119,20 @@ def make_folds(
         purge: bars a reward reaches ahead.
         min_train: bars that every training segment must have.
         min_test: bars that every tested group and the hold-out must have.
+        remembers: what makes the embargo as long as it is, for messages.
 
     Raises:
         DataError: a group, a training segment or the hold-out is left with too few bars.
     """
     reserved = round(plan.holdout * rows)
+    shorten = "shorten the lookback and the features' memory"
+    shorten += f" ({remembers})." if remembers else "."
     development = (0, rows - reserved - embargo)
     if reserved < min_test or development[1] < 1:
         raise DataError(
             f"A hold-out of {plan.holdout:g} and an embargo of {embargo:,} bars before it must "
             f"leave at least {min_test:,} bars to hold out and 1 to develop on; of {rows:,} bars "
-            f"they leave {reserved:,} and {max(development[1], 0):,}: load more bars, or shorten "
-            "the lookback and the features' warm-up."
+            f"they leave {reserved:,} and {max(development[1], 0):,}: load more bars, or {shorten}"
         )
     blocks = _blocks(development[1], plan.groups + (plan.method == "walk_forward"))
     groups = blocks[-plan.groups :]
@@ -151,7 +154,7 @@ def make_folds(
         embargo,
         purge,
     )
-    _refuse_short(split, plan, min_train, min_test)
+    _refuse_short(split, plan, min_train, min_test, shorten)
     return split
 
 
@@ -190,10 +193,12 @@ def _paths(chosen: list[tuple[int, ...]], groups: int) -> tuple[tuple[int, ...],
     return tuple(zip(*testing, strict=True))
 
 
-def _refuse_short(split: FoldSplit, plan: FoldPlan, min_train: int, min_test: int) -> None:
+def _refuse_short(
+    split: FoldSplit, plan: FoldPlan, min_train: int, min_test: int, shorten: str
+) -> None:
     smallest = min(high - low for low, high in split.groups)
     left = min(high - low for fold in split.folds for low, high in fold.train)
-    advice = "use fewer `groups`, load more bars, or shorten the lookback and the warm-up."
+    advice = f"use fewer `groups`, load more bars, or {shorten}"
     if smallest < min_test:
         raise DataError(
             f"Every tested group must have at least {min_test:,} bars; {plan.groups} groups of "
