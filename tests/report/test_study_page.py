@@ -15,7 +15,7 @@ from slipstream.report.page import render
 from slipstream.report.study_page import study_page, write_study_page
 from slipstream.report.study_view import read_view
 from slipstream.studies.export import export_text
-from slipstream.studies.result import NO_CASH_WINNER, NO_GAME_WINNER, NO_WINNER
+from slipstream.studies.sentences import NO_CASH_WINNER, NO_GAME_WINNER, NO_WINNER
 from slipstream.studies.status import best_config, status_lines
 
 
@@ -170,6 +170,21 @@ def test_folds_show_their_benchmark(view, page):
     assert table.rows[2][1:4] == [
         f"{fold[name]:.2f}" for name in ("score", "sharpe", "benchmark_sharpe")
     ]
+
+
+def test_a_terminal_shows_each_folds_benchmark_and_what_the_data_can_show(view):
+    told = view.result["sentences"]
+    (line,) = [text for text in told if text.startswith(f"Folds of trial {view.shown}, ")]
+    folds = view.trial(view.shown).folds
+    parts = [f"{fold['sharpe']:.2f} ({fold['benchmark_sharpe']:.2f})" for fold in folds]
+    assert line.endswith(f"annual Sharpe ratio (equal weight's): {', '.join(parts)}.")
+    years = [4 * study_world.DAYS / 365.25, study_world.HOLDOUT / 365]  # 1.645 / sqrt(years)
+    assert (
+        f"{1.64485 / years[0] ** 0.5:.1f} on the folds ({years[0]:.2f} years), "
+        f"{1.64485 / years[1] ** 0.5:.1f} on the hold-out ({years[1]:.2f} years)." in told[-2]
+    )
+    assert f"cover {years[0]:.2f} years" in study_wording.chance(view)[0]
+    assert told[-1].startswith("Policy: ")
 
 
 def test_confirmation_lists_equal_weight_and_cash(view, page):

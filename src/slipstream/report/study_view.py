@@ -135,7 +135,7 @@ def read_view(folder: StudyFolder) -> StudyView:
         trials = reader.trials()
         space = Space.from_mapping(reader.study.space, reader.config)
         facts = (reader.provenance.get("environment") or {}).get("folds")
-        shown = _shown(result)
+        shown = (result.get("shown") or {}).get("trial")
         view = StudyView(
             name=folder.name,
             result=result,
@@ -161,15 +161,6 @@ def read_view(folder: StudyFolder) -> StudyView:
         if not view.market or facts is None or shown is None:
             return view
         return _with_lines(view, reader, Layout.of(facts), shown)
-
-
-def _shown(result: Mapping[str, Any]) -> int | None:
-    """The winner, else the best candidate, else the best trial of the search."""
-    winner, best = result.get("winner") or {}, result.get("best") or {}
-    for number in (winner.get("trial"), result["confirmation"].get("best"), best.get("trial")):
-        if number is not None:
-            return int(number)
-    return None
 
 
 def _with_lines(view: StudyView, reader: StudyReader, layout: Layout, shown: int) -> StudyView:

@@ -14,7 +14,7 @@ from slipstream.report.study_view import Lines, StudyView
 from slipstream.report.wording import number, percent, share
 from slipstream.studies.deflated import expected_best, smallest_confirmable
 from slipstream.studies.overfitting import ON_NOISE
-from slipstream.studies.result import no_winner
+from slipstream.studies.sentences import no_winner
 
 HOLDOUT = "hold-out"
 OPTIMISTIC = (
@@ -159,10 +159,10 @@ def _left_out(result: Mapping[str, Any]) -> str:
 
 def chance(view: StudyView) -> list[str]:
     """What the amount of data could show at all."""
-    lines = view.development or view.fresh
-    if lines is None or view.days_per_year is None:
+    findable = view.result.get("findable")
+    if findable is None:
         return []
-    years = len(lines.time) / view.days_per_year
+    years = findable["folds"]["years"]
     trials = view.result["trials"]["asked"]
     found = [
         f"The folds' test blocks cover {years:.2f} years. The smallest Sharpe that this much data "
@@ -174,7 +174,11 @@ def chance(view: StudyView) -> list[str]:
             f"; after {trials} trials the best of {trials} skill-less ones is expected to show "
             f"{number(best)}"
         )
-    return [f"{found[0]}."]
+    later = findable["holdout"]
+    return [
+        f"{found[0]}.",
+        f"The hold-out covers {later['years']:.2f} years: {number(later['sharpe'])}.",
+    ]
 
 
 def search(view: StudyView) -> list[str]:

@@ -12,6 +12,9 @@
     trials                     {asked, complete, pruned, failed, inactive, limit, cut}
     best                       {trial, score, folds: [{score, sharpe, benchmark_sharpe, inactive}]}
                                by search score: optimistic by construction; null without one
+    shown                      {trial, folds} of the winner, else the best candidate, else the best
+    findable                   {folds: {years, sharpe}, holdout: {years, sharpe}} the test data and
+                               the smallest annual Sharpe ratio that it can confirm; null for games
     rungs                      [{share, same_as, judged, pruned, armed, rho}] rho: the last one
                                known; same_as: "the rung before" or "the end" of trials, where the
                                budget has too few rollouts to tell them apart; else null
@@ -42,20 +45,19 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from slipstream.core.percent import percent
 from slipstream.studies.confirmation import Confirmed
+from slipstream.studies.deflated import smallest_confirmable
 from slipstream.studies.evidence import evidence_of
 from slipstream.studies.final import Deployed
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.ledger import Ledger, Verdict
 from slipstream.studies.plan import Plan, iterations
 from slipstream.studies.reader import StudyReader, Trial
+from slipstream.studies.sentences import sentences
 from slipstream.studies.status import best_trials
 
+_YEAR = 365.25 * 86_400  # seconds
 PHASES = ("search", "confirm", "final", "refit")
-NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended."
-NO_CASH_WINNER = "No configuration beat cash; nothing is recommended."
-NO_GAME_WINNER = "No trial could be confirmed; nothing is recommended."
 
 
 def result_of(
@@ -86,6 +88,8 @@ def result_of(
         "folds": plan.folds,
         "trials": _counts(trials, ledger, plan),
         "best": _best(ranked[0]) if ranked else None,
+        "shown": _shown(chosen, confirmed, deployed, ranked),
+        "findable": _findable(plan, facts, deployed.holdout),
         "rungs": _rungs(plan, trials),
         "evidence": evidence,
         "confirmation": {
@@ -112,60 +116,6 @@ def result_of(
     return result
 
 
-def sentences(result: Mapping[str, Any]) -> list[str]:
-    """The outcome in words."""
-    found, holdout, winner = [], result["holdout"], result["winner"]
-    if holdout is not None and holdout["opening"] > 1:
-        found.append(
-            f"The hold-out was opened {holdout['opening']} times: what it shows now was chosen by "
-            "somebody who had seen it before, and is no longer out of sample."
-        )
-    if winner is None or winner["forced"]:
-        found.append(no_winner(result))
-        if result["confirmation"]["reason"]:
-            found.append(f"Reason: {result['confirmation']['reason']}.")
-    if winner is not None:
-        how = "Deployed by force" if winner["forced"] else "Confirmed winner"
-        found.append(f"{how}: trial {winner['trial']}.")
-    if holdout is not None and result["market"]:
-        found.append(_holdout_sentence(holdout, result["benchmark"]))
-    elif holdout is not None and holdout.get("mean") is not None:
-        found.append(f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}.")
-    deployed = result["deployed"]
-    if deployed is not None and deployed["policy"]:
-        found.append(f"Policy: {deployed['policy']} ({deployed['label']}).")
-    if deployed is not None and deployed["refit"]:
-        found.append(f"Policy: {deployed['refit']} ({deployed['refit_label']}).")
-    return found
-
-
-def no_winner(result: Mapping[str, Any]) -> str:
-    """That nothing is recommended, and what nothing beat."""
-    if not result["market"]:
-        return NO_GAME_WINNER
-    return NO_WINNER if result.get("benchmark", True) else NO_CASH_WINNER
-
-
-def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
-    if holdout.get("mean_return") is None:
-        return "Every seed of the final training diverged; the hold-out says nothing."
-    promoted = "promoted" if holdout["promoted"] else "not promoted"
-    text = f"Hold-out, mean of the final seeds: {percent(holdout['mean_return'])}"
-    lcb = holdout.get("lcb")
-    if not benchmark:
-        told = "above cash" if holdout["beats_cash"] else "not above cash"
-        bound = "" if lcb is None else f", lower bound of the Sharpe ratio {lcb:.2f}"
-        return f"{text}: {told}{bound}; {promoted}."
-    rivals = {"equal weight": holdout["beats_equal_weight"], "cash": holdout["beats_cash"]}
-    beaten = " and ".join(name for name, yes in rivals.items() if yes)
-    told = f"above {beaten}" if beaten else "above neither equal weight nor cash"
-    bound = "" if lcb is None else f", lower bound of the information ratio {lcb:.2f}"
-    return (
-        f"{text} against {percent(holdout['benchmark_return'])} of equal weight: "
-        f"{told}{bound}; {promoted}."
-    )
-
-
 def _counts(trials: Sequence[Trial], ledger: Ledger, plan: Plan) -> dict[str, Any]:
     counts: dict[str, Any] = {
         state: sum(trial.state == state for trial in trials)
@@ -183,6 +133,35 @@ def _counts(trials: Sequence[Trial], ledger: Ledger, plan: Plan) -> dict[str, An
 def _best(trial: Trial) -> dict[str, Any]:
     folds = [dict(fold) for fold in trial.folds]
     return {"trial": trial.number, "score": trial.score, "folds": folds}
+
+
+def _shown(
+    trials: Mapping[int, Trial], confirmed: Confirmed, deployed: Deployed, ranked: Sequence[Trial]
+) -> dict[str, Any] | None:
+    first = ranked[0].number if ranked else None
+    for number in (deployed.winner, confirmed.best, first):
+        if number is not None:
+            return {"trial": number, "folds": [dict(fold) for fold in trials[number].folds]}
+    return None
+
+
+def _findable(
+    plan: Plan, facts: Mapping[str, Any], holdout: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Of the groups that are tested, and of the hold-out: by its days, where it was opened."""
+    told = facts.get("folds")
+    if plan.market is None or told is None:
+        return None
+    tested = {group for fold in told["folds"] for group in fold["groups"]}
+    spans = {
+        "folds": sum(high - low for low, high in (told["groups"][k] for k in tested)),
+        "holdout": told["holdout"][1] - told["holdout"][0],
+    }
+    years = {name: seconds / _YEAR for name, seconds in spans.items()}
+    days = [seed["days"] for seed in (holdout or {}).get("seeds", ()) if seed.get("days")]
+    if days:
+        years["holdout"] = days[0] / plan.market.days_per_year
+    return {name: {"years": y, "sharpe": smallest_confirmable(y)} for name, y in years.items()}
 
 
 def _rungs(plan: Plan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
