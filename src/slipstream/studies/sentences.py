@@ -68,8 +68,8 @@ def _findable(result: Mapping[str, Any]) -> str:
     folds, holdout = told["folds"], told["holdout"]
     return (
         "The smallest annual Sharpe ratio that the test data can confirm: "
-        f"{folds['sharpe']:.1f} on the folds ({folds['years']:.2f} years), {holdout['sharpe']:.1f} on the hold-out "
-        f"({holdout['years']:.2f} years)."
+        f"{folds['sharpe']:.1f} on the folds ({folds['years']:.2f} years), "
+        f"{holdout['sharpe']:.1f} on the hold-out ({holdout['years']:.2f} years)."
     )
 
 
