@@ -22,6 +22,7 @@ from slipstream.vector.vector_env import member_indices
 
 BARS, START = 5000, 1_640_995_200 + 86_400 - 1500
 COINS = {"BTCUSD": 40_000.0, "LINKUSD": 15.0, "UNIUSD": 7.0}
+OHLC = ("open", "high", "low", "close", "spread")
 FEATURES = ["log_return_1", "cci_14"]
 
 
@@ -348,6 +349,30 @@ def test_folds_are_records_over_one_copy_of_the_data(folds: Loaded) -> None:
         for j in range(p.num_segments)
     ]
     assert max(high for _, high in developed) + facts["embargo_bars"] <= held[0]
+
+
+def test_no_check_reads_the_holdout(folder: Path, tmp_path: Path) -> None:
+    """A price times 20 and a dead volume, both in the last tenth only, and in an earlier one."""
+    value = {"action_scale": "value", "norm_action": 5_000.0}
+    more = {"orders": "units", "units": value, "features": ["volume"], "min_quantity": 0.001}
+
+    def load(low: int, high: int, **settings: Any) -> Loaded:
+        for symbol in COINS:
+            frame = pl.read_parquet(folder / f"{symbol}.parquet").with_row_index()
+            there = pl.col("index").is_between(low, high)
+            columns = [pl.col(name) * pl.when(there).then(20.0).otherwise(1.0) for name in OHLC]
+            volume = pl.when(there).then(3.0).otherwise(pl.col("volume")).alias("volume")
+            frame.with_columns(*columns, volume).drop("index").write_parquet(
+                tmp_path / f"{symbol}.parquet"
+            )
+        assert KERNEL.load_folds is not None
+        return KERNEL.load_folds(configure(tmp_path, **{**more, **settings}), FoldPlan(holdout=0.1))
+
+    assert load(4600, 5000).provenance["folds"]["holdout_bars"] < 500
+    with pytest.raises(ConfigError, match=r"norm_action.*in BTCUSD"):
+        load(0, 4400, features=["cci_14"])
+    with pytest.raises(DataError, match="feature volume must change"):
+        load(0, 4400, min_quantity=0.0)
 
 
 def test_scales_are_those_of_the_folds_own_training_rows(folds: Loaded) -> None:

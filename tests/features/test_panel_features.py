@@ -205,7 +205,7 @@ def test_a_column_that_never_changes_is_refused_by_name(name):
     a, b = noisy("A", 900, 1), replaced(noisy("B", 900, 2), volume=np.full(900, 3.0))
     symbol = "A" if name == "spread_rel" else "B"
     with pytest.raises(DataError, match=rf"{symbol}: feature {name} must change, it is . in all"):
-        panel_features([name, "rsi_14"], panel(a, b))
+        refuse_constant(panel_features([name, "rsi_14"], panel(a, b)), ["A", "B"], np.arange(900))
 
 
 def test_bars_that_open_at_the_close_before_are_noted_not_refused():

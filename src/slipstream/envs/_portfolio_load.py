@@ -19,7 +19,7 @@ from slipstream.envs._portfolio_arrays import (
 )
 from slipstream.envs._portfolio_config import Config
 from slipstream.envs._portfolio_facts import notes_of, round_trips, spreads_of
-from slipstream.envs._portfolio_params import Picked, records_of, scale_of
+from slipstream.envs._portfolio_params import EVERYTHING, Picked, records_of, scale_of
 from slipstream.envs._portfolio_record import Data, Params, state_dtype
 from slipstream.envs._portfolio_spec import names_of
 from slipstream.features.panel import panel_features, refuse_constant
@@ -93,7 +93,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
         parts[f"fold{k}/test"] = fold.test
     parts["development/train"] = (split.development,)
     parts["holdout"] = (split.holdout,)
-    parts["everything/train"] = ((0, len(rows)),)
+    parts[EVERYTHING] = ((0, len(rows)),)
     facts = fold_facts(split, plan, table.panel.time[rows], table.panel.bar_seconds)
     return _assemble(table, rows, parts, config, {"folds": facts})
 
@@ -201,7 +201,7 @@ def _assemble(
                 "it has none: load more bars, or choose features with a shorter memory "
                 f"({_memory(table)})."
             )
-        if trains:
+        if trains and split != EVERYTHING:
             seen = np.concatenate([np.arange(*layout.rows[k]) for k in picked[split]])
             refuse_constant(table.features, panel.symbols, seen)
     data = arrays_of(table, layout, config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.envs._portfolio_config import Config
@@ -29,6 +29,8 @@ _REWARDS = {
     "excess_value": EXCESS_VALUE,
     "mixed": MIXED,
 }
+
+EVERYTHING = "everything/train"  # holds the hold-out, which no check may read
 
 Picked = Mapping[str, Sequence[int]]
 """Split -> rows of `Data.segments`; consecutive where they are trained on."""
@@ -59,7 +61,8 @@ def records_of(
         else:
             params[split] = tuple(own._replace(first_segment=k, evaluation=True) for k in rows)
     if config.orders == "units":
-        _refuse_small_orders(config, data)
+        trained = [name for name in picked if name.endswith("train") and name != EVERYTHING]
+        _refuse_small_orders(config, data, {k for name in trained for k in picked[name]})
     return {"train": params["fold0/train"], **params} if "fold0/train" in params else params
 
 
@@ -152,10 +155,10 @@ def _settings(config: Config, data: Data, bar_seconds: int, days: Calendar) -> P
     )
 
 
-def _refuse_small_orders(config: Config, data: Data) -> None:
+def _refuse_small_orders(config: Config, data: Data, segments: Iterable[int]) -> None:
     """A full action must trade in every asset, or the agent could never act there."""
     units, assets = config.units, len(data.lots)
-    for segment in data.first:
+    for segment in data.first[sorted(segments)]:
         for i, name in enumerate(names_of(data)):
             price = segment[i]
             if price <= 0.0:

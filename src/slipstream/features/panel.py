@@ -47,7 +47,7 @@ def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
     """Computes features of every asset, anew in every segment of the panel.
 
     A gap inside a segment counts as the flat bars without volume that the panel shows. Columns
-    that never change are refused; `refuse_constant` does so for the rows of a training window.
+    that never change are refused by `refuse_constant`, for the rows of a training window.
 
     Args:
         names: registry names, names of sets (`portfolio`, `cappuccino`, `finrl_crypto`), or of
@@ -56,8 +56,8 @@ def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
 
     Raises:
         ConfigError: unknown or repeated name.
-        DataError: no segment is longer than the warm-up, a column that never changes, or missing
-            numbers in a column of the data.
+        DataError: no segment is longer than the warm-up, or missing numbers in a column of the
+            data.
     """
     names = expand(names, panel.extra)
     warm_up = warm_up_rows(names, panel.extra)
@@ -76,7 +76,6 @@ def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
             values[first:last, asset][~listed] = np.nan
     notes = _notes(names, values, warm_up, panel)
     features = PanelFeatures(values, warm_up, tuple(notes), names)
-    refuse_constant(features, panel.symbols, np.arange(len(values)))
     values.flags.writeable = False
     return features
 
