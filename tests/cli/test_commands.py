@@ -62,6 +62,13 @@ def test_version(slipstream):
         (["init", "cartpole", "absent"], "reads no prices"),
         (["data", "check", "absent"], "absent"),
         (["data", "check", ".", "--column", "Last"], "THEIRS=OURS"),
+        (["data", "planted-crypto", __file__], "may not be written (File exists)"),
+        (["data", "planted-forex", f"{__file__}/x"], "may not be written (Not a directory)"),
+        (["data", "planted-crypto", "x", "--strength", "1e9"], "at most 48 basis points"),
+        (["train", "cartpole", "--set", "training.num_envs={a: 1}"], "`training.num_envs`"),
+        (["tune", "cartpole", "--set", "study.space=[1, 2]"], "`study.space`: Input should be"),
+        (["tune", "cartpole", "--set", "study=5"], "`study` must be a section"),
+        (["tune", "cartpole", "--timeframe", "5m"], "`env.data` is not a known key"),
         (["bench", "everything"], "everything"),
     ],
 )
@@ -70,7 +77,8 @@ def test_a_mistake_is_one_paragraph_and_exit_code_2(slipstream, arguments, words
     assert outcome.code == 2
     assert words in outcome.err
     assert one_paragraph(outcome.err)
-    assert not list(Path().glob("runs/*"))
+    assert "dict[" not in outcome.err
+    assert not list(Path().glob("runs/*")) and not list(Path().glob("studies/*"))
 
 
 def test_usage_errors_are_exit_code_2_too(slipstream):

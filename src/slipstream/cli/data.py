@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+_MOST_GROWTH = 600.0  # of the logarithm of a price; float64 ends at 709
+
 app = typer.Typer(
     help="Checks price files, or makes some with a known optimum.", no_args_is_help=True
 )
@@ -82,8 +84,10 @@ def planted_forex(
 ) -> None:
     """Writes prices with a planted edge whose best return is known exactly."""
     from slipstream.market.planted import optimum, write_planted_forex
+    from slipstream.training.files import disk_errors
 
-    file = write_planted_forex(folder, bars, seed)
+    with disk_errors(folder):
+        file = write_planted_forex(folder, bars, seed)
     best = optimum().gain
     typer.echo(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")
 
@@ -98,10 +102,18 @@ def planted_crypto(
     ] = 20.0,
 ) -> None:
     """Writes prices of seven assets with a planted edge whose best return is known exactly."""
+    from slipstream.core.errors import ConfigError
     from slipstream.market.planted_crypto import PlantedCrypto, optimum, write_planted_crypto
+    from slipstream.training.files import disk_errors
 
     market = PlantedCrypto(strength=strength * 1e-4)
-    files = write_planted_crypto(folder, bars, seed, market)
+    if bars * market.strength > _MOST_GROWTH:
+        raise ConfigError(
+            f"--strength {strength:g} over {bars:,} bars makes prices that no number can hold: "
+            f"take at most {_MOST_GROWTH / bars * 1e4:g} basis points, or fewer --bars."
+        )
+    with disk_errors(folder):
+        files = write_planted_crypto(folder, bars, seed, market)
     best = optimum(market)
     typer.echo(
         f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best * 1e4:.2f} "

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from slipstream.core.errors import ConfigError
 
-_TAG = re.compile(r"(constrained-\w+|literal\[.*|tuple\[.*|int|float|str|bool|none)$")
+_TAG = re.compile(r"(constrained-\w+|literal\[.*|tuple\[.*|dict\[.*|int|float|str|bool|none)$")
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 

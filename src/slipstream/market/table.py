@@ -59,7 +59,10 @@ def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
     dialect, frame = read_frame(path, config, label)
     frame = _named(frame, dialect, config, label)
     if frame.height == 0:
-        raise DataError(f"{label} holds no bars: it has a header and nothing else.")
+        raise DataError(
+            f"{label} holds no bars: it has a header and nothing else. Put bars into it, or take "
+            "the file away and leave its symbol out of `symbols`."
+        )
     if "date" in frame.columns and _is_clock(frame["time"]):
         text = [pl.col(name).cast(pl.String) for name in ("date", "time")]
         frame = frame.with_columns(time=pl.concat_str(text, separator=" "))

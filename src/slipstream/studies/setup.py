@@ -37,7 +37,9 @@ def prepare(
     section = study_section(values)
     values.pop(STUDY, None)
     for path, value in overrides.items():
-        if path.partition(".")[0] == STUDY:
+        if path == STUDY:
+            section = study_section({STUDY: value})
+        elif path.partition(".")[0] == STUDY:
             nested = {STUDY: section}
             override(nested, path, value)
             section = nested[STUDY]
