@@ -104,6 +104,19 @@ def test_rollouts_are_rounded_up_and_say_so(base, num_envs, minibatch, asked, ro
     assert len(notes) == (rows != asked)
     if notes:
         assert f"{asked:,} rows rounded up to {rows:,}" in notes[0]
+        assert "with 16 environments it would be" not in notes[0]
+
+
+def test_a_rollout_that_more_than_doubles_names_a_better_number_of_copies(base):
+    start = resolve(base, {"training.num_envs": 12})
+    ranges = {ROLLOUT_ROWS: {"choices": [3072]}, "agent.minibatch": {"choices": [8192]}}
+    space = Space.from_mapping(ranges, start)
+    params = {name: one.choices[0] for name, one in space.ranges.items()}
+    (note,) = space.overrides(params, start).notes
+    assert note == (
+        "Rollout of 3,072 rows rounded up to 24,576: a multiple of 12 environments and "
+        "minibatches of 8,192 rows; with 16 environments it would be 8,192."
+    )
 
 
 def test_a_tuned_minibatch_rounds_the_horizon_of_the_config(base):
