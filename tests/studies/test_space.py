@@ -108,7 +108,7 @@ def test_rollouts_are_rounded_up_and_say_so(base, num_envs, minibatch, asked, ro
 
 
 def test_a_rollout_that_more_than_doubles_names_a_better_number_of_copies(base):
-    start = resolve(base, {"training.num_envs": 12})
+    start = resolve(base, {"training.num_envs": 12, "agent.minibatch": None})
     ranges = {ROLLOUT_ROWS: {"choices": [3072]}, "agent.minibatch": {"choices": [8192]}}
     space = Space.from_mapping(ranges, start)
     params = {name: one.choices[0] for name, one in space.ranges.items()}
