@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from slipstream.core.errors import ResourceError
+from slipstream.studies.config import StudyConfig
+from slipstream.studies.setup import prepare
+from slipstream.studies.space import Space
 from slipstream.training.config import load, resolve
 
 MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
@@ -128,6 +132,25 @@ def test_init_round_trips(slipstream, target):
     Path("my.yaml").write_text(outcome.out)
     assert load(Path("my.yaml")) == resolve(target)
     assert outcome.out.count("  # ") > 10
+
+
+@pytest.mark.parametrize("target", [("cartpole",), ("forex", "prices"), ("portfolio", "coins")])
+def test_init_shows_what_a_study_does_unless_told_otherwise(slipstream, prices, coins, target):
+    """The commented section, put in force, changes nothing; a run passes over it."""
+    outcome = slipstream("init", *target)
+    assert outcome.code == 0
+    text, _, below = outcome.out.partition("#study:\n")
+    Path("my.yaml").write_text(outcome.out)
+    before = resolve("my.yaml")
+    Path("my.yaml").write_text(text + re.sub("^#", "", f"#study:\n{below}", flags=re.MULTILINE))
+    assert resolve("my.yaml") == before
+    base, study, space = prepare("my.yaml", {}, {})
+    if before.training.num_envs != "auto":  # a study settles the number of copies itself
+        assert base == before
+    assert study == StudyConfig()
+    assert space == Space.defaults(base)
+    for key in ("trials_in_flight", "holdout", "min_correlation", "block_days", "final_seeds"):
+        assert f"  {key}: " in below
 
 
 @pytest.fixture

@@ -11,16 +11,17 @@ from pydantic import BaseModel
 
 from slipstream.core.config import model_in
 from slipstream.core.kernel import load_kernel
+from slipstream.studies.config import StudyConfig
 from slipstream.training import yaml_file
 from slipstream.training.config import RunConfig
 from slipstream.training.sections import GymnasiumConfig
-from slipstream.training.target import GYMNASIUM
+from slipstream.training.target import GYMNASIUM, STUDY
 
 _WIDTH = 96
 
 
 def annotated(config: RunConfig, head: Sequence[str] = (), leave_out: Sequence[str] = ()) -> str:
-    """YAML that `resolve` reads back to the same config.
+    """YAML that `resolve` reads back to the same config, and a study's defaults as comments.
 
     Args:
         config: what to write.
@@ -38,7 +39,19 @@ def annotated(config: RunConfig, head: Sequence[str] = (), leave_out: Sequence[s
     for section, values in config.as_mapping().items():
         lines.append(f"{section}:")
         lines += _lines(values, models[section], 1, section, set(leave_out))
+    lines += ["", *_study()]
     return "\n".join(lines) + "\n"
+
+
+def _study() -> list[str]:
+    """The section that only `slipstream tune` reads, with its defaults, as comments."""
+    values = StudyConfig.model_validate({}).model_dump(mode="json")
+    return [
+        "# What `slipstream tune FILE` does unless told otherwise; a run passes over it.",
+        "# It is in force once the # before each of its lines is taken away, and every key may go.",
+        f"#{STUDY}:",
+        *(f"#{line}" for line in _lines(values, StudyConfig, 1, STUDY, set())),
+    ]
 
 
 def _lines(
