@@ -86,5 +86,6 @@ def standing_line(standing: Standing) -> str:
         shares = [f"{kind} {100 * share:.0f}" for kind, share in standing.shares.items()]
         parts.append(" ".join(shares) + " %")
     if standing.memory:
-        parts.append(f"CPU {standing.cpu:.0f} %  memory {standing.memory / 2**30:.1f} GiB")
+        held = f"{standing.memory / 2**30:.1f} GiB"
+        parts.append(f"CPU {standing.cpu:.0f} %  GPU not used  memory {held}")
     return "  ".join(parts)
