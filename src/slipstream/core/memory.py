@@ -10,3 +10,7 @@ def prefetch(table: Any, row: int, column: int) -> None:
 
     Interpreted it does nothing. The place need not exist.
     """
+
+
+def prefetch_record(records: Any, row: int, byte: int) -> None:
+    """Asks for the cache line of a byte of ``records[row]``, in the same way."""

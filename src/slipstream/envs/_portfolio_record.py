@@ -110,7 +110,7 @@ class Data(NamedTuple):
     Attributes:
         prices: float64 [T, >= 3 A]: the closes of all assets, then their opens, then half their
             spreads in price units. A close of 0: not listed. An open of 0: nobody can trade the
-            asset during this bar.
+            asset during this bar, as where it is not listed.
         features: float32 [T, >= A F]: causal and unscaled, asset after asset; 0 where not listed.
         time: int64 [T], UTC seconds of the bar's open.
         segments: int64 [K, 2], first decision row and one past the last row.
@@ -174,7 +174,7 @@ def state_dtype(assets: int) -> np.dtype[Any]:
             ("day_volume", "f8"),  # traded notional of the running UTC day
             ("units", "f8", each),  # coins held
             ("benchmark_units", "f8", each),
-            ("target", "f8", each),  # weights wished for; negative: kept as it is
+            ("target", "f8", each),  # weights, negative: kept; unit orders: cost of a coin
             ("order", "f8", each),  # coins of the last step's orders, sales negative
             ("held", "i8", each),  # bars held since the last fill (unit orders: last sale)
             ("high", "f8", each),  # highest close since bought

@@ -96,7 +96,7 @@ def ahead(s: Any, p: Any, d: Any) -> None:
     Measured with 4,096 copies: the step waited longer for it than it calculated.
     """
     row = s.bar + 1
-    for k in range(0, 3 * p.assets, 8):  # numbers of a cache line
+    for k in range(0, 3 * len(s.units), 8):  # numbers of a cache line
         prefetch(d.prices, row, k)
     for k in range(0, p.num_features, 16):
         prefetch(d.features, row, k)
@@ -137,12 +137,12 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
         _buy_benchmark(s, p, d, row, fee)
     held = 0.0
     market = 0.0
-    for i in range(p.assets):
-        close = d.prices[row, i]
-        held += s.units[i] * close
-        market += s.benchmark_units[i] * close
-        if p.trailing_stop > 0.0:
-            s.high[i] = max(s.high[i], close) if s.units[i] > 0.0 else 0.0
+    for i in range(len(s.units)):
+        held += s.units[i] * d.prices[row, i]
+        market += s.benchmark_units[i] * d.prices[row, i]
+    if p.trailing_stop > 0.0:
+        for i in range(p.assets):
+            s.high[i] = max(s.high[i], d.prices[row, i]) if s.units[i] > 0.0 else 0.0
     s.equity = s.cash + held
     s.benchmark = s.benchmark_cash + market
     ended = row >= s.last
@@ -250,7 +250,7 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     Unit orders: cash, coins, features, each with its factor. Then, where assets come and go, which
     are listed; where not every bar decides, the share of the interval that is over.
     """
-    n = p.assets
+    n = len(s.units)
     bar = s.bar
     place = 0
     if p.unit_orders:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.kernel import Kernel
+from slipstream.core.memory import prefetch_record
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.vector import loop, render
@@ -67,6 +68,7 @@ def bindings(kernel: Kernel) -> dict[str, FunctionType]:
         functions["mask"] = kernel.mask
     if kernel.ahead is not None:
         functions["ahead"] = kernel.ahead
+        functions["prefetch_record"] = prefetch_record
     return functions
 
 

@@ -58,11 +58,13 @@ HOLD = 2  # show the last observation and wait for `start`
 # Functions that a backend calls.
 ENTRIES = ("advance", "start", "look")
 
-# Copies between the one stepped and the one whose memory is asked for, where a kernel has `ahead`.
+# Copies between the one stepped and the one whose memory is asked for, where a kernel has `ahead`;
+# its record was asked for as many copies earlier, and no more of it than this.
 AHEAD = 8
+RECORD_BYTES = 576
 
 CONSTANTS = (
-    "AHEAD",
+    *("AHEAD", "RECORD_BYTES"),
     *("FINALS", "EPISODES", "FAULT"),
     *("STEP", "ENVIRONMENT", "LENGTH", "RETURN"),
     *("RESET", "RESET_KEEP_ALL", "HOLD"),

@@ -26,7 +26,7 @@ from slipstream.core import memory
 from slipstream.core.errors import KernelError
 from slipstream.vector import products
 from slipstream.vector.cache import cache_folder, cannot_write, sweep, write_module
-from slipstream.vector.prefetch import compiled_prefetch
+from slipstream.vector.prefetch import compiled_prefetches
 from slipstream.vector.reached import Reached
 
 log = logging.getLogger("slipstream")
@@ -88,8 +88,8 @@ def compile_module(
     typeof: Any = numba.typeof
 
     def compiled(function: FunctionType) -> Any:
-        if (function.__module__, function.__name__) == (memory.__name__, memory.prefetch.__name__):
-            return compiled_prefetch()
+        if function.__module__ == memory.__name__:
+            return compiled_prefetches()[function.__name__]
         form = products.compiled_form(function.__module__, function.__name__)
         if form is not None:
             forms.append(products.digest())

