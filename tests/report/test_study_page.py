@@ -76,6 +76,21 @@ def test_the_winners_holdout_is_the_headline(view, page):
     assert [row[0] for row in table.rows[-2:]] == ["equal weight, bought once", "cash"]
 
 
+def test_rebalanced_equal_weight_is_the_second_line(view):
+    second = np.full(study_world.HOLDOUT, 1e-3)
+    lines = replace(view.holdout, rebalanced=second)
+    table = cells(study_page(replace(view, holdout=lines)), "Hold-out")
+    assert [row[0] for row in table.rows[-3:]] == [
+        "equal weight, bought once",
+        "equal weight, rebalanced",
+        "cash",
+    ]
+    assert table.rows[-2][1] == f"{100 * (1.001**study_world.HOLDOUT - 1):+.1f} %"
+    lines = replace(view.holdout, missing="the prices have changed since the study read them")
+    note = cells(study_page(replace(view, holdout=lines)), "Hold-out").note
+    assert "Equal weight, rebalanced, is not shown: the prices have changed" in note
+
+
 def test_what_qualifies_it_comes_first(page):
     warnings = page.warnings
     assert "optimistic by construction" in warnings[0]

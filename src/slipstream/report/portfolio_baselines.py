@@ -29,15 +29,22 @@ def rivals(passes: PortfolioPasses) -> Comparison:
     records = range(len(passes.params))
     cash = np.eye(len(passes.assets) + 1)[-1]
     equal = [_equal(passes, record) for record in records]
-    lengths = [last - first for first, last in map(passes.window, records)]
-    steady = [np.repeat(one[None], n, axis=0) for one, n in zip(equal, lengths, strict=True)]
     return Comparison(
         {
             CASH: passes.hold([cash for _ in records]),
             EQUAL_WEIGHT: passes.hold(equal),
-            REBALANCED: passes.follow(steady, band(passes)),
+            REBALANCED: rebalanced(passes),
         }
     )
+
+
+def rebalanced(passes: PortfolioPasses) -> list[Track]:
+    """Equal weight of what can be bought at the first fill, kept within a band."""
+    steady = []
+    for record in range(len(passes.params)):
+        first, last = passes.window(record)
+        steady.append(np.repeat(_equal(passes, record)[None], last - first, axis=0))
+    return passes.follow(steady, band(passes))
 
 
 def compare(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from slipstream.report.study_view import Axis, Lines
 from slipstream.studies.reader import Trial
 
 _COLOURS = "viridis"
+_STEEP = 20.0  # growth from which on a curve is logarithmic above 100 %
 _STATES = (("complete", BLUE, "o"), ("pruned", GREY, "x"), ("inactive", ORANGE, "s"))
 
 
@@ -277,6 +279,13 @@ def equity(title: str, lines: Lines, each: str, first: str = "") -> Figure:
         )
     axes.plot(when, growth(strong), color=BLUE, linewidth=2.0, label=first or "equal mix of them")
     axes.axhline(0.0, color=INK, linewidth=0.8, label="cash")
+    if axes.dataLim.y1 > _STEEP:  # of planted markets: the benchmark would be a flat line
+        axes.set_yscale("symlog", linthresh=1.0)
+        axes.set_ylim(-1.0, 3.0 * axes.dataLim.y1)
+        decades = math.ceil(math.log10(axes.dataLim.y1))
+        stride = -(-decades // 6)
+        first = 0 if stride == 1 else stride
+        axes.set_yticks([0.0, *(10.0**k for k in range(first, decades + 1, stride))])
     axes.set_ylabel("return")
     percent_axis(axes)
     time_axis(axes)

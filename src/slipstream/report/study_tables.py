@@ -11,6 +11,7 @@ import numpy as np
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.market_tables import fall, interval
 from slipstream.report.page import Table
+from slipstream.report.portfolio_baselines import REBALANCED
 from slipstream.report.statistics import Floats, max_drawdown, sharpe
 from slipstream.report.study_figures import kind
 from slipstream.report.study_view import Axis, Lines, StudyView
@@ -32,11 +33,15 @@ def holdout(lines: Lines, periods: float, seeds: Sequence[Mapping[str, Any]]) ->
     rows += [[f"seed {seed['seed']}, diverged", *[NOTHING] * 6] for seed in seeds if seed["failed"]]
     if lines.benchmark is not None:
         rows.append(["equal weight, bought once", *_figures(lines.benchmark, periods), "", ""])
+    if lines.rebalanced is not None:
+        rows.append([REBALANCED, *_figures(lines.rebalanced, periods), "", ""])
     rows.append(["cash", *_figures(np.zeros(len(lines.time)), periods), "", ""])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "fills")
     note = f"Daily returns, times the root of {periods:g}."
     if lines.benchmark is not None:
         note += " Equal weight pays the same fees, spread and final sale."
+    if lines.missing:
+        note += f" Equal weight, rebalanced, is not shown: {lines.missing}."
     note += " Interval: stationary block bootstrap, mean block 10 days."
     return Table("Hold-out", columns, rows, emphasis=0, note=note)
 

@@ -11,6 +11,7 @@ import numpy as np
 from slipstream.core.errors import CheckpointError
 from slipstream.report.origin import origin
 from slipstream.report.statistics import Floats, Ints
+from slipstream.report.study_rebalanced import rebalanced_returns
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.importance import importances
 from slipstream.studies.member import Passes
@@ -53,11 +54,15 @@ class Lines:
         time: UTC seconds of each day's end [n].
         each: one row for each path or seed [k, n].
         benchmark: [n]; None where equal weight is not traded beside it.
+        rebalanced: equal weight's that is rebalanced [n]; of the hold-out, where it is known.
+        missing: why that one is not known; empty where there is none to know.
     """
 
     time: Ints
     each: Floats
     benchmark: Floats | None
+    rebalanced: Floats | None = None
+    missing: str = ""
 
 
 @dataclass(frozen=True)
@@ -186,7 +191,11 @@ def _with_lines(view: StudyView, reader: StudyReader, layout: Layout, shown: int
     held = [one for one in held if np.array_equal(one.days, held[0].days)]
     if held:
         returns = np.array([one.returns for one in held])
-        view = replace(view, holdout=_lines(view, held[0].days, returns, held[0].benchmark))
+        lines = _lines(view, held[0].days, returns, held[0].benchmark)
+        if view.benchmark:
+            more, why = rebalanced_returns(reader, view.trial(shown).overrides, held[0].days)
+            lines = replace(lines, rebalanced=more, missing=why)
+        view = replace(view, holdout=lines)
     return view
 
 

@@ -177,7 +177,7 @@ def chance(view: StudyView) -> list[str]:
     later = findable["holdout"]
     return [
         f"{found[0]}.",
-        f"The hold-out covers {later['years']:.2f} years: {number(later['sharpe'])}.",
+        f"For the hold-out, {later['years']:.2f} years, it is {number(later['sharpe'])}.",
     ]
 
 
