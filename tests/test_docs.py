@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.core.kernel import load_kernel
+from slipstream.training import yaml_file
+
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/start.md", "docs/extending.md", "docs/studies.md")
+PAGES = (
+    "README.md",
+    "docs/start.md",
+    "docs/extending.md",
+    "docs/studies.md",
+    "docs/portfolio.md",
+)
 ALL_PAGES = (
     *PAGES,
     "ARCHITECTURE.md",
@@ -45,3 +54,14 @@ def test_links_and_paths_exist(page: str) -> None:
     for path in re.findall(r"`((?:tests/)?[a-z_]+/[\w/]*\.(?:py|yaml))`", text):
         at_home = [ROOT / path, ROOT / "src/slipstream" / path]
         assert any(place.exists() for place in at_home), path
+
+
+def test_the_portfolio_page_has_every_setting_with_its_default() -> None:
+    text = (ROOT / "docs/portfolio.md").read_text()
+    row = r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|"
+    rows = dict(re.findall(row, text, re.MULTILINE))
+    settings = load_kernel("portfolio").configure({"data": {"folder": "."}}).model_dump(mode="json")
+    assert set(rows) == set(settings) - {"data"}
+    for key, cell in rows.items():
+        if key != "units":
+            assert yaml_file.parse(cell.strip("`"), key) == settings[key], key
