@@ -42,10 +42,10 @@ __all__ = [
 
 
 # Chosen on planted-crypto (7 assets, fee 10 bp, 12 copies, 100,000 steps, share of the optimum on
-# fresh bars, median of 4 seeds; hot drift 20 bp / 8 bp): changes of weights up to 0.5 reach 0.95 /
-# 0.82 (up to 0.25: 0.93 / 0.83; up to 1: 0.96 / 0.47); softmax 0.88 / -0.11, with a fee that rises
-# over 6,000 bars 0.89 / -. A wider band costs (0.1: 0.85 against 0.93), a discount of 0.95 changes
-# nothing, one of 0.99 with softmax leaves 0.11.
+# fresh bars, median of 4 seeds; hot drift 20 bp / 8 bp): changes of weights up to 0.5 reach 0.94 /
+# 0.63 (up to 0.25: 0.92 / 0.78; up to 1: 0.95 / 0.25), with a fee that rises over 6,000 bars 0.95 /
+# 0.75; softmax 0.87 / -0.12, with that fee 0.89 / -0.18. A wider band costs a little (0.1: 0.92 /
+# 0.63), a discount of 0.99 leaves 0.93 / 0.34, with softmax 0.17. All of them: docs/portfolio.md.
 SETTINGS = {
     "agent": {
         "horizon": 256,
