@@ -63,6 +63,7 @@ class FakeMachinery:
         spec = resolve_environment("cartpole", base.env_settings).spec
         folds = {
             "paths": [[0, 0, 1, 1, 2, 2]],
+            "groups": [[86_400 * 30 * k, 86_400 * 30 * (k + 1)] for k in range(6)],
             "holdout": [0, 86_400 * 200],
             "folds": [{"groups": [2 * k, 2 * k + 1], "train_bars": 300} for k in range(3)],
         }
