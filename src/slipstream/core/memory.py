@@ -13,4 +13,4 @@ def prefetch(table: Any, row: int, column: int) -> None:
 
 
 def prefetch_record(records: Any, row: int, byte: int) -> None:
-    """Asks for the cache line of a byte of ``records[row]``, in the same way."""
+    """Asks for the cache line of a byte of ``records[row]``, an array of one axis, likewise."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from slipstream.core.memory import prefetch, prefetch_record
 from slipstream.core.random import integer
 from slipstream.envs._forex_config import Config
 from slipstream.envs._forex_exits import NO_EXIT, STOP_OUT, exit_at_open, exit_in_bar
@@ -49,6 +50,7 @@ __all__ = [
     "Config",
     "Data",
     "Params",
+    "ahead",
     "load",
     "load_folds",
     "load_window",
@@ -87,6 +89,19 @@ def reset(s: Any, p: Any, d: Any) -> None:
     s.short_blocked_to = -1
     s.reduce_only_to = -1
     s.sharpe_b = d.constants[segment, VARIANCE]
+
+
+def ahead(s: Any, p: Any, d: Any) -> None:
+    """Asks for the next bar and what is observed there: copies stand at bars far apart.
+
+    Measured with 2,048 copies a thread: 90 ns a step instead of 105 on 100,000 bars, nothing on
+    6,000, which stay in the cache.
+    """
+    row = s.bar + 1
+    prefetch(d.bars, row, 0)
+    prefetch_record(d.calendar, row, 0)
+    for k in range(0, p.lookback * (p.num_features + CLOCK), 16):  # numbers of a cache line
+        prefetch(d.features, row + 1 - p.lookback, k)
 
 
 def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:

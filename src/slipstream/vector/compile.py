@@ -33,7 +33,9 @@ def loop_text(kernel: Kernel, spec: Spec) -> str:
     first = loop.RETURN + spec.players
     copies = [f"    row[{first + i}] = s.{metric.name}" for i, metric in enumerate(spec.metrics)]
     lines += copies or ["    pass"]
-    constants = [f"{name} = {getattr(loop, name)}" for name in loop.CONSTANTS]
+    values = {name: getattr(loop, name) for name in loop.CONSTANTS}
+    values["RECORD_BYTES"] = min(loop.RECORD_BYTES, kernel.STATE.itemsize)
+    constants = [f"{name} = {value}" for name, value in values.items()]
     head = "from typing import Any\n\nimport numpy as np"
     functions = (loop.begin, loop.advance, loop.start, loop.look)
     aged = "age" in (kernel.STATE.names or ())
