@@ -97,7 +97,7 @@ def saved(server):
 def test_machines_come_and_go(engine, server, url, tmp_path, monkeypatch):
     """Interrupted, killed, cut off: members go on where they were saved, to the same bits."""
     monkeypatch.setattr(relay_module, "MACHINE_SILENT", 3.0)
-    members, end = [engine.member(k, budget=4000) for k in range(4)], 4000
+    members, end = [engine.member(k, budget=2500) for k in range(4)], 2500
     env = members[0].config.env_name
     live, said = LiveStates(tmp_path / "live"), []
 
@@ -140,6 +140,32 @@ def test_machines_come_and_go(engine, server, url, tmp_path, monkeypatch):
     assert bits == {one.name: one.passes.returns.tobytes() for one in expected}
     assert {m.name: engine.digest(live, m) for m in members} == states
     assert any("left" in one for one in said) and any("silent" in one for one in said)
+
+
+def test_a_machine_that_was_asleep(engine, server, url, tmp_path, monkeypatch):
+    """Others have done its work; it joins again and does what there is then."""
+    monkeypatch.setattr(relay_module, "MACHINE_SILENT", 3.0)
+    members, env = (
+        [engine.member(k, budget=1500) for k in range(4)],
+        engine.member(0).config.env_name,
+    )
+    with (
+        relay_of(engine, url, "asleep", tmp_path, said := []) as relay,
+        Pool(tmp_path, engine.source(), 0, None, relay) as pool,
+        lent(server, "asleep", "--env", env) as child,
+    ):
+        pool.submit(members, [1500] * 4)
+        until(pool, lambda: saved(server) == 4)
+        child.send_signal(signal.SIGSTOP)
+        until(pool, lambda: not pool._seats)
+        child.send_signal(signal.SIGCONT)
+        found = []
+        while len(found) < 4:
+            found += pool.collect(5.0)
+    expected, _ = engine.train(members, 1500, tmp_path / "alone")
+    bits = {one.name: one.passes.returns.tobytes() for one in found}
+    assert bits == {one.name: one.passes.returns.tobytes() for one in expected}
+    assert sum("lends 1 worker" in one for one in said) == 2
 
 
 def test_closed_in_the_middle(engine, server, url, tmp_path):
@@ -268,12 +294,13 @@ def test_nobody_has_come_yet(server, tmp_path):
     assert child.returncode == 130 and "study resume" in told
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("workers", "kills"), [("1", False), pytest.param("0", True, marks=pytest.mark.long)]
 )
 def test_a_whole_study_is_the_same_study(server, tmp_path, workers, kills):
     """With a machine that joins before it begins; with an owner that is killed and resumed."""
-    name, budget = f"whole-{workers}", ("--total-steps", "400_000" if kills else "20_000")
+    name, budget = f"whole-{workers}", ("--total-steps", "250_000" if kills else "20_000")
     expected = whole(tmp_path / "alone", *budget)
     folder = tmp_path / name
     folder.mkdir()

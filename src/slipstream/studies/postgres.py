@@ -132,9 +132,11 @@ class Postgres:
 
     def wait(self, seconds: float, others: Sequence[Pipe] = ()) -> list[Any]:
         """Waits until the other side or one of `others` has something; which of `others` have."""
-        if self._woken:
-            seconds = 0.0
         with self.errors():
+            self._db.pgconn.consume_input()
+            # Some may have come with the last answer: the socket would not tell of them any more.
+            if self._woken or self._db.pgconn.notifies() is not None:
+                seconds = 0.0
             ready = wait([self._db.fileno(), *others], seconds)
         self._woken = False  # the query that follows sees everything that was told by now
         return [one for one in ready if not isinstance(one, int)]
