@@ -41,7 +41,10 @@ class Interruption:
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():  # only it may set handlers
             for number in _SIGNALS:
-                self._previous[number] = signal.signal(number, self._request)
+                before = self._previous[number] = signal.signal(number, self._request)
+                outer = getattr(before, "__self__", None)
+                if isinstance(outer, Interruption) and outer.requested:  # before this one began
+                    self.requested = True
         return self
 
     def __exit__(
