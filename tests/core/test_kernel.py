@@ -98,8 +98,9 @@ def test_params_hold_scalars_only(write_kernel):
 
 def test_what_a_kernel_may_leave_out_is_none(write_kernel):
     kernel = load_kernel(str(write_kernel()))
-    parts = (kernel.mask, kernel.ahead, kernel.load_folds, kernel.vary, kernel.timeline)
-    assert parts == (None,) * 5
+    parts = (kernel.mask, kernel.ahead, kernel.conclude)
+    parts += (kernel.load_folds, kernel.vary, kernel.timeline)
+    assert parts == (None,) * 6
     path = write_kernel(top="def vary(loaded, config):\n    return None")
     assert load_kernel(str(path)).vary is not None
 

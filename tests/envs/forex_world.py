@@ -81,6 +81,7 @@ class World:
             reward, terminated, truncated = forex.step(
                 self.s, np.array([action], dtype=dtype), self.p, self.d
             )
+            forex.conclude(self.s, self.p, self.d)  # so that a test may look after any step
         return float(reward), bool(terminated), bool(truncated)
 
     def observe(self) -> np.ndarray:

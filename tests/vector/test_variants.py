@@ -7,6 +7,20 @@ from slipstream.vector.compile import loop_text
 from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
 
 
+def test_an_episodes_metrics_are_concluded_where_it_ends(make, steps, backend):
+    """At its own end after 3 steps, or at the time limit after 4; and at no other step."""
+    run = steps(make("average", num_envs=1, backend=backend))
+    run.reset()
+    outs = [run.step(action) for action in (1, 2, 4, 3, 3, 3)]
+    assert run.env.drain_episodes().metrics["mean"].tolist() == [7 / 3, 3.0]
+    assert not any(out.reward.any() or out.obs.any() for out in outs)
+    run = steps(make("average", num_envs=1, backend=backend, config={"length": 9}))
+    run.reset()
+    for action in (1, 2, 4, 4):
+        run.step(action)
+    assert run.env.drain_episodes().metrics["mean"].tolist() == [11 / 4]
+
+
 def test_masks_stand_beside_observations(make, steps, backend):
     run = steps(make("masked", num_envs=4, backend=backend))
     assert run.env.mask_width == 5

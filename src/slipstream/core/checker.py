@@ -24,6 +24,7 @@ _ARGUMENTS = {
     "observe": ("s", "p", "d", "out"),
     "mask": ("s", "p", "d", "out"),
     "ahead": ("s", "p", "d"),
+    "conclude": ("s", "p", "d"),
 }
 _OF_PLAYERS = {  # where more than one player acts
     "observe": ("s", "p", "d", "player", "out"),
@@ -51,7 +52,7 @@ def check_kernel(kernel: Kernel) -> None:
     seen: set[FunctionType] = set()
     for name, arguments in _ARGUMENTS.items():
         function = getattr(kernel, name)
-        if function is None and name in ("mask", "ahead"):
+        if function is None and name in ("mask", "ahead", "conclude"):
             continue
         count = len(inspect.signature(function).parameters)
         if count not in (len(arguments), len(_OF_PLAYERS.get(name, arguments))):

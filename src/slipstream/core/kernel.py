@@ -23,7 +23,7 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import Spec
 
 REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
-OPTIONAL = ("mask", "ahead", "load_folds", "vary", "timeline")
+OPTIONAL = ("mask", "ahead", "conclude", "load_folds", "vary", "timeline")
 _PARAM_TYPES = {float: "f8", int: "i8", bool: "?"}
 
 
@@ -55,6 +55,8 @@ class Kernel(NamedTuple):
         mask: which discrete actions are allowed; None: always all.
         ahead: (s, p, d): asks, by `core.memory.prefetch`, for the memory that the next step of this
             copy will read; it changes nothing. Compiled loops call it some copies ahead.
+        conclude: (s, p, d): sets the metrics of an episode that ends here and that no step needs,
+            such as means; called before they are recorded.
         load_folds: (config, plan) -> Loaded whose splits are a study's folds: `fold0/train`,
             `fold0/test`, ..., `development/train`, `holdout`, `everything/train`, and `train`, an
             alias of `fold0/train`. `Loaded.provenance["folds"]` says what they cover.
@@ -77,6 +79,7 @@ class Kernel(NamedTuple):
     spec: Callable[[Any, Any], Spec]
     mask: Callable[..., None] | None
     ahead: Callable[..., None] | None = None
+    conclude: Callable[..., None] | None = None
     load_folds: Callable[[Any, Any], Loaded] | None = None
     vary: Callable[[Loaded, Any], Loaded | None] | None = None
     timeline: Callable[[Any, Any], NDArray[np.int64]] | None = None

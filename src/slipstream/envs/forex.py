@@ -51,6 +51,7 @@ __all__ = [
     "Data",
     "Params",
     "ahead",
+    "conclude",
     "load",
     "load_folds",
     "load_window",
@@ -187,13 +188,11 @@ def _pay_swap(s: Any, p: Any, close: float, rate: float, nights: int) -> None:
 
 
 def _keep_score(s: Any, p: Any, before: float, equity: float) -> None:
-    """Running figures of the episode; simple returns per bar, deviation with ddof 1."""
+    """Running sums of the episode; simple returns per bar."""
     s.steps += 1
-    share = 1.0 / float(s.steps)
     if s.units != 0.0:
         s.holding_bars += 1
         s.exposure_sum += abs(s.exposure)
-    s.mean_exposure = s.exposure_sum * share
     if equity > s.peak:
         s.peak = equity
         s.drawdown = 0.0
@@ -204,7 +203,13 @@ def _keep_score(s: Any, p: Any, before: float, equity: float) -> None:
         ret = equity / before - 1.0
         s.return_sum += ret
         s.return_square_sum += ret * ret
-        s.total_return = equity / p.initial_equity - 1.0
+
+
+def conclude(s: Any, p: Any, d: Any) -> None:
+    """Figures of the whole episode; deviation with ddof 1."""
+    s.total_return = s.equity / p.initial_equity - 1.0
+    share = 1.0 / float(s.steps)
+    s.mean_exposure = s.exposure_sum * share
     mean = s.return_sum * share
     variance = s.return_square_sum * share - mean * mean
     # What is left of the mean square after cancellation must exceed its rounding error.

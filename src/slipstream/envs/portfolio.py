@@ -29,6 +29,7 @@ __all__ = [
     "Data",
     "Params",
     "ahead",
+    "conclude",
     "load",
     "load_folds",
     "load_window",
@@ -218,25 +219,28 @@ def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
 
 
 def _keep_score(s: Any, p: Any, before: float) -> None:
-    """Running figures of the episode; simple returns per bar, deviation with ddof 1."""
+    """Running sums of the episode; simple returns per bar."""
     s.steps += 1
-    share = 1.0 / float(s.steps)
     equity = s.equity
     s.exposure_sum += s.exposure
-    s.mean_exposure = s.exposure_sum * share
     if equity > s.peak:
         s.peak = equity
         s.drawdown = 0.0
     else:
         s.drawdown = 1.0 - equity / s.peak
         s.max_drawdown = max(s.max_drawdown, s.drawdown)
-    per_start = 1.0 / p.initial_equity
-    s.benchmark_return = s.benchmark * per_start - 1.0
     if equity != before and before > 0.0:
         ret = equity / before - 1.0
         s.return_sum += ret
         s.return_square_sum += ret * ret
-        s.total_return = equity * per_start - 1.0
+
+
+def conclude(s: Any, p: Any, d: Any) -> None:
+    """Figures of the whole episode; deviation with ddof 1."""
+    s.total_return = s.equity / p.initial_equity - 1.0
+    s.benchmark_return = s.benchmark / p.initial_equity - 1.0
+    share = 1.0 / float(s.steps)
+    s.mean_exposure = s.exposure_sum * share
     mean = s.return_sum * share
     variance = s.return_square_sum * share - mean * mean
     # What is left of the mean square after cancellation must exceed its rounding error.

@@ -40,7 +40,8 @@ def loop_text(kernel: Kernel, spec: Spec) -> str:
     functions = (loop.begin, loop.advance, loop.start, loop.look)
     aged = "age" in (kernel.STATE.names or ())
     masked, ahead = kernel.mask is not None, kernel.ahead is not None
-    template = vary(render.source_of(functions), spec.players, masked, aged, ahead)
+    concludes = kernel.conclude is not None
+    template = vary(render.source_of(functions), spec.players, masked, aged, ahead, concludes)
     return "\n\n\n".join([head, "\n".join(constants), "\n".join(lines), template]) + "\n"
 
 
@@ -68,6 +69,8 @@ def bindings(kernel: Kernel) -> dict[str, FunctionType]:
     }
     if kernel.mask is not None:
         functions["mask"] = kernel.mask
+    if kernel.conclude is not None:
+        functions["conclude"] = kernel.conclude
     if kernel.ahead is not None:
         functions["ahead"] = kernel.ahead
         functions["prefetch_record"] = prefetch_record

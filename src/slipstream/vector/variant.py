@@ -20,16 +20,25 @@ _AHEAD = (
     "if e + AHEAD < hi:",
     "    ahead(state[e + AHEAD], params[book[e + AHEAD].which], d)",
 )
+_METRICS = "copy_metrics(s, row)"
 _AGE = "b.age = b.age + b.length"
 _OUT = "actions, obs, reward, terminated, truncated = out"
 _FAULT = "if r - r != 0.0:  # NaN or infinite: left as it is, to be named"
 
 
-def vary(source: str, players: int, masked: bool, aged: bool = False, ahead: bool = False) -> str:
+def vary(
+    source: str,
+    players: int,
+    masked: bool,
+    aged: bool = False,
+    ahead: bool = False,
+    concludes: bool = False,
+) -> str:
     """The loop's text for a kernel of `players` players, with or without `mask`.
 
     A kernel whose STATE has `age` finds there, at `reset`, how many steps its copy has done before.
-    A kernel with `ahead` asks for the memory of a copy while those before it are stepped.
+    A kernel with `ahead` asks for the memory of a copy while those before it are stepped. One with
+    `conclude` finishes an episode's metrics before they are recorded.
 
     Observations, rewards, actions and masks of several players are rows ``[E, P, ...]``.
     """
@@ -38,6 +47,8 @@ def vary(source: str, players: int, masked: bool, aged: bool = False, ahead: boo
         source = _swap(source, _AGE, [_AGE, "s.age = b.age"])
     if ahead:
         source = _swap(source, _STEP, [_STEP, *_AHEAD])
+    if concludes:
+        source = _swap(source, _METRICS, ["conclude(s, p, d)", _METRICS])
     if players > 1:
         every = range(players)
         shown = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in every]
