@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, ResourceError
-from slipstream.studies.member import Outcome, Passes
-from slipstream.studies.state import LiveStates, State, fingerprint
-from slipstream.studies.stretch import Task
-from slipstream.studies.wire import (
+from slipstream.studies.machines.wire import (
     Copies,
     Lost,
     blamed,
@@ -22,6 +19,9 @@ from slipstream.studies.wire import (
     unpack_answer,
     unpack_tasks,
 )
+from slipstream.studies.member import Outcome, Passes
+from slipstream.studies.state import LiveStates, State, fingerprint
+from slipstream.studies.stretch import Task
 
 
 @pytest.fixture

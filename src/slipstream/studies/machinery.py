@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection
 
 from slipstream.core.errors import ConfigError
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.entry import Entry, entry_of
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.ledger import Ledger
+from slipstream.studies.machines.entry import Entry, entry_of
 from slipstream.studies.pool import EnvironmentSource, Pool
 from slipstream.studies.session import PolicyTrainer
 from slipstream.studies.storage import storage_url
@@ -75,7 +75,7 @@ class Pools:
             with Pool(folder.path, self._source, self._workers, self._group_size) as pool:
                 yield pool
             return
-        from slipstream.studies.relay import Relay  # needs PostgreSQL's driver
+        from slipstream.studies.machines.relay import Relay  # needs PostgreSQL's driver
 
         with Relay(url, folder.name, folder.path, self._entry(), self._say) as relay:
             if self._workers == 0:

@@ -22,6 +22,7 @@ from slipstream.core.errors import (
     SlipstreamError,
 )
 from slipstream.studies.batches import Batch, Job, next_batch
+from slipstream.studies.machines.wire import Lost
 from slipstream.studies.member import Member, Outcome
 from slipstream.studies.pace import Pace
 from slipstream.studies.population import Place, shape_of
@@ -29,7 +30,6 @@ from slipstream.studies.seats import AnyWorker, Guests, Seat, Speeds
 from slipstream.studies.source import EnvironmentSource
 from slipstream.studies.state import LiveStates, Weights
 from slipstream.studies.stretch import Task
-from slipstream.studies.wire import Lost
 from slipstream.studies.worker import Worker
 
 __all__ = ["EnvironmentSource", "Pool"]

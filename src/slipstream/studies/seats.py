@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Protocol, TypeAlias
 
 from slipstream.studies.batches import Batch
-from slipstream.studies.remote_worker import RemoteWorker
+from slipstream.studies.machines.remote_worker import RemoteWorker
 from slipstream.studies.worker import Worker
 
 AnyWorker: TypeAlias = Worker | RemoteWorker
@@ -16,7 +16,7 @@ _UNLIKE = 4.0  # no machine counts as more times faster or slower than the mean
 
 
 class Guests(Protocol):
-    """Who brings workers of other machines; see `slipstream.studies.relay.Relay`."""
+    """Who brings workers of other machines; see `slipstream.studies.machines.relay.Relay`."""
 
     @property
     def bell(self) -> Connection:

@@ -89,7 +89,7 @@ def work(
     """See `slipstream.work_on_study`."""
     study = StudyFolder.of(name).name
     try:
-        from slipstream.studies.joining import lend
+        from slipstream.studies.machines.joining import lend
     except ModuleNotFoundError as error:
         raise ResourceError(
             f"{shown(storage)} needs PostgreSQL's driver: pip install 'slipstream[postgresql]'."

@@ -8,7 +8,7 @@ from typing import Any
 from slipstream.core.errors import CheckpointError
 from slipstream.studies.console import standing_line
 from slipstream.studies.folder import StudyFolder
-from slipstream.studies.machines import machine_lines
+from slipstream.studies.machines.machine import machine_lines
 from slipstream.studies.progress import Standing
 from slipstream.studies.reader import StudyReader, Trial
 from slipstream.training.config import resolve

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from slipstream.core.errors import SlipstreamError
+from slipstream.studies.machines.wire import Lost
 from slipstream.studies.member import Outcome
 from slipstream.studies.stretch import Task
-from slipstream.studies.wire import Lost
 
 Answer: TypeAlias = list[Outcome] | Lost | SlipstreamError
 

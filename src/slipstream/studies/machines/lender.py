@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError, SlipstreamError
-from slipstream.studies.desk import Assigned, GuestDesk, Posted
-from slipstream.studies.entry import Premises
-from slipstream.studies.postgres import Heart, Unreachable
+from slipstream.studies.machines.desk import Assigned, GuestDesk, Posted
+from slipstream.studies.machines.entry import Premises
+from slipstream.studies.machines.postgres import Heart, Unreachable
+from slipstream.studies.machines.wire import Lost, blamed, pack, pack_answer, unpack_tasks
 from slipstream.studies.state import LiveStates
 from slipstream.studies.stretch import SAVE_SECONDS, Task
-from slipstream.studies.wire import Lost, blamed, pack, pack_answer, unpack_tasks
 from slipstream.studies.worker import Worker
 
 _POLL_SECONDS = 1.0  # notifications come sooner

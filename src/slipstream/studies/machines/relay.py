@@ -14,15 +14,15 @@ from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
-from slipstream.studies.desk import LEFT, MACHINE_SILENT, Guest, OwnerDesk
-from slipstream.studies.entry import Entry
 from slipstream.studies.ledger import Slot
-from slipstream.studies.machines import Machine, MachineFile
-from slipstream.studies.postgres import Heart, Unreachable
-from slipstream.studies.remote_worker import RemoteWorker
+from slipstream.studies.machines.desk import LEFT, MACHINE_SILENT, Guest, OwnerDesk
+from slipstream.studies.machines.entry import Entry
+from slipstream.studies.machines.machine import Machine, MachineFile
+from slipstream.studies.machines.postgres import Heart, Unreachable
+from slipstream.studies.machines.remote_worker import RemoteWorker
+from slipstream.studies.machines.wire import Lost, pack_tasks, unpack, unpack_answer
 from slipstream.studies.state import LiveStates, fingerprint
 from slipstream.studies.storage import shown
-from slipstream.studies.wire import Lost, pack_tasks, unpack, unpack_answer
 
 _POLL_SECONDS = 1.0  # notifications come sooner
 _RETRY_SECONDS = 2.0

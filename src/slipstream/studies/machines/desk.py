@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from slipstream.studies.postgres import Heart, Postgres
+from slipstream.studies.machines.postgres import Heart, Postgres
 
 OWNER_SILENT, MACHINE_SILENT = 60.0, 30.0  # seconds without a beat, by the server's clock
 HERE, LEFT = "here", "left"  # states of a machine
