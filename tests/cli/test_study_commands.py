@@ -278,6 +278,8 @@ def test_train_passes_over_the_section_and_says_so(slipstream, machinery, tmp_pa
         (["--storage", "redis://x"], "journal:FILE"),
         (["--set", "training.members=4"], "one for each fold"),
         (["--device", "cuda"], "--device cpu"),
+        (["--hours", "0"], "the hours that the study may take"),
+        (["--data-dir", "prices"], "cartpole reads no prices: leave --data-dir"),
         (["--study-name", "a*b"], "cannot be a folder's name"),
     ],
 )

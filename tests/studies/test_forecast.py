@@ -88,7 +88,11 @@ def test_a_batch_is_limited_by_its_networks_too():
 
 def test_passes_over_the_data_and_the_smallest_effect(tmp_path):
     facts = {
-        "folds": {"holdout": [0, 365.25 * 86_400], "folds": [{"train_bars": 320}] * 3},
+        "folds": {
+            "holdout": [0, 365.25 * 86_400],
+            "groups": [[0, 365.25 * 86_400], [0, 3 * 365.25 * 86_400]],
+            "folds": [{"train_bars": 320, "groups": [0, 1]}] * 3,  # each group counts once
+        },
         "round_trip": {"A": {"basis_points": 20.0}, "B": {"basis_points": 20.0}},
     }
     setup = plan(market=MARKET)
@@ -96,7 +100,8 @@ def test_passes_over_the_data_and_the_smallest_effect(tmp_path):
     speed = measure(pool, setup)
     said = " ".join(forecast(setup, SPEC, speed, facts, tmp_path).sentences)
     assert "2.0 passes" in said
-    assert "1.00 years" in said and "confirm is 1.6" in said  # 1.645 / sqrt(1)
+    assert "0.8 on the folds (4.00 years)" in said  # 1.645 / sqrt(4)
+    assert "1.6 on the hold-out (1.00 years)" in said
     assert "A round trip costs 20.0 basis points" in said
     assert round_trip(facts) == 20.0
     assert round_trip({}) is None
@@ -117,6 +122,14 @@ def test_a_market_without_equal_weight_tells_how_a_bar_moves(tmp_path):
     del facts["bar_move"]
     told = forecast(setup, SPEC, Speed(1e5, 0.1, None, 12), facts, tmp_path).sentences
     assert not any("breaks even" in one for one in told)
+
+
+def test_measuring_can_be_left(tmp_path):
+    def leave():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(FakePool(), plan(), leave)
 
 
 def test_measuring_leaves_nothing_behind(tmp_path):

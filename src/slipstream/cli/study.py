@@ -18,7 +18,7 @@ Workers = Annotated[
 ]
 Hours = Annotated[
     float | None,
-    typer.Option(min=0.0, help="End by then: cuts the search, keeps the confirmation's share."),
+    typer.Option(help="End by then: cuts the search, keeps the confirmation's share."),
 ]
 Storage = Annotated[
     str | None,

@@ -7,8 +7,10 @@ not annualised unless a name says so.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ FEWEST_TRIALS = 2
 INDICATOR = "An indicator: the sampler's trials are not independent."
 _EULER = 0.5772156649015329
 _NORMAL = NormalDist()
+_YEAR = 365.25 * 86_400  # seconds
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,20 @@ def smallest_confirmable(years: float) -> float | None:
     The estimate of a skill-less strategy's ratio has a deviation of about 1 / sqrt(years).
     """
     return _NORMAL.inv_cdf(0.95) / math.sqrt(years) if years > 0.0 else None
+
+
+def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
+    """Years of test data: ``folds``, groups counted once however many folds test them; ``holdout``.
+
+    Args:
+        folds: ``provenance["environment"]["folds"]``; see `market.folds.fold_facts`.
+    """
+    tested = {group for fold in folds["folds"] for group in fold["groups"]}
+    seconds = {
+        "folds": sum(high - low for low, high in (folds["groups"][k] for k in tested)),
+        "holdout": folds["holdout"][1] - folds["holdout"][0],
+    }
+    return {name: span / _YEAR for name, span in seconds.items()}
 
 
 def expected_best(trials: int, years: float) -> float | None:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
+from slipstream.studies.deflated import smallest_confirmable, tested_years
 from slipstream.studies.ledger import Slot
 from slipstream.studies.member import Member, Outcome, Passes
 from slipstream.studies.plan import Plan, iterations, rows_of, steps_of
 from slipstream.studies.search import Trainer
+from slipstream.studies.sentences import findable_sentence
 from slipstream.studies.size import member_bytes, weight_bytes
 from slipstream.training.config import RunConfig
 
@@ -26,6 +27,7 @@ MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
 _WARM, _MEASURED = 1, 2  # milestones of the measured slice
 _WORK = ("env", "policy", "update")  # phases of training
 _OUTCOME_BYTES = 600  # a row of the ledger without its days
+_POLL_SECONDS = 0.5
 _SPARE = 256 * 2**20  # bytes that a disk must have left
 
 
@@ -69,20 +71,24 @@ class Forecast:
     warnings: tuple[str, ...]
 
 
-def measure(pool: Trainer, plan: Plan) -> Speed:
+def measure(pool: Trainer, plan: Plan, tick: Callable[[], None] = lambda: None) -> Speed:
     """Trains a slice: as many members as the study has in flight, two iterations, one test pass.
 
     Its members are none of the study's and are forgotten.
+
+    Args:
+        pool, plan: of the study.
+        tick: called now and then; it may raise to leave.
     """
     count = min(plan.study.trials_in_flight, plan.study.n_trials) * plan.folds
     slots = [Slot("measure", k // plan.folds, 0, k % plan.folds) for k in range(count)]
     members = [plan.member(slot, plan.base) for slot in slots]
-    _until(pool, members, _WARM)  # with its test pass: what is compiled once is not measured
+    _until(pool, members, _WARM, tick)  # with its test pass: what is compiled once is not measured
     began = time.perf_counter()
-    trained = _until(pool, [replace(member, test=None) for member in members], _MEASURED)
+    trained = _until(pool, [replace(member, test=None) for member in members], _MEASURED, tick)
     seconds = time.perf_counter() - began
     began = time.perf_counter()
-    tested = _until(pool, members, _MEASURED)
+    tested = _until(pool, members, _MEASURED, tick)
     test_seconds = (time.perf_counter() - began) / count
     for member in members:
         pool.drop(member.name)
@@ -94,11 +100,14 @@ def measure(pool: Trainer, plan: Plan) -> Speed:
     return Speed(steps, test_seconds, passes, count, shares)
 
 
-def _until(pool: Trainer, members: list[Member], milestone: int) -> list[Outcome]:
+def _until(
+    pool: Trainer, members: list[Member], milestone: int, tick: Callable[[], None]
+) -> list[Outcome]:
     pool.submit(members, [milestone] * len(members))
     found: list[Outcome] = []
     while len(found) < len(members):
-        found += pool.collect(None)
+        tick()
+        found += pool.collect(_POLL_SECONDS)
     return found
 
 
@@ -192,17 +201,13 @@ def _learning(
 def _findable(
     plan: Plan, speed: Speed, provenance: Mapping[str, Any], sentences: list[str]
 ) -> None:
-    """The effect that the hold-out can show, and how long a position must be held to pay."""
+    """The effect that the test data can show, and how long a position must be held to pay."""
     market, folds = plan.market, provenance.get("folds") or {}
     assert market is not None
-    span = folds.get("holdout")
-    if span:
-        years = (span[1] - span[0]) / (365.25 * 86_400)
-        smallest = NormalDist().inv_cdf(0.95) / math.sqrt(years)
-        sentences.append(
-            f"The hold-out is {years:.2f} years long: the smallest annual Sharpe ratio that it can "
-            f"confirm is {smallest:.1f}."
-        )
+    if folds:
+        years = tested_years(folds)
+        told = {name: {"years": y, "sharpe": smallest_confirmable(y)} for name, y in years.items()}
+        sentences.append(findable_sentence(told))
     trip, bar = round_trip(provenance), bar_move(market, speed, provenance)
     if trip and bar:
         bars = max(1.0, (trip / bar) ** 2)

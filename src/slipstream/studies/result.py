@@ -46,7 +46,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slipstream.studies.confirmation import Confirmed
-from slipstream.studies.deflated import smallest_confirmable
+from slipstream.studies.deflated import smallest_confirmable, tested_years
 from slipstream.studies.evidence import evidence_of
 from slipstream.studies.final import Deployed
 from slipstream.studies.folder import StudyFolder
@@ -56,7 +56,6 @@ from slipstream.studies.reader import StudyReader, Trial
 from slipstream.studies.sentences import sentences
 from slipstream.studies.status import best_trials
 
-_YEAR = 365.25 * 86_400  # seconds
 PHASES = ("search", "confirm", "final", "refit")
 
 
@@ -152,12 +151,7 @@ def _findable(
     told = facts.get("folds")
     if plan.market is None or told is None:
         return None
-    tested = {group for fold in told["folds"] for group in fold["groups"]}
-    spans = {
-        "folds": sum(high - low for low, high in (told["groups"][k] for k in tested)),
-        "holdout": told["holdout"][1] - told["holdout"][0],
-    }
-    years = {name: seconds / _YEAR for name, seconds in spans.items()}
+    years = tested_years(told)
     days = [seed["days"] for seed in (holdout or {}).get("seeds", ()) if seed.get("days")]
     if days:
         years["holdout"] = days[0] / plan.market.days_per_year

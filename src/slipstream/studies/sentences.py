@@ -31,7 +31,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         found.append(_holdout_sentence(holdout, result["benchmark"]))
     elif holdout is not None and holdout.get("mean") is not None:
         found.append(f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}.")
-    found += [text for text in (_folds(result), _findable(result)) if text]
+    found += [text for text in (_folds(result), findable_sentence(result["findable"])) if text]
     deployed = result["deployed"]
     if deployed is not None and deployed["policy"]:
         found.append(f"Policy: {deployed['policy']} ({deployed['label']}).")
@@ -60,9 +60,12 @@ def _folds(result: Mapping[str, Any]) -> str:
     return f"Folds of trial {shown['trial']}, {name}: {', '.join(parts)}."
 
 
-def _findable(result: Mapping[str, Any]) -> str:
-    """The effect that this much test data can show."""
-    told = result["findable"]
+def findable_sentence(told: Mapping[str, Any] | None) -> str:
+    """The effect that this much test data can show.
+
+    Args:
+        told: `years` and `sharpe` of ``folds`` and ``holdout``; None: nothing to say.
+    """
     if told is None:
         return ""
     folds, holdout = told["folds"], told["holdout"]

@@ -45,6 +45,7 @@ def prepare(
             section = nested[STUDY]
         else:
             override(values, path, value)
+    _check_prices(values, overrides)
     config = validate(StudyConfig, {**section, **study}, STUDY)
     base = base_config(values)
     return base, config, Space.from_mapping(config.space, base)
@@ -72,10 +73,26 @@ def base_config(values: dict[str, Any]) -> RunConfig:
     return config
 
 
-def _copies(values: Mapping[str, Any]) -> int:
+def _check_prices(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
+    """`--data-dir` and `--timeframe` are for environments that read prices."""
+    given = [path for path in overrides if path.startswith("env.data.")]
+    name = _env_name(values)
+    if not given or name is None:
+        return
+    if name.startswith(GYMNASIUM) or "data" not in load_kernel(name).Config.model_fields:
+        raise ConfigError(
+            f"{name} reads no prices: leave --data-dir and --timeframe ({', '.join(given)}) out."
+        )
+
+
+def _env_name(values: Mapping[str, Any]) -> str | None:
     section = values.get("env")
-    name = section if isinstance(section, str) else (section or {}).get("name")
-    if not isinstance(name, str) or name.startswith(GYMNASIUM):
+    name = section.get("name") if isinstance(section, Mapping) else section
+    return name if isinstance(name, str) else None
+
+
+def _copies(values: Mapping[str, Any]) -> int:
+    name = _env_name(values)
+    if name is None or name.startswith(GYMNASIUM):
         return GAME_COPIES
-    kernel = load_kernel(name)
-    return MARKET_COPIES if kernel.load_folds is not None else GAME_COPIES
+    return MARKET_COPIES if load_kernel(name).load_folds is not None else GAME_COPIES

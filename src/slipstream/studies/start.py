@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.errors import ResourceError
+from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.machinery import Pools
 from slipstream.studies.progress import Standing
@@ -34,6 +34,10 @@ class Resources:
     group_size: int | None = None
     hours: float | None = None
     force_deploy: bool = False
+
+    def __post_init__(self) -> None:
+        if self.hours is not None and not self.hours > 0.0:
+            raise ConfigError(f"--hours {self.hours:g}: give the hours that the study may take.")
 
 
 def tune(

@@ -29,7 +29,7 @@ from slipstream.studies.winner import confirm_best, deploy
 from slipstream.training import provenance
 from slipstream.training.config import RunConfig
 from slipstream.training.files import write_text
-from slipstream.training.interruption import Interruption
+from slipstream.training.interruption import Interrupted, Interruption
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Study:
         mirror = self._mirror(ledger)
         try:
             with self._machinery.pool(self.folder) as pool:
-                self._forecast(plan, survey, ledger, pool)
+                self._forecast(plan, survey, ledger, pool, asked)
                 self._say(
                     f"Using Vectorized Environments: {plan.base.training.num_envs} parallel envs"
                 )
@@ -219,11 +219,24 @@ class Study:
         ledger.record(storage=shown(mirror.url))
         return mirror
 
-    def _forecast(self, plan: Plan, survey: Survey, ledger: Ledger, pool: PolicyTrainer) -> None:
+    def _forecast(
+        self,
+        plan: Plan,
+        survey: Survey,
+        ledger: Ledger,
+        pool: PolicyTrainer,
+        asked: Interruption,
+    ) -> None:
         """Once for a study: a measured slice, then what everything will take."""
+
+        def tick() -> None:
+            if asked.requested:
+                raise Interrupted(self.folder.path, f"slipstream study resume {self.folder.handle}")
+
         told = ledger.fact("forecast")
         if told is None:
-            found = forecast(plan, survey.spec, measure(pool, plan), survey.facts, self.folder.path)
+            speed = measure(pool, plan, tick)
+            found = forecast(plan, survey.spec, speed, survey.facts, self.folder.path)
             told = {
                 "search_minutes": found.search_minutes,
                 "confirm_minutes": found.confirm_minutes,
