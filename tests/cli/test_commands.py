@@ -72,7 +72,7 @@ def test_version(slipstream):
         (["train", "cartpole", "--set", "training.num_envs={a: 1}"], "`training.num_envs`"),
         (["tune", "cartpole", "--set", "study.space=[1, 2]"], "`study.space`: Input should be"),
         (["tune", "cartpole", "--set", "study=5"], "`study` must be a section"),
-        (["tune", "cartpole", "--timeframe", "5m"], "`env.data` is not a known key"),
+        (["tune", "cartpole", "--timeframe", "5m"], "cartpole reads no prices"),
         (["bench", "everything"], "everything"),
     ],
 )
