@@ -90,6 +90,11 @@ def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
     return {name: span / _YEAR for name, span in seconds.items()}
 
 
+def findable(years: Mapping[str, float]) -> dict[str, dict[str, float | None]]:
+    """For each span of test data its `years` and the smallest `sharpe` that it can confirm."""
+    return {name: {"years": y, "sharpe": smallest_confirmable(y)} for name, y in years.items()}
+
+
 def expected_best(trials: int, years: float) -> float | None:
     """Annual Sharpe ratio that the best of N skill-less trials is expected to show."""
     if trials < FEWEST_TRIALS or years <= 0.0:

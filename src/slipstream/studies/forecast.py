@@ -14,7 +14,7 @@ import numpy as np
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
-from slipstream.studies.deflated import smallest_confirmable, tested_years
+from slipstream.studies.deflated import findable, tested_years
 from slipstream.studies.ledger import Slot
 from slipstream.studies.member import Member, Outcome, Passes
 from slipstream.studies.plan import Plan, iterations, rows_of, steps_of
@@ -205,9 +205,7 @@ def _findable(
     market, folds = plan.market, provenance.get("folds") or {}
     assert market is not None
     if folds:
-        years = tested_years(folds)
-        told = {name: {"years": y, "sharpe": smallest_confirmable(y)} for name, y in years.items()}
-        sentences.append(findable_sentence(told))
+        sentences.append(findable_sentence(findable(tested_years(folds))))
     trip, bar = round_trip(provenance), bar_move(market, speed, provenance)
     if trip and bar:
         bars = max(1.0, (trip / bar) ** 2)

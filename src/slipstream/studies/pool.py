@@ -30,11 +30,10 @@ from slipstream.studies.seats import AnyWorker, Guests, Seat, Speeds
 from slipstream.studies.source import EnvironmentSource
 from slipstream.studies.state import LiveStates, Weights
 from slipstream.studies.stretch import Task
-from slipstream.studies.worker import Worker
+from slipstream.studies.worker import PATIENCE_SECONDS, Worker
 
 __all__ = ["EnvironmentSource", "Pool"]
 
-_PATIENCE_SECONDS = 60.0  # for the iteration or the test pass under way
 _DEATHS = 4  # of workers in a row with the same members
 _LOSSES = 3  # of machines with the same members that are put down to networks
 
@@ -168,7 +167,7 @@ class Pool:
         workers = [seat.worker for seat in self._seats if seat.worker is not None]
         for worker in workers:
             worker.ask_to_leave()
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         for worker in workers:
             worker.end(max(0.1, deadline - time.monotonic()))
         self._seats = [Seat() for seat in self._seats if not seat.machine]
@@ -232,7 +231,7 @@ class Pool:
         worker, needed = seat.worker, max(job.generation for job in batch.jobs)
         if worker is not None and worker.generation < needed:
             worker.ask_to_leave()
-            worker.end(_PATIENCE_SECONDS)
+            worker.end(PATIENCE_SECONDS)
             worker = None
         if worker is None:
             seat.worker = None

@@ -46,7 +46,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slipstream.studies.confirmation import Confirmed
-from slipstream.studies.deflated import smallest_confirmable, tested_years
+from slipstream.studies.deflated import findable, tested_years
 from slipstream.studies.evidence import evidence_of
 from slipstream.studies.final import Deployed
 from slipstream.studies.folder import StudyFolder
@@ -155,7 +155,7 @@ def _findable(
     days = [seed["days"] for seed in (holdout or {}).get("seeds", ()) if seed.get("days")]
     if days:
         years["holdout"] = days[0] / plan.market.days_per_year
-    return {name: {"years": y, "sharpe": smallest_confirmable(y)} for name, y in years.items()}
+    return findable(years)
 
 
 def _rungs(plan: Plan, trials: Sequence[Trial]) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from slipstream.studies.stretch import Task, run_stretch
 _PR_SET_PDEATHSIG = 1  # Linux: what a process gets when the one that forked it is gone
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _LARGE = 4 * 2**20
+PATIENCE_SECONDS = 60.0  # for the iteration or the test pass under way, of who is asked to leave
 Answer = list[Outcome] | Exception
 
 

@@ -18,11 +18,10 @@ from slipstream.studies.machines.postgres import Heart, Unreachable
 from slipstream.studies.machines.wire import Lost, blamed, pack, pack_answer, unpack_tasks
 from slipstream.studies.state import LiveStates
 from slipstream.studies.stretch import SAVE_SECONDS, Task
-from slipstream.studies.worker import Worker
+from slipstream.studies.worker import PATIENCE_SECONDS, Worker
 
 _POLL_SECONDS = 1.0  # notifications come sooner
 _RETRY_SECONDS = 2.0
-_PATIENCE_SECONDS = 60.0  # for the iteration or the test pass under way
 _TOLD_SECONDS = 60.0
 
 
@@ -188,7 +187,7 @@ class Lender:
         source, worker = self._premises.source, seat.worker
         if worker is not None and worker.generation < source.generation:
             worker.ask_to_leave()
-            worker.end(_PATIENCE_SECONDS)
+            worker.end(PATIENCE_SECONDS)
             worker = None
         if worker is None:
             seat.worker = None
@@ -223,7 +222,7 @@ class Lender:
     def _stop(self, seat: _Seat) -> None:
         if seat.worker is not None:
             seat.worker.ask_to_leave()
-            seat.worker.end(_PATIENCE_SECONDS)
+            seat.worker.end(PATIENCE_SECONDS)
             seat.worker = None
 
     def _news(self, seat: _Seat) -> list[tuple[str, bytes]]:
