@@ -16,8 +16,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.lock
 	$(PIP) --no-build-isolation -e .
-	@# A build of torch for GPUs needs NVIDIA's libraries beside it, whose names depend on the build.
-	@$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install -q `grep '^torch==' requirements.lock`
+	@# Which libraries torch needs depends on its build (NVIDIA's, with PyPI's own for Linux): pip adds them.
+	$(BIN)/python -m pip install -q --disable-pip-version-check `grep '^torch==' requirements.lock`
 	@touch $@
 
 $(VENV)/.peers: $(INSTALLED) requirements-peers.lock
