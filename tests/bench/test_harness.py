@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from slipstream.bench import alternate as alternating
@@ -68,6 +71,25 @@ def test_ratios_are_of_pairs(neighbours: type[_Quiet]) -> None:
 def test_where_less_is_better_the_ratio_is_turned_over(neighbours: type[_Quiet]) -> None:
     measured = alternate(lambda: 2.0, lambda: 10.0, runs=1, less_is_better=True)
     assert measured.ratio == Ratio(5.0, 5.0, 5.0)
+
+
+ORPHANS = """
+import subprocess, sys
+burn = "import time\\nwhile time.process_time() < 0.5: pass"
+subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE, start_new_session=True)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux gives orphans away")
+def test_orphans_of_a_worker_are_ours(tmp_path: Path) -> None:
+    """As with the environments of SB3's fork server, which nobody waits for."""
+    with Neighbours() as neighbours:
+        parent = psutil.Process()
+        subprocess.run([sys.executable, "-c", ORPHANS], check=True)
+        orphans = parent.children()
+        psutil.wait_procs(orphans, timeout=60)
+    assert orphans
+    assert neighbours.own >= 0.5
 
 
 def test_a_contended_measurement_is_made_again_and_the_quieter_one_counts(

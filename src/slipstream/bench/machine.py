@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import sys
 import time
 from importlib import metadata
 from pathlib import Path
@@ -11,6 +13,9 @@ from types import TracebackType
 from typing import Any
 
 import psutil
+
+# Of prctl(2), from <linux/prctl.h>.
+_SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37
 
 LIBRARIES = (
     "slipstream",
@@ -59,13 +64,21 @@ def threads() -> int:
 class Neighbours:
     """Measures the share of the machine that processes other than ours used.
 
-    Use as a context manager; `share` is then set. Ours are this process and its children,
-    finished ones included.
+    Use as a context manager; `share` and `own` are then set. Ours are this process and its
+    descendants: the finished ones, and orphans too, such as the environments of a fork server
+    that outlives whoever started it. On Linux this process adopts them meanwhile; elsewhere
+    they count as somebody else's.
+
+    Attributes:
+        share: of all processors, used by others, 0 to 1.
+        own: processor seconds that were ours.
     """
 
     share: float = 0.0
+    own: float = 0.0
 
     def __enter__(self) -> Neighbours:
+        self._adopted = _adopt_orphans(True)
         self._began, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
         return self
 
@@ -76,8 +89,21 @@ class Neighbours:
         trace: TracebackType | None,
     ) -> None:
         seconds = max(time.monotonic() - self._began, 1e-9)
-        others = (_busy_seconds() - self._busy) - (_own_seconds() - self._own)
+        self.own = _own_seconds() - self._own
+        others = (_busy_seconds() - self._busy) - self.own
         self.share = min(1.0, max(0.0, others / (seconds * (os.cpu_count() or 1))))
+        _adopt_orphans(self._adopted)
+
+
+def _adopt_orphans(adopt: bool) -> bool:
+    """Whether orphaned descendants become this process's children; returns what held before."""
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None)
+    before = ctypes.c_int(0)
+    libc.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
+    return bool(before.value)
 
 
 def _busy_seconds() -> float:
