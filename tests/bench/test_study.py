@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from slipstream.bench.fold import Fold, Setup, best, measure
 from slipstream.bench.ours.study import Ran
 from slipstream.bench.ours.study_replay import replay
 from slipstream.bench.study_figures import figures
@@ -138,3 +141,24 @@ def test_prices_and_hours_are_for_studies_only(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--hours"):
         run_suite("train", hours=1.0)
     assert next(iter(cases_of("study"))) == "portfolio_kernel"
+
+
+def test_a_peer_is_measured_by_throughput_in_its_best_arrangement() -> None:
+    """Two folds side by side, each half as fast, cost what one does; start-up is told apart."""
+    slow = {"train_seconds_per_step": 2e-3, "test_seconds_per_step": 1e-3, "build_seconds": 9.0}
+    fast = {"train_seconds_per_step": 1e-3, "test_seconds_per_step": 1e-3, "build_seconds": 1.0}
+    asked: list[tuple[str, int]] = []
+
+    def ask(module: str, settings: Mapping[str, Any], threads: int) -> Mapping[str, float]:
+        asked.append((module, threads))
+        return slow if settings["vector"] == "slow" else fast
+
+    one = Setup("fast", "peer", {"vector": "fast"}, processes=1, threads=1)
+    two = Setup("slow", "peer", {"vector": "slow"}, processes=2, threads=1)
+    assert measure(one, 1000, 500, ask) == Fold(1.5, 1.0)
+    assert measure(two, 1000, 500, ask) == Fold(1.25, 9.0)
+    asked.clear()
+    chosen, folds = best([one, two], 1000, 500, 3, ask)
+    assert chosen is two and folds == [Fold(1.25, 9.0)] * 3
+    assert len(asked) == 1 + 3 * 2
+    assert str(two) == "slow, 2 folds side by side, 1 thread each"

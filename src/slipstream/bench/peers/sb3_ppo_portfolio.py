@@ -1,4 +1,4 @@
-"""One fold of one trial with Optuna and SB3's PPO, as their users run it: SubprocVecEnv(12)."""
+"""One fold of one trial with Optuna and SB3's PPO on 12 copies, as their users run it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from slipstream.bench.worker import serve
 COPIES, ROWS, MINIBATCH, EPOCHS = 12, 256, 256, 4
 
 
-def measure(folder: str, iterations: int, test_steps: int, threads: int) -> dict[str, float]:
+def measure(
+    folder: str, iterations: int, test_steps: int, threads: int, vector: str
+) -> dict[str, float]:
     """Seconds to build everything, per training step, and per step of a deterministic pass.
 
     Args:
@@ -24,24 +26,33 @@ def measure(folder: str, iterations: int, test_steps: int, threads: int) -> dict
         iterations: of 3,072 steps each, after one that warms up.
         test_steps: steps of all test passes side by side.
         threads: of PyTorch.
+        vector: ``DummyVecEnv`` steps the copies one after another, ``SubprocVecEnv`` has a
+            process for each.
     """
+    kind = {"DummyVecEnv": DummyVecEnv, "SubprocVecEnv": SubprocVecEnv}[vector]
     torch.set_num_threads(threads)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     figures: dict[str, float] = {}
 
     def objective(trial: optuna.Trial) -> float:
         rate = trial.suggest_float("learning_rate", 1e-4, 1e-3, log=True)
-        figures.update(_fold(folder, rate, iterations, test_steps))
+        figures.update(_fold(folder, kind, rate, iterations, test_steps))
         return 0.0
 
     optuna.create_study(direction="maximize").optimize(objective, n_trials=1)
     return figures
 
 
-def _fold(folder: str, rate: float, iterations: int, test_steps: int) -> dict[str, float]:
+def _fold(
+    folder: str,
+    kind: type[DummyVecEnv] | type[SubprocVecEnv],
+    rate: float,
+    iterations: int,
+    test_steps: int,
+) -> dict[str, float]:
     began = time.perf_counter()
     make = partial(_make, folder)
-    env = VecMonitor(SubprocVecEnv([make] * COPIES))
+    env = VecMonitor(kind([make] * COPIES))
     model = PPO(
         "MlpPolicy",
         env,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from slipstream.bench.alternate import alternate
+from slipstream.bench.fold import Setup, best
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.ours.study import Ran, run_study
 from slipstream.bench.ours.study_replay import Replayed, replay
@@ -197,59 +198,50 @@ def study_pruned(settings: Settings) -> Iterable[Row]:
 
 
 def fold_vs_sb3(settings: Settings) -> Iterable[Row]:
-    """One fold of one trial, against Optuna and SB3's PPO on SubprocVecEnv(12)."""
-    yield _fold_against(
-        "fold_vs_sb3",
-        "peers.sb3_ppo_portfolio",
-        "Optuna and SB3 PPO on SubprocVecEnv(12)",
-        Goal(">=", 50),
-        settings,
-    )
+    """Folds of trials, against Optuna and SB3's PPO on 12 copies, in its best arrangement."""
+    module, cores = "peers.sb3_ppo_portfolio", threads()
+    setups = [
+        Setup(f"Optuna and SB3 PPO on {kind}({COPIES})", module, {"vector": kind}, processes, 1)
+        for kind in ("DummyVecEnv", "SubprocVecEnv")
+        for processes in sorted({1, cores})
+    ]
+    yield _fold_against("fold_vs_sb3", setups, Goal(">=", 20), settings)
 
 
 def fold_vs_elegantrl(settings: Settings) -> Iterable[Row]:
-    """One fold of one trial, against ElegantRL's PPO on one environment."""
-    yield _fold_against(
-        "fold_vs_elegantrl",
-        "peers.elegantrl_ppo_portfolio",
-        "ElegantRL PPO on one environment",
-        Goal(">=", 30),
-        settings,
-    )
+    """Folds of trials, against ElegantRL's PPO on one environment, in its best arrangement."""
+    module, cores = "peers.elegantrl_ppo_portfolio", threads()
+    arranged = sorted({(1, 1), (1, cores), (cores, 1)})
+    setups = [
+        Setup("ElegantRL PPO on one environment", module, {}, processes, count)
+        for processes, count in arranged
+    ]
+    yield _fold_against("fold_vs_elegantrl", setups, Goal(">=", 20), settings)
 
 
-def _fold_against(case: str, module: str, name: str, goal: Goal, settings: Settings) -> Row:
+def _fold_against(case: str, setups: Sequence[Setup], goal: Goal, settings: Settings) -> Row:
+    """Throughput beside throughput: seconds of the whole machine for a fold, on both sides."""
     study = _unpruned(settings.full, settings.data_dir, settings.hours)
     ours = study.figures.seconds / FULL.members
-    settings = with_runs(settings, 2)
+    runs = with_runs(settings, 3).runs
     iterations = 8 if settings.full else 3
+    bars = study.ran.test_bars
     with _arrays(settings.data_dir) as (_, arrays), Neighbours() as neighbours:
         asked = {"folder": arrays, "iterations": iterations, "test_steps": 2_000}
-
-        builds: list[float] = []
-
-        def fold(count: int) -> float:
-            answer = run_worker(module, {**asked, "threads": count}, threads=count, timeout=900.0)
-            builds.append(answer["build_seconds"])
-            training = _FULL_STEPS * answer["train_seconds_per_step"]
-            testing = study.ran.test_bars * answer["test_seconds_per_step"]
-            return float(answer["build_seconds"] + training + testing)
-
-        tried = {count: fold(count) for count in sorted({1, threads()})}
-        best = min(tried, key=lambda count: tried[count])
-        peer = [tried[best], *(fold(best) for _ in range(settings.runs - 1))]
-    ratio = Ratio.of([seconds / ours for seconds in peer])
-    steps = iterations * _ROWS
+        setups = [setup._replace(asked={**asked, **setup.asked}) for setup in setups]
+        chosen, folds = best(setups, _FULL_STEPS, bars, runs)
+    ratio = Ratio.of([fold.seconds / ours for fold in folds])
+    build = statistics.median(fold.build for fold in folds)
     return Row(
         case=case,
-        unit=f"s for one fold of one trial: {_FULL_STEPS:,} steps and a test pass of "
-        f"{study.ran.test_bars:,} bars (theirs from {steps:,} steps and 2,000 bars, "
-        f"{statistics.median(builds):.2g} s to start among them; ours {study.figures.how})",
+        unit=f"s of the whole machine for one fold of one trial: {_FULL_STEPS:,} steps and a test "
+        f"pass of {bars:,} bars (theirs from {iterations * _ROWS:,} steps and 2,000 bars, "
+        f"{build:.2g} s to start not counted; ours {study.figures.how})",
         ours=ours,
-        peer=statistics.median(peer),
-        peer_name=f"{name}, {best} thread{'s' if best > 1 else ''}",
+        peer=statistics.median(fold.seconds for fold in folds),
+        peer_name=f"{chosen}; the best of {len(setups)}",
         ratio=ratio,
-        runs=len(peer),
+        runs=len(folds),
         others_cpu=round(max(neighbours.share, study.others_cpu), 3),
         forecast=study.figures.forecast,
         **judged(goal, ratio.median),
