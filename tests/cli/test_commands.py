@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.cli import main
 from slipstream.core.errors import ResourceError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.setup import prepare
 from slipstream.studies.space import Space
 from slipstream.training.config import load, resolve
+from slipstream.training.sections import TrainingConfig
 
 MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
 
@@ -41,6 +43,49 @@ def test_help_imports_nothing_heavy():
 
 def test_version(slipstream):
     assert slipstream("--version").out.startswith("slipstream 0.")
+
+
+def test_help_says_the_defaults_and_offers_nothing_that_is_refused(slipstream):
+    training = TrainingConfig()
+    text = " ".join(slipstream("train", "--help").out.split())
+    assert f"seeds seed + m; {training.members} unless given" in text
+    assert f"else {training.total_steps:_} unless given" in text
+    assert f"Seed of member 0; {training.seed} unless given" in text
+    assert "cuda" not in text and "--gpu" not in text
+    text = " ".join(slipstream("tune", "--help").out.split())
+    assert f"Suggestions tried; {StudyConfig().n_trials} unless given" in text
+    assert "cuda" not in text
+
+
+def offered(monkeypatch, capsys, *words: str) -> list[str]:
+    """What bash is told at a tab after these words, the last of which is begun."""
+    monkeypatch.setattr(sys, "argv", ["slipstream"])
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)  # not `python -m pytest`
+    monkeypatch.setenv("_SLIPSTREAM_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(["slipstream", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    with pytest.raises(SystemExit):
+        main([])
+    return capsys.readouterr().out.split()
+
+
+def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.yaml", "shop.py", "notes.txt", "runs/first/config.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "studies/pole").mkdir(parents=True)
+    (tmp_path / "studies/pole/study.yaml").touch()
+
+    def tab(*words: str) -> list[str]:
+        return offered(monkeypatch, capsys, *words)
+
+    assert {"train", "tune"} <= set(tab("t"))
+    assert tab("train", "cartp") == ["cartpole"]
+    assert tab("train", "mi") == ["mine.yaml"] and tab("tune", "s") == ["shop.py", "studies/"]
+    assert tab("init", "mi") == [] and tab("train", "no") == []
+    assert tab("resume", "runs/f") == ["runs/first"] == tab("evaluate", "runs/")
+    assert tab("study", "status", "p") == ["pole"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ app = typer.Typer(
     name="slipstream",
     help="Trains reinforcement-learning agents on thousands of environments at once.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from slipstream.cli.arguments import markets
 from slipstream.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 def init(
     environment: Annotated[
-        str, typer.Argument(help="forex, portfolio, another name, a .py file, or gym:ID.")
+        str,
+        typer.Argument(
+            help="forex, portfolio, another name, a .py file, or gym:ID.", autocompletion=markets
+        ),
     ],
     folder: Annotated[str | None, typer.Argument(help="Folder of prices, for markets.")] = None,
 ) -> None:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from slipstream.cli.arguments import StudyName, Target
 from slipstream.core.errors import ConfigError
 
 app = typer.Typer(help="Looks at studies, resumes, stops and exports them.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Name of the study below ./studies, or its folder.")]
 Workers = Annotated[
     int | None,
     typer.Option(min=0, help="Processes; one per core unless given; 0: other machines only."),
@@ -31,11 +31,10 @@ Force = Annotated[
 
 
 def tune(
-    target: Annotated[
-        str,
-        typer.Argument(help="A YAML file, an environment's name, a kernel's .py file, or gym:ID."),
-    ],
-    n_trials: Annotated[int | None, typer.Option(min=1, help="Suggestions tried.")] = None,
+    target: Target,
+    n_trials: Annotated[
+        int | None, typer.Option(min=1, help="Suggestions tried; 500 unless given.")
+    ] = None,
     study_name: Annotated[
         str | None, typer.Option(help="Folder below ./studies; goes on where it exists.")
     ] = None,
@@ -47,9 +46,10 @@ def tune(
         int | None, typer.Option("--n-envs", "--num-envs", min=1, help="Copies per member.")
     ] = None,
     total_steps: Annotated[
-        str | None, typer.Option(help="Environment steps per member, such as 100_000.")
+        str | None,
+        typer.Option(help="Environment steps per member, such as 100_000; as for train."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the study.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the study; 0 unless given.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu.")] = None,
     storage: Storage = None,
     workers: Workers = None,
@@ -108,7 +108,7 @@ def tune(
 
 @app.command()
 def resume(
-    name: Name,
+    name: StudyName,
     storage: Storage = None,
     workers: Workers = None,
     hours: Hours = None,
@@ -174,7 +174,7 @@ def work(
 
 
 @app.command()
-def status(name: Name) -> None:
+def status(name: StudyName) -> None:
     """Says where a study stands; also while another process runs it."""
     from slipstream.studies.folder import StudyFolder
     from slipstream.studies.status import status_lines
@@ -185,7 +185,7 @@ def status(name: Name) -> None:
 
 @app.command()
 def best(
-    name: Name,
+    name: StudyName,
     trial: Annotated[
         int | None, typer.Option(help="This trial instead of the winner or the best one.")
     ] = None,
@@ -199,7 +199,7 @@ def best(
 
 @app.command()
 def export(
-    name: Name,
+    name: StudyName,
     out: Annotated[
         Path | None,
         typer.Option(help="File ending in .csv or .json; standard output unless given."),
@@ -224,7 +224,7 @@ def export(
 
 @app.command()
 def stop(
-    name: Name,
+    name: StudyName,
     now: Annotated[
         bool, typer.Option("--now", help="Leave at once, to be resumed; nothing is confirmed.")
     ] = False,
@@ -254,7 +254,7 @@ def stop(
 
 
 @app.command()
-def report(name: Name) -> None:
+def report(name: StudyName) -> None:
     """Writes study.html."""
     from slipstream import api
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from slipstream.cli.arguments import RunFolder, Target
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,23 +17,31 @@ NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report
 
 
 def train(
-    target: Annotated[
-        str,
-        typer.Argument(help="A YAML file, an environment's name, a kernel's .py file, or gym:ID."),
-    ],
+    target: Target,
     num_envs: Annotated[
         str | None,
-        typer.Option("--num-envs", "--n-envs", help="Copies per member: a number, or auto."),
+        typer.Option(
+            "--num-envs",
+            "--n-envs",
+            help="Copies per member, a number or auto; the environment's own unless given.",
+        ),
     ] = None,
     members: Annotated[
-        str | None, typer.Option(help="Independent learners, seeds seed + m.")
+        str | None, typer.Option(help="Independent learners, seeds seed + m; 1 unless given.")
     ] = None,
     total_steps: Annotated[
-        str | None, typer.Option(help="Environment steps per member, such as 500_000 or 5e5.")
+        str | None,
+        typer.Option(
+            help="Environment steps per member, such as 2_000_000 or 2e6; the environment's own, "
+            "else 500_000 unless given."
+        ),
     ] = None,
-    seed: Annotated[str | None, typer.Option(help="Seed of member 0.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:0.")] = None,
-    gpu: Annotated[int | None, typer.Option(help="--gpu 0 is --device cuda:0.")] = None,
+    seed: Annotated[str | None, typer.Option(help="Seed of member 0; 0 unless given.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, the default: this version trains on the processor.")
+    ] = None,
+    # Where it comes from, scripts say --gpu N: it is read, and answered in a sentence.
+    gpu: Annotated[int | None, typer.Option(hidden=True)] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run directory; runs/<env>-<date>-<time> unless given.")
     ] = None,
@@ -70,9 +79,7 @@ def train(
     progress.say(f"Run: {run.path}")
 
 
-def resume(
-    run: Annotated[Path, typer.Argument(help="Run directory.")], no_report: NoReport = False
-) -> None:
+def resume(run: RunFolder, no_report: NoReport = False) -> None:
     """Goes on with a run that was stopped or killed, to the same weights bit for bit."""
     from slipstream import api
     from slipstream.training.run import Run
@@ -90,7 +97,7 @@ def resume(
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    run: RunFolder,
     data: Annotated[Path | None, typer.Option(help="Folder of other prices to score.")] = None,
     symbols: Annotated[
         str | None, typer.Option(help="Only these of the prices, separated by commas.")
@@ -104,7 +111,9 @@ def evaluate(
     video: Annotated[
         Path | None, typer.Option(help="Film one episode (.gif, or .mp4 with ffmpeg).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report; the run's unless given.")
+    ] = None,
 ) -> None:
     """Scores a run's best policies on every split, or on newer bars, and writes the report."""
     from slipstream import api

@@ -1,0 +1,74 @@
+"""Arguments that several commands share, and what the shell offers for them at a tab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_CONFIGS = (".yaml", ".yml", ".py")
+
+
+def targets(incomplete: str) -> list[str]:
+    """Environments, and the configs and kernel files that the word may go on to."""
+    from slipstream.core.kernel import list_kernels
+
+    named = [name for name in [*list_kernels(), "gym:"] if name.startswith(incomplete)]
+    return named + sorted(_paths(incomplete, _CONFIGS))
+
+
+def markets(incomplete: str) -> list[str]:
+    """Environments alone: what `init` writes a config for."""
+    return [target for target in targets(incomplete) if not target.endswith((".yaml", ".yml"))]
+
+
+def runs(incomplete: str) -> list[str]:
+    """Run directories, and folders on the way to one."""
+    within = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else None
+    folder = within or Path(incomplete or "runs")
+    found = [str(path.parent) for path in folder.glob("*/config.yaml")]
+    return sorted(name for name in found if name.startswith(incomplete)) or sorted(
+        _paths(incomplete, ())
+    )
+
+
+def studies(incomplete: str) -> list[str]:
+    """Names of the studies below ./studies."""
+    names = sorted(path.parent.name for path in Path("studies").glob("*/study.yaml"))
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """Folders and files that begin so; folders end in a slash, as shells write them."""
+    slash = incomplete.rfind("/") + 1
+    before, begun = incomplete[:slash], incomplete[slash:]
+    try:
+        entries = sorted(Path(before or ".").expanduser().iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        hidden = entry.name.startswith(".") and not begun.startswith(".")
+        if hidden or not entry.name.startswith(begun):
+            continue
+        if entry.is_dir():
+            yield f"{before}{entry.name}/"
+        elif entry.suffix in suffixes:
+            yield f"{before}{entry.name}"
+
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        help="A YAML file, an environment's name, a kernel's .py file, or gym:ID.",
+        autocompletion=targets,
+    ),
+]
+RunFolder = Annotated[Path, typer.Argument(help="Run directory.", autocompletion=runs)]
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the study below ./studies, or its folder.", autocompletion=studies
+    ),
+]
