@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import AutoDateLocator, num2date
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.text import Text
+from matplotlib.ticker import Formatter, FuncFormatter
 from numpy.typing import NDArray
 
 from slipstream.report.statistics import Floats, Ints
@@ -26,6 +28,7 @@ DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 WIDTH = 6.8  # inches; a phone shows it at half its size, so letters are large
 MOST_POINTS = 3_000
 DPI = 160
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 _STYLE: Any = {
     "font.size": 10.5,
@@ -41,6 +44,7 @@ _STYLE: Any = {
     "ytick.color": INK,
     "figure.constrained_layout.use": True,
     "figure.facecolor": "white",
+    "text.parse_math": False,  # a symbol may be called $A$
 }
 
 
@@ -82,6 +86,8 @@ def grid(title: str, height: float, rows: int, columns: int) -> tuple[Figure, li
 def png(figure: Figure) -> bytes:
     """The picture's bytes, without a time stamp: the same report is the same file."""
     buffer = io.BytesIO()
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
     with mpl.rc_context(_STYLE):
         figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "slipstream"})
     return buffer.getvalue()
@@ -105,11 +111,61 @@ def dates(time: Ints) -> NDArray[np.datetime64]:
     return time.astype("datetime64[s]")
 
 
+class DateLabels(Formatter):
+    """Hour, day, month or year of each tick; below, where it changes, what that is part of.
+
+    Matplotlib's concise labels hang the year of the last tick, seen or not, on the axis' corner:
+    November 2017 was labelled 2018.
+    """
+
+    def __call__(self, value: float, pos: int | None = None) -> str:
+        """One tick alone."""
+        return self.format_ticks([value])[0]
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        """Labels of all ticks; those out of sight have none."""
+        low, high = sorted(self.axis.get_view_interval()) if self.axis else (-np.inf, np.inf)
+        seen = [k for k, value in enumerate(values) if low <= value <= high]
+        moments = [_minute(values[k]) for k in seen]
+        fine, coarse = _patterns(moments)
+        labels, before = [""] * len(values), ""
+        for k, moment in zip(seen, moments, strict=True):
+            below = _text(moment, coarse)
+            labels[k] = _text(moment, fine) + (f"\n{below}" if below != before else "")
+            before = below
+        return labels
+
+
+def _minute(value: float) -> datetime:
+    """A tick as a moment; its place on the axis is off by some microseconds."""
+    seconds = round(num2date(value, UTC).timestamp() / 60.0) * 60
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _patterns(moments: Sequence[datetime]) -> tuple[str, str]:
+    """How fine the ticks are, and what is said once below them."""
+    if any(moment.hour or moment.minute for moment in moments):
+        return "{hour}", "{day} {month} {year}"
+    if any(moment.day > 1 for moment in moments):
+        return "{day} {month}", "{year}"
+    if any(moment.month > 1 for moment in moments):
+        return "{month}", "{year}"
+    return "{year}", ""
+
+
+def _text(moment: datetime, pattern: str) -> str:
+    return pattern.format(
+        hour=f"{moment.hour:02d}:{moment.minute:02d}",
+        day=moment.day,
+        month=MONTHS[moment.month - 1],
+        year=moment.year,
+    )
+
+
 def time_axis(axes: Axes) -> None:
-    """Dates with few, short labels."""
-    locator = AutoDateLocator(minticks=3, maxticks=7)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    """Dates with few, short labels, UTC."""
+    axes.xaxis.set_major_locator(AutoDateLocator(tz=UTC, minticks=3, maxticks=7))
+    axes.xaxis.set_major_formatter(DateLabels())
 
 
 def percent_axis(axes: Axes, axis: str = "y") -> None:

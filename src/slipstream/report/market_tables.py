@@ -11,6 +11,7 @@ import numpy as np
 from slipstream.core.spec import MarketSpec
 from slipstream.report.account import Account
 from slipstream.report.baselines import MATCHED_RANDOM
+from slipstream.report.canvas import MONTHS
 from slipstream.report.inputs import RunEvaluation, Stress
 from slipstream.report.page import Table
 from slipstream.report.performance import Performance, Slice, Trading, performance
@@ -22,7 +23,6 @@ BY_CHANCE = (
     "Some rows stand out by chance: of twenty without any effect, one is expected to show a t "
     "value beyond 2."
 )
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 class NamedAccount(NamedTuple):
@@ -191,7 +191,7 @@ def months(returns: Mapping[tuple[int, int], float]) -> Table:
         rows.append(
             [str(year), *("" if c is None else number(100 * c) for c in cells), number(100 * whole)]
         )
-    return Table("Monthly returns, %", ("", *_MONTHS, "year"), rows)
+    return Table("Monthly returns, %", ("", *MONTHS, "year"), rows)
 
 
 def drawdowns(of: Sequence[Drawdown]) -> Table:

@@ -62,14 +62,49 @@ class Section:
 
 
 @dataclass(frozen=True)
+class KeyFigure:
+    """One of the few figures of the first screen: what it is, its value, and what belongs to it."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Page:
-    """The whole page: the headline first, what qualifies it next, then the sections."""
+    """The whole page, in the order in which it is read.
+
+    Attributes:
+        title: what was run.
+        headline: the verdict, one short sentence.
+        figures: four or five of them, in a row.
+        picture: the one that shows the result.
+        warnings: what must be known before the result is believed.
+        sentences: the result in full.
+        sections: all else.
+    """
 
     title: str
     headline: str
-    sentences: Sequence[str] = ()
+    figures: Sequence[KeyFigure] = ()
+    picture: Picture | None = None
     warnings: Sequence[str] = ()
+    sentences: Sequence[str] = ()
     sections: Sequence[Section] = field(default_factory=tuple)
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """All of them, in order."""
+        first = [self.picture] if self.picture else []
+        return first + [shown for section in self.sections for shown in section.pictures]
+
+    @property
+    def lines(self) -> list[str]:
+        """What a terminal shows: all that stands above the sections."""
+        row = "; ".join(
+            f"{one.label} {one.value}{one.note and f' ({one.note})'}" for one in self.figures
+        )
+        return [self.headline, *([f"{row}."] if row else []), *self.warnings, *self.sentences]
 
 
 def picture(name: str, words: str, figure: Figure) -> Picture:
@@ -85,9 +120,8 @@ def render(page: Page) -> str:
 def write(page: Page, folder: Path, name: str = "report.html") -> Path:
     """Writes the page and `figures/*.png`; returns the page's path."""
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    for section in page.sections:
-        for shown in section.pictures:
-            (folder / "figures" / f"{shown.name}.png").write_bytes(shown.png)
+    for shown in page.pictures:
+        (folder / "figures" / f"{shown.name}.png").write_bytes(shown.png)
     path = folder / name
     path.write_text(render(page), encoding="utf-8")
     return path

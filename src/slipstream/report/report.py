@@ -15,7 +15,7 @@ from slipstream.training.run import Run
 
 
 def build_page(run: RunEvaluation) -> Page:
-    """The page of a run, with or without prices; its headline and sentences suit a terminal too."""
+    """The page of a run, with or without prices; its `lines` suit a terminal too."""
     if run.market is None:
         return plain_page(run)
     return market_page(run) if run.holdings is None else portfolio_page(run)
@@ -47,7 +47,7 @@ def report_run(
         out: where the report goes; by default the run directory, or its `window` folder when bars
             were chosen.
         count: this is one more look at the test split, which the run directory counts.
-        say: told that it begins, then the warnings, the headline and the sentences below it.
+        say: told that it begins, then what stands above the sections.
 
     Returns:
         Path of `report.html`.
@@ -59,7 +59,7 @@ def report_run(
         evaluate_run(run, data=data, symbols=symbols, start=start, stop=stop, count=count)
     )
     if say is not None:
-        for sentence in (*page.warnings, page.headline, *page.sentences):
-            say(sentence)
+        for line in page.lines:
+            say(line)
     chosen = any(option is not None for option in (data, symbols, start, stop))
     return write(page, Path(out) if out else run.path / "window" if chosen else run.path)
