@@ -23,13 +23,26 @@ def test_alone_or_in_company(experience, same_members, width, action):
         same_members(few, chosen, everyone)
 
 
-def test_large_minibatches(experience, same_members):
-    spec = experience.spec((20,))
-    sizes = {"num_envs": 64, "horizon": 32, "minibatch": 1024, "gradient_parts": 2, "iterations": 2}
+@pytest.mark.parametrize("action", ["multi", "box"])
+def test_large_minibatches(experience, same_members, action):
+    """From 1,024 rows on a gradient has two parts, which a lone member may share out."""
+    spec = experience.spec((20,), action)
+    sizes = {"num_envs": 64, "horizon": 32, "minibatch": 1024, "iterations": 2, "target_kl": 0.02}
     everyone, _ = experience.train(range(7), spec, **sizes)
     for chosen in ([4], [1, 2]):
         few, _ = experience.train(chosen, spec, **sizes)
         same_members(few, chosen, everyone)
+    with ThreadPoolExecutor(2) as pool:
+        alone, _ = experience.train([4], spec, run=_crew(pool), **sizes)
+    same_members(alone, [4], everyone)
+
+
+def test_large_minibatches_of_images(experience, same_members):
+    spec = experience.spec((1, 8, 8), "discrete", np.uint8)
+    sizes = {"num_envs": 32, "horizon": 32, "minibatch": 1024, "iterations": 1, "widths": (16,)}
+    everyone, _ = experience.train(range(2), spec, **sizes)
+    alone, _ = experience.train([1], spec, **sizes)
+    same_members(alone, [1], everyone)
 
 
 ODD_SIZES = (
@@ -77,7 +90,7 @@ def test_settings_follow_their_member(experience, same_members):
     everyone, metrics = experience.train(range(6), spec, **settings)
     assert len(set(metrics["updates"].tolist())) > 1  # some members stopped early
     for chosen in (slice(0, 1), slice(2, 5)):
-        config = PPOConfig(horizon=16, minibatch=24, **settings).select(chosen, 6, 6)
+        config = PPOConfig(horizon=16, minibatch=24, **settings).select(chosen, 6)
         few, _ = experience.train(
             range(6)[chosen], spec, **{k: getattr(config, k) for k in settings}
         )
@@ -106,13 +119,16 @@ def test_a_crew_of_threads_changes_nothing(experience, same_members):
     sizes = {"num_envs": 16, "gradient_parts": 4, "minibatch": 64}
     calm, _ = experience.train([8], spec, **sizes)
     with ThreadPoolExecutor(4) as pool:
-
-        def run(tasks):
-            for future in [pool.submit(task) for task in reversed(tasks)]:
-                future.result()
-
-        busy, _ = experience.train([8], spec, run=run, **sizes)
+        busy, _ = experience.train([8], spec, run=_crew(pool), **sizes)
     same_members(busy, [0], calm)
+
+
+def _crew(pool):
+    def run(tasks):
+        for future in [pool.submit(task) for task in reversed(tasks)]:
+            future.result()
+
+    return run
 
 
 def test_a_poisoned_member_leaves_the_others_untouched(experience, same_members):

@@ -157,7 +157,7 @@ def test_impossible_sizes_name_the_nearest():
     with pytest.raises(ConfigError, match="96 and 128"):
         PPOConfig(horizon=64, minibatch=100).rows(6)
     with pytest.raises(ConfigError, match="gradient_parts"):
-        PPOConfig(horizon=64, minibatch=64, gradient_parts=3).parts(1, 4)
+        PPOConfig(horizon=64, minibatch=64, gradient_parts=3).parts(4)
     with pytest.raises(ConfigError, match="3 numbers for 2 members"):
         PPOConfig(clip_range=(0.1, 0.2, 0.3)).per_member("clip_range", 2)
     with pytest.raises(ConfigError, match="learning_rate"):
@@ -166,15 +166,18 @@ def test_impossible_sizes_name_the_nearest():
         validate(PPOConfig, {"learning_rate": [1e-3, -1.0]})
 
 
-def test_gradient_parts_follow_from_the_config_alone():
-    assert PPOConfig(horizon=64, minibatch=1024).parts(1, 32) == 2
-    assert PPOConfig(horizon=64, minibatch=1024).parts(2, 32) == 1
-    assert PPOConfig(horizon=64, minibatch=512).parts(1, 32) == 1
-    assert PPOConfig(horizon=64, minibatch=1024).select(slice(0, 1), 4, 32).gradient_parts == 1
-    assert PPOConfig(learning_rate=(1.0, 2.0, 3.0)).select(slice(1, 3), 3, 4).learning_rate == (
-        2.0,
-        3.0,
-    )
+def test_gradient_parts_follow_from_the_members_own_minibatch():
+    large, small = PPOConfig(horizon=64, minibatch=1024), PPOConfig(horizon=64, minibatch=512)
+    assert large.parts(32) == 2
+    assert small.parts(32) == 1
+    assert PPOConfig(horizon=64).parts(64) == 2  # a quarter of the rollout
+    assert PPOConfig(horizon=45, minibatch=1125).parts(25) == 1  # odd
+    assert PPOConfig(horizon=64, minibatch=1024, gradient_parts=1).parts(32) == 1
+
+
+def test_config_of_some_members():
+    config = PPOConfig(learning_rate=(1.0, 2.0, 3.0), minibatch=1024)
+    assert config.select(slice(1, 3), 3) == config.model_copy(update={"learning_rate": (2.0, 3.0)})
     assert PPOConfig(horizon=10).rows(6) == 15
 
 

@@ -47,19 +47,15 @@ class AgentConfig(Config):
             )
         return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
 
-    def select(self, members: slice | Iterable[int], total: int, num_envs: int) -> Any:
-        """The config of some of `total` members: their lists, and what depends on M settled."""
+    def select(self, members: slice | Iterable[int], total: int) -> Any:
+        """The config of some of `total` members: nothing but their lists changes."""
         chosen = list(range(total))[members] if isinstance(members, slice) else list(members)
-        changes = self.settled(total, num_envs)
+        changes = {}
         for name in self.PER_MEMBER:
             if isinstance(getattr(self, name), tuple):
                 column = self.per_member(name, total)
                 changes[name] = tuple(float(column[m]) for m in chosen)
         return self.model_copy(update=changes)
-
-    def settled(self, members: int, num_envs: int) -> dict[str, Any]:
-        """Fields whose value follows from M, as if all members were trained together."""
-        return {}
 
     def rows(self, num_envs: int) -> int:
         """Rows B of a minibatch, per member, for N environments per member.
@@ -69,6 +65,9 @@ class AgentConfig(Config):
         """
         raise NotImplementedError
 
-    def parts(self, members: int, num_envs: int) -> int:
-        """Tasks that may run side by side for a lone member; follows from the config alone."""
+    def parts(self, num_envs: int) -> int:
+        """Tasks that may run side by side for a lone member, for N environments.
+
+        They follow from the config and N, never from the number of members or of cores.
+        """
         return 1

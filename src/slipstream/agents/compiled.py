@@ -66,7 +66,7 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     ),
     explained_variances: (_float32(3), _float64(1)),
     advantage_moments: (_float32(3), _int64(2), 1, True, _float64(3)),
-    minibatch_gradients: (_NET, _WEIGHTS, _ROWS, 0, 0, 0, True, _float64(3), _TALLY, _SPACE),
+    minibatch_gradients: (_NET, _WEIGHTS, _ROWS, 0, 0, 0, 0, True, _float64(3), _TALLY, _SPACE),
     output_gradients: (
         *(_NET, _WEIGHTS, _ROWS, 0, 0, 0, _float32(3), _float32(3), _float32(3), _float32(3)),
         *(_float64(3), _float64(2)),

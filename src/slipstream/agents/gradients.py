@@ -61,12 +61,13 @@ class RowGradients:
     ) -> None:
         """Writes gradient buffer p, and statistics[:, p], from its rows of minibatch k."""
         arrays, space = self._parameters.arrays, self._spaces[p]
-        self._loop(self._net, arrays, rows, p, k, k + 1, False, statistics, tally, space)
+        self._loop(self._net, arrays, rows, p, p + 1, k, k + 1, False, statistics, tally, space)
 
     def epoch(self, rows: Rows, statistics: NDArray[np.float64], tally: Tally) -> None:
-        """All minibatches, of one part each, and their updates: one member after another."""
+        """All parts of all minibatches and their updates: one member after another."""
         arrays, space, last = self._parameters.arrays, self._spaces[0], rows.moments.shape[1]
-        self._loop(self._net, arrays, rows, 0, 0, last, True, statistics, tally, space)
+        parts = len(self._spaces)
+        self._loop(self._net, arrays, rows, 0, parts, 0, last, True, statistics, tally, space)
 
 
 class ImageGradients:

@@ -79,16 +79,16 @@ class Space(NamedTuple):
 
 
 def minibatch_gradients(
-    net: Any, weights: Any, rows: Any, p: int, first: int, last: int, apply: bool, statistics: Any,
-    tally: Any, space: Any,
+    net: Any, weights: Any, rows: Any, part: int, end: int, first: int, last: int, apply: bool,
+    statistics: Any, tally: Any, space: Any,
 ) -> None:  # fmt: skip
     """Gradients of minibatches first .. last - 1 for g members, one member after another.
 
     Args:
         net: Net; weights: Weights; rows: Rows; tally: Tally; space: Space.
-        p: gradient buffer to write, from this part of the minibatch's rows.
-        apply: the gradient of each minibatch, before the next is calculated.
-        statistics: float64 [g, parts, 5], [:, p] is written.
+        part, end: parts part .. end - 1 of a minibatch's rows, each into its gradient buffer.
+        apply: the gradient of each minibatch, before the next is calculated; of all parts only.
+        statistics: float64 [g, parts, 5], [:, part:end] is written.
     """
     parts = statistics.shape[1]
     width = rows.order.shape[1] // rows.moments.shape[1] // parts
@@ -96,8 +96,9 @@ def minibatch_gradients(
         for k in range(first, last):
             if tally.frozen[m]:
                 break
-            at = (k * parts + p) * width
-            member_gradient(net, weights, rows, m, p, k, at, width, statistics[m, p], space)
+            for p in range(part, end):
+                at = (k * parts + p) * width
+                member_gradient(net, weights, rows, m, p, k, at, width, statistics[m, p], space)
             if apply:
                 apply_gradient(weights, statistics, APPROX_KL, tally, m)
 

@@ -25,6 +25,12 @@ from slipstream.vector import draws
 Run = Callable[[Sequence[Callable[[], None]]], None]
 
 
+def in_sequence(tasks: Sequence[Callable[[], None]]) -> None:
+    """Runs tasks one after another; a crew of threads gives the same results."""
+    for task in tasks:
+        task()
+
+
 @dataclass(frozen=True)
 class Settings:
     """Per-member numbers of the config, float64 [M]; infinity where a limit is off."""
@@ -183,7 +189,8 @@ class Learner:
     def _epoch(self, rows: Rows, tally: Tally, run: Run) -> None:
         """All minibatches in the present order."""
         parts = self._statistics.shape[1]
-        if parts == 1 and isinstance(self._gradients, RowGradients):
+        alone = parts == 1 or run is in_sequence
+        if alone and isinstance(self._gradients, RowGradients):
             self._gradients.epoch(rows, self._statistics, tally)
             return
         part = self._gradients.part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.agents.inputs import make_inputs
-from slipstream.agents.minibatches import Columns, Learner, Settings
+from slipstream.agents.minibatches import Columns, Learner, Run, Settings, in_sequence
 from slipstream.agents.policy import Actor, Policy
 from slipstream.agents.ppo_config import PPOConfig
 from slipstream.core.errors import ConfigError
@@ -21,14 +21,6 @@ from slipstream.experience.advantages import gae
 from slipstream.experience.rollout import Rollout
 from slipstream.experience.scaling import RewardScale
 from slipstream.vector import draws
-
-Run = Callable[[Sequence[Callable[[], None]]], None]
-
-
-def in_sequence(tasks: Sequence[Callable[[], None]]) -> None:
-    """Runs tasks one after another; a crew of threads gives the same results."""
-    for task in tasks:
-        task()
 
 
 class PPO:
@@ -45,7 +37,8 @@ class PPO:
 
     Attributes:
         policy: weights, observation scaling, action mapping.
-        parts: tasks that `update` cuts its work into; as many ranges may act side by side.
+        parts: that a minibatch's gradient is summed from; for a lone member they are tasks that
+            may run side by side, and as many ranges may act.
         iterations: int64 [M], rollouts that each member learned from.
     """
 
@@ -57,7 +50,7 @@ class PPO:
         specs = [specs] * members if isinstance(specs, Spec) else list(specs)
         self.config, self.members, self.num_envs = config, members, num_envs
         self.horizon = config.horizon
-        parts = self.parts = config.parts(members, num_envs)
+        parts = self.parts = config.parts(num_envs)
         self.policy = Policy(
             specs,
             [int(seed) for seed in seeds],
@@ -153,13 +146,15 @@ class PPO:
         Args:
             rollout: filled, with its final observations set.
             progress: share of the budget used, for the learning-rate schedule; one, or [M].
-            run: runs independent tasks, in any order or at once.
+            run: runs independent tasks of a lone member, in any order or at once.
 
         Returns:
             One number per member, [M], by name: policy_loss, value_loss, entropy, approx_kl,
             clip_fraction, explained_variance, gradient_norm, learning_rate, updates (minibatches
             that changed the member), failed.
         """
+        if self.members > 1:
+            run = in_sequence  # whole members are what may run side by side: see shards
         lanes = len(self._lanes)
         run([partial(self._inputs.load, rollout, k, lanes) for k in range(lanes)])
         columns, explained = self._columns(rollout, run)

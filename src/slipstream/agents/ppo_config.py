@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -127,12 +127,9 @@ class PPOConfig(AgentConfig):
     )
     gradient_parts: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="parts a minibatch's gradient is summed from; "
-        "null: 2 for one member with at least 1,024 rows, else 1",
+        description="parts a minibatch's gradient is summed from, which two cores may share; "
+        "null: 2 from 1,024 rows on, else 1",
     )
-
-    def settled(self, members: int, num_envs: int) -> dict[str, Any]:
-        return {"gradient_parts": self.parts(members, num_envs)}
 
     def rows(self, num_envs: int) -> int:
         """Rows B of a minibatch, per member, for N environments per member.
@@ -151,15 +148,18 @@ class PPOConfig(AgentConfig):
             )
         return self.minibatch
 
-    def parts(self, members: int, num_envs: int) -> int:
-        """Gradient parts of a minibatch; follows from the config alone, never from the machine.
+    def parts(self, num_envs: int) -> int:
+        """Gradient parts of a minibatch.
+
+        They follow from the member's own rows: were they another number beside other members, its
+        sums would be added in another order, and its weights would be other bits.
 
         Raises:
             ConfigError: when the parts would not be equal.
         """
         rows = self.rows(num_envs)
         if self.gradient_parts is None:
-            return 2 if members == 1 and rows >= 1024 and rows % 2 == 0 else 1
+            return 2 if rows >= _ROWS_TO_SHARE and rows % 2 == 0 else 1
         if rows % self.gradient_parts:
             raise ConfigError(
                 f"`agent.gradient_parts` = {self.gradient_parts} does not divide the minibatch of "
@@ -179,3 +179,5 @@ def _nearest_divisors(total: int, wanted: int) -> str:
 
 
 Config = PPOConfig
+
+_ROWS_TO_SHARE = 1024  # of a minibatch, from which on two cores gain more than they wait

@@ -77,7 +77,7 @@ def shape_of(member: Member, source: EnvironmentSource) -> str:
     """Members of equal shape can be trained side by side: their numbers may differ, sizes not."""
     place = Place(member, source.environment(member.config))
     spec, config = place.spec, member.config
-    agent = config.agent.model_dump(mode="json") | config.agent.settled(1, place.num_envs)
+    agent = config.agent.model_dump(mode="json")
     facts = [
         config.env_name,
         source.data_number(place.environment),
@@ -157,12 +157,9 @@ def join_records(
     return tuple(record for own in records for record in own), np.stack([firsts, counts], axis=1)
 
 
-def join_configs(configs: Sequence[AgentConfig], num_envs: int) -> AgentConfig:
-    """One config whose lists have a number for each member.
-
-    What follows from the number of members is settled as for a member alone.
-    """
-    changes = configs[0].settled(1, num_envs)
+def join_configs(configs: Sequence[AgentConfig]) -> AgentConfig:
+    """One config whose lists have a number for each member."""
+    changes: dict[str, Any] = {}
     for name in configs[0].PER_MEMBER:
         if any(getattr(config, name) is not None for config in configs):
             values = [config.per_member(name, 1) for config in configs]
@@ -188,7 +185,7 @@ class Population:
         first = places[0]
         self._shard = Shard(
             joined(places),
-            join_configs([place.member.config.agent for place in places], first.num_envs),
+            join_configs([place.member.config.agent for place in places]),
             [place.member.seed for place in places],
             range(len(places)),
             first.num_envs,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from slipstream.agents.ppo import PPO
 from slipstream.core.errors import KernelError
 from slipstream.experience.rollout import Rollout
-from slipstream.vector.vector_env import Episodes, VectorEnv
+from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes
 
 Run: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
 """Runs tasks that do not depend on each other, side by side or in turn."""
@@ -45,11 +45,11 @@ class Collector:
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             env.reset(self.rollout.numpy.obs[0, lo:hi], self._first_mask(lo, hi))
 
-    def collect(self, run: Run) -> list[Episodes]:
+    def collect(self, run: Run) -> Episodes:
         """Fills the rollout with T steps of every copy, from the last block's last observation on.
 
         Returns:
-            The episodes that ended, slice by slice; `e` counts over all slices.
+            The episodes that ended, in the order (t, e); `e` counts over all slices.
         """
         if self._follows:
             self.rollout.carry_over()
@@ -64,7 +64,7 @@ class Collector:
             episodes.append(ended._replace(e=ended.e + lo))
         self.rollout.set_finals(*finals)
         self._check_observations()
-        return episodes
+        return join_episodes(episodes)
 
     def _collect_slice(self, i: int) -> None:
         env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.rollout

@@ -97,7 +97,7 @@ class RunConfig:
             self.agent.per_member(name, self.training.members)
         if self.training.num_envs != "auto":
             self.agent.rows(self.training.num_envs)
-            self.agent.parts(self.training.members, self.training.num_envs)
+            self.agent.parts(self.training.num_envs)
 
     def with_training(self, **changes: Any) -> RunConfig:
         """The same config with some fields of the `training` section changed and checked again."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.discover import load_agent
-from slipstream.agents.ppo import in_sequence
+from slipstream.agents.minibatches import in_sequence
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.training.collector import Collector, Run
@@ -62,7 +62,7 @@ class Shard:
         self._num_envs = num_envs
         self._run = run or in_sequence
         self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
-        own_config = config.select(members, total, num_envs)
+        own_config = config.select(members, total)
         self.agent = load_agent(config)(own_config, specs or environment.spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
         slices = self._slices(self.agent.parts if total == 1 and run is not None else 1)
@@ -76,11 +76,10 @@ class Shard:
         self.seconds_update = 0.0
 
     def _slices(self, parts: int) -> list[slice]:
-        """A lone member's environments are cut like its gradients: never by the machine."""
+        """A lone member's environments are cut like its gradients; the cut changes no bit."""
         e = len(self.members) * self._num_envs
-        parts = max(
-            1, min(parts, e // 8)
-        )  # fewer than 8 rows are padded when acting: nothing gained
+        # Fewer than 8 rows are padded when acting: nothing is gained.
+        parts = max(1, min(parts, e // 8))
         edges = np.linspace(0, e, parts + 1).astype(int).tolist()
         return [slice(lo, hi) for lo, hi in itertools.pairwise(edges)]
 
@@ -97,14 +96,14 @@ class Shard:
         Returns:
             Metrics of each member, [m] by name; `score` is the mean recent return.
         """
-        for ended in self.collector.collect(self._run):
-            for e, ret in zip(ended.e.tolist(), ended.ret.tolist(), strict=True):
-                if self._cut[e]:  # its length was drawn: its return says little
-                    self._cut[e] = False
-                    continue
-                m = e // self._num_envs
-                self.recent[m, self.episodes[m] % RECENT] = ret
-                self.episodes[m] += 1
+        ended = self.collector.collect(self._run)
+        for e, ret in zip(ended.e.tolist(), ended.ret.tolist(), strict=True):
+            if self._cut[e]:  # its length was drawn: its return says little
+                self._cut[e] = False
+                continue
+            m = e // self._num_envs
+            self.recent[m, self.episodes[m] % RECENT] = ret
+            self.episodes[m] += 1
         began = time.perf_counter()
         metrics = self.agent.update(self.collector.rollout, fraction, self._run)
         self.seconds_update += time.perf_counter() - began

@@ -92,10 +92,12 @@ class LocalWorker(Workers):
 
     def __init__(self, config: RunConfig, environment: Environment) -> None:
         self.members = [range(config.training.members)]
-        parts = config.agent.parts(config.training.members, int(config.training.num_envs))
+        lone = config.training.members == 1
+        parts = config.agent.parts(int(config.training.num_envs)) if lone else 1
         self._crew = Crew(min(parts, usable_cores()))
+        side_by_side = self._crew.run if self._crew.workers > 1 else None
         try:
-            self._shard = _shard(config, environment, self.members[0], self._crew.run)
+            self._shard = _shard(config, environment, self.members[0], side_by_side)
         except BaseException:
             self._crew.close()
             raise

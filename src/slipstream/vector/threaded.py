@@ -20,7 +20,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.vector.choice import Choice
 from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
+from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, join_episodes
 
 
 def usable_cores() -> int:
@@ -170,15 +170,7 @@ class ThreadedVectorEnv(VectorEnv):
         for env, rows in self._each():
             part = env.drain_episodes()
             parts.append(part._replace(e=part.e + rows.start))
-        t, e, ret, length = (
-            np.concatenate([part[column] for part in parts]) for column in range(4)
-        )
-        order = np.lexsort((e, t))
-        metrics = {
-            name: np.concatenate([part.metrics[name] for part in parts])[order]
-            for name in parts[0].metrics
-        }
-        return Episodes(t[order], e[order], ret[order], length[order], metrics)
+        return join_episodes(parts)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         return _join([env.get_state() for env in self._envs])

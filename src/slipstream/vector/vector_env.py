@@ -66,6 +66,19 @@ class Episodes(NamedTuple):
     metrics: dict[str, NDArray[np.float64]]
 
 
+def join_episodes(slices: Sequence[Episodes]) -> Episodes:
+    """One list in the order (t, e) of what ended in several slices; e counts over all of them."""
+    if len(slices) == 1:
+        return slices[0]
+    t, e, ret, length = (np.concatenate([one[column] for one in slices]) for column in range(4))
+    order = np.lexsort((e, t))
+    metrics = {
+        name: np.concatenate([one.metrics[name] for one in slices])[order]
+        for name in slices[0].metrics
+    }
+    return Episodes(t[order], e[order], ret[order], length[order], metrics)
+
+
 class VectorEnv(ABC):
     """E copies of one environment; auto-reset happens within the step that ends an episode.
 

@@ -1,0 +1,82 @@
+"""On what `init` writes: a member's weights are the same bits alone, in company, in any shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slipstream.cli import main
+from slipstream.core.kernel import list_kernels
+from slipstream.market.planted import write_planted_forex
+from slipstream.market.planted_crypto import write_planted_crypto
+from slipstream.training import checkpoint
+from slipstream.training.config import resolve
+from slipstream.training.environment import resolve_environment
+from slipstream.training.run import Run
+from slipstream.training.trainer import train
+
+SHOP = str(Path(__file__).parents[2] / "examples" / "kernels" / "shop.py")
+PRICES = {"forex": write_planted_forex, "portfolio": write_planted_crypto}
+VARIANTS = [
+    ("forex", {"env.action": "continuous"}),
+    ("portfolio", {"env.orders": "units"}),
+    ("probes", {"env.probe": "switches"}),
+    ("probes", {"env.probe": "target"}),
+    ("gym:CartPole-v1", {}),
+    (SHOP, {}),
+]
+CASES = [
+    pytest.param(name, changes, id="-".join([Path(name).stem, *changes.values()]))
+    for name, changes in [*((kernel, {}) for kernel in list_kernels()), *VARIANTS]
+]
+TOGETHER = 3
+
+
+@pytest.mark.parametrize(("name", "changes"), CASES)
+def test_alone_and_in_company(tmp_path, capsys, name, changes):
+    folder = []
+    if name in PRICES:
+        PRICES[name](tmp_path / "prices", 8000, seed=4)
+        folder = [str(tmp_path / "prices")]
+    with pytest.raises(SystemExit):
+        main(["init", name, *folder])
+    written = tmp_path / "my.yaml"
+    written.write_text(capsys.readouterr().out)
+
+    together = _config(written, changes, TOGETHER, seed=5)
+    environment = resolve_environment(together.env_name, together.env_settings)
+    last = TOGETHER - 1
+    alone = _config(written, changes, 1, seed=5 + last)
+    mine = _state(tmp_path / "alone", alone, environment, 0)
+    for shards in (1, TOGETHER):
+        config = together.with_training(shards=shards)
+        theirs = _state(tmp_path / f"shards-{shards}", config, environment, last)
+        assert theirs.keys() == mine.keys()
+        different = [key for key, value in theirs.items() if value != mine[key]]
+        assert different == []
+
+
+def _config(written, changes, members, seed):
+    """As it was written, for two rollouts."""
+    config = resolve(written, {**changes, "evaluation.episodes": 5})
+    if config.training.num_envs == "auto":
+        config = config.with_training(num_envs=16)
+    steps = 2 * config.agent.horizon * config.training.num_envs
+    return config.with_training(members=members, seed=seed, total_steps=steps)
+
+
+def _state(path, config, environment, member):
+    """All that member's bytes: weights, optimiser, environments, scores, best policy."""
+    run = Run.create(config, path)
+    try:
+        train(run.config, run, environment=environment)
+    finally:
+        run.close()
+    tensors, _ = checkpoint.load(checkpoint.checkpoints(path / "checkpoints")[-1])
+    best, _ = checkpoint.load(run.best_folder(member))
+    rows = {f"best.{key}": value.tobytes() for key, value in best.items()}
+    for key, value in tensors.items():
+        rows[key] = np.split(value, config.training.members)[member].tobytes()
+    return rows
