@@ -32,6 +32,7 @@ from slipstream.training.files import plain
 from slipstream.training.provenance import source_hash
 from slipstream.training.run import Run, free_path
 from slipstream.training.sizing import check_memory, resolve_num_envs
+from slipstream.training.suggested import preset_note
 from slipstream.training.target import Overrides, parse_overrides, passed_over
 from slipstream.vector.vector_env import VectorEnv, member_indices
 
@@ -83,12 +84,10 @@ def train(
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)
     run = Run.create(config, path, **({"say": say} if say else {}))
-    left = passed_over(target)
-    notes = (*environment.notes, *(one for one in (choice, left) if one))
-    run.record(environment=_facts(environment), notes=list(notes))
-    for sentence in (choice, left):
-        if sentence:
-            run.say(sentence)
+    said = [one for one in (preset_note(config), choice, passed_over(target)) if one]
+    run.record(environment=_facts(environment), notes=[*environment.notes, *said])
+    for sentence in said:
+        run.say(sentence)
     return _finish(run, environment, partial(trainer.train, run.config), listeners, report)
 
 

@@ -163,6 +163,17 @@ def test_list(slipstream):
         assert name in outcome.out
 
 
+def test_tune_machine_prints_the_config_with_a_measured_number(slipstream, monkeypatch):
+    monkeypatch.setattr(
+        "slipstream.training.speed.measure_speeds", lambda *_: {8: 10.0, 16: 95.0, 32: 100.0}
+    )
+    outcome = slipstream("tune-machine", "gym:CartPole-v1")
+    assert outcome.code == 0
+    Path("fast.yaml").write_text(outcome.out)
+    assert resolve("fast.yaml") == resolve("gym:CartPole-v1", {"training.num_envs": 16})
+    assert "16: 95" in outcome.err and "auto is 8 copies" in outcome.err
+
+
 def test_doctor(slipstream):
     outcome = slipstream("doctor")
     assert outcome.code == 0

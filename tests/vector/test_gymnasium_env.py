@@ -233,3 +233,15 @@ def test_gymnasiums_time_limit_is_kept():
         assert bool(out.truncated[0]) == (t == 199)
     assert env.drain_finals().index.tolist() == [[199, 0]]
     env.close()
+
+
+def test_choices_are_one_hot_and_never_rescaled():
+    """A rare choice's deviation is tiny: divided by it, its 1 would outweigh all other columns."""
+    box, choice = spaces.Box(-1, 1, (2,)), spaces.Discrete(3)
+    env = toys(observation=spaces.Dict({"a": choice, "b": spaces.Tuple((box, choice))}))
+    fixed = [0, 0, 0, np.nan, np.nan, 0, 0, 0]
+    assert np.array_equal(env.spec.fixed_mean, np.float32(fixed), equal_nan=True)
+    assert np.array_equal(env.spec.fixed_std, np.float32(fixed) + 1, equal_nan=True)
+    assert toys().spec.fixed_mean is None
+    for bits in (spaces.MultiBinary(4), spaces.MultiDiscrete([2, 3])):
+        assert (toys(observation=bits).spec.fixed_std == 1).all()

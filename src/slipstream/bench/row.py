@@ -56,6 +56,7 @@ class Row:
         goal: what `ratio` (or `ours` where there is no peer) is to reach.
         holds: whether it does; None where there is no goal or no figure.
         forecast: whether `ours` was extrapolated from a shorter measurement.
+        cells: what the figures were made from, where each part was measured on its own.
     """
 
     case: str
@@ -69,10 +70,14 @@ class Row:
     goal: str | None = None
     holds: bool | None = None
     forecast: bool = False
+    cells: tuple[dict[str, Any], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The row as the JSON file has it."""
-        return asdict(self)
+        values = asdict(self)
+        if not self.cells:
+            del values["cells"]
+        return values
 
 
 def judged(goal: Goal | None, value: float | None) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Settings:
         until: `time.monotonic()` by which a case should have ended: what is contended is measured
             again only if that can be done by then.
         data_dir: folder of prices for studies, None for a planted market.
-        hours: wall time for the studies of a full suite, None for no limit.
+        hours: wall time for studies and for cases that take hours, None for no limit.
     """
 
     runs: int = 5
@@ -63,6 +63,13 @@ def cases_of(suite: str) -> Mapping[str, Case]:
     return cases
 
 
+def long_cases(suite: str) -> tuple[str, ...]:
+    """Names of the cases that take hours and run with --full only."""
+    module = importlib.import_module(f"slipstream.bench.suites.{suite}")
+    names: tuple[str, ...] = getattr(module, "FULL_ONLY", ())
+    return names
+
+
 def run_suite(
     suite: str,
     *,
@@ -82,19 +89,26 @@ def run_suite(
         full: more and longer runs, without a time limit.
         only: names of cases, empty for all.
         data_dir: prices that ``study`` runs on, None for a planted market.
-        hours: wall time for the studies of a full ``study``; what is cut off is forecast.
+        hours: wall time for the studies of a full ``study``, where what is cut off is forecast, or
+            for a case that takes hours, whose rows say what is missing.
         show: called with each row as it is measured.
         say: told which case begins.
     """
     cases = cases_of(suite)
-    if suite != "study" and (data_dir is not None or hours is not None):
-        raise ConfigError("`--data-dir` and `--hours` are for the suite `study`; leave them out.")
+    if suite != "study" and data_dir is not None:
+        raise ConfigError("`--data-dir` is for the suite `study`; leave it out.")
+    if suite != "study" and hours is not None and tuple(only) != long_cases(suite):
+        raise ConfigError(
+            "`--hours` is for the suite `study` and for `train --case gym_defaults`; leave it out."
+        )
     for name in only:
         if name not in cases:
             raise ConfigError(f"Suite `{suite}` has no case `{name}`; it has {', '.join(cases)}.")
+        if name in long_cases(suite) and not full:
+            raise ConfigError(f"The case `{name}` takes hours: add --full.")
     if json_file is not None:
         _check_writable(Path(json_file))
-    chosen = only or tuple(cases)
+    chosen = only or tuple(name for name in cases if full or name not in long_cases(suite))
     began = time.monotonic()
     result: dict[str, Any] = {
         "suite": suite,

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 
 from slipstream.training import provenance
+from slipstream.training.sizing import (
+    FOREIGN_COPIES,
+    KERNEL_COPIES,
+    MARKET_COPIES,
+    MIN_ROLLOUTS,
+)
 from slipstream.vector.cache import cache_folder
 from slipstream.vector.threaded import usable_cores
 
@@ -29,21 +36,33 @@ def checkup() -> list[tuple[str, str]]:
         ),
         (
             "num_envs: auto",
-            "measured per environment, with >= 50 updates per member and at most 64 copies on "
-            "markets; `slipstream doctor TARGET` measures now",
+            f"a power of two up to {FOREIGN_COPIES} (gym:ID), {MARKET_COPIES} (markets) or "
+            f"{KERNEL_COPIES} (other kernels) that leaves a budget {MIN_ROLLOUTS} rollouts; the "
+            "machine has no say. `slipstream doctor TARGET` measures other numbers, "
+            "`slipstream tune-machine TARGET` writes the fastest into a config",
         ),
     ]
 
 
-def sizing_row(target: str) -> tuple[str, str]:
-    """What `num_envs: auto` would choose for a target, and the figures behind it."""
+def sizing_rows(target: str) -> list[tuple[str, str]]:
+    """What `num_envs: auto` is for a target, and how fast it would train with other numbers."""
     from slipstream.training.config import resolve
     from slipstream.training.environment import resolve_environment
     from slipstream.training.sizing import choose_num_envs
+    from slipstream.training.speed import measure_speeds
 
     config = resolve(target, {"training.num_envs": "auto"})
-    choice = choose_num_envs(config, resolve_environment(config.env_name, config.env_settings))
-    return f"num_envs for {target}", choice.reason
+    environment = resolve_environment(config.env_name, config.env_settings)
+    speeds = measure_speeds(config, environment)
+    return [
+        (f"num_envs for {target}", choose_num_envs(config, environment).reason),
+        ("steps per second by num_envs", figures(speeds)),
+    ]
+
+
+def figures(speeds: Mapping[int, float]) -> str:
+    """Measured speeds as one line."""
+    return ", ".join(f"{n}: {speed:,.0f}" for n, speed in speeds.items())
 
 
 def _usable_cores() -> str:

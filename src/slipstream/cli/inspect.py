@@ -40,18 +40,18 @@ def list_() -> None:
 
 def doctor(
     target: Annotated[
-        str | None, typer.Argument(help="Also measure what `num_envs: auto` would choose for it.")
+        str | None, typer.Argument(help="Also say what `num_envs: auto` is for it, and measure its speed.")
     ] = None,
 ) -> None:
     """Says what this machine offers and what auto would choose, and why."""
     from rich.console import Console
 
-    from slipstream.cli.checkup import checkup, sizing_row
+    from slipstream.cli.checkup import checkup, sizing_rows
 
     table = _table("what", "found")
     rows = checkup()
     if target is not None:
-        rows.append(sizing_row(target))
+        rows += sizing_rows(target)
     for name, text in rows:
         table.add_row(name, text)
     Console().print(table)

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from slipstream.cli import data, inspect, measure, start, study, work
+from slipstream.cli import data, inspect, measure, start, study, tune_machine, work
 from slipstream.core.errors import SlipstreamError
 
 USER_ERROR, INTERRUPTED = 2, 130
@@ -37,6 +37,7 @@ app.command("bench")(measure.bench)
 app.add_typer(data.app, name="data")
 app.command("list")(inspect.list_)
 app.command("doctor")(inspect.doctor)
+app.command("tune-machine")(tune_machine.tune_machine)
 
 
 @app.callback(invoke_without_command=True)

@@ -16,6 +16,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import list_kernels, load_kernel
 from slipstream.training import yaml_file
 from slipstream.training.sections import EvaluationConfig, GymnasiumConfig, TrainingConfig
+from slipstream.training.suggested import suggested_settings
 from slipstream.training.target import (
     GYMNASIUM,
     SECTIONS,
@@ -28,6 +29,8 @@ from slipstream.training.target import (
     read_yaml,
     unknown_section,
 )
+
+_COPIES_OF_AUTO = 8  # what every environment may have; where it divides, `auto` finds a number
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ class RunConfig:
     def _with_fitting_minibatch(self) -> RunConfig:
         """A suggested minibatch that does not divide gives way: it is not the user's to mend."""
         n, rows = self.training.num_envs, self.agent.minibatch
-        if n == "auto" or rows is None or (self.agent.horizon * n) % rows == 0:
+        copies = _COPIES_OF_AUTO if n == "auto" else n
+        if rows is None or (self.agent.horizon * copies) % rows == 0:
             return self
         return replace(self, agent=self.agent.model_copy(update={"minibatch": None}))
 
@@ -201,13 +205,6 @@ def _environment(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, An
         name = str(Path(name).resolve())
     model = load_kernel(name).configure(settings)
     return name, _anchored(model.model_dump(mode="json"))
-
-
-def suggested_settings(env_name: str) -> Mapping[str, Mapping[str, Any]]:
-    """What a kernel's file suggests (`SETTINGS`) for sections that a user leaves open."""
-    if env_name.startswith(GYMNASIUM):
-        return {}
-    return getattr(load_kernel(env_name).module, "SETTINGS", {})
 
 
 def _anchored(settings: dict[str, Any]) -> dict[str, Any]:

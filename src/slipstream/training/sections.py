@@ -16,7 +16,8 @@ class TrainingConfig(Config):
     """How much is trained, with what, and where it is kept."""
 
     num_envs: Count | Literal["auto"] = Field(
-        "auto", description="copies of the environment, per member; auto measures and chooses"
+        "auto",
+        description="copies of the environment, per member; auto: by budget and time limit",
     )
     members: Count = Field(1, description="independent learners trained together, seeds seed + m")
     total_steps: Count = Field(500_000, description="environment steps, per member")

@@ -103,6 +103,29 @@ def is_image(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
 
 
+def _one_hot_scale(
+    space: spaces.Space[Any],
+) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    """Mean 0 and deviation 1 for columns that say which of some choices holds, NaN for numbers.
+
+    A choice that is seldom seen has a tiny deviation: divided by it, its 1 would outweigh all
+    others, by another factor after every rollout.
+    """
+    if is_image(space):
+        return None, None
+    mean = np.concatenate(_one_hot_columns(space))
+    return (mean, mean + 1) if (mean == 0).any() else (None, None)
+
+
+def _one_hot_columns(space: spaces.Space[Any]) -> list[NDArray[np.float32]]:
+    """0 for each column of `flatten` that is a choice, NaN for each that is a number."""
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return [column for part in parts for column in _one_hot_columns(part)]
+    choice = isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    return [np.full(spaces.flatdim(space), 0.0 if choice else np.nan, np.float32)]
+
+
 class GymnasiumVectorEnv(VectorEnv):
     """Copies of a foreign environment.
 
@@ -136,7 +159,8 @@ class GymnasiumVectorEnv(VectorEnv):
         observation, action = flat_spaces(env_id, first.observation_space, first.action_space)
         self._space, self._action_space = first.observation_space, first.action_space
         self._image = is_image(self._space)
-        self.spec = Spec(observation=observation, action=action)
+        mean, std = _one_hot_scale(self._space)
+        self.spec = Spec(observation=observation, action=action, fixed_mean=mean, fixed_std=std)
         self._seeds, self._indices = seeds.copy(), indices.copy()
         self._episode = np.zeros(self.num_envs, np.uint64)
         self._ret = np.zeros(self.num_envs)

@@ -19,6 +19,7 @@ from slipstream.bench.forex_settings import ALL_RULES, HOURLY_EURUSD
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Case, Settings, with_runs
+from slipstream.bench.suites.gym_defaults import gym_defaults
 from slipstream.bench.worker import WorkerError, run_worker
 
 _PPO = "ours.ppo"
@@ -273,4 +274,6 @@ CASES: dict[str, Case] = {
     "population_16": population_16,
     "population_96": population_96,
     "warm_start": warm_start,
+    "gym_defaults": gym_defaults,
 }
+FULL_ONLY = ("gym_defaults",)  # hours

@@ -1,0 +1,42 @@
+"""The Gymnasium environments on which defaults are compared, and how long each is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SEEDS = (1, 2, 3, 4, 5)
+
+
+@dataclass(frozen=True)
+class Game:
+    """One environment.
+
+    Attributes:
+        env_id: of Gymnasium.
+        low, high: the range of its scores: what an untrained and a very good policy reach.
+        budgets: steps of training, measured in this order.
+        zoo: the budget of the RL Zoo's hyperparams/ppo.yml, None where it has no entry.
+        held_out: whether the defaults were chosen without a look at it.
+        episodes: fresh ones of a score; more where one episode says little.
+    """
+
+    env_id: str
+    low: float
+    high: float
+    budgets: tuple[int, ...]
+    zoo: int | None = None
+    held_out: bool = False
+    episodes: int = 100
+
+
+GAMES = (
+    Game("CartPole-v1", 0, 500, (100_000,), 100_000),
+    Game("Acrobot-v1", -500, -60, (100_000, 1_000_000), 1_000_000),
+    Game("MountainCarContinuous-v0", -100, 100, (20_000,), 20_000),
+    Game("LunarLander-v3", -250, 250, (100_000, 1_000_000), 1_000_000),
+    Game("Taxi-v4", -200, 10, (100_000, 300_000)),
+    Game("Pendulum-v1", -1600, -100, (100_000,), 100_000),
+    Game("Blackjack-v1", -1, 1, (100_000,), episodes=1000),
+    Game("FrozenLake-v1", 0, 1, (100_000,), held_out=True, episodes=1000),
+    Game("LunarLanderContinuous-v3", -250, 250, (100_000, 1_000_000), 1_000_000, held_out=True),
+)

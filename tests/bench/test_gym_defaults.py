@@ -1,0 +1,127 @@
+"""Scores of defaults beside SB3's: cells that are kept, fresh episodes, intervals over seeds."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.bench import cell as cells
+from slipstream.bench.cell import Cell
+from slipstream.bench.fresh_episodes import FIRST_SEED, fresh_returns
+from slipstream.bench.gym_games import GAMES, Game
+from slipstream.bench.row import Row
+from slipstream.bench.suite import FULL, run_suite
+from slipstream.bench.suites import gym_defaults as case
+from slipstream.core.errors import ConfigError
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
+    """What was measured; a slipstream seed scores 10 more than SB3's, less its seed."""
+    seen: list[dict[str, Any]] = []
+
+    def worker(module: str, settings: dict[str, Any], **_: Any) -> dict[str, Any]:
+        seen.append({"module": module, **settings})
+        score = 10.0 - settings["seed"] if module.startswith("ours") else 0.0
+        return {"returns": [score - 1.0, score + 1.0], "seconds": 1.0}
+
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
+    monkeypatch.setattr(cells, "run_worker", worker)
+    return seen
+
+
+@pytest.fixture
+def games(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Game("CartPole-v1", 0, 100, (1000, 5000), 5000, episodes=2)
+    monkeypatch.setattr(case, "GAMES", (one,))
+
+
+def test_a_cell_runs_once_until_something_it_depends_on_changes(
+    asked: list[dict[str, Any]],
+) -> None:
+    one = Cell("ours.x", {"seed": 1}, {"numpy": "2"})
+    assert one.kept() is None
+    assert one.run() == one.run() == one.kept()
+    assert len(asked) == 1
+    assert Cell("ours.x", {"seed": 1}, {"numpy": "3"}).kept() is None
+    one.path.write_text("cut sho")
+    assert one.kept() is None
+    one.run()
+    assert len(asked) == 2
+
+
+def test_rows_have_the_interval_over_seeds_and_every_cell(
+    asked: list[dict[str, Any]], games: None
+) -> None:
+    short, long = case.gym_defaults(FULL)
+    assert len(asked) == 2 * 2 * 5  # budgets, sides, seeds
+    assert [one["steps"] for one in asked[:10]] == [1000] * 10  # short budgets come first
+    low, high = case.interval([9.0, 8.0, 7.0, 6.0, 5.0])
+    assert (low + high) / 2 == pytest.approx(7.0)
+    # half-width t(0.975, 4) s / sqrt 5 with s^2 = 2.5
+    assert high - 7.0 == pytest.approx(2.776445 * (2.5 / 5) ** 0.5, abs=1e-5)
+    assert (short.ours, short.peer, short.holds, short.runs) == (7.0, 0.0, True, 5)
+    assert "the RL Zoo's budget is 5,000" in short.unit and "the RL Zoo's budget)" in long.unit
+    assert len(short.cells) == 10
+    assert {one["side"] for one in short.cells} == {"slipstream", "SB3"}
+    assert short.cells[0]["mean"] == statistics.mean([8.0, 10.0])
+    list(case.gym_defaults(FULL))
+    assert len(asked) == 20  # everything was kept
+
+
+def test_what_was_cut_for_time_is_said_and_nothing_is_judged(
+    asked: list[dict[str, Any]], games: None
+) -> None:
+    case._pair(case.GAMES[0], 1000, 1)[0].run()
+    settings = type(FULL)(full=True, hours=0.0)
+    short, long = case.gym_defaults(settings)
+    assert len(asked) == 1
+    assert "0 of 5 seeds were run, the others cut for time" in short.unit
+    assert (short.ours, short.holds, short.runs, len(short.cells)) == (None, None, 0, 1)
+    assert long.cells == ()
+
+
+def test_a_row_without_cells_is_written_without_them() -> None:
+    assert "cells" not in Row("a", "s", 1.0).as_json()
+    assert Row("a", "s", 1.0, cells=({"seed": 1},)).as_json()["cells"] == ({"seed": 1},)
+
+
+def test_it_takes_hours_and_runs_only_when_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="add --full"):
+        run_suite("train", only=["gym_defaults"])
+    with pytest.raises(ConfigError, match="--hours"):
+        run_suite("train", hours=1.0)
+
+
+def test_games_have_ranges_and_two_are_held_out() -> None:
+    assert sum(game.held_out for game in GAMES) == 2
+    for game in GAMES:
+        assert game.low < game.high and list(game.budgets) == sorted(game.budgets)
+        assert game.zoo is None or game.budgets[-1] == game.zoo
+
+
+class Counted:
+    """Three steps an episode; the observation is the seed, and 1 is what a step pays."""
+
+    def __init__(self) -> None:
+        self.seeds: list[int] = []
+
+    def reset(self, *, seed: int) -> tuple[int, dict[str, Any]]:
+        self.seeds.append(seed)
+        self.left = 3
+        return seed, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return self.seeds[-1], float(action), False, self.left == 0, {}
+
+
+def test_both_sides_meet_the_same_fresh_episodes() -> None:
+    one, other = Counted(), Counted()
+    assert fresh_returns(one, lambda o: 1, seed=2, episodes=4) == [3.0] * 4
+    fresh_returns(other, lambda o: 0, seed=3, episodes=4)
+    assert one.seeds == [FIRST_SEED + 8 + j for j in range(4)]
+    assert not set(one.seeds) & set(other.seeds)

@@ -1,0 +1,130 @@
+"""How many copies `num_envs: auto` means, and what Gymnasium environments get by default."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+import slipstream
+from slipstream.core.errors import ConfigError
+from slipstream.training import speed, suggested
+from slipstream.training.config import resolve
+from slipstream.training.environment import resolve_environment
+from slipstream.training.sizing import choose_num_envs
+from slipstream.training.suggested import preset_note
+
+
+def chosen(target, **training):
+    settings = {f"training.{name}": value for name, value in training.items()}
+    config = resolve(target, {"training.num_envs": "auto", **settings})
+    return choose_num_envs(config, resolve_environment(config.env_name, config.env_settings))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A callable that makes every look at the clock `seconds` later than the last one."""
+
+    def fake(seconds):
+        ticks = itertools.count()
+        for name in ("perf_counter", "monotonic"):
+            monkeypatch.setattr(time, name, lambda: seconds * next(ticks))
+
+    yield fake
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("target", ["gym:CartPole-v1", "pendulum"])
+def test_the_clock_has_no_say_in_what_is_trained(clock, tmp_path, target):
+    """A machine on which every step takes as long as any other, and one that is quick."""
+    runs = []
+    settings = {"training.num_envs": "auto", "agent.horizon": 32, "agent.minibatch": 32}
+    for seconds in (0.5, 1e-4):
+        clock(seconds)
+        out = tmp_path / f"{seconds}"
+        runs.append(
+            slipstream.train(
+                target,
+                overrides={**settings, "evaluation.every": 1.0, "evaluation.episodes": 2},
+                total_steps=13_000,
+                seed=3,
+                out=out,
+                report=False,
+                say=lambda sentence: None,
+            )
+        )
+    one, other = runs
+    assert one.config.hash == other.config.hash
+    assert one.config.training.num_envs == 8
+    weights = [slipstream.load_policy(run).to_tensors(0) for run in runs]
+    for name, value in weights[0].items():
+        assert np.array_equal(value, weights[1][name], equal_nan=True), name
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "copies"),
+    [
+        ("gym:CartPole-v1", {"total_steps": 1_000_000}, 8),
+        ("gym:CartPole-v1", {"total_steps": 20_000}, 2),  # 50 rollouts of 128 steps
+        ("gym:CartPole-v1", {"total_steps": 100}, 1),
+        ("cartpole", {"total_steps": 500_000}, 64),
+        ("cartpole", {"total_steps": 10_000_000}, 256),
+        ("pendulum", {"total_steps": 100_000}, 8),
+    ],
+)
+def test_copies_follow_from_the_budget(target, settings, copies):
+    for members in (1, 8):
+        choice = chosen(target, members=members, **settings)
+        assert choice.num_envs == copies
+        assert choice.reason.startswith(f"{copies} cop")
+
+
+def test_a_minibatch_that_is_the_users_is_kept():
+    sizes = {"training.num_envs": "auto", "agent.horizon": 100, "agent.minibatch": 75}
+    config = resolve("gym:CartPole-v1", sizes)
+    environment = resolve_environment(config.env_name, {})
+    assert choose_num_envs(config, environment).num_envs == 3  # the only ones are 3 and 6
+    impossible = resolve(config, {"agent.minibatch": 1100})
+    with pytest.raises(ConfigError, match="No number of copies up to 8"):
+        choose_num_envs(impossible, environment)
+
+
+def test_a_suggested_minibatch_gives_way():
+    config = resolve("gym:CartPole-v1", {"agent.horizon": 100})
+    assert config.agent.minibatch is None
+    assert resolve("gym:CartPole-v1", {"agent.horizon": 64}).agent.minibatch == 64
+
+
+def test_presets_are_announced_and_give_way_to_the_user(monkeypatch):
+    file = {
+        "default": {"agent": {"epochs": 7, "horizon": 64}},
+        "ids": {"CartPole-v1": {"agent": {"epochs": 3}, "training": {"total_steps": 4000}}},
+    }
+    monkeypatch.setattr(suggested, "_gymnasium", lambda: file)
+    config = resolve("gym:CartPole-v1", {"training.total_steps": 5000})
+    assert (config.agent.epochs, config.agent.horizon) == (3, 64)
+    assert config.training.total_steps == 5000
+    note = preset_note(config)
+    assert note is not None
+    assert "agent.epochs=3" in note and "total_steps" not in note
+    assert resolve("gym:Acrobot-v1").agent.epochs == 7
+    assert preset_note(resolve("gym:Acrobot-v1")) is None
+    assert preset_note(resolve("cartpole")) is None
+
+
+def test_every_preset_is_a_config():
+    for env_id in suggested._gymnasium()["ids"]:
+        config = resolve(f"gym:{env_id}")
+        assert preset_note(config) is not None
+        assert resolve(config.as_mapping()) == config
+
+
+def test_measured_speeds_leave_out_what_does_not_divide():
+    config = resolve("cartpole", {"agent.horizon": 16, "agent.minibatch": 64})
+    environment = resolve_environment("cartpole", config.env_settings)
+    speeds = speed.measure_speeds(config, environment, [1, 4, 6, 8])
+    assert list(speeds) == [4, 8]
+    assert all(value > 0 for value in speeds.values())
+    assert speed.fewest_fast({4: 80.0, 8: 95.0, 16: 100.0}) == 8
+    with pytest.raises(ConfigError, match="none of 1, 2"):
+        speed.measure_speeds(config, environment, [1, 2])
