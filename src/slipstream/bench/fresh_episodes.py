@@ -8,9 +8,7 @@ from typing import Any
 FIRST_SEED = 1_000_000_000  # no training seed of either side is as large
 
 
-def fresh_returns(
-    env: Any, act: Callable[[Any], Any], *, seed: int, episodes: int
-) -> list[float]:
+def fresh_returns(env: Any, act: Callable[[Any], Any], *, seed: int, episodes: int) -> list[float]:
     """Returns of `episodes` episodes, each reset with a seed of its own.
 
     Args:

@@ -40,7 +40,8 @@ def list_() -> None:
 
 def doctor(
     target: Annotated[
-        str | None, typer.Argument(help="Also say what `num_envs: auto` is for it, and measure its speed.")
+        str | None,
+        typer.Argument(help="Also say what `num_envs: auto` is for it, and measure its speed."),
     ] = None,
 ) -> None:
     """Says what this machine offers and what auto would choose, and why."""

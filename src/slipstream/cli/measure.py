@@ -17,7 +17,8 @@ def bench(
         Path | None, typer.Option(help="study: your prices instead of a planted market.")
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(help="study --full, gym_defaults: wall time; what is cut off is said.")
+        float | None,
+        typer.Option(help="study --full, gym_defaults: wall time; what is cut is said."),
     ] = None,
 ) -> None:
     """Measures a suite of cases, peers side by side."""

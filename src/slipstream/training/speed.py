@@ -32,8 +32,8 @@ def measure_speeds(
     possible = [n for n in candidates if minibatch is None or (horizon * n) % minibatch == 0]
     if not possible:
         raise ConfigError(
-            f"The minibatch {minibatch} divides a rollout of agent.horizon = {horizon} with none of "
-            f"{', '.join(map(str, candidates))} copies; choose a minibatch that does."
+            f"The minibatch {minibatch} divides a rollout of agent.horizon = {horizon} with none "
+            f"of {', '.join(map(str, candidates))} copies; choose a minibatch that does."
         )
     return {n: _speed(config, environment, n) for n in possible}
 
