@@ -180,7 +180,7 @@ def test_suites_have_the_cases_that_are_asked_for() -> None:
     ]
     assert list(cases_of("train")) == [
         *("ppo_vs_sb3_default", "ppo_vs_sb3_tuned", "time_to_score"),
-        *("population_16", "population_96", "warm_start"),
+        *("population_16", "population_96", "warm_start", "gym_defaults"),
     ]
 
 

@@ -55,7 +55,7 @@ def test_the_clock_has_no_say_in_what_is_trained(clock, tmp_path, target):
         )
     one, other = runs
     assert one.config.hash == other.config.hash
-    assert one.config.training.num_envs == 8
+    assert one.config.training.num_envs > 1
     weights = [slipstream.load_policy(run).to_tensors(0) for run in runs]
     for name, value in weights[0].items():
         assert np.array_equal(value, weights[1][name], equal_nan=True), name
@@ -69,7 +69,8 @@ def test_the_clock_has_no_say_in_what_is_trained(clock, tmp_path, target):
         ("gym:CartPole-v1", {"total_steps": 100}, 1),
         ("cartpole", {"total_steps": 500_000}, 64),
         ("cartpole", {"total_steps": 10_000_000}, 256),
-        ("pendulum", {"total_steps": 100_000}, 8),
+        ("pendulum", {"total_steps": 100_000}, 4),  # of 256 steps
+        ("pendulum", {"total_steps": 40_000}, 2),
     ],
 )
 def test_copies_follow_from_the_budget(target, settings, copies):
@@ -83,7 +84,7 @@ def test_a_minibatch_that_is_the_users_is_kept():
     sizes = {"training.num_envs": "auto", "agent.horizon": 100, "agent.minibatch": 75}
     config = resolve("gym:CartPole-v1", sizes)
     environment = resolve_environment(config.env_name, {})
-    assert choose_num_envs(config, environment).num_envs == 3  # the only ones are 3 and 6
+    assert choose_num_envs(config, environment).num_envs == 6  # the only ones are 3 and 6
     impossible = resolve(config, {"agent.minibatch": 1100})
     with pytest.raises(ConfigError, match="No number of copies up to 8"):
         choose_num_envs(impossible, environment)
