@@ -104,24 +104,31 @@ def test_games_have_ranges_and_two_are_held_out() -> None:
 
 
 class Counted:
-    """Three steps an episode; the observation is the seed, and 1 is what a step pays."""
+    """Lasts as many steps as its number says; a step pays the action, the observation is left."""
 
-    def __init__(self) -> None:
-        self.seeds: list[int] = []
+    def __init__(self, number: int) -> None:
+        self.number = number
 
     def reset(self, *, seed: int) -> tuple[int, dict[str, Any]]:
-        self.seeds.append(seed)
-        self.left = 3
-        return seed, {}
+        self.seed, self.left = seed, self.number
+        return self.left, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        assert self.left > 0, "an episode that ended is not stepped"
         self.left -= 1
-        return self.seeds[-1], float(action), False, self.left == 0, {}
+        return self.left, float(action), self.left == 0, False, {}
 
 
 def test_both_sides_meet_the_same_fresh_episodes() -> None:
-    one, other = Counted(), Counted()
-    assert fresh_returns(one, lambda o: 1, seed=2, episodes=4) == [3.0] * 4
-    fresh_returns(other, lambda o: 0, seed=3, episodes=4)
-    assert one.seeds == [FIRST_SEED + 8 + j for j in range(4)]
-    assert not set(one.seeds) & set(other.seeds)
+    one, other = [Counted(n) for n in (3, 1, 2)], [Counted(n) for n in (3, 1, 2)]
+    seen: list[list[int]] = []
+
+    def act(observations: list[int]) -> list[int]:
+        seen.append(observations)
+        return [10 * left for left in observations]
+
+    assert fresh_returns(one, act, seed=2) == [60.0, 10.0, 30.0]
+    assert seen == [[3, 1, 2], [2, 1], [1]]  # who has ended is no longer asked
+    fresh_returns(other, act, seed=3)
+    assert [env.seed for env in one] == [FIRST_SEED + 6 + j for j in range(3)]
+    assert not {env.seed for env in one} & {env.seed for env in other}

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 FIRST_SEED = 1_000_000_000  # no training seed of either side is as large
 
 
-def fresh_returns(env: Any, act: Callable[[Any], Any], *, seed: int, episodes: int) -> list[float]:
-    """Returns of `episodes` episodes, each reset with a seed of its own.
+def fresh_returns(
+    envs: Sequence[Any], act: Callable[[list[Any]], Sequence[Any]], *, seed: int
+) -> list[float]:
+    """Returns of one episode of each environment, each reset with a seed of its own.
 
     Args:
-        env: one Gymnasium environment, with its time limit.
-        act: an observation of `env` to an action of it.
+        envs: Gymnasium environments of one id, with their time limit, stepped side by side.
+        act: observations of those that are still playing to an action for each.
         seed: of the training that is scored; other seeds meet other episodes.
-        episodes: how many.
     """
-    returns = []
-    for j in range(episodes):
-        observation, _ = env.reset(seed=FIRST_SEED + seed * episodes + j)
-        total, ended = 0.0, False
-        while not ended:
-            observation, reward, terminated, truncated, _ = env.step(act(observation))
-            total += float(reward)
-            ended = bool(terminated or truncated)
-        returns.append(total)
+    first = FIRST_SEED + seed * len(envs)
+    observations = [env.reset(seed=first + j)[0] for j, env in enumerate(envs)]
+    returns, playing = [0.0] * len(envs), list(range(len(envs)))
+    while playing:
+        actions = act([observations[j] for j in playing])
+        ended = set()
+        for j, action in zip(playing, actions, strict=True):
+            observations[j], reward, terminated, truncated, _ = envs[j].step(action)
+            returns[j] += float(reward)
+            if terminated or truncated:
+                ended.add(j)
+        playing = [j for j in playing if j not in ended]
     return returns

@@ -38,18 +38,18 @@ def measure(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]
         seconds = time.perf_counter() - began
         policy, result = slipstream.load_policy(run), run.result
     assert result is not None
-    env = gymnasium.make(env_id)
-    space, action_space = env.observation_space, env.action_space
+    envs = [gymnasium.make(env_id) for _ in range(episodes)]
+    space, action_space = envs[0].observation_space, envs[0].action_space
 
-    def act(observation: Any) -> Any:
-        row = np.asarray(spaces.flatten(space, observation), np.float32)[None]
-        action = policy.act(row)[0]
+    def act(observations: list[Any]) -> list[Any]:
+        rows = np.stack([spaces.flatten(space, one) for one in observations])
+        actions = policy.act(rows.astype(np.float32))
         if isinstance(action_space, spaces.Discrete):
-            return int(action[0]) + int(action_space.start)
-        return action
+            return [int(row[0]) + int(action_space.start) for row in actions]
+        return list(actions)
 
     return {
-        "returns": fresh_returns(env, act, seed=seed, episodes=episodes),
+        "returns": fresh_returns(envs, act, seed=seed),
         "seconds": seconds,
         "trained": result["progress"]["steps"],
         "chosen_at": result["members"][0]["best_steps"],

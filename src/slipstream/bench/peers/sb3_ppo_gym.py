@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import gymnasium
+import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation
@@ -28,9 +29,8 @@ def measure(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]
     """
     torch.set_num_threads(1)
     env = gymnasium.make(env_id)
-    wrapper = None
-    if isinstance(env.observation_space, spaces.Tuple | spaces.Dict):
-        wrapper, env = FlattenObservation, FlattenObservation(env)
+    flatten = isinstance(env.observation_space, spaces.Tuple | spaces.Dict)
+    wrapper = FlattenObservation if flatten else None
     model = PPO(
         "MlpPolicy",
         make_vec_env(env_id, n_envs=1, seed=seed, wrapper_class=wrapper),
@@ -40,8 +40,11 @@ def measure(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]
     began = time.perf_counter()
     model.learn(steps)
     seconds = time.perf_counter() - began
+    made = (gymnasium.make(env_id) for _ in range(episodes))
     returns = fresh_returns(
-        env, lambda o: model.predict(o, deterministic=True)[0], seed=seed, episodes=episodes
+        [wrapper(one) if wrapper else one for one in made],
+        lambda rows: model.predict(np.stack(rows), deterministic=True)[0],
+        seed=seed,
     )
     return {"returns": returns, "seconds": seconds, "trained": model.num_timesteps}
 
