@@ -15,6 +15,7 @@ from slipstream.bench.gym_games import GAMES, Game
 from slipstream.bench.row import Row
 from slipstream.bench.suite import FULL, run_suite
 from slipstream.bench.suites import gym_defaults as case
+from slipstream.bench.worker import WorkerError
 from slipstream.core.errors import ConfigError
 
 
@@ -79,9 +80,27 @@ def test_what_was_cut_for_time_is_said_and_nothing_is_judged(
     settings = type(FULL)(full=True, hours=0.0)
     short, long = case.gym_defaults(settings)
     assert len(asked) == 1
-    assert "0 of 5 seeds were run, the others cut for time" in short.unit
+    assert "0 of 5 seeds were run, the rest was cut" in short.unit
     assert (short.ours, short.holds, short.runs, len(short.cells)) == (None, None, 0, 1)
     assert long.cells == ()
+
+
+def test_an_environment_that_cannot_be_made_leaves_the_others_alone(
+    asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    games = (Game("CartPole-v1", 0, 9, (10,)), Game("Acrobot-v1", 0, 9, (10,)))
+    monkeypatch.setattr(case, "GAMES", games)
+    measured = cells.run_worker
+
+    def worker(module: str, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
+        if settings["env_id"] == "CartPole-v1":
+            raise WorkerError("it ended with exit code 2. It said:\nCartPole needs a package")
+        return measured(module, settings, **more)
+
+    monkeypatch.setattr(cells, "run_worker", worker)
+    broken, whole = case.gym_defaults(FULL)
+    assert "0 of 5 seeds were run, the others failed: CartPole needs a package" in broken.unit
+    assert (broken.holds, whole.runs, whole.holds) == (None, 5, True)
 
 
 def test_a_row_without_cells_is_written_without_them() -> None:

@@ -18,6 +18,7 @@ from slipstream.bench.gym_games import GAMES, SEEDS, Game
 from slipstream.bench.machine import threads, versions
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Settings
+from slipstream.bench.worker import WorkerError
 from slipstream.training.config import resolve
 
 _OURS, _PEER = "ours.gym_defaults", "peers.sb3_ppo_gym"
@@ -37,15 +38,21 @@ def gym_defaults(settings: Settings) -> Iterable[Row]:
         for cell in _pair(game, steps, seed)
     ]
 
+    failed: dict[str, str] = {}  # by environment, such as one whose package is missing
+
     def run(cell: Cell) -> None:
-        if time.monotonic() < until:
-            cell.run()
+        name = cell.asked["env_id"]
+        if time.monotonic() < until and name not in failed:
+            try:
+                cell.run()
+            except WorkerError as error:
+                failed[name] = str(error)
 
     with ThreadPoolExecutor(threads()) as pool:
-        list(pool.map(run, waiting))  # raises what a cell raised
+        list(pool.map(run, waiting))
     for game in GAMES:
         for steps in game.budgets:
-            yield _row(game, steps)
+            yield _row(game, steps, failed.get(game.env_id))
 
 
 def _pair(game: Game, steps: int, seed: int) -> tuple[Cell, Cell]:
@@ -57,7 +64,7 @@ def _pair(game: Game, steps: int, seed: int) -> tuple[Cell, Cell]:
     return Cell(_OURS, asked, {**ours, "config": config}), Cell(_PEER, asked, peer)
 
 
-def _row(game: Game, steps: int) -> Row:
+def _row(game: Game, steps: int, failure: str | None) -> Row:
     pairs = [_pair(game, steps, seed) for seed in SEEDS]
     ran = [(_summary(ours), _summary(peer)) for ours, peer in pairs]
     whole = [(ours, peer) for ours, peer in ran if ours and peer]
@@ -70,7 +77,8 @@ def _row(game: Game, steps: int) -> Row:
     )
     missing = len(SEEDS) - len(whole)
     if missing:
-        unit += f"; {len(whole)} of {len(SEEDS)} seeds were run, the others cut for time"
+        why = f"the others failed: {failure.splitlines()[-1]}" if failure else "the rest was cut"
+        unit += f"; {len(whole)} of {len(SEEDS)} seeds were run, {why}"
     differences = [ours["mean"] - peer["mean"] for ours, peer in whole]
     lower = None
     if len(whole) > 1:
