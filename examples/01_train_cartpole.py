@@ -5,8 +5,6 @@ python examples/01_train_cartpole.py [STEPS]
 
 import sys
 
-import numpy as np
-
 import slipstream
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
@@ -15,12 +13,17 @@ run = slipstream.train(
     "cartpole", total_steps=steps, num_envs=32, listeners=[slipstream.ConsoleListener()]
 )
 best = run.result["members"][0]
-print(f"best validation score {best['best_score']:.0f} after {best['best_steps']:,} steps")
+print(f"the policy of step {best['best_steps']:,} was chosen; on fresh episodes it scores")
+print(f"{best['test_score']:.1f} +- {best['test_error']:.1f}")
 
 # The policy is complete: it scales observations and maps actions itself.
 policy = slipstream.load_policy(run)
-leaning_right = np.array([[0.0, 0.0, 0.1, 0.0]], dtype=np.float32)
-print(
-    "a pole that leans to the right is pushed",
-    ["left", "right"][int(policy.act(leaning_right)[0, 0])],
-)
+leaning_right = [0.0, 0.0, 0.1, 0.0]
+print("a pole that leans to the right is pushed", ["left", "right"][policy.act(leaning_right)])
+
+env = slipstream.make_vec("cartpole", num_envs=100)
+obs, steps_survived = env.reset(seed=7), 0
+for _ in range(200):
+    obs, reward, terminated, truncated = env.step(policy.act(obs))
+    steps_survived += int((~terminated).sum())
+print(f"{steps_survived:,} of {100 * 200:,} steps without a fall")

@@ -1,4 +1,4 @@
-"""Thousands of copies stepped together, into arrays of your own; no agent.
+"""Thousands of copies stepped together, no agent: with values returned, or into your own arrays.
 
 python examples/04_step_by_hand.py [STEPS]
 """
@@ -15,6 +15,11 @@ steps = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 env = slipstream.make_vec("cartpole", num_envs=1024)
 copies, shape = env.num_envs, env.spec.observation_shape
 
+obs = env.reset(seed=1)
+obs, reward, terminated, truncated = env.step(np.ones(copies, np.int64))
+print(f"mean reward of a first step: {reward.mean():.1f}")
+
+# For speed the results are written where you want them; nothing is allocated or checked.
 obs = np.zeros((copies, *shape), np.float32)
 reward = np.zeros(copies, np.float32)
 terminated, truncated, valid = (np.zeros(copies, np.bool_) for _ in range(3))

@@ -27,7 +27,7 @@ run = slipstream.train(
     overrides={"env.delivery": 2.0, "agent.entropy_coef": 0.01},  # any field of any section
     report=False,
 )
-(episodes,) = slipstream.evaluate(run)["train"]  # one member's; a game has one split
+(episodes,) = slipstream.evaluate(run)["test"]  # one member's; fresh episodes
 profit = np.mean([track.ret for track in episodes])
 lost = np.mean([track.metrics["lost"] for track in episodes])
 print(f"profit {profit:.1f} and {lost:.1f} customers lost in 60 days")
@@ -37,6 +37,6 @@ capacity = kernel.module.CAPACITY
 stock = np.arange(capacity + 1)
 allowed = stock[:, None] + stock[None, :] <= capacity
 observations = (stock[:, None] / capacity).astype(np.float32)
-orders = slipstream.load_policy(run).act(observations, mask=allowed)[:, 0]
+orders = slipstream.load_policy(run).act(observations, mask=allowed)
 print("with a stock of", *(f"{had:3d}" for had in stock))
 print("it orders      ", *(f"{units:3d}" for units in orders))

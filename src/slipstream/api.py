@@ -30,11 +30,13 @@ from slipstream.training.environment import (
 from slipstream.training.events import Listener
 from slipstream.training.files import plain
 from slipstream.training.provenance import source_hash
+from slipstream.training.remarks import remarks
 from slipstream.training.run import Run, free_path
 from slipstream.training.sizing import check_memory, resolve_num_envs
 from slipstream.training.suggested import preset_note
 from slipstream.training.target import Overrides, parse_overrides, passed_over
-from slipstream.vector.vector_env import VectorEnv, member_indices
+from slipstream.vector.make import make_vector_env
+from slipstream.vector.vector_env import VectorEnv
 
 if TYPE_CHECKING:
     from slipstream.studies.folder import StudyFolder
@@ -85,7 +87,8 @@ def train(
     check_memory(config, environment)
     run = Run.create(config, path, **({"say": say} if say else {}))
     said = [one for one in (preset_note(config), choice, passed_over(target)) if one]
-    run.record(environment=_facts(environment), notes=[*environment.notes, *said])
+    notes = [*environment.notes, *remarks(config, environment), *said]
+    run.record(environment=_facts(environment), notes=notes)
     for sentence in said:
         run.say(sentence)
     return _finish(run, environment, partial(trainer.train, run.config), listeners, report)
@@ -300,8 +303,9 @@ def write_report(
 def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
     """The policy that validation chose: of `member`, else of the best one.
 
-    ``policy.act(observations)`` gives actions [n, K] for observations [n, ...] as the environment
-    writes them. A study's folder, or its `policy` folder, gives the policy that the study deploys.
+    ``policy.act(obs, mask=None, deterministic=True)`` takes one observation or a batch as the
+    environment itself shows them, and returns its own actions. A study's folder, or its `policy`
+    folder, gives the policy that the study deploys.
     """
     if not isinstance(path, Run):
         deployed = deployed_folder(Path(path))
@@ -323,16 +327,28 @@ def make_vec(
 ) -> VectorEnv:
     """`num_envs` copies of an environment stepped together.
 
+    ::
+
+        env = slipstream.make_vec("cartpole", num_envs=8)
+        obs = env.reset(seed=3)
+        obs, reward, terminated, truncated = env.step(policy.act(obs, mask=env.mask))
+
     Args:
         target: as for `train`.
         num_envs: how many.
         seed: their random streams follow from it and their index.
         backend: auto, serial or compiled.
-        **env: fields of the environment's Config.
+        **env: fields of the environment's Config; ``kwargs={...}`` for ``gym:ID``.
+
+    Returns:
+        The copies: `reset` and `step` return fresh arrays, or write into the caller's.
+
+    Raises:
+        SlipstreamError: with one paragraph that says what to do.
     """
     config = resolve(target, {f"env.{name}": value for name, value in env.items()})
-    environment = resolve_environment(config.env_name, config.env_settings)
-    return environment.copies(*member_indices([seed], num_envs), backend)
+    settings = config.env_settings
+    return make_vector_env(config.env_name, num_envs, seed, backend=backend, config=settings)
 
 
 def environment_of(

@@ -14,14 +14,14 @@ from slipstream.vector import draws
 def test_an_exported_member_acts_the_same(experience, action):
     agent, _ = experience.train(range(3), experience.spec((5,), action))
     obs = np.random.default_rng(0).standard_normal((3, 20, 5)).astype(np.float32)
-    together = agent.policy.act(obs.reshape(60, 5)).reshape(3, 20, -1)
+    together = agent.policy.act_rows(obs.reshape(60, 5)).reshape(3, 20, -1)
     for m in range(3):
         manifest = json.loads(json.dumps(agent.policy.manifest(m)))
         alone = Policy.from_tensors(agent.policy.to_tensors(m), manifest)
-        assert (alone.act(obs[m]) == together[m]).all()
-        assert (alone.act(obs[m, 4:5]) == together[m, 4:5]).all()
+        assert (alone.act_rows(obs[m]) == together[m]).all()
+        assert (alone.act_rows(obs[m, 4:5]) == together[m, 4:5]).all()
         keys = draws.member_keys([9], draws.ACT, 0)
-        assert alone.act(obs[m], keys=keys).shape == together[m].shape
+        assert alone.act_rows(obs[m], keys=keys).shape == together[m].shape
 
 
 @pytest.mark.parametrize("action", ["discrete", "multi", "box"])
@@ -44,12 +44,12 @@ def test_the_most_likely_action_is_the_distributions_mode(experience, action, ac
         mode = policy.actions.distribution(head, log_std, allowed).mode()
         expected = np.zeros((3 * rows, policy.actions.width), policy.actions.dtype)
         policy.actions.to_environment(mode.reshape(3 * rows, -1).numpy(), expected)
-        found = policy.act(obs, mask=mask)
+        found = policy.act_rows(obs, mask=mask)
         assert found.dtype == expected.dtype and (found == expected).all()
         assert len(np.unique(found)) > 1
         one = np.concatenate(
             [
-                policy.act(obs[r::rows], mask=None if mask is None else mask[r::rows])
+                policy.act_rows(obs[r::rows], mask=None if mask is None else mask[r::rows])
                 for r in range(rows)
             ]
         )
@@ -62,7 +62,7 @@ def test_images_are_exported_too(experience):
     )
     obs = np.random.default_rng(0).integers(0, 256, (8, 1, 10, 10), np.uint8)
     alone = agent.policy.member(0)
-    assert (alone.act(obs) == agent.policy.act(obs)).all()
+    assert (alone.act_rows(obs) == agent.policy.act_rows(obs)).all()
 
 
 @pytest.mark.parametrize("damage", ["weight", "scale", "description", "format"])
@@ -103,7 +103,7 @@ def test_scaled_observations_are_clipped(experience):
 def test_nobody_acts_outside_the_bounds(experience):
     policy = Policy([experience.spec((4,), "box")], [0], initial_std=5.0)
     obs = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)
-    actions = policy.act(obs, keys=draws.member_keys([0], draws.ACT, 0))
+    actions = policy.act_rows(obs, keys=draws.member_keys([0], draws.ACT, 0))
     assert actions.dtype == np.float32 and np.abs(actions).max() == 2.0
 
 
@@ -111,8 +111,8 @@ def test_masks_are_honoured(experience):
     policy = Policy([experience.spec((4,))], [0])
     obs = np.zeros((30, 4), np.float32)
     mask = np.tile([False, True, False], (30, 1))
-    assert (policy.act(obs, mask=mask) == 1).all()
-    assert (policy.act(obs, keys=draws.member_keys([0], draws.ACT, 0), mask=mask) == 1).all()
+    assert (policy.act_rows(obs, mask=mask) == 1).all()
+    assert (policy.act_rows(obs, keys=draws.member_keys([0], draws.ACT, 0), mask=mask) == 1).all()
 
 
 def test_unknown_action_spaces_are_refused(experience):

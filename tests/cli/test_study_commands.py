@@ -234,7 +234,7 @@ def test_games_are_scored_by_their_return_and_have_no_holdout(slipstream, machin
     import slipstream as package
 
     policy = package.load_policy(tmp_path / "studies" / "one")
-    assert policy.act(np.zeros((3, 4), np.float32)).shape == (3, 1)
+    assert policy.act(np.zeros((3, 4), np.float32)).shape == (3,)
     manifest = json.loads((tmp_path / "studies" / "one" / "policy" / "manifest.json").read_text())
     assert manifest["study"] == "one" and manifest["trial"] == found["winner"]["trial"]
 

@@ -49,7 +49,7 @@ def test_report_of_a_game(game):
     path = report_run(game, say=said.append)
     assert path == game / "report.html"
     assert said[0].endswith(" for the report ...")
-    assert said[1].startswith("Mean episode return ")
+    assert said[1].startswith("Mean return ")
     text = path.read_text(encoding="utf-8")
     assert said[1] in text
     assert "Over 2 seeds" in text

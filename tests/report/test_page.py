@@ -10,8 +10,6 @@ import pytest
 from slipstream.report.gather import gather
 from slipstream.report.inputs import Curve
 from slipstream.report.report import build_page, write_report
-from slipstream.training.environment import resolve_environment
-from slipstream.training.episodes import run_episodes
 
 EVIL = "<script>alert('x')</script> & co"
 CURVES = (
@@ -153,23 +151,3 @@ def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
     page = build_page(run)
     assert page.headline.startswith("Test Sharpe n/a")
     assert "The agent does not beat flat: +0.0 % against +0.0 %." in page.sentences
-
-
-def test_a_game_has_a_report(tmp_path):
-    game = resolve_environment("cartpole", {})
-
-    def act(seen):
-        return (seen.obs[:, 2:3] + 0.5 * seen.obs[:, 3:4] > 0).astype(np.int64)
-
-    env = game.evaluation("train", 5, 1, "serial")
-    run = gather(
-        game,
-        {"train": run_episodes(env, act, 5, seed=1)},
-        title="balance",
-        curves=CURVES,
-        backend="serial",
-    )
-    text = write_report(run, tmp_path).read_text(encoding="utf-8")
-    assert "Mean episode return 500.0 over 5 episodes" in text
-    assert "A random policy gets" in text
-    assert {p.stem for p in tmp_path.glob("figures/*.png")} == {"learning_curve", "episode_returns"}

@@ -25,7 +25,7 @@ def by_hand(place, policy):
         bar, held, equity, marks = p.first, 0.0, 1000.0, []
         while bar < p.last and not (p.ruin > 0 and equity < p.ruin * 1000):
             obs = [prices[bar, p.symbol] / prices[bar - 1, p.symbol] - 1, held, p.symbol]
-            wish = float(policy.act(np.array([obs], np.float32))[0, 0]) - 1.0
+            wish = float(policy.act_rows(np.array([obs], np.float32))[0, 0]) - 1.0
             growth = prices[bar + 1, p.symbol] / prices[bar, p.symbol] - 1
             equity *= 1.0 + wish * growth - config["fee"] * abs(wish - held)
             held, bar = wish, bar + 1

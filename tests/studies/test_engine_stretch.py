@@ -157,12 +157,12 @@ def test_policy_at_the_end_of_the_budget(engine, tmp_path):
     from slipstream.agents.policy import Policy
 
     policy = Policy.from_tensors({k: torch.from_numpy(v) for k, v in tensors.items()}, manifest)
-    assert policy.act(np.zeros((1, 3), np.float32)).shape == (1, 1)
+    assert policy.act_rows(np.zeros((1, 3), np.float32)).shape == (1, 1)
     assert json.dumps(manifest)
 
 
 def test_foreign_environments(engine, tmp_path):
-    """They begin fresh episodes at milestones, always the same ones."""
+    """They stand where they stood at a milestone: their actions are taken again."""
     env = "gym:CartPole-v1"
     settings = {"env": env, "budget": 4, "evaluation.episodes": 3}
     members = [engine.member(k, **settings) for k in range(2)]

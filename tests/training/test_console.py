@@ -114,7 +114,18 @@ def test_the_result_in_words():
     }
     assert console.result_lines(result) == [
         "Best validation score (mean log return): 0.01",
-        "Test score of those policies: -0.02",
+        "On the test split those policies score -0.02",
         "Failed members: 1",
     ]
     assert console.result_lines({}) == []
+
+
+def test_a_games_result_in_words():
+    result = {"chosen_on": "train", "score_is": "mean episode return", "test_episodes": 100}
+    one = {"member": 0, "best_score": 0.0, "test_score": -0.051, "test_error": 0.015}
+    result["members"] = [{**one, "last_score": -0.2}]
+    assert console.result_lines(result) == [
+        "Best evaluation score (mean episode return): 0",
+        "On 100 fresh episodes those policies score -0.051 (standard error 0.015)",
+        "The last policies score -0.2 there",
+    ]

@@ -7,7 +7,8 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv, flat_spaces, make_gymnasium
+from slipstream.vector.foreign import flat_spaces, make_gymnasium
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.vector_env import member_indices
 
@@ -182,14 +183,60 @@ def test_begin_and_resume():
     again = blank(env)
     env.begin(np.array([0, 1]), np.array([4, 5]), 9, again.obs)
     assert (out.obs == again.obs[::-1]).all()
-    env = toys()
-    begun(env)
-    state = env.get_state()
-    assert state["episode"].tolist() == [1, 1]
-    other = toys()
-    obs = blank(other).obs
+
+
+def walk(env, out, steps, seed):
+    draw = np.random.default_rng(seed)
+    for t in range(steps):
+        env.step(random_actions(env.spec, env.num_envs, draw), out, t)
+    return out
+
+
+@pytest.mark.parametrize("target", ["CartPole-v1", "Pendulum-v1", "Taxi-v4", "Blackjack-v1"])
+@pytest.mark.parametrize("steps", [0, 1, 33])
+def test_a_saved_copy_comes_back_to_where_it_stood(target, steps):
+    """Equal to one that was never stopped, from then on, within and beyond the episode."""
+    rows = member_indices([4], 3)
+    whole, again = (GymnasiumVectorEnv(target, *rows) for _ in range(2))
+    first = walk(whole, begun(whole), steps, 0)
+    state, saved = whole.get_state(), first.obs.copy()
+    second = blank(again)
+    again.set_state(state, second.obs)
+    assert again.fresh == 0 and np.array_equal(second.obs, saved)
+    for mine, theirs in zip(again.get_state().items(), state.items(), strict=True):
+        assert mine[0] == theirs[0] and np.array_equal(mine[1], theirs[1])
+    whole.drain_episodes()
+    for t in range(60):
+        walk(whole, first, 1, t), walk(again, second, 1, t)
+        assert all(map(np.array_equal, first[:4], second[:4]))
+    assert all(map(np.array_equal, whole.drain_episodes()[:4], again.drain_episodes()[:4]))
+
+
+def test_copies_that_do_not_repeat_themselves_begin_fresh_episodes():
+    draws = iter(range(1_000_000))
+    env, other = (toys(reward=lambda time: float(next(draws)), terminate_at=9) for _ in range(2))
+    walk(env, begun(env), 5, 0)
+    state, obs = env.get_state(), blank(other).obs
     other.set_state(state, obs)
-    assert (obs[:, 0] == 0).all() and other.get_state()["episode"].tolist() == [2, 2]
+    assert other.fresh == 2 and (obs[:, 0] == 0).all()
+    assert other.get_state()["episode"].tolist() == [2, 2]
+
+
+def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
+    from slipstream.vector import gymnasium_env
+
+    monkeypatch.setattr(gymnasium_env, "LONGEST_LOG", 4)
+    env, other = toys(terminate_at=9), toys(terminate_at=9)
+    for steps, fresh in ((4, 0), (1, 2)):
+        walk(env, begun(env) if steps == 4 else blank(env), steps, 0)
+        other.set_state(env.get_state(), blank(other).obs)
+        assert other.fresh == fresh
+
+
+def test_checkpoints_of_older_versions_begin_fresh_episodes():
+    env, out = toys(), blank(toys())
+    env.set_state({"episode": np.array([3, 1], np.uint64)}, out.obs)
+    assert env.fresh == 2 and env.get_state()["episode"].tolist() == [4, 2]
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])

@@ -19,6 +19,7 @@ from slipstream.agents.compiled import loops
 from slipstream.agents.convolution import ConvolutionalNetwork
 from slipstream.agents.layers import BLOCK
 from slipstream.agents.modes import Decider
+from slipstream.agents.native import Native
 from slipstream.agents.networks import Activation, MlpNetwork, Network, input_width
 from slipstream.agents.observations import LIMIT, ObservationScale
 from slipstream.agents.parameters import Parameters
@@ -27,11 +28,18 @@ from slipstream.core.spec import Spec
 from slipstream.vector import draws
 
 FORMAT = 1
+_ACTORS = 8  # numbers of rows that buffers are kept for
 _MIN_ROWS = 8  # of images: fewer take other matrix paths, and bits would depend on how many act
 
 
 class Policy:
     """The policies of M members that act on the same kind of observation.
+
+    ::
+
+        policy = slipstream.load_policy(run)
+        action = policy.act(observation)          # one observation -> one action
+        actions = policy.act(observations)        # a batch [n, ...] -> n actions
 
     Args:
         specs: one Spec per member; they differ in fixed scales only.
@@ -44,6 +52,7 @@ class Policy:
 
     Attributes:
         parameters: all weights; scale: of observations (None for images); actions: the mapping.
+        native: the outside of `act`: observations, masks and actions as the environment knows them.
     """
 
     def __init__(
@@ -67,6 +76,7 @@ class Policy:
         self.observation_shape = spec.observation_shape
         self.observation_dtype = spec.observation_dtype
         self.actions = ActionMap(spec.action)
+        self.native = Native.of(spec, self.members, self.actions.sizes)
         self.is_image = self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
         self.scale: ObservationScale | None = None
         self.network: Network
@@ -85,6 +95,7 @@ class Policy:
         if self.actions.continuous:
             self.parameters.weights["log_std"].fill_(math.log(initial_std))
         self._actors: dict[int, Actor] = {}
+        self._keys, self._draws = self.seeds, 0
 
     @property
     def input_width(self) -> int:
@@ -103,20 +114,55 @@ class Policy:
 
     def _actor(self, rows: int) -> Actor:
         if rows not in self._actors:
+            if len(self._actors) >= _ACTORS:
+                del self._actors[next(iter(self._actors))]
             self._actors[rows] = Actor(self, rows)
         return self._actors[rows]
 
-    def act(
+    def act(self, obs: Any, mask: Any = None, deterministic: bool = True) -> Any:
+        """Actions for one observation or for a batch, both as the environment itself knows them.
+
+        Args:
+            obs: an observation of the environment's own space (an array, a number, a dict or a
+                tuple), not flattened and not scaled; or n of them, the batch axis first in every
+                array. A policy of M > 1 members takes [M, ...] or [M, n, ...].
+            mask: bool [choices] of the choices allowed now, [n, choices] for a batch. Without it a
+                policy that was trained with one refuses to act.
+            deterministic: the most likely action; otherwise one is drawn, see `reseed`.
+
+        Returns:
+            An action of the environment's own space: an int for Discrete, else an array; for a
+            batch an array with the batch axis first.
+
+        Raises:
+            ConfigError: observations or a mask of another form, or no mask where one is needed.
+        """
+        rows, lead = self.native.rows(obs)
+        allowed = self.native.allowed(mask, lead, len(rows))
+        keys = None
+        if not deterministic:
+            keys = draws.member_keys(self._keys, draws.SAMPLE, self._draws)
+            self._draws += 1
+        actions = np.zeros((0, self.actions.width), self.actions.dtype)
+        if len(rows):
+            actions = self.act_rows(rows, keys=keys, mask=allowed)
+        return self.native.actions(actions, lead)
+
+    def reseed(self, seed: int) -> None:
+        """Begins the stream that `act(..., deterministic=False)` draws from anew, from a seed."""
+        self._keys, self._draws = tuple(seed + m for m in range(self.members)), 0
+
+    def act_rows(
         self,
         obs: NDArray[Any],
         *,
         keys: NDArray[np.uint64] | None = None,
         mask: NDArray[np.bool_] | None = None,
     ) -> NDArray[Any]:
-        """What the environments receive, [M * R, K], for observations [M * R, *shape].
+        """What the environments receive, [M * R, K], for rows [M * R, *shape]; for inner loops.
 
         Args:
-            obs: as an environment writes them, not scaled.
+            obs: as a VectorEnv writes them into its rows, not scaled.
             keys: one noise stream per member, uint64 [M]; None for the most likely action.
             mask: bool [M * R, choices] of allowed choices.
         """
@@ -167,6 +213,7 @@ class Policy:
                 "dtype": self.observation_dtype.name,
             },
             "action": self.actions.description(),
+            "native": self.native.description(),
             "widths": list(self.widths),
             "activation": self.activation,
             "observation_normalization": self.scale is not None and self.scale.running,
@@ -205,6 +252,8 @@ class Policy:
             activation=manifest["activation"],
             observation_normalization=manifest["observation_normalization"],
         )
+        if "native" in manifest:  # an older policy knows rows only
+            policy.native = policy.native.with_description(manifest["native"])
         for name, weight in policy.parameters.weights.items():
             weight[0].copy_(tensors[f"weights.{name}"])
         if policy.scale is not None:

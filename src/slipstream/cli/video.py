@@ -43,7 +43,7 @@ def film(run: Run, path: Path) -> Path:
 
 def _frames(run: Run) -> list[NDArray[np.uint8]]:
     from slipstream.api import load_policy
-    from slipstream.vector.gymnasium_env import make_gymnasium
+    from slipstream.vector.foreign import make_gymnasium
 
     if not run.config.env_name.startswith(GYMNASIUM):
         raise ConfigError(
@@ -58,8 +58,7 @@ def _frames(run: Run) -> list[NDArray[np.uint8]]:
     ended = False
     while not ended and len(frames) < _FRAMES:
         frames.append(_picture(env, env_id))
-        action = policy.act(_row(env, observation, policy))[0]
-        observation, _, terminated, truncated, _ = env.step(_native(env, action))
+        observation, _, terminated, truncated, _ = env.step(policy.act(observation))
         ended = terminated or truncated
     env.close()
     return frames
@@ -75,24 +74,6 @@ def _picture(env: Any, env_id: str) -> NDArray[np.uint8]:
     if picture is None:
         raise ConfigError(f"--video: gym:{env_id} draws no pictures.")
     return np.asarray(picture, np.uint8)
-
-
-def _row(env: Any, observation: Any, policy: Any) -> NDArray[Any]:
-    """The observation as the policy was trained on: flattened, or an image [1, C, H, W]."""
-    from gymnasium.spaces import flatten
-
-    if policy.is_image:
-        return np.ascontiguousarray(np.moveaxis(np.asarray(observation, np.uint8), -1, 0))[None]
-    return np.asarray(flatten(env.observation_space, observation), np.float32)[None]
-
-
-def _native(env: Any, action: NDArray[Any]) -> Any:
-    from gymnasium.spaces import Discrete
-
-    space = env.action_space
-    if isinstance(space, Discrete):
-        return int(action[0]) + int(space.start)
-    return np.asarray(action, space.dtype).reshape(space.shape)
 
 
 def _write_gif(path: Path, frames: list[NDArray[np.uint8]]) -> None:

@@ -9,7 +9,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, get_type_hints
@@ -203,4 +203,17 @@ def _from_module(name: str, module: ModuleType) -> Kernel:
         )
     parts = {part: getattr(module, part) for part in REQUIRED}
     parts |= {part: getattr(module, part, None) for part in OPTIONAL}
+    if parts["mask"] is not None:
+        parts["spec"] = _masked(parts["spec"])
     return Kernel(name=name, module=module, **parts)
+
+
+def _masked(spec: Callable[[Any, Any], Spec]) -> Callable[[Any, Any], Spec]:
+    """`spec` of a kernel that has a mask, which a Spec says and its author need not."""
+
+    @functools.wraps(spec)
+    def outside(p: Any, d: Any) -> Spec:
+        found = spec(p, d)
+        return replace(found, masked=True) if isinstance(found, Spec) else found
+
+    return outside

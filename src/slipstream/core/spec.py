@@ -9,6 +9,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.errors import KernelError
+
 
 class Metric(NamedTuple):
     """A STATE field copied out when an episode ends."""
@@ -55,13 +57,19 @@ class Spec:
         metrics: STATE fields copied out when an episode ends.
         trace: STATE fields recorded after every step of an evaluation.
         players: rows per environment when more than one agent acts.
-        max_episode_steps: time limit kept by the batch loop, None for none.
+        max_episode_steps: time limit, at least 1, kept by the batch loop; None for none.
         stagger: draw the first episode's length uniformly in 1..max_episode_steps while training,
             so that copies do not reset together.
         scale_reward: divide training rewards by a running deviation of the discounted return.
         fixed_mean, fixed_std: float32 [D], known before training; NaN where the policy shall keep
             running statistics. None: running statistics everywhere.
         market: set by market environments.
+        masked: the environment has a mask of allowed choices; set where a kernel is loaded.
+        native_observation, native_action: the environment's own spaces, where `observation` and
+            `action` are what the batch made of them (`vector/forms.py`); None: the same.
+
+    Raises:
+        KernelError: `max_episode_steps` is no number of steps.
     """
 
     observation: gymnasium.Space[Any]
@@ -75,6 +83,18 @@ class Spec:
     fixed_mean: NDArray[np.float32] | None = None
     fixed_std: NDArray[np.float32] | None = None
     market: MarketSpec | None = None
+    masked: bool = False
+    native_observation: gymnasium.Space[Any] | None = None
+    native_action: gymnasium.Space[Any] | None = None
+
+    def __post_init__(self) -> None:
+        limit = self.max_episode_steps
+        whole = isinstance(limit, (int, np.integer)) and not isinstance(limit, bool)
+        if limit is not None and not (whole and limit >= 1):
+            raise KernelError(
+                f"`max_episode_steps` is {limit!r}, and an episode has at least 1 step: give a "
+                "whole number from 1 on, or None (the default) where there is no time limit."
+            )
 
     @property
     def observation_shape(self) -> tuple[int, ...]:

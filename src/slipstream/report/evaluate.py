@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from slipstream.report.gather import gather
-from slipstream.report.inputs import Curve, RunEvaluation
+from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
 from slipstream.report.origin import origin
 from slipstream.report.stress import RANDOM_DRAWS
-from slipstream.training.best import best_member, evaluate_best, present_members
+from slipstream.training.best import (
+    best_member,
+    best_policy,
+    evaluate_best,
+    present_members,
+)
+from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment, chosen_environment
+from slipstream.training.evaluation import Evaluator
+from slipstream.training.remarks import remarks
 from slipstream.training.run import Run
+from slipstream.training.track import values
 
 _MOST_POINTS = 1_000
 
@@ -51,7 +61,7 @@ def evaluate_run(
         reads = run.count_test_read() if count else max(run.test_reads, 1)
     agent, backend = run.config.agent, run.config.training.backend
     same = not any(isinstance(getattr(agent, name), tuple) for name in agent.PER_MEMBER)
-    return gather(
+    found = gather(
         environment,
         evaluate_best(run, environment, record=environment.spec.market is not None),
         unseen=_all_new(run, environment) if chosen else None,
@@ -67,6 +77,53 @@ def evaluate_run(
         provenance=provenance(run, environment),
         backend="compiled" if backend == "auto" else backend,
         draws=draws,
+        longest=run.config.evaluation.max_steps,
+    )
+    if found.market is not None:
+        return found
+    return replace(found, game=game(run, environment, members, members[found.member]))
+
+
+def game(run: Run, environment: Environment, members: Sequence[int], shown: int) -> Game:
+    """How the policies of a run without prices were chosen."""
+    settings, agent = run.config.evaluation, run.config.agent
+    result = run.result or {}
+    last = {one["member"]: one for one in result.get("members", [])}
+    total = run.config.training.members
+    varied = [name for name in agent.PER_MEMBER if isinstance(getattr(agent, name), tuple)]
+    columns = {name: agent.per_member(name, total) for name in varied}
+    differing = {name: column for name, column in columns.items() if len(set(column)) > 1}
+    chosen = []
+    for member in members:
+        manifest, own = run.load_best(member)[1], last.get(member, {})
+        chosen.append(
+            Chosen(
+                seed=run.config.training.seed + member,
+                steps=int(manifest["steps"]),
+                score=float(manifest["score"]),
+                last=own.get("last_score"),
+                last_error=own.get("last_error"),
+                settings={name: float(column[member]) for name, column in differing.items()},
+            )
+        )
+    evaluator = Evaluator(
+        environment,
+        "test",
+        games=settings.episodes,
+        seed=settings.test_seed,
+        backend=run.config.training.backend,
+        longest=settings.max_steps,
+    )
+    with Crew(1):
+        (drawn,) = evaluator.run(best_policy(run, shown), deterministic=False)
+    evaluator.close()
+    steps = run.evaluations().get("steps", [])
+    return Game(
+        chosen=tuple(chosen),
+        steps=int(max((step for step in steps if isinstance(step, float)), default=0)),
+        validations=len(set(steps)),
+        sampled=values(drawn, environment.spec),
+        longest=settings.max_steps if environment.spec.max_episode_steps is None else None,
     )
 
 
@@ -107,7 +164,7 @@ def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):
         notes.append("This window is not known to begin after the run's validation: not all new.")
-    return tuple(notes)
+    return (*notes, *remarks(run.config, environment))
 
 
 def _all_new(run: Run, environment: Environment) -> bool:

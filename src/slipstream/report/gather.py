@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.core.spec import MarketSpec, Spec
+from slipstream.core.spec import MarketSpec
 from slipstream.envs._forex_record import CLOSE
 from slipstream.report.baselines import compare, rivals
 from slipstream.report.inputs import Comparison, Curve, Prices, RunEvaluation
@@ -20,12 +19,14 @@ from slipstream.report.portfolio_gather import LABELS, with_portfolio
 from slipstream.report.portfolio_passes import is_portfolio
 from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, stress
-from slipstream.training.environment import Environment
+from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.episodes import Seen, run_episodes
+from slipstream.training.evaluation import FOREIGN_COPIES
 from slipstream.training.track import Track
+from slipstream.vector.contract import random_actions
 
-# A game has one split, its own start states.
-GAME_LABELS = {"train": "evaluation"}
+# A game has one split, episodes that chose no policy.
+GAME_LABELS = {"test": "fresh episodes", "train": "evaluation"}
 RANDOM_EPISODES = 100
 _RANDOM_SEED = 20_260_103
 
@@ -50,6 +51,7 @@ def gather(
     provenance: Mapping[str, str] | None = None,
     backend: str = "compiled",
     draws: int = RANDOM_DRAWS,
+    longest: int = LONGEST,
 ) -> RunEvaluation:
     """Replays the baselines and stress tests and collects what is known about a run.
 
@@ -69,6 +71,7 @@ def gather(
         provenance: command, versions, machine, data hash: label and text.
         backend: how kernels are stepped.
         draws: matched random traders.
+        longest: steps after which a random policy's episode is cut where there is no time limit.
     """
     if holdout is None:
         holdout = "test" if "test" in tracks else list(tracks)[-1]
@@ -88,7 +91,8 @@ def gather(
         provenance=provenance or {},
     )
     if environment.spec.market is None or environment.kernel is None or environment.loaded is None:
-        return replace(run, random_policy=random_policy(environment, holdout, backend))
+        chance = random_policy(environment, holdout, backend, longest)
+        return replace(run, random_policy=chance)
     if is_portfolio(environment.loaded):
         return with_portfolio(
             run, environment.kernel, environment.loaded, tracks, holdout, backend, draws
@@ -148,27 +152,17 @@ def _swaps(params: Any) -> bool:
     return bool(getattr(params, "swap_long", 0.0) or getattr(params, "swap_short", 0.0))
 
 
-def random_policy(environment: Environment, split: str, backend: str = "auto") -> Floats:
-    """Returns [100] of episodes under uniformly random actions."""
-    env = environment.evaluation(split, min(RANDOM_EPISODES, 32), 1, backend)
+def random_policy(
+    environment: Environment, split: str, backend: str = "auto", longest: int = LONGEST
+) -> Floats:
+    """Returns [100] of episodes under uniformly random actions, among those that are allowed."""
+    copies = 32 if environment.kernel is not None else FOREIGN_COPIES
+    env = environment.evaluation(split, copies, 1, backend, longest)
     random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
 
     def act(seen: Seen) -> NDArray[Any]:
-        return random_actions(environment.spec, len(seen.obs), random)
+        return random_actions(environment.spec, len(seen.obs), random, seen.mask)
 
     tracks = run_episodes(env, act, RANDOM_EPISODES, _RANDOM_SEED, record=False)[0]
     env.close()
     return np.array([track.ret for track in tracks])
-
-
-def random_actions(spec: Spec, count: int, random: np.random.Generator) -> NDArray[Any]:
-    """Uniform actions [count, K]; unbounded dimensions of a Box draw from [-1, 1]."""
-    space, shape = spec.action, (count, spec.action_width)
-    if isinstance(space, spaces.Discrete):
-        return space.start + random.integers(0, space.n, shape, dtype=np.int64)
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.start.ravel() + random.integers(0, space.nvec.ravel(), shape, dtype=np.int64)
-    assert isinstance(space, spaces.Box)
-    low = np.where(np.isfinite(space.low), space.low, -1.0).ravel()
-    high = np.where(np.isfinite(space.high), space.high, 1.0).ravel()
-    return random.uniform(low, high, shape).astype(np.float32)

@@ -98,6 +98,46 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """How one member's policy was chosen, and what became of training after it.
+
+    Attributes:
+        seed: the member's.
+        steps: where its policy was chosen.
+        score: of the validation that chose it.
+        last, last_error: what the last policy scores on the fresh episodes, and its standard error;
+            None where that was not measured.
+        settings: those in which members differ, as this one has them.
+    """
+
+    seed: int
+    steps: int
+    score: float
+    last: float | None = None
+    last_error: float | None = None
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Game:
+    """What only the report of an environment without prices shows.
+
+    Attributes:
+        chosen: of each member, in the order of `RunEvaluation.tracks`.
+        steps: of the whole training, per member.
+        validations: how often a policy could be chosen.
+        sampled: returns of the shown member's policy when its actions are drawn.
+        longest: steps after which nothing but the evaluation ended an episode; None: no such bound.
+    """
+
+    chosen: tuple[Chosen, ...]
+    steps: int
+    validations: int
+    sampled: Floats = field(default_factory=lambda: np.empty(0))
+    longest: int | None = None
+
+
+@dataclass(frozen=True)
 class RunEvaluation:
     """Everything that a report shows.
 
@@ -116,6 +156,7 @@ class RunEvaluation:
         comparisons: baselines by split (market only).
         stress: of the hold-out (market only).
         random_policy: returns of a uniformly random policy's episodes (without prices).
+        game: how policies were chosen (without prices); None where there was no training.
         curves: learning curves.
         round_trips: cost of a round trip by symbol on the hold-out.
         financing: swaps are charged.
@@ -139,6 +180,7 @@ class RunEvaluation:
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     stress: Stress | None = None
     random_policy: Floats = field(default_factory=lambda: np.empty(0))
+    game: Game | None = None
     curves: tuple[Curve, ...] = ()
     round_trips: tuple[RoundTrip, ...] = ()
     financing: bool = False

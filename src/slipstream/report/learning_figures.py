@@ -9,25 +9,57 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from slipstream.report.canvas import BLUE, GREY, ORANGE, canvas, legend, percent_axis
+from slipstream.report.canvas import (
+    BLUE,
+    GREY,
+    ORANGE,
+    SKY,
+    VERMILION,
+    canvas,
+    legend,
+    percent_axis,
+)
 from slipstream.report.inputs import Curve
 from slipstream.report.statistics import Floats
 
 _COLOURS = {"training": GREY, "validation": BLUE, "evaluation": BLUE}
 
 
-def learning(curves: Sequence[Curve]) -> Figure:
-    """Scores over steps, a panel for each unit: members thin, their mean strong."""
+def learning(
+    curves: Sequence[Curve], chosen: Sequence[tuple[int, float]] = (), shown: int = 0
+) -> Figure:
+    """Scores over steps, a panel for each unit: members thin, their mean strong.
+
+    Args:
+        curves: the last one is what policies are chosen by.
+        chosen: step and score at which each member's policy was chosen.
+        shown: index of the member whose policy the report shows.
+    """
     units = list(dict.fromkeys(curve.unit for curve in curves))
     figure, panels = canvas("Learning curve", 1.2 + 2.0 * len(units), [1.0] * len(units))
     for curve in curves:
         _draw(panels[units.index(curve.unit)], curve)
+    if chosen:
+        _mark(panels[units.index(curves[-1].unit)], chosen, shown)
     for axes, unit in zip(panels, units, strict=True):
         axes.set_ylabel(unit)
-        legend(axes)
+        legend(axes, 2)  # long names: more columns would leave the panel no room
     panels[-1].set_xlabel("steps per member")
     panels[-1].xaxis.set_major_formatter(FuncFormatter(_count))
     return figure
+
+
+def _mark(axes: Axes, chosen: Sequence[tuple[int, float]], shown: int) -> None:
+    """Where policies were chosen: a star for the one that is shown, small ones for the others."""
+    others = [place for index, place in enumerate(chosen) if index != shown]
+    if others:
+        label = "chosen, other members"
+        axes.scatter(*zip(*others, strict=True), s=28, marker="*", color=SKY, zorder=4, label=label)
+    steps, score = chosen[shown]
+    axes.axvline(steps, color=VERMILION, linewidth=0.8, linestyle=":", zorder=3)
+    axes.scatter(
+        [steps], [score], s=130, marker="*", color=VERMILION, zorder=5, label="chosen and shown"
+    )
 
 
 def _draw(axes: Axes, curve: Curve) -> None:

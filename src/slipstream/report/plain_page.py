@@ -1,89 +1,78 @@
-"""The page of a run without prices: learning curve, returns, a random policy beside them."""
+"""The page of a run without prices: what the chosen policy does on episodes that chose nothing."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from slipstream.report import learning_figures, wording
+from slipstream.report import game_tables, game_wording, learning_figures
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market_page import notes
-from slipstream.report.page import Page, Section, Table, picture
-from slipstream.report.statistics import Floats
+from slipstream.report.measured import Measured
+from slipstream.report.page import KeyFigure, Page, Section, picture
 from slipstream.report.wording import number
 
 
 def plain_page(run: RunEvaluation) -> Page:
-    """Builds the page; every split counts by its episodes."""
+    """Builds the page."""
     split = run.holdout if run.holdout in run.tracks else list(run.tracks)[-1]
-    returns = [np.array([t.ret for t in tracks]) for tracks in run.tracks[split]]
-    agent, random = returns[run.member], run.random_policy
-    lines = wording.episodes(
-        float(agent.mean()),
-        _deviation(agent),
-        len(agent),
-        float(random.mean()) if len(random) else None,
-    )
-    if len(returns) > 1:
-        means = [float(r.mean()) for r in returns]
-        kind = "seeds" if run.same_settings else "members with different settings"
-        lines.append(
-            f"Over {len(returns)} {kind} the mean is {number(min(means))} to {number(max(means))}, "
-            f"median {number(float(np.median(means)))}. Shown is member {run.number(run.member)}"
-            f"{run.member_reason and ', ' + run.member_reason}."
-        )
-    rows = []
-    for name, members in run.tracks.items():
-        for index, tracks in enumerate(members):
-            label = f"agent, {name}" if len(members) == 1 else f"member {run.number(index)}, {name}"
-            rows.append(
-                _row(
-                    label,
-                    np.array([t.ret for t in tracks]),
-                    float(np.mean([t.length for t in tracks])),
-                )
-            )
-    if len(random):
-        rows.append(_row("random policy", random, None))
-    columns = ("", "mean", "deviation", "lowest", "median", "highest", "length", "episodes")
-    pictures = []
+    tracks, game = run.tracks[split], run.game
+    returns = [np.array([track.ret for track in own]) for own in tracks]
+    agents = [Measured.of(own) for own in returns]
+    agent, count = agents[run.member], len(returns[run.member])
+    random = Measured.of(run.random_policy) if len(run.random_policy) else None
+    sentences = game_wording.choice(run, agent, count)
+    sentences += game_wording.members(run, agents)
+    if game is not None:
+        sentences.append(game_wording.sampling(agent, game.sampled))
+    first = None
     if run.curves:
-        pictures.append(
-            picture(
-                "learning_curve",
-                "Score over training",
-                learning_figures.learning(run.curves),
-            )
-        )
-    pictures.append(
-        picture(
-            "episode_returns",
-            "Distribution of episode returns",
-            learning_figures.episode_returns(agent, random),
-        )
+        marked = [] if game is None else [(one.steps, one.score) for one in game.chosen]
+        drawn = learning_figures.learning(run.curves, marked, run.member)
+        first = picture("learning_curve", "Score over training", drawn)
+    distribution = picture(
+        "episode_returns",
+        "Distribution of episode returns",
+        learning_figures.episode_returns(returns[run.member], run.random_policy),
     )
+    swept = game_tables.sweep(run, tracks)
+    tables = [*([swept] if swept else []), game_tables.members(run, tracks)]
     return Page(
         title=run.title,
-        headline=lines[0],
-        sentences=lines[1:],
-        sections=[
-            Section("Result", (), [Table("Episode returns", columns, rows)], pictures),
-            notes(run),
+        headline=game_wording.headline(agent, random, count),
+        figures=_figures(run, agents, random, count),
+        picture=first,
+        warnings=[
+            *game_wording.collapse(run, agents, random),
+            *game_wording.cuts(game, [track.length for track in tracks[run.member]]),
         ],
+        sentences=sentences,
+        sections=[Section("Result", (), tables, [distribution]), notes(run)],
     )
 
 
-def _deviation(values: Floats) -> float:
-    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+def _figures(
+    run: RunEvaluation, agents: list[Measured], random: Measured | None, count: int
+) -> list[KeyFigure]:
+    """The row of the first screen."""
+    game, agent = run.game, agents[run.member]
+    found = [_figure("Mean return", agent, f"{count} fresh episodes")]
+    if len(agents) > 1:
+        means = [one.mean for one in agents]
+        low, high = (number(value, max(agent.digits - 1, 0)) for value in (min(means), max(means)))
+        kind = "seeds" if run.same_settings else "members"
+        found.append(KeyFigure(f"All {len(agents)} {kind}", f"{low} to {high}", "mean returns"))
+    if game is not None:
+        shown = game.chosen[run.member]
+        found.append(KeyFigure("Chosen at step", number(shown.steps, 0), f"of {game.steps:,}"))
+        last = game_wording.last_policy(shown)
+        if last is not None:
+            found.append(_figure("Last policy", last, f"step {game.steps:,}"))
+    if random is not None:
+        found.append(_figure("Random policy", random))
+    return found
 
 
-def _row(name: str, values: Floats, length: float | None) -> list[str]:
-    return [
-        name,
-        number(float(values.mean())),
-        number(_deviation(values)),
-        number(float(values.min())),
-        number(float(np.median(values))),
-        number(float(values.max())),
-        "" if length is None else number(length, 0),
-        number(len(values), 0),
-    ]
+def _figure(label: str, measured: Measured, note: str = "") -> KeyFigure:
+    value, _, error = str(measured).partition(" ± ")
+    parts = ([f"± {error}"] if error else []) + ([note] if note else [])
+    return KeyFigure(label, value, ", ".join(parts))

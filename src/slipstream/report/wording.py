@@ -155,20 +155,3 @@ def round_trips(trips: Mapping[str, tuple[float, float]]) -> list[str]:
     """Cost of opening and closing in pips and basis points."""
     parts = [f"{name} {number(p, 2)} pips ({number(b, 2)} bp)" for name, (p, b) in trips.items()]
     return [f"Round trip: {', '.join(parts)}."] if parts else []
-
-
-def episodes(agent: float, deviation: float, count: int, random: float | None) -> list[str]:
-    """The headline where there are no prices."""
-    lines = [
-        f"Mean episode return {number(agent)} over {count} episodes "
-        f"(deviation {number(deviation)})."
-    ]
-    if random is not None:
-        if agent > random:
-            lines.append(f"A random policy gets {number(random)}.")
-        else:
-            lines.append(
-                f"The agent does not beat a random policy: {number(agent)} against "
-                f"{number(random)}."
-            )
-    return lines

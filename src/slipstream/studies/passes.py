@@ -18,6 +18,7 @@ from slipstream.studies.pass_loop import PassLoop
 from slipstream.studies.population import Place, join_records
 from slipstream.training.environment import Environment
 from slipstream.training.episodes import Seen, run_episodes
+from slipstream.training.evaluation import FOREIGN_COPIES
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.vector_env import Episodes, StepOut
@@ -39,7 +40,7 @@ def score(
         go_on: called now and then; it may raise to leave.
     """
     if places[0].environment.spec.market is None:
-        return _games(places, policy)
+        return _games(places, policy, go_on)
     return _market(places, policy, go_on)
 
 
@@ -49,7 +50,7 @@ def alike(place: Place) -> tuple[int, ...]:
         return (len(_records(place)),)
     settings = place.member.config.evaluation
     purpose = str(place.member.test).rpartition("/")[2]  # folds meet the same episodes
-    return seed_of(settings.seed, purpose), settings.episodes
+    return seed_of(settings.seed, purpose), settings.episodes, settings.max_steps
 
 
 def _records(place: Place) -> tuple[Any, ...]:
@@ -140,7 +141,7 @@ def step_passes(
     out = StepOut(obs, np.zeros(e, np.float32), flags[0], flags[1], flags[2], mask)
     env.reset(obs, mask)
     for t in range(len(values)):
-        env.step(policy.act(obs, mask=mask), out, t)
+        env.step(policy.act_rows(obs, mask=mask), out, t)
         for k, now in enumerate(env.read(noted).values()):
             values[t, :, k] = now
         if t % _LOOK == 0:
@@ -159,16 +160,18 @@ def _groups_of(place: Place, times: Sequence[NDArray[np.int64]]) -> list[int]:
     return [int(np.searchsorted(firsts, time[0], side="right")) - 1 for time in times]
 
 
-def _games(places: Sequence[Place], policy: Policy) -> list[Passes]:
+def _games(
+    places: Sequence[Place], policy: Policy, go_on: Callable[[], None] = lambda: None
+) -> list[Passes]:
     """Episode returns; every member meets the same episodes."""
-    seed, episodes = alike(places[0])
+    seed, episodes, _ = alike(places[0])
     copies = min(_COPIES, episodes)
     env = _playground(places, copies)
 
     def act(seen: Seen) -> NDArray[Any]:
-        return policy.act(seen.obs, mask=seen.mask)
+        return policy.act_rows(seen.obs, mask=seen.mask)
 
-    tracks = run_episodes(env, act, episodes, seed, members=len(places), record=False)
+    tracks = run_episodes(env, act, episodes, seed, members=len(places), record=False, go_on=go_on)
     env.close()
     numbers = np.arange(episodes)
     found = []
@@ -183,10 +186,12 @@ def _games(places: Sequence[Place], policy: Policy) -> list[Passes]:
 
 def _playground(places: Sequence[Place], copies: int) -> Any:
     first: Environment = places[0].environment
+    longest = places[0].member.config.evaluation.max_steps
     if first.kernel is None or first.loaded is None:
-        return first.evaluation("train", copies, len(places))
+        copies = min(copies, FOREIGN_COPIES)
+        return first.evaluation("train", copies, len(places), longest=longest)
     records, ranges = join_records([place.records for place in places])
-    limits = [place.spec.max_episode_steps or 0 for place in places]
+    limits = [place.spec.max_episode_steps or longest for place in places]
     zeros = np.zeros(len(places) * copies, np.uint64)
     return KernelVectorEnv(
         first.kernel,

@@ -22,17 +22,19 @@ _ORDER = ("train_window", "train", "validation", "test", "window")
 def evaluate_best(run: Run, environment: Environment, *, record: bool = True) -> Tracks:
     """Runs every member's best policy through every split, in the order of time.
 
-    Deterministic: equal however many copies evaluate.
+    A game has one, "test": fresh episodes that chose no policy. Deterministic: equal however many
+    copies evaluate.
 
     Args:
         run: has at least one best policy.
         environment: the run's own, or one of the same kind with other prices.
         record: keep actions and traces.
     """
-    splits = [split for split in _ORDER if split in environment.splits()]
+    settings = run.config.evaluation
+    market = environment.spec.market is not None
+    splits = [split for split in _ORDER if split in environment.splits()] if market else ["test"]
     if {"train_window", "window"} & set(splits):
         splits.remove("train")  # random starts: the whole window says more
-    settings = run.config.evaluation
     policies = [best_policy(run, member) for member in present_members(run)]
     tracks: dict[str, list[list[Track]]] = {}
     for policy in policies:
@@ -44,10 +46,12 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
                 environment,
                 split,
                 games=settings.episodes,
-                seed=settings.seed,
+                seed=settings.seed if market else settings.test_seed,
                 backend=run.config.training.backend,
+                longest=settings.max_steps,
             )
             tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
+            evaluator.close()
     return tracks
 
 

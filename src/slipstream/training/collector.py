@@ -105,9 +105,14 @@ class Collector:
         states = [env.get_state() for env in self.envs]
         return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Goes on from `get_state()`; the rollout's first row shows the copies as they stand."""
+    def set_state(self, state: dict[str, NDArray[Any]]) -> int:
+        """Goes on from `get_state()`; the rollout's first row shows the copies as they stand.
+
+        Returns:
+            Copies that could not be brought back and begin a fresh episode.
+        """
         self._follows = False
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             part = {name: values[lo:hi] for name, values in state.items()}
             env.set_state(part, self.rollout.numpy.obs[0, lo:hi], self._first_mask(lo, hi))
+        return sum(env.fresh for env in self.envs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -211,11 +211,29 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
     lines = [f"Best {split} score ({result.get('score_is')}): {spread(best)}"]
     test = [_or_nan(one.get("test_score")) for one in members]
     if np.isfinite(test).any():
-        lines.append(f"Test score of those policies: {spread(test)}")
+        lines.append(f"{measured_on(result)} those policies score {spread(test)}{errors(members)}")
+    last = [_or_nan(one.get("last_score")) for one in members]
+    if np.isfinite(last).any():
+        lines.append(f"The last policies score {spread(last)} there")
     failed = [str(one.get("member")) for one in members if one.get("failed")]
     if failed:
         lines.append(f"Failed members: {', '.join(failed)}")
     return lines
+
+
+def measured_on(result: Mapping[str, Any]) -> str:
+    """``On 100 fresh episodes``, or ``On the test split``."""
+    episodes = result.get("test_episodes")
+    return f"On {count(episodes)} fresh episodes" if episodes else "On the test split"
+
+
+def errors(members: Sequence[Mapping[str, Any]]) -> str:
+    """Largest standard error of the members' results, where it is known."""
+    known = [one["test_error"] for one in members if one.get("test_error") is not None]
+    if not known:
+        return ""
+    most = "" if len(members) == 1 else " at most"
+    return f" (standard error{most} {number(max(known))})"
 
 
 def split_name(split: str) -> str:

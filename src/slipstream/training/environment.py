@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from slipstream.training.config import RunConfig
 
 GYMNASIUM = "gym:"
+LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Environment:
         """Sentences the user must see."""
         if self.loaded is not None:
             return self.loaded.notes
-        return (f"{self.name} cannot be saved: a resumed run starts fresh episodes.",)
+        return ()
 
     def copies(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], backend: str = "auto"
@@ -65,16 +66,33 @@ class Environment:
         return KernelVectorEnv(self.kernel, self.loaded, seeds, indices, backend=backend)
 
     def evaluation(
-        self, split: str, copies: int, members: int = 1, backend: str = "auto"
+        self,
+        split: str,
+        copies: int,
+        members: int = 1,
+        backend: str = "auto",
+        longest: int | None = LONGEST,
     ) -> VectorEnv:
-        """Copies that hold at the end of an episode; see `run_episodes`."""
+        """Copies that hold at the end of an episode; see `run_episodes`.
+
+        A game without a time limit of its own is cut after `longest` steps.
+        """
         if self.kernel is None or self.loaded is None:
             zeros = np.zeros(members * copies, np.uint64)
             env_id = self.name.removeprefix(GYMNASIUM)
-            return GymnasiumVectorEnv(env_id, zeros, zeros, kwargs=self.kwargs, at_end=HOLD)
+            limit = longest if self.spec.max_episode_steps is None else None
+            return GymnasiumVectorEnv(
+                env_id, zeros, zeros, kwargs=self.kwargs, at_end=HOLD, limit=limit
+            )
         backend = "compiled" if backend == "auto" else backend
         return evaluation_env(
-            self.kernel, self.loaded, split, copies, members=members, backend=backend
+            self.kernel,
+            self.loaded,
+            split,
+            copies,
+            members=members,
+            backend=backend,
+            longest=longest,
         )
 
     def splits(self) -> tuple[str, ...]:

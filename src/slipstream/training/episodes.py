@@ -46,6 +46,7 @@ def run_episodes(
     members: int = 1,
     record: bool = True,
     names: Sequence[str] | None = None,
+    go_on: Callable[[], None] = lambda: None,
 ) -> list[list[Track]]:
     """Runs episodes 0..J-1 once for every member and returns them in that order.
 
@@ -60,6 +61,7 @@ def run_episodes(
         members: M.
         record: keep actions and traces.
         names: [J] of the tracks; "episode j" unless given.
+        go_on: called after every step; it may raise to leave.
 
     Returns:
         [M][J] tracks.
@@ -88,6 +90,7 @@ def run_episodes(
         if record:
             actions_kept.append(actions.copy())
             traces_kept.append(env.read(spec.trace))
+        go_on()
         t += 1
         time += 1
         ended = (out.terminated | out.truncated) & running
@@ -165,14 +168,20 @@ def evaluation_env(
     *,
     members: int = 1,
     backend: str = "compiled",
+    longest: int | None = None,
 ) -> KernelVectorEnv:
     """Copies of a kernel that hold at an episode's end; a market's pass has no time limit.
 
-    Split X without Params records of its own (games) uses those of training.
+    Split X without Params records of its own (games) uses those of training. A game without a time
+    limit is cut after `longest` steps, where that is given.
     """
     split = split if split in loaded.params else "train"
     zeros = np.zeros(members * copies, np.uint64)
-    market = kernel.spec(loaded.params[split][0], loaded.data).market is not None
+    spec = kernel.spec(loaded.params[split][0], loaded.data)
+    market = spec.market is not None
+    limits = None
+    if longest is not None and not market and spec.max_episode_steps is None:
+        limits = np.full(len(zeros), longest)
     return KernelVectorEnv(
         kernel,
         loaded,
@@ -183,6 +192,7 @@ def evaluation_env(
         stagger=False,
         time_limit=not market,
         at_end=HOLD,
+        limits=limits,
     )
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.policy import Policy
-from slipstream.training.environment import Environment
+from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.episodes import Seen, run_episodes
-from slipstream.training.track import Track, score
+from slipstream.training.track import Track, score, values
+from slipstream.vector import draws
 from slipstream.vector.vector_env import VectorEnv
 
 COPIES = 128  # of each member at most, however many episodes there are
+FOREIGN_COPIES = 8  # of a foreign environment: more would be no faster, and each must be made
 
 
 class Evaluator:
@@ -27,6 +31,8 @@ class Evaluator:
         seed: evaluation seed: every evaluation sees the same episodes.
         copies: of each member; it changes nothing but speed.
         backend: how kernels are stepped.
+        longest: steps after which an episode without a time limit of its own is cut.
+        go_on: called after every step; it may raise to leave.
     """
 
     def __init__(
@@ -39,19 +45,30 @@ class Evaluator:
         seed: int = 0,
         copies: int = COPIES,
         backend: str = "auto",
+        longest: int = LONGEST,
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
+        if environment.kernel is None:
+            copies = min(copies, FOREIGN_COPIES)
+        self._go_on = go_on
         self.spec, self.members, self.seed = environment.spec, members, seed
         self.episodes = environment.episodes(split, games)
         self._names = environment.episode_names(split)
         self._env: VectorEnv = environment.evaluation(
-            split, min(copies, self.episodes), members, backend
+            split, min(copies, self.episodes), members, backend, longest
         )
 
-    def run(self, policy: Policy, *, record: bool = False) -> list[list[Track]]:
-        """[M][J] tracks of the most likely actions."""
+    def run(
+        self, policy: Policy, *, record: bool = False, deterministic: bool = True
+    ) -> list[list[Track]]:
+        """[M][J] tracks of the most likely actions, or of drawn ones."""
+        counter = itertools.count()
 
         def act(seen: Seen) -> NDArray[Any]:
-            return policy.act(seen.obs, mask=seen.mask)
+            keys = None
+            if not deterministic:
+                keys = draws.member_keys(policy.seeds, draws.SAMPLE, next(counter))
+            return policy.act_rows(seen.obs, keys=keys, mask=seen.mask)
 
         return run_episodes(
             self._env,
@@ -61,8 +78,17 @@ class Evaluator:
             members=self.members,
             record=record,
             names=self._names,
+            go_on=self._go_on,
         )
+
+    def values(self, policy: Policy) -> NDArray[np.float64]:
+        """[M, J]: log returns in a market, else episode returns."""
+        return np.stack([values(tracks, self.spec) for tracks in self.run(policy)])
 
     def scores(self, policy: Policy) -> NDArray[np.float64]:
         """[M]: mean log return in a market, else mean episode return."""
         return np.array([score(tracks, self.spec) for tracks in self.run(policy)])
+
+    def close(self) -> None:
+        """Releases the copies."""
+        self._env.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import signal
 import threading
 from pathlib import Path
@@ -26,17 +27,38 @@ class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
         super().__init__(f"stopped; go on with: {self.command}")
 
 
+class StoppedError(Exception):
+    """Raised by `Interruption.check` within work that may be left and done again."""
+
+
 class Interruption:
-    """Turns the first signal into `requested`; a second Ctrl-C interrupts at once."""
+    """Turns the first signal into `requested`; a second Ctrl-C interrupts at once.
+
+    Processes that are forked from this one see the request, too.
+    """
 
     def __init__(self) -> None:
-        self.requested = False
+        self._flag = mmap.mmap(-1, 1)  # shared with forked processes
         self._previous: dict[int, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal came."""
+        return self._flag[0] != 0
+
+    def check(self) -> None:
+        """Leaves what is being done.
+
+        Raises:
+            StoppedError: a signal came.
+        """
+        if self.requested:
+            raise StoppedError
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.requested = True
+        self._flag[0] = 1
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():  # only it may set handlers
@@ -44,7 +66,7 @@ class Interruption:
                 before = self._previous[number] = signal.signal(number, self._request)
                 outer = getattr(before, "__self__", None)
                 if isinstance(outer, Interruption) and outer.requested:  # before this one began
-                    self.requested = True
+                    self._flag[0] = 1
         return self
 
     def __exit__(

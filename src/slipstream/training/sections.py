@@ -44,6 +44,15 @@ class EvaluationConfig(Config):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         1_000_003, description="the same episodes every time"
     )
+    max_steps: Count = Field(
+        10_000,
+        description="cuts an episode of an environment without a time limit (not in markets)",
+    )
+
+    @property
+    def test_seed(self) -> int:
+        """Of the fresh episodes that a game's result is measured on and nothing is chosen by."""
+        return (self.seed + 2**32) % 2**63
 
 
 class GymnasiumConfig(Config):

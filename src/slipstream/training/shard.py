@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from slipstream.agents.minibatches import in_sequence
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.training.collector import Collector, Run
-from slipstream.training.environment import Environment
+from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.evaluation import Evaluator
+from slipstream.training.interruption import StoppedError
 from slipstream.vector.vector_env import member_indices
 
 RECENT = 100  # training episodes that the score is the mean of
@@ -36,6 +37,8 @@ class Shard:
         backend: how kernels are stepped.
         run: runs the parts of a lone member side by side; members of a population take turns.
         specs: of each member, where they differ in fixed scales; the environment's by default.
+        longest: steps after which an evaluation cuts an episode without a time limit.
+        go_on: called after every step of an evaluation; it may raise `StoppedError` to leave it.
 
     Attributes:
         agent: policies and their learner.
@@ -54,6 +57,8 @@ class Shard:
         backend: str = "auto",
         run: Run | None = None,
         specs: Sequence[Spec] | None = None,
+        longest: int = LONGEST,
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
         total = len(seeds)
         own = [seeds[m] for m in members]
@@ -61,6 +66,7 @@ class Shard:
         self._environment, self._backend = environment, backend
         self._num_envs = num_envs
         self._run = run or in_sequence
+        self._longest, self._go_on = longest, go_on
         self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
         own_config = config.select(members, total)
         self.agent = load_agent(config)(own_config, specs or environment.spec, own, num_envs)
@@ -114,8 +120,11 @@ class Shard:
         for env in self.collector.envs:
             env.close()
 
-    def evaluate(self, split: str, games: int, seed: int) -> NDArray[np.float64]:
-        """Score of each member's policy as it is now, [m]; see `Evaluator`."""
+    def evaluate(self, split: str, games: int, seed: int) -> NDArray[np.float64] | None:
+        """What each member's score is the mean of, [m, J], with its policy as it is now.
+
+        None where a signal came before all episodes had ended.
+        """
         key = (split, games, seed)
         if key not in self._evaluators:
             self._evaluators[key] = Evaluator(
@@ -125,8 +134,13 @@ class Shard:
                 games=games,
                 seed=seed,
                 backend=self._backend,
+                longest=self._longest,
+                go_on=self._go_on,
             )
-        return self._evaluators[key].scores(self.agent.policy)
+        try:
+            return self._evaluators[key].values(self.agent.policy)
+        except StoppedError:
+            return None
 
     def policy(self, member: int) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Tensors and manifest of one member's policy; `member` counts over the whole run."""
@@ -164,16 +178,21 @@ class Shard:
             "cut": self._cut.copy(),
         }
 
-    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from this shard's rows of `get_state()`."""
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> int:
+        """Goes on from this shard's rows of `get_state()`.
+
+        Returns:
+            Copies of a foreign environment that begin a fresh episode instead.
+        """
         agent = _below("agent.", state)
         self.agent.load_state_dict(
             {name: torch.from_numpy(np.array(value)) for name, value in agent.items()}
         )
-        self.collector.set_state(_below("env.", state))
+        fresh = self.collector.set_state(_below("env.", state))
         self.recent[:] = state["recent"]
         self.episodes[:] = state["episodes"]
         self._cut[:] = state["cut"]
+        return fresh
 
 
 def cut(members: int, shards: int) -> list[range]:

@@ -98,7 +98,8 @@ def check_memory(config: RunConfig, environment: Environment) -> int:
         spec.action_width,
         spec.action_dtype,
     ) + update_bytes(spec, config.agent.horizon, config.training.members, n)
-    size += _weight_bytes(config, int(np.prod(spec.observation_shape)), spec.action_width)
+    outputs = spec.choices or spec.action_width
+    size += _weight_bytes(config, int(np.prod(spec.observation_shape)), outputs)
     free = psutil.virtual_memory().available
     if size > _MEMORY_SHARE * free:
         raise ResourceError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +36,19 @@ class Track:
     trace: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def score(tracks: list[Track], spec: Spec) -> float:
-    """What the best policy is chosen by: mean log return in a market, else mean episode return."""
+def values(tracks: Sequence[Track], spec: Spec) -> NDArray[np.float64]:
+    """What a score is the mean of, [J]: log returns in a market, else episode returns."""
     if spec.market is None:
-        return float(np.mean([track.ret for track in tracks]))
-    return float(
-        np.mean([math.log(max(1.0 + track.metrics["total_return"], _RUINED)) for track in tracks])
-    )
+        return np.array([track.ret for track in tracks])
+    growth = [1.0 + track.metrics["total_return"] for track in tracks]
+    return np.array([math.log(max(one, _RUINED)) for one in growth])
+
+
+def score(tracks: Sequence[Track], spec: Spec) -> float:
+    """What the best policy is chosen by: mean log return in a market, else mean episode return."""
+    return float(np.mean(values(tracks, spec)))
+
+
+def standard_error(sample: NDArray[np.float64]) -> float | None:
+    """Of the mean of [n] independent values: deviation / sqrt(n); None for fewer than two."""
+    return float(sample.std(ddof=1) / math.sqrt(len(sample))) if len(sample) > 1 else None

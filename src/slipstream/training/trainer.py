@@ -23,11 +23,13 @@ from slipstream.training.events import (
     Started,
     Updated,
 )
-from slipstream.training.interruption import Interrupted, Interruption
+from slipstream.training.interruption import Interrupted, Interruption, StoppedError
 from slipstream.training.progress import Progress
+from slipstream.training.remarks import remarks
 from slipstream.training.run import Run
 from slipstream.training.shard import join_states, state_of
 from slipstream.training.sizing import check_memory
+from slipstream.training.track import standard_error
 from slipstream.training.workers import Workers, make_workers
 
 
@@ -88,6 +90,7 @@ class Trainer:
         self.events = Events([run.listener, *listeners])
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
+        self._validated = 0  # steps at the last validation
         self._state: dict[str, NDArray[Any]] | None = (
             None  # of a checkpoint, until the workers have it
         )
@@ -101,32 +104,38 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         """Trains to the end of the budget; reads the test split once, with the best policies."""
-        with make_workers(self.config, self.environment) as workers, Interruption() as stop:
+        with (
+            Interruption() as stop,
+            make_workers(self.config, self.environment, stop.check) as workers,
+        ):
             self._start(workers)
+            self._validate_if_due(workers)  # a signal may have cut the last validation short
             while not self.progress.finished and not stop.requested and not self._failed.all():
                 metrics = self._iterate(workers)
                 self.events.emit(
                     Updated(self._snapshot(workers), tuple(range(self.members)), metrics)
                 )
                 self._report_failures(metrics["failed"])
-                if self._due(self.config.evaluation.every):
-                    self._validate(workers)
+                self._validate_if_due(workers)
                 if self._due(self.config.training.checkpoint_every):
                     self._checkpoint(workers)
-            if not self.progress.finished and not self._failed.all():
+            complete = self.progress.finished and self._validated == self.progress.steps
+            if not complete and not self._failed.all():
                 self._checkpoint(workers)
                 raise Interrupted(self.directory.path)
-            return self._finish()
+            try:
+                return self._finish(workers, stop)
+            except StoppedError:  # the checkpoint of the last iteration has everything
+                raise Interrupted(self.directory.path) from None
 
     def _start(self, workers: Workers) -> None:
         self._began = time.perf_counter()
         if self._state is None:
             workers.call("reset")
         else:
-            ranges = workers.members
-            workers.call_each(
-                "set_state", [(state_of(self._state, part, self.members),) for part in ranges]
-            )
+            states = [(state_of(self._state, part, self.members),) for part in workers.members]
+            self._say_fresh(sum(workers.call_each("set_state", states)))
+            self._scores = np.concatenate(workers.call("scores"))
         started = Started(
             progress=self._snapshot(workers),
             members=self.members,
@@ -135,10 +144,26 @@ class Trainer:
             backend=workers.call("facts")[0]["backend"],
             device=self.config.training.device,
             resumed=self._state is not None,
-            notes=self.environment.notes,
+            notes=(*self.environment.notes, *remarks(self.config, self.environment)),
         )
         self._state = None
         self.events.emit(started)
+
+    def _say_fresh(self, copies: int) -> None:
+        """Says and records where a resumed run departs from one that was never stopped."""
+        if not copies:
+            return
+        sentence = (
+            f"{copies} of {self.members * self.num_envs} copies of {self.environment.name} did not "
+            "come back to where they stood when their actions were taken again (it is not "
+            "deterministic, or its episodes are too long): they begin fresh episodes, and the run "
+            "differs from one that was never stopped."
+        )
+        self.directory.say(sentence)
+        self.directory.record(
+            notes=[*self.directory.provenance.get("notes", []), sentence],
+            fresh_episodes=copies + int(self.directory.provenance.get("fresh_episodes", 0)),
+        )
 
     def _iterate(self, workers: Workers) -> dict[str, NDArray[Any]]:
         """One rollout and update of every shard; members' metrics in order."""
@@ -173,12 +198,16 @@ class Trainer:
             reason = "its gradient became NaN or infinite; its weights are those before that update"
             self.events.emit(Failed(self.progress.snapshot(), member, reason))
 
-    def _validate(self, workers: Workers) -> None:
+    def _validate_if_due(self, workers: Workers) -> None:
         """Scores all members on the validation split; keeps policies that are the best so far."""
-        settings = self.config.evaluation
-        scores = np.concatenate(
-            workers.call("evaluate", self.validation, settings.episodes, settings.seed)
-        )
+        settings, steps = self.config.evaluation, self.progress.steps
+        if self._validated == steps or not self._due(settings.every):
+            return
+        values = self._evaluate(workers, self.validation, settings.seed)
+        if values is None:  # a signal came; the checkpoint says that this is still to be done
+            return
+        self._validated = steps
+        scores = np.array([row.mean() for row in values])
         better = (scores > self.best) & ~self._failed
         for member in np.flatnonzero(better).tolist():
             tensors, manifest = workers.of(member, "policy", member)
@@ -197,6 +226,11 @@ class Trainer:
             Evaluated(progress, self.validation, everyone, scores, best=tuple(better.tolist()))
         )
 
+    def _evaluate(self, workers: Workers, split: str, seed: int) -> NDArray[np.float64] | None:
+        """[M, J]: what the scores of the policies as they are now are the means of."""
+        parts = workers.call("evaluate", split, self.config.evaluation.episodes, seed)
+        return None if any(part is None for part in parts) else np.concatenate(parts)
+
     def _checkpoint(self, workers: Workers) -> None:
         """Everything needed to go on, written at once or not at all."""
         progress = self._snapshot(workers)
@@ -206,6 +240,7 @@ class Trainer:
             "best": self.best,
             "best_steps": self.best_steps,
             "failed": self._failed,
+            "validated": np.full(self.members, self._validated),
         }
         path = self.directory.save_checkpoint(tensors, progress.as_dict())
         self.events.emit(Checkpointed(progress, path))
@@ -216,56 +251,86 @@ class Trainer:
         if found is None:
             return
         tensors, progress = found
-        own = ("best", "best_steps", "failed")
-        self.best[:], self.best_steps[:], self._failed[:] = (tensors[name] for name in own)
+        own = ("best", "best_steps", "failed", "validated")
+        self.best[:], self.best_steps[:], self._failed[:] = (tensors[name] for name in own[:3])
         self.progress = Progress.from_dict(dict(progress))
+        validated = tensors.get("validated")  # older checkpoints were written after it
+        self._validated = self.progress.steps if validated is None else int(validated[0])
         self._before = self.progress.snapshot()
         self._state = {name: value for name, value in tensors.items() if name not in own}
 
-    def _finish(self) -> dict[str, Any]:
-        """The test split is read here and only here, with the policies that validation chose."""
-        test: list[float | None] = [None] * self.members
+    def _finish(self, workers: Workers, stop: Interruption) -> dict[str, Any]:
+        """What chose nothing is scored here and only here, with the policies that were chosen.
+
+        In a market that is the test split, in a game fresh episodes.
+        """
+        market = self.environment.spec.market is not None
+        measured: list[NDArray[np.float64] | None] = [None] * self.members
+        last: list[NDArray[np.float64] | None] = [None] * self.members
         settings = self.config.evaluation
-        if "test" in self.environment.splits():
-            self.directory.count_test_read()
+        if not market:
+            values = self._evaluate(workers, "test", settings.test_seed)
+            stop.check()
+            last = [None] * self.members if values is None else list(values)
+        if not market or "test" in self.environment.splits():
             evaluator = Evaluator(
                 self.environment,
                 "test",
                 games=settings.episodes,
-                seed=settings.seed,
+                seed=settings.seed if market else settings.test_seed,
                 backend=self.config.training.backend,
+                longest=settings.max_steps,
+                go_on=stop.check,
             )
             for member in np.flatnonzero(np.isfinite(self.best)).tolist():
-                test[member] = float(evaluator.scores(best_policy(self.directory, member))[0])
-        result = self._result(test)
+                measured[member] = evaluator.values(best_policy(self.directory, member))[0]
+            evaluator.close()
+            if market:
+                self.directory.count_test_read()
+        result = self._result(measured, last)
         self.directory.save_result(result)
         self.events.emit(Finished(self.progress.snapshot(), result))
         return result
 
-    def _result(self, test: Sequence[float | None]) -> dict[str, Any]:
-        scores = self._scores
-        members = [
-            {
-                "member": m,
-                "seed": self.seeds[m],
-                "failed": bool(self._failed[m]),
-                "best_score": _finite(self.best[m]),
-                "best_steps": int(self.best_steps[m]),
-                "test_score": test[m],
-                "training_score": _finite(scores[m]),
-            }
-            for m in range(self.members)
-        ]
+    def _result(
+        self,
+        measured: Sequence[NDArray[np.float64] | None],
+        last: Sequence[NDArray[np.float64] | None],
+    ) -> dict[str, Any]:
+        market = self.environment.spec.market is not None
+        members = []
+        for m in range(self.members):
+            score, error = _mean(measured[m])
+            newest, newest_error = _mean(last[m])
+            members.append(
+                {
+                    "member": m,
+                    "seed": self.seeds[m],
+                    "failed": bool(self._failed[m]),
+                    "best_score": _finite(self.best[m]),
+                    "best_steps": int(self.best_steps[m]),
+                    "test_score": score,
+                    "test_error": None if market else error,
+                    "last_score": newest,
+                    "last_error": newest_error,
+                    "training_score": _finite(self._scores[m]),
+                }
+            )
         progress = self.progress
         return {
-            "score_is": "mean log return"
-            if self.environment.spec.market
-            else "mean episode return",
+            "score_is": "mean log return" if market else "mean episode return",
             "chosen_on": self.validation,
+            "test_is": "the test split" if market else "fresh episodes",
+            "test_episodes": None if market else self.config.evaluation.episodes,
             "members": members,
             "progress": progress.as_dict(),
             "steps_per_second": progress.steps * self.members / max(progress.wall, 1e-9),
         }
+
+
+def _mean(values: NDArray[np.float64] | None) -> tuple[float | None, float | None]:
+    """Mean and its standard error."""
+    return (None, None) if values is None else (float(values.mean()), standard_error(values))
 
 
 def _finite(value: float) -> float | None:

@@ -14,7 +14,7 @@ import os
 import signal
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -69,35 +69,62 @@ class Workers(ABC):
         self.close()
 
 
-def make_workers(config: RunConfig, environment: Environment) -> Workers:
-    """As many workers as the config says and the members allow; results do not depend on it."""
+def go_on() -> None:
+    """Nobody asked to stop."""
+
+
+def make_workers(
+    config: RunConfig, environment: Environment, go_on: Callable[[], None] = go_on
+) -> Workers:
+    """As many workers as the config says and the members allow; results do not depend on it.
+
+    Args:
+        config, environment: of the run.
+        go_on: called after every step of an evaluation, in whichever process runs it; it may raise
+            `StoppedError`.
+    """
     training = config.training
     wanted = usable_cores() if training.shards == "auto" else int(training.shards)
     members = cut(training.members, wanted)
     if len(members) == 1 or "fork" not in multiprocessing.get_all_start_methods():
-        return LocalWorker(config, environment)
-    return ProcessWorkers(config, environment, members)
+        return LocalWorker(config, environment, go_on)
+    return ProcessWorkers(config, environment, members, go_on)
 
 
-def _shard(config: RunConfig, environment: Environment, members: range, run: Any = None) -> Shard:
+def _shard(
+    config: RunConfig,
+    environment: Environment,
+    members: range,
+    go_on: Callable[[], None],
+    run: Any = None,
+) -> Shard:
     training = config.training
-    seeds = [training.seed + m for m in range(training.members)]
     return Shard(
-        environment, config.agent, seeds, members, int(training.num_envs), training.backend, run
+        environment,
+        config.agent,
+        [training.seed + m for m in range(training.members)],
+        members,
+        int(training.num_envs),
+        training.backend,
+        run,
+        longest=config.evaluation.max_steps,
+        go_on=go_on,
     )
 
 
 class LocalWorker(Workers):
     """One shard in this process; the parts of a lone member run on a crew of threads."""
 
-    def __init__(self, config: RunConfig, environment: Environment) -> None:
+    def __init__(
+        self, config: RunConfig, environment: Environment, go_on: Callable[[], None] = go_on
+    ) -> None:
         self.members = [range(config.training.members)]
         lone = config.training.members == 1
         parts = config.agent.parts(int(config.training.num_envs)) if lone else 1
         self._crew = Crew(min(parts, usable_cores()))
         side_by_side = self._crew.run if self._crew.workers > 1 else None
         try:
-            self._shard = _shard(config, environment, self.members[0], side_by_side)
+            self._shard = _shard(config, environment, self.members[0], go_on, side_by_side)
         except BaseException:
             self._crew.close()
             raise
@@ -116,7 +143,13 @@ class LocalWorker(Workers):
 class ProcessWorkers(Workers):
     """One forked process per shard, asked over a pipe."""
 
-    def __init__(self, config: RunConfig, environment: Environment, members: list[range]) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        environment: Environment,
+        members: list[range],
+        go_on: Callable[[], None] = go_on,
+    ) -> None:
         self.members = members
         context = multiprocessing.get_context("fork")
         self._threads = torch.get_num_threads()
@@ -127,7 +160,7 @@ class ProcessWorkers(Workers):
             ours, theirs = context.Pipe()
             self._pipes.append(ours)
             # Ends that the child inherits: it must see when this process is gone.
-            arguments = (theirs, list(self._pipes), config, environment, part)
+            arguments = (theirs, list(self._pipes), config, environment, part, go_on)
             process = context.Process(
                 target=_serve, args=arguments, daemon=True, name=f"slipstream {part}"
             )
@@ -203,6 +236,7 @@ def _serve(
     config: RunConfig,
     environment: Environment,
     members: range,
+    go_on: Callable[[], None],
 ) -> None:
     """The child: answers until told to stop or until its parent is gone."""
     for end in inherited:
@@ -221,7 +255,7 @@ def _serve(
             method, arguments = message
             try:
                 if shard is None:
-                    shard = _shard(config, environment, members)
+                    shard = _shard(config, environment, members, go_on)
                 answer: tuple[bool, Any] = (True, getattr(shard, method)(*arguments))
             except SlipstreamError as error:
                 answer = (False, error)

@@ -24,7 +24,7 @@ from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.records import Record, Records
-from slipstream.vector.vector_env import StepOut, VectorEnv, member_indices
+from slipstream.vector.vector_env import VectorEnv, blank, member_indices
 
 _RECORDS = 8  # Params records that are run one by one
 
@@ -100,16 +100,6 @@ def random_actions(
     parts = np.split(chance, np.cumsum(counts)[:-1], axis=-1)
     chosen = np.stack([part.argmax(axis=-1) for part in parts], axis=-1)
     return np.asarray(chosen + start, np.int64)
-
-
-def blank(env: VectorEnv) -> StepOut:
-    """Rows for a step of `env`."""
-    shape = (env.num_envs,) if env.spec.players == 1 else (env.num_envs, env.spec.players)
-    obs = np.zeros((*shape, *env.spec.observation_shape), env.spec.observation_dtype)
-    mask = np.ones((*shape, env.mask_width), np.bool_) if env.mask_width else None
-    terminated, truncated, valid = np.zeros((3, env.num_envs), np.bool_)
-    valid[:] = True
-    return StepOut(obs, np.zeros(shape, np.float32), terminated, truncated, valid, mask)
 
 
 def compare(one: VectorEnv, other: VectorEnv, steps: int, seed: int, who: str) -> None:

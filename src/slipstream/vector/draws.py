@@ -23,6 +23,7 @@ from slipstream.vector import render
 ACT = 2**32 + 1
 MINIBATCH = 2**32 + 2
 INIT = 2**32 + 3
+SAMPLE = 2**32 + 4  # actions of a finished policy
 
 _SHIFT_11 = np.uint64(11)
 _SHIFT_12 = np.uint64(12)
@@ -40,7 +41,7 @@ def member_keys(
 
     Args:
         seeds: [M] members' seeds; a uint64 array is used as it is.
-        purpose: ACT, MINIBATCH or INIT.
+        purpose: ACT, MINIBATCH, INIT or SAMPLE.
         step: when the numbers are used; each step has its own stream. An array [T] gives
             keys [T, M].
     """

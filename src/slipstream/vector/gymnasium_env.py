@@ -2,136 +2,33 @@
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
-from slipstream.core.errors import ConfigError, KernelError, ResourceError
+from slipstream.core.errors import KernelError, SlipstreamError
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
+from slipstream.vector.foreign import flag, flat_spaces, make_gymnasium, raised, reward_of
+from slipstream.vector.forms import MisfitError, observation_form
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 _SEED_MASK = np.uint64(2**31 - 1)  # Gymnasium seeds are non-negative and fit an int32 everywhere
-
-
-def make_gymnasium(
-    env_id: str, kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None
-) -> Any:
-    """Builds one Gymnasium environment.
-
-    Args:
-        env_id: ``"Acrobot-v1"``, or ``"module:ID"`` to import the module that registers it first.
-        kwargs: keyword arguments of its constructor.
-        render_mode: passed on where given.
-
-    Raises:
-        ConfigError: unknown id, module or keyword.
-        ResourceError: it needs a package that is not installed.
-    """
-    module, _, name = env_id.rpartition(":")
-    extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
-    try:
-        if module:
-            importlib.import_module(module)
-        return gymnasium.make(name, **dict(kwargs or {}), **extra)
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise ResourceError(f"gym:{env_id} needs a package that is missing: {error}") from error
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"gym:{env_id}: {error}; install the package, or correct the module's name."
-        ) from error
-    except (gymnasium.error.Error, TypeError, AssertionError, ValueError) as error:
-        given = f" with the arguments {dict(kwargs)}" if kwargs else ""
-        raise ConfigError(f"gym:{env_id} cannot be made{given}: {error}") from error
-
-
-def flat_spaces(
-    env_id: str, observation: spaces.Space[Any], action: spaces.Space[Any]
-) -> tuple[spaces.Box, spaces.Space[Any]]:
-    """The one rule by which observations and actions become rows.
-
-    A uint8 Box of three axes is an image and stays uint8 [channels, height, width]; every other
-    observation is flattened by `gymnasium.spaces.flatten` to float32 [D].
-
-    Raises:
-        ConfigError: a space without a fixed flat form.
-    """
-    if not isinstance(
-        action, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
-    ):
-        raise ConfigError(
-            f"gym:{env_id} has the action space {action}; agents act in Discrete, MultiDiscrete, "
-            "MultiBinary and Box. Wrap the environment so that its actions are one of these."
-        )
-    if isinstance(action, spaces.MultiBinary):
-        action = spaces.MultiDiscrete([2] * int(np.prod(action.shape)))
-    elif isinstance(action, spaces.Discrete):
-        action = spaces.Discrete(int(action.n))  # rows count from 0, whatever its `start`
-    elif isinstance(action, spaces.MultiDiscrete):
-        action = spaces.MultiDiscrete(action.nvec.reshape(-1))
-    elif isinstance(action, spaces.Box):
-        action = spaces.Box(
-            action.low.reshape(-1).astype(np.float32),
-            action.high.reshape(-1).astype(np.float32),
-            dtype=np.float32,
-        )
-    if is_image(observation):
-        shape = observation.shape
-        assert shape is not None
-        return spaces.Box(0, 255, (shape[2], shape[0], shape[1]), np.uint8), action
-    if not observation.is_np_flattenable:
-        raise ConfigError(
-            f"gym:{env_id} has the observation space {observation}, which has no fixed flat size; "
-            "wrap the environment so that it is a Box, Discrete, MultiDiscrete, MultiBinary, or a "
-            "Dict or Tuple of these."
-        )
-    flat = spaces.flatten_space(observation)
-    assert isinstance(flat, spaces.Box)
-    return spaces.Box(
-        flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32
-    ), action
-
-
-def is_image(space: spaces.Space[Any]) -> bool:
-    """A uint8 Box [height, width, channels]."""
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
-
-
-def _one_hot_scale(
-    space: spaces.Space[Any],
-) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-    """Mean 0 and deviation 1 for columns that say which of some choices holds, NaN for numbers.
-
-    A choice that is seldom seen has a tiny deviation: divided by it, its 1 would outweigh all
-    others, by another factor after every rollout.
-    """
-    if is_image(space):
-        return None, None
-    mean = np.concatenate(_one_hot_columns(space))
-    return (mean, mean + 1) if (mean == 0).any() else (None, None)
-
-
-def _one_hot_columns(space: spaces.Space[Any]) -> list[NDArray[np.float32]]:
-    """0 for each column of `flatten` that is a choice, NaN for each that is a number."""
-    if isinstance(space, spaces.Tuple | spaces.Dict):
-        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        return [column for part in parts for column in _one_hot_columns(part)]
-    choice = isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
-    return [np.full(spaces.flatdim(space), 0.0 if choice else np.nan, np.float32)]
+LONGEST_LOG = 10_000  # steps of an episode that are kept to be taken again
 
 
 class GymnasiumVectorEnv(VectorEnv):
     """Copies of a foreign environment.
 
     Every episode is reset with a seed made from (member's seed, index within the member, episode),
-    so a trajectory does not depend on its neighbours. Such environments cannot be saved: they
-    resume with a fresh episode.
+    so a trajectory does not depend on its neighbours. Such environments cannot be saved: what is
+    kept is the episode's number and its actions, which a resumed copy takes again. It stands where
+    it stood if the environment is deterministic; where it does not, it begins a fresh episode.
 
     Args:
         env_id: as for `make_gymnasium`.
@@ -139,6 +36,10 @@ class GymnasiumVectorEnv(VectorEnv):
         indices: uint64 [E], each copy's index within its member.
         kwargs: keyword arguments of the environment.
         at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
+        limit: steps after which an episode is cut, besides the environment's own limit.
+
+    Raises:
+        ConfigError, ResourceError, KernelError: it cannot be made, or breaks Gymnasium's interface.
     """
 
     backend = "serial"
@@ -151,47 +52,90 @@ class GymnasiumVectorEnv(VectorEnv):
         *,
         kwargs: Mapping[str, Any] | None = None,
         at_end: int = RESET,
+        limit: int | None = None,
     ) -> None:
         self.env_id = env_id
         self.num_envs = len(seeds)
-        self.envs = [make_gymnasium(env_id, kwargs) for _ in range(self.num_envs)]
-        first = self.envs[0]
-        observation, action = flat_spaces(env_id, first.observation_space, first.action_space)
-        self._space, self._action_space = first.observation_space, first.action_space
-        self._image = is_image(self._space)
-        mean, std = _one_hot_scale(self._space)
-        self.spec = Spec(observation=observation, action=action, fixed_mean=mean, fixed_std=std)
+        self.envs: list[Any] = []
+        try:
+            self._make(kwargs)
+        except BaseException:
+            self.close()
+            raise
         self._seeds, self._indices = seeds.copy(), indices.copy()
         self._episode = np.zeros(self.num_envs, np.uint64)
         self._ret = np.zeros(self.num_envs)
         self._length = np.zeros(self.num_envs, np.int64)
         self._held = np.zeros(self.num_envs, np.bool_)
-        self._at_end = at_end
+        self._at_end, self._limit = at_end, limit
         self._finals: list[tuple[NDArray[Any], int, int]] = []
         self._episodes: list[tuple[int, int, float, int]] = []
+        shape = (self.num_envs, *self.spec.observation_shape)
+        self._seen = np.zeros(shape, self.spec.observation_dtype)  # the newest observations
+        self._log = self._make_log()
 
-    def _row(self, observation: Any) -> NDArray[Any]:
-        if self._image:
-            return np.moveaxis(np.asarray(observation), -1, 0)
-        return np.asarray(spaces.flatten(self._space, observation), dtype=np.float32)
+    def _make(self, kwargs: Mapping[str, Any] | None) -> None:
+        """Makes the first copy, looks whether it can be used at all, then the others."""
+        first = make_gymnasium(self.env_id, kwargs)
+        self.envs.append(first)
+        try:
+            native, acted = first.observation_space, first.action_space
+            limit = getattr(first.spec, "max_episode_steps", None)
+        except (Exception, SystemExit) as error:
+            raise raised(self.env_id, "its spaces", error) from error
+        observation, action = flat_spaces(self.env_id, native, acted)
+        spec = Spec(
+            observation=observation,
+            action=action,
+            max_episode_steps=limit,
+            native_observation=native,
+            native_action=acted,
+        )
+        mean, std = observation_form(spec).scale()
+        self.spec = replace(spec, fixed_mean=mean, fixed_std=std)
+        self.envs += [make_gymnasium(self.env_id, kwargs) for _ in range(1, self.num_envs)]
 
-    def _native(self, action: NDArray[Any]) -> Any:
-        space = self._action_space
-        if isinstance(space, spaces.Discrete):
-            return int(action[0] + space.start)
-        assert space.shape is not None
-        native = action.reshape(space.shape).astype(space.dtype)
-        return native + space.start if isinstance(space, spaces.MultiDiscrete) else native
+    def _make_log(self) -> NDArray[Any]:
+        """Room for the actions of each copy's episode, [E, longest, K]; none in evaluations."""
+        longest = min(self.spec.max_episode_steps or LONGEST_LOG, LONGEST_LOG)
+        if self._at_end == HOLD:
+            longest = 0
+        most = max((int(n) for n in np.ravel(getattr(self.spec.action, "nvec", []))), default=0)
+        most = max(most, int(getattr(self.spec.action, "n", 0)))
+        dtype = np.min_scalar_type(most) if most else self.spec.action_dtype  # rows count from 0
+        return np.zeros((self.num_envs, longest, self.spec.action_width), dtype)
+
+    def _fail(self, e: int, doing: str, what: str) -> KernelError:
+        """An error that names what was called and what came back."""
+        return KernelError(
+            f"gym:{self.env_id}: `{doing}` of environment {e} returned {what} (episode "
+            f"{int(self._episode[e]) - 1}, step {int(self._length[e])}). Mend the environment, or "
+            "wrap it so that it keeps Gymnasium's interface."
+        )
+
+    def _write(self, e: int, doing: str, observation: Any, row: NDArray[Any]) -> None:
+        try:
+            self.observations.write(observation, row)
+        except MisfitError as error:
+            raise self._fail(e, doing, f"the observation {error}") from None
 
     def _begin(self, e: int, obs: NDArray[Any]) -> None:
         with np.errstate(over="ignore"):
             word = stream(self._seeds[e], self._indices[e], self._episode[e])
-        observation, _ = self.envs[e].reset(seed=int(word & _SEED_MASK))
         self._episode[e] += np.uint64(1)
         self._ret[e], self._length[e], self._held[e] = 0.0, 0, False
-        obs[e] = self._row(observation)
+        try:
+            came = self.envs[e].reset(seed=int(word & _SEED_MASK))
+        except (Exception, SystemExit) as error:
+            doing = f"`reset` of environment {e}, episode {int(self._episode[e]) - 1}"
+            raise raised(self.env_id, doing, error) from error
+        if not (isinstance(came, tuple) and len(came) == 2):
+            what = f"a {type(came).__name__} instead of a tuple (observation, info)"
+            raise self._fail(e, "reset", what)
+        self._write(e, "reset", came[0], obs[e])
+        self._seen[e] = obs[e]
 
-    def reset(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self._finals, self._episodes = [], []
         for e in range(self.num_envs):
             self._begin(e, obs)
@@ -208,38 +152,60 @@ class GymnasiumVectorEnv(VectorEnv):
             self._seeds[e], self._indices[e], self._episode[e] = seed % 2**64, j, 0
             self._begin(e, obs)
 
-    def step(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        for e, env in enumerate(self.envs):
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        for e in range(self.num_envs):
             if self._held[e]:
                 out.reward[e], out.terminated[e], out.truncated[e] = 0.0, False, False
                 continue
-            try:
-                observation, reward, terminated, truncated, _ = env.step(self._native(actions[e]))
-            except Exception as error:
-                raise KernelError(
-                    f"gym:{self.env_id} raised {type(error).__name__}: {error} (environment {e}, "
-                    f"step {t}, episode {int(self._episode[e]) - 1}, last action "
-                    f"{actions[e].tolist()})."
-                ) from error
-            reward = float(np.asarray(reward).reshape(()))  # some environments return shape (1,)
-            if not np.isfinite(reward):
-                raise KernelError(
-                    f"gym:{self.env_id} returned the reward {reward} (environment {e}, step {t}, "
-                    f"last action {actions[e].tolist()}); a reward must be finite."
-                )
-            self._ret[e] += reward
-            self._length[e] += 1
+            reward, terminated, truncated = self._step(e, actions[e], t, out.obs[e])
             out.reward[e], out.terminated[e], out.truncated[e] = reward, terminated, truncated
-            obs = self._row(observation)
-            if terminated or truncated:
-                if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not terminated):
-                    self._finals.append((obs.copy(), t, e))  # environments may reuse their buffer
-                self._episodes.append((t, e, float(self._ret[e]), int(self._length[e])))
-                if self._at_end != HOLD:
-                    self._begin(e, out.obs)
-                    continue
+            if not (terminated or truncated):
+                continue
+            if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not terminated):
+                self._finals.append((out.obs[e].copy(), t, e))
+            self._episodes.append((t, e, float(self._ret[e]), int(self._length[e])))
+            if self._at_end == HOLD:
                 self._held[e] = True
-            out.obs[e] = obs
+            else:
+                self._begin(e, out.obs)
+
+    def _step(
+        self, e: int, action: NDArray[Any], t: int, obs: NDArray[Any]
+    ) -> tuple[float, bool, bool]:
+        """Steps one copy, writes its observation and notes what was done."""
+        try:
+            came = self.envs[e].step(self.actions.native(action))
+        except SlipstreamError:
+            raise
+        except (Exception, SystemExit) as error:
+            where = (
+                f"`step` of environment {e}, step {t}, episode {int(self._episode[e]) - 1}, last "
+                f"action {action.tolist()}"
+            )
+            raise raised(self.env_id, where, error) from error
+        if not (isinstance(came, tuple) and len(came) == 5):
+            size = f"a tuple of {len(came)}" if isinstance(came, tuple) else type(came).__name__
+            what = f"{size} instead of (observation, reward, terminated, truncated, info)"
+            raise self._fail(e, "step", what)
+        reward, terminated, truncated = reward_of(came[1]), flag(came[2]), flag(came[3])
+        if reward is None:
+            raise self._fail(e, "step", f"the reward {came[1]!r:.60} instead of one number")
+        if terminated is None or truncated is None:
+            name, bad = ("terminated", came[2]) if terminated is None else ("truncated", came[3])
+            raise self._fail(e, "step", f"`{name}` {bad!r:.60} instead of True or False")
+        if not np.isfinite(reward):
+            raise KernelError(
+                f"gym:{self.env_id} returned the reward {reward} (environment {e}, step {t}, "
+                f"last action {action.tolist()}); a reward must be finite."
+            )
+        self._write(e, "step", came[0], obs)
+        if self._length[e] < self._log.shape[1]:
+            self._log[e, self._length[e]] = action
+        self._seen[e] = obs
+        self._ret[e] += reward
+        self._length[e] += 1
+        cut = self._limit is not None and self._length[e] >= self._limit
+        return reward, terminated, truncated or bool(cut)
 
     def drain_finals(self) -> Finals:
         rows, self._finals = self._finals, []
@@ -256,8 +222,18 @@ class GymnasiumVectorEnv(VectorEnv):
         )
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        # The number of the next episode is all that can be kept: a resumed copy starts a fresh one.
-        return {"episode": self._episode.copy()}
+        """Number, length, return and newest observation of each copy's episode, and its actions.
+
+        `actions` is [E, longest, K], zero beyond a copy's length.
+        """
+        taken = np.arange(self._log.shape[1]) < self._length[:, None]
+        return {
+            "episode": self._episode.copy(),
+            "length": self._length.copy(),
+            "ret": self._ret.copy(),
+            "seen": self._seen.copy(),
+            "actions": np.where(taken[..., None], self._log, self._log.dtype.type(0)),
+        }
 
     def set_state(
         self,
@@ -265,10 +241,35 @@ class GymnasiumVectorEnv(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        self._episode[:] = state["episode"]
+        """Takes the actions of each copy's episode again; `fresh` counts those that went astray."""
+        self._finals, self._episodes = [], []
+        self.fresh = 0
         for e in range(self.num_envs):
+            self._episode[e] = state["episode"][e]
+            if not self._replay(e, state, obs):
+                self._episode[e] = state["episode"][e]
+                self._begin(e, obs)
+                self.fresh += 1
+
+    def _replay(self, e: int, state: Mapping[str, NDArray[Any]], obs: NDArray[Any]) -> bool:
+        """Whether copy e stands where the state says once it has taken its actions again."""
+        actions = state.get("actions")  # older checkpoints have none
+        if actions is None or not state["length"][e] <= actions.shape[1] or not self._episode[e]:
+            return False
+        self._episode[e] -= np.uint64(1)
+        try:
             self._begin(e, obs)
+            for action in actions[e, : int(state["length"][e])].astype(self.spec.action_dtype):
+                if any(self._step(e, action, 0, obs[e])[1:]):
+                    return False  # the episode went on when it was saved
+        except KernelError:
+            return False
+        same_return = self._ret[e] == state["ret"][e]
+        return bool(same_return and np.array_equal(obs[e], state["seen"][e]))
 
     def close(self) -> None:
         for env in self.envs:
-            env.close()
+            try:
+                env.close()
+            except (Exception, SystemExit) as error:  # nothing is lost by it, so the work goes on
+                print(f"gym:{self.env_id}: `close` raised {error!r:.200}", file=sys.stderr)

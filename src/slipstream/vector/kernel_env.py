@@ -166,7 +166,7 @@ class KernelVectorEnv(VectorEnv):
             return (obs,)
         return (obs, self._mask if mask is None else mask)
 
-    def reset(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self._counts[:] = 0
         with np.errstate(**_WRAPS):
             self._loop.start(0, self.num_envs, self._batch, *self._shown(obs, mask))
@@ -176,7 +176,7 @@ class KernelVectorEnv(VectorEnv):
                 first = word(streams, np.uint64(0)) % longest
                 self._book["limit"] = 1 + np.asarray(first, dtype=np.int64)
 
-    def step(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
         obs, reward, terminated, truncated, _, mask = out
         counts, e = self._counts, self.num_envs
         shapes = (actions.shape, obs.shape, reward.shape, terminated.shape, truncated.shape)

@@ -66,7 +66,8 @@ def make_vector_env(
     _refuse_backend(target, backend, _KERNEL_BACKENDS)
     kernel = load_kernel(target)
     loaded = kernel.load(kernel.configure(settings))
-    more: dict[str, Any] = {"split": split, "at_end": at_end}
+    # First episodes of random length are for learning: here every episode is whole.
+    more: dict[str, Any] = {"split": split, "at_end": at_end, "stagger": False}
     if backend == "serial":
         if workers not in ("auto", 1):
             raise ConfigError(

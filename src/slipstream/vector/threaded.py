@@ -104,19 +104,20 @@ class ThreadedVectorEnv(VectorEnv):
         alone = self._choice is not None and not self._choice.threads
         return 1 if alone else len(self._envs)
 
-    def step(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
         choice = self._choice
         if choice is None and len(self._envs) == 1:
-            self._envs[0].step(actions, out, t)
+            self._envs[0].step_rows(actions, out, t)
             return
         if choice is not None and choice.threads and len(self._envs) == 1:
             self._cut_on_the_way(out)
         began = time.perf_counter()
         if len(self._envs) == 1:
-            self._envs[0].step(actions, out, t)
+            self._envs[0].step_rows(actions, out, t)
         else:
             tasks = [
-                partial(env.step, actions[rows], _rows(out, rows), t) for env, rows in self._each()
+                partial(env.step_rows, actions[rows], _rows(out, rows), t)
+                for env, rows in self._each()
             ]
             self._run(tasks, choice is None or choice.threads)
         if choice is not None:
@@ -136,9 +137,9 @@ class ThreadedVectorEnv(VectorEnv):
             if error is not None:
                 raise error
 
-    def reset(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         for env, rows in self._each():
-            env.reset(obs[rows], None if mask is None else mask[rows])
+            env.reset_rows(obs[rows], None if mask is None else mask[rows])
         self._finals, self._episodes = [], []
 
     def begin(

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from types import TracebackType
+from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
+from slipstream.vector.forms import (
+    ActionForm,
+    MisfitError,
+    ObservationForm,
+    action_form,
+    observation_form,
+)
 
 
 class StepOut(NamedTuple):
@@ -79,25 +89,149 @@ def join_episodes(slices: Sequence[Episodes]) -> Episodes:
     return Episodes(t[order], e[order], ret[order], length[order], metrics)
 
 
+class Stepped(NamedTuple):
+    """What `VectorEnv.step(actions)` returns; the arrays are the caller's.
+
+    Attributes:
+        obs: [E, ...], the observation to act on next (after a reset: the new episode's first), as
+            the environment itself shows it: an array, or a dict or tuple of arrays.
+        reward: float32 [E].
+        terminated: bool [E], the future is worth nothing.
+        truncated: bool [E], the future is worth the value of the final observation.
+
+    Where P > 1 players act, observations and rewards are ``[E, P, ...]``.
+    """
+
+    obs: Any
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
 class VectorEnv(ABC):
     """E copies of one environment; auto-reset happens within the step that ends an episode.
 
-    The arrays handed to `reset` and `step` belong to the caller and are written once. All rows are
-    C-contiguous: actions int64 or float32 [E, K], observations [E, *shape].
+    ::
+
+        obs = env.reset(seed=3)
+        obs, reward, terminated, truncated = env.step(policy.act(obs, mask=env.mask))
+
+    Given arrays, `reset` and `step` write into them instead: they belong to the caller and are
+    written once. Their rows are C-contiguous: actions int64 or float32 [E, K], observations
+    [E, *shape]; nothing is checked but shapes, and what ends is kept until it is drained.
+
+    Attributes:
+        mask: bool [E, n], the choices allowed now; None where all always are. Kept up to date by
+            the calls that return values.
+        ended, finals: episodes that the last `step(actions)` ended, and final observations of those
+            that it truncated.
+        fresh: copies that `set_state` could not bring back; they began new episodes.
     """
 
     num_envs: int
     spec: Spec
     backend: str
     mask_width: int = 0  # choices that the action mask covers, 0 where all are always allowed
+    mask: NDArray[np.bool_] | None = None
+    ended: Episodes | None = None
+    finals: Finals | None = None
+    fresh: int = 0
+
+    @cached_property
+    def observations(self) -> ObservationForm:
+        """Between what the environment shows and its rows."""
+        return observation_form(self.spec)
+
+    @cached_property
+    def actions(self) -> ActionForm:
+        """Between the environment's own actions and their rows."""
+        return action_form(self.spec)
+
+    @overload
+    def reset(self, *, seed: int | None = None) -> Any: ...
+
+    @overload
+    def reset(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None: ...
+
+    def reset(
+        self,
+        obs: NDArray[Any] | None = None,
+        mask: NDArray[np.bool_] | None = None,
+        *,
+        seed: int | None = None,
+    ) -> Any:
+        """Begins a new episode everywhere.
+
+        Args:
+            obs, mask: written where given: [E, *shape] and [E, n] rows.
+            seed: copy e begins its stream (seed, e) anew; otherwise each begins its next episode.
+
+        Returns:
+            The first observations [E, ...] as the environment shows them; None where `obs` is
+            given.
+        """
+        if obs is not None:
+            self.reset_rows(obs, mask)
+            return None
+        rows = blank(self)
+        if seed is None:
+            self.reset_rows(rows.obs, rows.mask)
+        else:
+            every = np.arange(self.num_envs)
+            self.begin(every, every, _seed(seed), rows.obs, rows.mask)
+        self._take(rows.mask)
+        return self.observations.native(rows.obs)
+
+    @overload
+    def step(self, actions: Any) -> Stepped: ...
+
+    @overload
+    def step(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None: ...
+
+    def step(self, actions: Any, out: StepOut | None = None, t: int = 0) -> Stepped | None:
+        """Steps every copy; one that ends begins its next episode at once.
+
+        Args:
+            actions: one for each copy, the batch axis first, as `Policy.act` returns them; rows
+                [E, K] where `out` is given.
+            out: where the results are written.
+            t: recorded with what ends here.
+
+        Returns:
+            The results in fresh arrays; None where `out` is given.
+
+        Raises:
+            ConfigError: actions of another shape, or that do not exist.
+        """
+        if out is not None:
+            self.step_rows(actions, out, t)
+            return None
+        if self.ended is None:
+            raise ConfigError("Call `reset()` before the first `step(actions)`.")
+        lead: tuple[int, ...] = (self.num_envs,)
+        if self.spec.players > 1:
+            lead = (self.num_envs, self.spec.players)
+        try:
+            rows = self.actions.rows(actions, lead, self.spec.action_width)
+        except MisfitError as error:
+            raise ConfigError(f"`step` of {self.num_envs} copies was given {error}.") from None
+        made = blank(self)
+        self.step_rows(rows, made, t)
+        self._take(made.mask)
+        obs = self.observations.native(made.obs)
+        return Stepped(obs, made.reward, made.terminated, made.truncated)
+
+    def _take(self, mask: NDArray[np.bool_] | None) -> None:
+        self.mask = mask
+        self.ended, self.finals = self.drain_episodes(), self.drain_finals()
 
     @abstractmethod
-    def reset(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         """Begins a new episode everywhere and writes its first observation into obs [E, *shape]."""
 
     @abstractmethod
-    def step(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        """Steps every copy; `t` is recorded with what ends here."""
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        """Steps every copy with rows [E, K]; `t` is recorded with what ends here."""
 
     @abstractmethod
     def drain_finals(self) -> Finals:
@@ -145,6 +279,27 @@ class VectorEnv(ABC):
     def close(self) -> None:  # noqa: B027  (most environments hold nothing)
         """Releases what the copies hold."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def blank(env: VectorEnv) -> StepOut:
+    """Rows for a step of `env`."""
+    shape = (env.num_envs,) if env.spec.players == 1 else (env.num_envs, env.spec.players)
+    obs = np.zeros((*shape, *env.spec.observation_shape), env.spec.observation_dtype)
+    mask = np.ones((*shape, env.mask_width), np.bool_) if env.mask_width else None
+    terminated, truncated, valid = np.zeros((3, env.num_envs), np.bool_)
+    valid[:] = True
+    return StepOut(obs, np.zeros(shape, np.float32), terminated, truncated, valid, mask)
+
 
 def member_indices(
     seeds: Sequence[int], num_envs: int
@@ -152,3 +307,9 @@ def member_indices(
     """Seed, and index within the member, of E = M x N copies, member after member: uint64 [E]."""
     members = np.asarray([seed % 2**64 for seed in seeds], dtype=np.uint64)
     return np.repeat(members, num_envs), np.tile(np.arange(num_envs, dtype=np.uint64), len(members))
+
+
+def _seed(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ConfigError(f"`seed` must be a whole number (got {value!r}).")
+    return int(value) % 2**64

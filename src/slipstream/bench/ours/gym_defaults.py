@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium import spaces
 
 import slipstream
 from slipstream.bench.fresh_episodes import fresh_returns
@@ -39,17 +37,8 @@ def measure(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]
         policy, result = slipstream.load_policy(run), run.result
     assert result is not None
     envs = [gymnasium.make(env_id) for _ in range(episodes)]
-    space, action_space = envs[0].observation_space, envs[0].action_space
-
-    def act(observations: list[Any]) -> list[Any]:
-        rows = np.stack([spaces.flatten(space, one) for one in observations])
-        actions = policy.act(rows.astype(np.float32))
-        if isinstance(action_space, spaces.Discrete):
-            return [int(row[0]) + int(action_space.start) for row in actions]
-        return list(actions)
-
     return {
-        "returns": fresh_returns(envs, act, seed=seed),
+        "returns": fresh_returns(envs, lambda seen: list(policy.act(seen)), seed=seed),
         "seconds": seconds,
         "trained": result["progress"]["steps"],
         "chosen_at": result["members"][0]["best_steps"],

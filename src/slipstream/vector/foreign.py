@@ -1,0 +1,169 @@
+"""Foreign code behind a guard: making Gymnasium environments, and what they raise and return."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import psutil
+from gymnasium import spaces
+
+from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
+from slipstream.vector.forms import ObservationForm, describe, is_image
+
+_SPACE_BYTES = 32  # of a Box for each number: bounds, and whether there are any, twice
+_MEMORY_SHARE = 0.8
+
+
+def make_gymnasium(
+    env_id: str, kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None
+) -> Any:
+    """Builds one Gymnasium environment.
+
+    Args:
+        env_id: ``"Acrobot-v1"``, or ``"module:ID"`` to import the module that registers it first.
+        kwargs: keyword arguments of its constructor.
+        render_mode: passed on where given.
+
+    Raises:
+        ConfigError: unknown id, module or keyword.
+        ResourceError: it needs a package that is not installed, or more memory than there is.
+        KernelError: its own code raised something else, or asked to end the process.
+    """
+    module, _, name = env_id.rpartition(":")
+    _check_limit(env_id, dict(kwargs or {}).get("max_episode_steps"))
+    extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
+    try:
+        if module:
+            importlib.import_module(module)
+        return gymnasium.make(name, **dict(kwargs or {}), **extra)
+    except SlipstreamError:
+        raise
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ResourceError(f"gym:{env_id} needs a package that is missing: {error}") from error
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"gym:{env_id}: {error}; install the package, or correct the module's name."
+        ) from error
+    except (gymnasium.error.Error, TypeError, AssertionError, ValueError) as error:
+        given = f" with the arguments {dict(kwargs)}" if kwargs else ""
+        raise ConfigError(f"gym:{env_id} cannot be made{given}: {_short(error)}") from error
+    except MemoryError as error:
+        raise ResourceError(
+            f"gym:{env_id} cannot be made: it asks for more memory than there is ({error}). Make "
+            "its spaces smaller."
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise raised(env_id, "its constructor or the import of its module", error) from error
+
+
+def flat_spaces(
+    env_id: str, observation: spaces.Space[Any], action: spaces.Space[Any]
+) -> tuple[spaces.Box, spaces.Space[Any]]:
+    """The one rule by which observations and actions become rows.
+
+    A uint8 Box of three axes is an image and stays uint8 [channels, height, width]; every other
+    observation is flattened to float32 [D] (`forms.py`), as by `gymnasium.spaces.flatten`.
+
+    Raises:
+        ConfigError: a space without a fixed flat form.
+        ResourceError: one row of it does not fit into memory; nothing was allocated.
+    """
+    if not isinstance(
+        action, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
+    ):
+        raise ConfigError(
+            f"gym:{env_id} has the action space {action}; agents act in Discrete, MultiDiscrete, "
+            "MultiBinary and Box. Wrap the environment so that its actions are one of these."
+        )
+    if isinstance(action, spaces.MultiBinary):
+        action = spaces.MultiDiscrete([2] * int(np.prod(action.shape)))
+    elif isinstance(action, spaces.Discrete):
+        action = spaces.Discrete(int(action.n))  # rows count from 0, whatever its `start`
+    elif isinstance(action, spaces.MultiDiscrete):
+        action = spaces.MultiDiscrete(action.nvec.reshape(-1))
+    elif isinstance(action, spaces.Box):
+        action = spaces.Box(
+            action.low.reshape(-1).astype(np.float32),
+            action.high.reshape(-1).astype(np.float32),
+            dtype=np.float32,
+        )
+    try:
+        form = ObservationForm(describe(observation), "image" if is_image(observation) else "flat")
+    except ConfigError as error:
+        raise ConfigError(f"gym:{env_id}, observations: {error}") from None
+    if form.width == 0:
+        raise ConfigError(f"gym:{env_id} shows nothing: its observation space is {observation}.")
+    free = psutil.virtual_memory().available
+    if _SPACE_BYTES * form.width > _MEMORY_SHARE * free:
+        raise ResourceError(
+            f"gym:{env_id}: an observation has {form.width:,} numbers (a choice of n counts n), "
+            f"and {free / 2**30:.1f} GiB of memory are free. Wrap the environment so that it shows "
+            "less."
+        )
+    if is_image(observation):
+        return spaces.Box(0, 255, form.shape, np.uint8), action
+    flat = spaces.flatten_space(observation)
+    assert isinstance(flat, spaces.Box)
+    return spaces.Box(
+        flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32
+    ), action
+
+
+def raised(env_id: str, doing: str, error: BaseException) -> KernelError:
+    """What foreign code raised, where, and whose it is to mend; an exit is an error like others."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _foreign(frame.filename)]
+    where = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    what = f"{type(error).__name__}: {_short(error)}"
+    if isinstance(error, SystemExit):
+        what = f"SystemExit ({error.code!r}), which would end the whole training"
+    return KernelError(
+        f"gym:{env_id} raised {what}, in {doing}{where}. Mend the environment there, or the "
+        "arguments in env.kwargs."
+    )
+
+
+def flag(value: Any) -> bool | None:
+    """True or False of what an environment returned as one of its flags; None for anything else."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer, np.ndarray)):
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.kind in "biu" and array.item() in (0, 1):
+            return bool(array.item())
+    return None
+
+
+def reward_of(value: Any) -> float | None:
+    """The number that an environment returned as its reward; None where it is none."""
+    if isinstance(value, (float, int, np.floating, np.integer, np.bool_, np.ndarray)):
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.kind in "biuf":  # some return shape (1,)
+            return float(array.item())
+    return None
+
+
+def _check_limit(env_id: str, limit: Any) -> None:
+    if limit is None:
+        return
+    if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 1:
+        raise ConfigError(
+            f"gym:{env_id}: `env.kwargs.max_episode_steps` is {limit!r}, and an episode has at "
+            "least 1 step: give a whole number from 1 on, or leave it out."
+        )
+
+
+def _foreign(file: str) -> bool:
+    """Whether a file is neither slipstream's nor Gymnasium's machinery around the environment."""
+    path = file.replace("\\", "/")
+    return not any(part in path for part in ("/slipstream/vector/", "/gymnasium/", "importlib"))
+
+
+def _short(error: BaseException) -> str:
+    """An error's text, on one line and not endless."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:300]} ..."

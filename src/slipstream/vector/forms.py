@@ -1,0 +1,386 @@
+"""The one rule by which observations and actions of any space become rows, and back.
+
+Numbers are flattened in order, a choice of n is n places with a 1, the parts of a Dict or Tuple
+follow each other. A uint8 Box of three axes, alone, is an image: it stays uint8, channels first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.spec import Spec
+
+Description = Mapping[str, Any]
+_NUMBERS = "biuf"  # kinds of dtype
+_BATCHES = 2  # axes before an observation's own at most: members, then rows
+
+
+class MisfitError(ValueError):
+    """An observation or action that does not have the form of its space, in words."""
+
+
+def describe(space: spaces.Space[Any]) -> dict[str, Any]:
+    """JSON-able form of a space, which rows are made by.
+
+    Raises:
+        ConfigError: it has no fixed size.
+    """
+    if isinstance(space, spaces.Box):
+        return {"kind": "box", "shape": list(space.shape), "dtype": space.dtype.name}
+    if isinstance(space, spaces.MultiBinary):
+        return {"kind": "binary", "shape": list(space.shape), "dtype": space.dtype.name}
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "choice", "sizes": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes, start = space.nvec.tolist(), np.asarray(space.start).tolist()
+        return {"kind": "choice", "sizes": sizes, "start": start}
+    if isinstance(space, spaces.Dict):
+        parts = [[name, describe(part)] for name, part in space.spaces.items()]
+        return {"kind": "dict", "parts": parts}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "tuple", "parts": [[i, describe(p)] for i, p in enumerate(space.spaces)]}
+    raise ConfigError(
+        f"the space {space} has no fixed flat size; wrap the environment so that it is a Box, "
+        "Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these."
+    )
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """One array within an observation.
+
+    Attributes:
+        path: keys of Dicts and places in Tuples that lead to it.
+        shape: its own; dtype: what it is natively.
+        sizes, start: int64 [n] of a choice, flattened; None for numbers.
+        lo, hi: its columns in the row.
+        chosen: each column is 0 or 1.
+        count: its own numbers or choices.
+    """
+
+    path: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    sizes: NDArray[np.int64] | None
+    start: NDArray[np.int64] | None
+    lo: int
+    hi: int
+    chosen: bool = False
+
+    @property
+    def name(self) -> str:
+        return "".join(f"[{key!r}]" for key in self.path)
+
+    @property
+    def count(self) -> int:
+        return self.hi - self.lo if self.sizes is None else len(self.sizes)
+
+
+def _leaves(description: Description, path: tuple[Any, ...], lo: int) -> Iterator[_Leaf]:
+    kind = description["kind"]
+    if kind in ("dict", "tuple"):
+        for key, part in description["parts"]:
+            for leaf in _leaves(part, (*path, key), lo):
+                yield leaf
+                lo = leaf.hi
+        return
+    if kind == "choice":
+        sizes = np.asarray(description["sizes"], np.int64)
+        start = np.broadcast_to(np.asarray(description["start"], np.int64), sizes.shape)
+        width = sum(int(size) for size in sizes.ravel().tolist())
+        flat = (sizes.ravel(), start.ravel())
+        yield _Leaf(path, sizes.shape, np.dtype(np.int64), *flat, lo, lo + width, True)
+        return
+    shape = tuple(description["shape"])
+    width = 1
+    for n in shape:
+        width *= int(n)
+    dtype = np.dtype(description["dtype"])
+    yield _Leaf(path, shape, dtype, None, None, lo, lo + width, kind == "binary")
+
+
+class ObservationForm:
+    """Native observations as rows.
+
+    Args:
+        description: what `describe` made of the space.
+        layout: of a row: "flat" float32 [D], "image" (uint8 [channels, height, width]), or "same"
+            as the observation, which is how kernels write theirs.
+
+    Attributes:
+        width: numbers of a row; a Python int, for spaces may be larger than any memory.
+    """
+
+    def __init__(self, description: Description, layout: str = "flat") -> None:
+        self.description, self.layout = description, layout
+        self._leaves = tuple(_leaves(description, (), 0))
+        self.width = self._leaves[-1].hi if self._leaves else 0
+        alone = len(self._leaves) == 1 and not self._leaves[0].path
+        self._only = self._leaves[0] if alone else None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one row."""
+        if self.layout == "flat":
+            return (self.width,)
+        assert self._only is not None
+        own = self._only.shape
+        return (own[2], own[0], own[1]) if self.layout == "image" else own
+
+    @property
+    def words(self) -> str:
+        """What one observation must be."""
+        if self._only is not None:
+            return _words(self._only)
+        return "; ".join(f"{leaf.name}: {_words(leaf)}" for leaf in self._leaves)
+
+    def scale(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        """Mean 0 and deviation 1 for columns that say what was chosen, NaN for numbers, each [D].
+
+        A choice that is seldom seen has a tiny deviation: divided by it, its 1 would outweigh all
+        others, by another factor after every rollout. None where there are only numbers.
+        """
+        if self.layout != "flat" or not any(leaf.chosen for leaf in self._leaves):
+            return None, None
+        mean = np.full(self.width, np.nan, np.float32)
+        for leaf in self._leaves:
+            if leaf.chosen:
+                mean[leaf.lo : leaf.hi] = 0.0
+        return mean, mean + 1.0
+
+    def write(self, observation: Any, row: NDArray[Any]) -> None:
+        """Writes one observation into its row.
+
+        Raises:
+            MisfitError: it is not of the space's form.
+        """
+        only = self._only
+        if only is not None and only.sizes is None and self.layout == "flat":  # the common one
+            array = _array(observation)
+            if array.shape == only.shape and array.dtype.kind in _NUMBERS:
+                row[...] = array.reshape(-1)
+                return
+        if self.description["kind"] == "tuple" and isinstance(observation, (list, np.ndarray)):
+            observation = tuple(observation)  # as Gymnasium takes it
+        rows, lead = self.rows(observation)
+        if lead:
+            raise MisfitError(f"{_words_of(observation)} instead of {self.words}")
+        row[...] = rows
+
+    def rows(self, observations: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
+        """Rows [*lead, *shape] of one observation (lead is ()) or of a batch (lead is (n,)).
+
+        The axes before an observation's own are the same in all parts of a Dict or Tuple; a list of
+        such observations is a batch, too.
+
+        Raises:
+            MisfitError: they are not of the space's form.
+        """
+        if self._only is None and isinstance(observations, list) and observations:
+            each = [self.rows(observation) for observation in observations]
+            if any(lead for _, lead in each):
+                raise MisfitError("a list of batches")
+            return np.stack([row for row, _ in each]), (len(each),)
+        parts = [_part(leaf, _at(observations, leaf)) for leaf in self._leaves]
+        leads = {part.shape[: part.ndim - len(leaf.shape)] for part, leaf in self._paired(parts)}
+        if len(leads) != 1:
+            raise MisfitError(f"parts of different batch sizes {sorted(leads)}")
+        (lead,) = leads
+        if self.layout != "flat":
+            image = self.layout == "image"
+            return np.moveaxis(parts[0], -1, len(lead)) if image else parts[0], lead
+        out = np.zeros((*lead, self.width), np.float32)
+        for part, leaf in self._paired(parts):
+            here = part.reshape(*lead, leaf.count)
+            if leaf.sizes is None:
+                out[..., leaf.lo : leaf.hi] = here
+                continue
+            assert leaf.start is not None
+            firsts = leaf.lo + np.cumsum(leaf.sizes) - leaf.sizes
+            places = here.astype(np.int64) - leaf.start + firsts
+            np.put_along_axis(out, places, 1.0, axis=-1)
+        return out, lead
+
+    def native(self, rows: NDArray[Any]) -> Any:
+        """What the environment would have shown, with the batch axes of `rows` [*lead, *shape]."""
+        if self.layout != "flat":
+            return np.moveaxis(rows, -3, -1) if self.layout == "image" else rows
+        lead = rows.shape[:-1]
+        parts: list[Any] = []
+        for leaf in self._leaves:
+            own = rows[..., leaf.lo : leaf.hi]
+            if leaf.sizes is not None:
+                assert leaf.start is not None
+                pieces = np.split(own, np.cumsum(leaf.sizes)[:-1], axis=-1)
+                chosen = np.stack([piece.argmax(axis=-1) for piece in pieces], axis=-1)
+                own = chosen + leaf.start
+            parts.append(own.astype(leaf.dtype).reshape((*lead, *leaf.shape)))
+        return _nested(self.description, iter(parts))
+
+    def _paired(self, parts: list[NDArray[Any]]) -> Iterator[tuple[NDArray[Any], _Leaf]]:
+        return zip(parts, self._leaves, strict=True)
+
+
+class ActionForm:
+    """Action rows as the environment takes them: numbers K of a row, and back.
+
+    Args:
+        description: what `describe` made of the environment's own space.
+        start: int64 [K], the number of a row's first choice; None for a Box.
+    """
+
+    def __init__(self, description: Description, start: NDArray[np.int64] | None) -> None:
+        self.description = description
+        (self._leaf,) = _leaves(description, (), 0)
+        self._binary = description["kind"] == "binary"
+        self.start = start
+        own = self._leaf.start if self._leaf.start is not None else np.zeros(1, np.int64)
+        self._offset = None if start is None else own - start
+
+    def native(self, rows: NDArray[Any]) -> Any:
+        """Actions [*lead, *shape] for rows [*lead, K]; a plain int for one choice."""
+        lead, leaf = rows.shape[:-1], self._leaf
+        own = rows if self._offset is None else rows + self._offset
+        own = own.reshape((*lead, *leaf.shape))
+        return int(own) if own.ndim == 0 and leaf.sizes is not None else own.astype(leaf.dtype)
+
+    def rows(self, actions: Any, lead: tuple[int, ...], width: int) -> NDArray[Any]:
+        """Rows [*lead, K] of a batch of actions [*lead, *shape], or of rows.
+
+        Raises:
+            MisfitError: a wrong shape or dtype, or a choice that does not exist.
+        """
+        leaf = self._leaf
+        array = _array(actions)
+        numbers = leaf.sizes is None and not self._binary
+        if array.dtype.kind not in (_NUMBERS if numbers else "biu"):
+            raise MisfitError(f"{_words_of(actions)} instead of {_words(leaf)}")
+        if array.shape not in ((*lead, *leaf.shape), (*lead, width)):
+            axes = ", ".join(["one for each copy", "one for each player"][: len(lead)])
+            raise MisfitError(
+                f"shape {array.shape} instead of {(*lead, *leaf.shape)}: the batch axis comes "
+                f"first ({axes}), then an action, {_words(leaf)}"
+            )
+        rows = array.reshape(*lead, width)
+        if numbers:
+            if not np.isfinite(rows).all():
+                raise MisfitError("NaN or infinity")
+            return np.ascontiguousarray(rows, np.float32)
+        sizes = np.full(width, 2) if leaf.sizes is None else leaf.sizes
+        first = np.zeros(1, np.int64) if leaf.start is None else leaf.start
+        bad = (rows < first) | (rows >= first + sizes)
+        if bad.any():
+            place = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise MisfitError(f"{rows[place]} at {place}, which is no {_words(leaf)}")
+        assert self._offset is not None
+        return np.ascontiguousarray(rows - self._offset, np.int64)
+
+
+def observation_form(spec: Spec) -> ObservationForm:
+    """Of an environment."""
+    space = spec.native_observation
+    if space is None:
+        return ObservationForm(describe(spec.observation), "same")
+    return ObservationForm(describe(space), "image" if is_image(space) else "flat")
+
+
+def action_form(spec: Spec) -> ActionForm:
+    """Of an environment."""
+    start = None
+    if not isinstance(spec.action, spaces.Box):
+        start = np.asarray(getattr(spec.action, "start", 0), np.int64).ravel()
+    own = spec.action if spec.native_action is None else spec.native_action
+    return ActionForm(describe(own), start)
+
+
+def is_image(space: spaces.Space[Any]) -> bool:
+    """A uint8 Box [height, width, channels]."""
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+
+
+def _at(observations: Any, leaf: _Leaf) -> Any:
+    for depth, key in enumerate(leaf.path):
+        where = "".join(f"[{k!r}]" for k in leaf.path[: depth + 1])
+        try:
+            if depth == 0 and isinstance(key, int) and not isinstance(observations, tuple):
+                raise TypeError  # a list is a batch
+            observations = observations[key]
+        except (KeyError, IndexError, TypeError):
+            raise MisfitError(f"{_words_of(observations)} without the part {where}") from None
+    return observations
+
+
+def _array(value: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError):
+        raise MisfitError("rows of different lengths") from None
+
+
+def _part(leaf: _Leaf, value: Any) -> NDArray[Any]:
+    """The array of a leaf with the batch axes it came with."""
+    array = _array(value)
+    lead = array.ndim - len(leaf.shape)
+    kinds = _NUMBERS if leaf.sizes is None and leaf.dtype != np.uint8 else "biu"
+    of = f" in {leaf.name}" if leaf.path else ""
+    if (
+        array.dtype.kind not in kinds
+        or not 0 <= lead <= _BATCHES
+        or array.shape[lead:] != leaf.shape
+    ):
+        raise MisfitError(f"{_words_of(value)}{of} instead of {_words(leaf)}")
+    if leaf.sizes is not None:
+        assert leaf.start is not None
+        flat = array.reshape(*array.shape[:lead], leaf.count)
+        bad = (flat < leaf.start) | (flat >= leaf.start + leaf.sizes)
+        if bad.any():
+            raise MisfitError(f"{flat[bad][0]}{of}, which is no {_words(leaf)}")
+    return array
+
+
+def _words(leaf: _Leaf) -> str:
+    """What a leaf must be."""
+    if leaf.sizes is None:
+        if leaf.shape == ():
+            return f"one number ({leaf.dtype})"
+        return f"{leaf.dtype} of shape {leaf.shape}"
+    assert leaf.start is not None
+    last = (leaf.start + leaf.sizes - 1).tolist()
+    if leaf.shape == ():
+        return f"integer from {leaf.start[0]} to {last[0]}"
+    return f"integers of shape {leaf.shape} from {leaf.start.tolist()} to {last}"
+
+
+def _words_of(value: Any) -> str:
+    """What came."""
+    if value is None or isinstance(value, (str, bytes)):
+        return repr(value)[:60]
+    if isinstance(value, (Mapping, tuple, list)) and not _is_numbers(value):
+        return f"a {type(value).__name__} of {len(value)}"
+    array = np.asarray(value)
+    if array.dtype.kind not in _NUMBERS:
+        return f"a {type(value).__name__}"
+    return f"{array.dtype} of shape {array.shape}"
+
+
+def _is_numbers(value: Any) -> bool:
+    try:
+        return not isinstance(value, Mapping) and np.asarray(value).dtype.kind in _NUMBERS
+    except (ValueError, TypeError):
+        return False
+
+
+def _nested(description: Description, parts: Iterator[Any]) -> Any:
+    kind = description["kind"]
+    if kind == "dict":
+        return {key: _nested(part, parts) for key, part in description["parts"]}
+    if kind == "tuple":
+        return tuple(_nested(part, parts) for _, part in description["parts"])
+    return next(parts)

@@ -1,0 +1,278 @@
+"""Runs of foreign environments: killed and resumed, episodes that never end, and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from slipstream.training import checkpoint
+from slipstream.training.config import resolve
+from slipstream.training.environment import resolve_environment
+from slipstream.training.evaluation import Evaluator
+from slipstream.training.events import Evaluated, Finished, Started, Updated
+from slipstream.training.interruption import Interrupted
+from slipstream.training.run import Run
+from slipstream.training.trainer import resume, train
+
+DRAWS = iter(range(10**9))
+
+
+class Endless(gymnasium.Env):
+    """Nothing ends an episode."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, restless=False):
+        self.restless = restless
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        seen = next(DRAWS) % 1000 / 1000 if self.restless else self.np_random.random()
+        return np.full(2, seen, np.float32), 1.0, False, False, {}
+
+
+gymnasium.register("SlipstreamEndless-v0", Endless)
+
+
+def settings(env, members=1, **more):
+    return resolve(
+        {
+            "env": env,
+            "agent": {"horizon": 32, "minibatch": 64, "epochs": 2},
+            "training": {
+                "num_envs": 4,
+                "total_steps": 1_280,
+                "checkpoint_every": 0.2,
+                "members": members,
+            },
+            "evaluation": {"episodes": 3, "every": 0.3},
+        },
+        more,
+    )
+
+
+def final_state(run):
+    return checkpoint.load(checkpoint.checkpoints(run.path / "checkpoints")[-1])[0]
+
+
+def whole(tmp_path, config):
+    run = Run.create(config, tmp_path / "whole")
+    train(run.config, run)
+    run.close()
+    return run
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+@pytest.mark.parametrize(
+    ("env", "members", "how"),
+    [
+        ("gym:CartPole-v1", 1, "stopped"),
+        ("gym:CartPole-v1", 3, "killed"),
+        ("gym:Pendulum-v1", 2, "stopped"),
+        ("gym:Blackjack-v1", 1, "killed"),
+    ],
+)
+def test_a_stopped_run_ends_with_the_same_weights(tmp_path, env, members, how):
+    config = settings(env, members)
+    straight = whole(tmp_path, config)
+    seen = []
+
+    def listen(event):
+        seen.append(event)
+        if sum(isinstance(one, Updated) for one in seen) == 7:
+            if how == "killed":
+                raise Killed
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    run = Run.create(config, tmp_path / "stopped")
+    with pytest.raises((Interrupted, Killed)):
+        train(run.config, run, [listen])
+    run.close()
+    said = []
+    again = Run.open(run.path, said.append)
+    resume(again)
+    again.close()
+    assert said == []
+    left, right = final_state(straight), final_state(again)
+    assert left.keys() == right.keys()
+    for name in left:
+        assert left[name].tobytes() == right[name].tobytes(), name
+    assert straight.result["members"] == again.result["members"]
+    assert straight.metrics()["score"] == again.metrics()["score"]
+    assert straight.evaluations()["score"] == again.evaluations()["score"]
+
+
+def test_a_run_says_and_records_that_its_environment_does_not_repeat_itself(tmp_path):
+    config = settings("gym:SlipstreamEndless-v0", **{"evaluation.max_steps": 20})
+    config = resolve(config, {"env.kwargs": {"restless": True}})
+    run = Run.create(config, tmp_path / "run")
+
+    def listen(event):
+        if isinstance(event, Updated) and event.progress.iterations == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(run.config, run, [listen])
+    run.close()
+    said = []
+    again = Run.open(run.path, said.append)
+    resume(again)
+    again.close()
+    assert "4 of 4 copies" in said[0] and "fresh episodes" in said[0]
+    assert again.provenance["fresh_episodes"] == 4 and said[0] in again.provenance["notes"]
+
+
+KERNEL = """
+from slipstream.envs.probes import *
+from slipstream.core.spec import Spec
+from gymnasium import spaces
+
+
+def step(s, action, p, d):
+    return 1.0, False, False
+
+
+def spec(p, d):
+    return Spec(spaces.Box(-1.0, 1.0, (WIDTH,), np.float32), spaces.Discrete(2))
+"""
+
+
+@pytest.fixture(params=["foreign", "kernel"])
+def endless(request, tmp_path):
+    path = tmp_path / "endless.py"
+    path.write_text(KERNEL)
+    return "gym:SlipstreamEndless-v0" if request.param == "foreign" else str(path)
+
+
+def test_an_episode_that_never_ends_is_cut_and_that_is_said(tmp_path, endless):
+    events = []
+    run = Run.create(settings(endless, **{"evaluation.max_steps": 50}), tmp_path / "run")
+    result = train(run.config, run, [events.append])
+    run.close()
+    (started,) = [event for event in events if isinstance(event, Started)]
+    assert any("no time limit" in note and "after 50 steps" in note for note in started.notes)
+    (member,) = result["members"]
+    assert member["best_score"] == member["test_score"] == member["last_score"] == 50.0
+
+
+def test_the_bound_leaves_time_limits_and_markets_alone():
+    for name, length in (("gym:Pendulum-v1", 200), ("pendulum", 200)):
+        environment = resolve_environment(name, {})
+        env = environment.evaluation("train", 1, longest=7)
+        env.close()
+        assert environment.spec.max_episode_steps == length
+        if name == "pendulum":
+            assert env._book["next_limit"].tolist() == [200]
+    assert settings("cartpole").evaluation.max_steps == 10_000
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_signals_are_heard_within_an_evaluation(tmp_path, endless, members):
+    """The validation that was cut short is done by the resumed run: the results are the same."""
+    more = {"evaluation.max_steps": 300, "training.shards": members}
+    straight = whole(tmp_path, settings(endless, members, **more))
+    long = settings(endless, members, **{**more, "evaluation.max_steps": 2_000_000_000})
+    run = Run.create(long, tmp_path / "run")
+
+    def listen(event):
+        if isinstance(event, Updated) and event.progress.iterations == 3:  # a validation follows
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    with pytest.raises(Interrupted):
+        train(run.config, run, [listen])
+    run.close()
+    tensors, manifest = run.load_checkpoint()
+    assert manifest["steps"] == 3 * 128 and (tensors["validated"] == 0).all()
+    # The same run with a bound that lets it end: its checkpoint's config is the only difference.
+    config = resolve(long, {"evaluation.max_steps": 300}).with_training(out=str(run.path))
+    (run.path / "config.yaml").write_text(config.to_yaml())
+    again = Run.open(run.path)
+    again.save_checkpoint(tensors, manifest)
+    events = []
+    resume(again, [events.append])
+    again.close()
+    first = next(event for event in events if isinstance(event, Evaluated | Updated))
+    assert isinstance(first, Evaluated) and first.progress.steps == 3 * 128
+    assert again.result["members"] == straight.result["members"]
+    assert again.evaluations()["steps"] == straight.evaluations()["steps"]
+
+
+def test_signals_are_heard_while_the_result_is_measured(tmp_path):
+    config = settings("gym:CartPole-v1")
+    straight = whole(tmp_path, config)
+    run = Run.create(config, tmp_path / "run")
+
+    def listen(event):
+        if isinstance(event, Evaluated) and event.progress.finished:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        train(run.config, run, [listen])
+    run.close()
+    assert run.result is None
+    again = Run.open(run.path)
+    resume(again)
+    again.close()
+    assert again.result["members"] == straight.result["members"]
+
+
+@pytest.mark.parametrize("env", ["cartpole", "gym:CartPole-v1"])
+def test_a_run_killed_late_keeps_its_training_score(tmp_path, env):
+    """Between the last checkpoint and the result."""
+    config = settings(env, members=2)
+    straight = whole(tmp_path, config)
+    run = Run.create(config, tmp_path / "run")
+
+    def listen(event):
+        if isinstance(event, Finished):
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(run.config, run, [listen])
+    run.close()
+    (run.path / "result.json").unlink()
+    again = Run.open(run.path)
+    resume(again)
+    again.close()
+    members = again.result["members"]
+    assert members == straight.result["members"]
+    assert all(member["training_score"] is not None for member in members)
+
+
+def test_the_result_is_of_episodes_that_chose_nothing(tmp_path):
+    run = whole(tmp_path, settings("gym:CartPole-v1", members=2, **{"evaluation.episodes": 20}))
+    evaluation = run.config.evaluation
+    assert evaluation.test_seed != evaluation.seed
+    environment = resolve_environment("gym:CartPole-v1", {})
+    for member in run.result["members"]:
+        from slipstream.training.best import best_policy
+
+        evaluator = Evaluator(environment, "test", games=20, seed=evaluation.test_seed)
+        values = evaluator.values(best_policy(run, member["member"]))[0]
+        assert member["test_score"] == values.mean() != member["best_score"]
+        assert member["test_error"] == pytest.approx(values.std(ddof=1) / np.sqrt(20))
+    assert run.result["test_is"] == "fresh episodes"
+
+
+def test_few_steps_are_said_to_be_a_whole_rollout(tmp_path):
+    events = []
+    run = Run.create(settings("cartpole", **{"training.total_steps": 1}), tmp_path / "run")
+    train(run.config, run, [events.append])
+    run.close()
+    (started,) = [event for event in events if isinstance(event, Started)]
+    (note,) = started.notes
+    assert "total_steps is 1, and 128 steps per member are trained: one rollout" in note
+    (run.path / "result.json").unlink()
