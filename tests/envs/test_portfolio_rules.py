@@ -235,6 +235,53 @@ def test_equal_weight_is_bought_once_with_the_same_costs() -> None:
     assert world.s.equity == E0
 
 
+@pytest.mark.parametrize("orders", ["weights", "units"])
+def test_equal_weight_buys_each_asset_at_its_own_first_tradable_fill(orders: str) -> None:
+    """Holes of 7 and of 2 bars at the start: a third each, whenever it can be bought."""
+    tradable = np.ones((10, 3), dtype=bool)
+    tradable[1:8, 0] = False
+    tradable[1:3, 1] = False
+    close = np.full((10, 3), 10.0)
+    close[3:, 1] = 12.0
+    close[8:, 0] = 8.0
+    opened = np.concatenate([close[:1], close[:-1]])
+    opened[3, 1], opened[8, 0] = 12.0, 8.0
+    rules: dict[str, Any] = {"orders": orders, "fee": 0.01, "benchmark_costs": True}
+    panel = make_panel(close, open=opened, tradable=tradable)
+    world = World(panel, initial_equity=E0, **rules, **(EXACT if orders == "weights" else {}))
+    idle = [0.0, 0.0, 0.0, 1.0] if orders == "weights" else [0.0] * 3
+    seen = []
+    for _ in range(9):
+        world.step(idle)
+        seen.append([float(units) for units in world.s.benchmark_units])
+    third = E0 / 3 / 1.01
+    bought = [third / 8, third / 12, third / 10]
+    assert seen[0] == pytest.approx([0.0, 0.0, bought[2]])
+    assert seen[1] == seen[0]
+    assert seen[2] == pytest.approx([0.0, *bought[1:]])
+    assert seen[7] == seen[8] == pytest.approx(bought)
+    assert world.s.benchmark == pytest.approx(3 * third * 0.99)
+    assert world.s.benchmark_cash == pytest.approx(0.0, abs=1e-9)
+    assert world.s.equity == E0
+
+
+def test_equal_weight_gives_later_listings_nothing_and_keeps_the_share_of_what_never_trades() -> (
+    None
+):
+    listed = np.ones((8, 3), dtype=bool)
+    listed[:3, 0] = False  # comes later
+    listed[4:, 1] = False  # goes before it was ever tradable
+    tradable = listed.copy()
+    tradable[:, 1] = False
+    panel = make_panel(np.full((8, 3), 10.0), listed=listed, tradable=tradable)
+    world = World(panel, split="train", universe="union", fee=0.0, **EXACT)
+    for _ in range(7):
+        world.step([0.0, 0.0, 0.0, 1.0])
+    assert list(world.s.benchmark_units) == [0.0, 0.0, E0 / 2 / 10]
+    assert world.s.benchmark == pytest.approx(E0)
+    assert world.s.benchmark_waiting == 0
+
+
 def test_equal_weight_is_free_in_the_compatibility_mode() -> None:
     panel = make_panel([[10.0, 5.0], [10.0, 5.0], [20.0, 5.0]])
     world = World(panel, fee=0.01, benchmark_costs=False, **EXACT)

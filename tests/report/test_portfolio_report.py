@@ -74,6 +74,25 @@ def test_equal_weight_is_the_environments_benchmark(passes):
     np.testing.assert_allclose(mine, trace, rtol=1e-9)
 
 
+@pytest.mark.parametrize("reserve", [0.0, 0.25])
+def test_equal_weight_is_the_benchmark_when_the_first_bars_are_missing(reserve):
+    """A 7-bar hole in one asset, another one that is listed later, one that is delisted."""
+    panel = pw.random_panel(120, 4, 2)
+    tradable, listed = np.ones((120, 4), bool), np.ones((120, 4), bool)
+    tradable[1:8, 0] = False
+    listed[:30, 1] = tradable[:30, 1] = False
+    listed[80:, 2] = tradable[80:, 2] = False
+    panel = panel._replace(tradable=tradable, listed=listed)
+    passes = passes_of(panel, universe="union", reserve=reserve)
+    tracks = rivals(passes).tracks
+    trace = some_agent(passes)[0].trace["benchmark"].ravel()
+    np.testing.assert_allclose(equity(tracks[EQUAL_WEIGHT]), trace, rtol=1e-6)
+    units = tracks[EQUAL_WEIGHT][0].trace["units"]
+    assert [int((units[:, a] > 0).argmax()) for a in (0, 2, 3)] == [7, 0, 0]
+    assert not units[:, 1].any()
+    assert tracks[REBALANCED][0].metrics["mean_exposure"] > 0.6 * (1 - reserve)
+
+
 def test_buy_and_hold_by_hand(passes):
     first, last = passes.window(0)
     prices = passes.data.prices

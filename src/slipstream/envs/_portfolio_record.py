@@ -151,6 +151,7 @@ def state_dtype(assets: int) -> np.dtype[Any]:
             ("equity", "f8"),
             ("benchmark", "f8"),  # equal weight's value on the same bars
             ("benchmark_cash", "f8"),
+            ("benchmark_waiting", "i8"),  # assets that it has yet to buy
             ("peak", "f8"),
             ("drawdown", "f8"),  # fraction below the peak
             ("max_drawdown", "f8"),
@@ -174,6 +175,7 @@ def state_dtype(assets: int) -> np.dtype[Any]:
             ("day_volume", "f8"),  # traded notional of the running UTC day
             ("units", "f8", each),  # coins held
             ("benchmark_units", "f8", each),
+            ("benchmark_share", "f8", each),  # cash set aside for what it has yet to buy
             ("target", "f8", each),  # weights, negative: kept; unit orders: cost of a coin
             ("order", "f8", each),  # coins of the last step's orders, sales negative
             ("held", "i8", each),  # bars held since the last fill (unit orders: last sale)

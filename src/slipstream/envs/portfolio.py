@@ -85,7 +85,9 @@ def reset(s: Any, p: Any, d: Any) -> None:
     s.peak = p.initial_equity
     s.benchmark = p.initial_equity
     s.benchmark_cash = p.initial_equity
-    if not p.benchmark_costs:
+    if p.benchmark_costs:
+        _share_out_benchmark(s, p, d)
+    else:
         _buy_free_benchmark(s, p, d, s.bar - p.anchor_back)
     if p.tiered:
         start_volumes(s, p, d, s.bar + 1)
@@ -121,8 +123,21 @@ def _buy_free_benchmark(s: Any, p: Any, d: Any, row: int) -> None:
     s.benchmark = value
 
 
+def _share_out_benchmark(s: Any, p: Any, d: Any) -> None:
+    """An equal share of the capital for each asset listed at the start; a later one gets none."""
+    listed = 0
+    for i in range(p.assets):
+        if d.prices[s.bar, i] > 0.0:
+            listed += 1
+    s.benchmark_waiting = listed
+    if listed > 0:
+        each = p.initial_equity * (1.0 - p.reserve) / float(listed)
+        for i in range(p.assets):
+            s.benchmark_share[i] = each if d.prices[s.bar, i] > 0.0 else 0.0
+
+
 def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
-    """Moves from bar t to t + 1: delistings, orders, the benchmark's purchase, marking."""
+    """Moves from bar t to t + 1: delistings, orders, the benchmark's purchases, marking."""
     row = s.bar + 1
     s.bar = row
     before = s.equity
@@ -134,7 +149,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
         trade_units(s, action, p, d, row, fee)
     else:
         trade_to_weights(s, action, p, d, row, fee)
-    if p.benchmark_costs and s.steps == 0:
+    if s.benchmark_waiting > 0:
         _buy_benchmark(s, p, d, row, fee)
     held = 0.0
     market = 0.0
@@ -175,6 +190,9 @@ def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
         adverse = spread + p.slippage * p.cost_multiple * price
         if s.units[i] > 0.0:
             sell(s, i, s.units[i], price, adverse, spread, fee)
+        if s.benchmark_share[i] > 0.0:  # never traded: its share stays cash
+            s.benchmark_share[i] = 0.0
+            s.benchmark_waiting -= 1
         if s.benchmark_units[i] > 0.0:
             cost = fee * price + adverse if p.benchmark_costs else 0.0
             s.benchmark_cash += s.benchmark_units[i] * (price - cost)
@@ -183,23 +201,21 @@ def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
 
 
 def _buy_benchmark(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
-    """Equal capital, costs included, in every asset that can be traded at the first fill."""
+    """Buys each asset at its own first tradable fill with its share of the capital, costs included.
+
+    Trading-rules 10: a hole at the first bar must not leave the benchmark in cash.
+    """
     n = p.assets
-    tradable = 0
     for i in range(n):
-        if d.prices[row, n + i] > 0.0:
-            tradable += 1
-    if tradable == 0:
-        return
-    each = p.initial_equity * (1.0 - p.reserve) / float(tradable)
-    for i in range(n):
-        if d.prices[row, n + i] > 0.0:
+        if s.benchmark_share[i] > 0.0 and d.prices[row, n + i] > 0.0:
             price = d.prices[row, i] if p.unit_orders else d.prices[row, n + i]
             spread = d.prices[row, 2 * n + i] * p.cost_multiple
             cost = fee * price + spread + p.slippage * p.cost_multiple * price
-            s.benchmark_units[i] = each / (price + cost)
+            s.benchmark_units[i] = s.benchmark_share[i] / (price + cost)
             s.benchmark_costs += s.benchmark_units[i] * cost
-            s.benchmark_cash -= each
+            s.benchmark_cash -= s.benchmark_share[i]
+            s.benchmark_share[i] = 0.0
+            s.benchmark_waiting -= 1
 
 
 def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:

@@ -27,19 +27,18 @@ REBALANCED = "equal weight, rebalanced"
 def rivals(passes: PortfolioPasses) -> Comparison:
     """What anybody could have held."""
     records = range(len(passes.params))
-    cash = np.eye(len(passes.assets) + 1)[-1]
-    equal = [_equal(passes, record) for record in records]
+    nothing = np.zeros(len(passes.assets), np.bool_)
     return Comparison(
         {
-            CASH: passes.hold([cash for _ in records]),
-            EQUAL_WEIGHT: passes.hold(equal),
+            CASH: passes.buy([nothing for _ in records]),
+            EQUAL_WEIGHT: passes.buy([passes.listed(record) for record in records]),
             REBALANCED: rebalanced(passes),
         }
     )
 
 
 def rebalanced(passes: PortfolioPasses) -> list[Track]:
-    """Equal weight of what can be bought at the first fill, kept within a band."""
+    """Equal weight of what is listed at the start, kept within a band."""
     steady = []
     for record in range(len(passes.params)):
         first, last = passes.window(record)
@@ -58,7 +57,7 @@ def compare(
         tracks[ORACLE] = passes.follow([plan.weights for plan in plans], BAND)
         growth = float(np.prod([plan.growth for plan in plans]))
     held = {
-        name: passes.hold([_alone(passes, record, asset) for record in range(len(passes.params))])
+        name: passes.buy([_alone(passes, record, asset) for record in range(len(passes.params))])
         for asset, name in enumerate(passes.assets)
     }
     return Comparison(tracks, random_returns(passes, agent, draws), growth, held)
@@ -71,18 +70,18 @@ def band(passes: PortfolioPasses) -> float:
 
 
 def _equal(passes: PortfolioPasses, record: int) -> Floats:
-    """Equal weights of what can be bought at the first fill; what is kept in cash comes last."""
-    yes = passes.tradable(record).astype(np.float64)
+    """Equal weights of what is listed at the start; what is kept in cash comes last."""
+    yes = passes.listed(record).astype(np.float64)
     if not yes.any():
         return np.append(yes, 1.0)
     return np.append(yes / yes.sum(), 0.0)
 
 
-def _alone(passes: PortfolioPasses, record: int, asset: int) -> Floats:
-    """Everything in one asset; cash where it cannot be bought."""
-    weights = np.zeros(len(passes.assets) + 1)
-    weights[asset if passes.tradable(record)[asset] else -1] = 1.0
-    return weights
+def _alone(passes: PortfolioPasses, record: int, asset: int) -> NDArray[np.bool_]:
+    """One asset [A]; none where it is not listed at the start."""
+    chosen = np.zeros(len(passes.assets), np.bool_)
+    chosen[asset] = passes.listed(record)[asset]
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -75,20 +75,59 @@ class PortfolioPasses(Passes):
         """Final equity over the start [D], of passes one after the other."""
         return np.asarray(np.prod(1.0 + returns, axis=1))
 
-    def hold(self, weights: Sequence[Floats]) -> list[Track]:
-        """Buys weights [A + 1], cash last, at the first fill of each pass and trades no more."""
-        longest = max(last - first for first, last in map(self.window, range(len(self.params))))
-        return self._weighted([w[None] for w in weights], decide_every=longest + 1)
+    def buy(self, chosen: Sequence[NDArray[np.bool_]]) -> list[Track]:
+        """Buys equal shares of the chosen assets [A] of each pass once and trades no more.
+
+        Each asset is bought at its own first tradable fill, as the environment's benchmark is
+        (trading-rules 10); until then its share is cash.
+        """
+        plans = [self._bought(record, yes) for record, yes in enumerate(chosen)]
+        longest = max(len(plan) for plan in plans)
+        return self._weighted(plans, min_holding=longest + 1, reserve=0.0)
 
     def follow(self, weights: Sequence[Floats], band: float) -> list[Track]:
         """Keeps weights [n, A + 1] of each pass within a band, decided on every bar."""
         return self._weighted(weights, band=band)
 
-    def tradable(self, record: int) -> NDArray[np.bool_]:
-        """Assets that can be bought at the first fill of a pass, [A]."""
+    def listed(self, record: int) -> NDArray[np.bool_]:
+        """Assets that are listed when a pass begins, [A]."""
         first, _ = self.window(record)
-        n = self.params[record].assets
-        return np.asarray(self.data.prices[first + 1, n : 2 * n] > 0.0)
+        return np.asarray(self.data.prices[first, : self.params[record].assets] > 0.0)
+
+    def _bought(self, record: int, chosen: NDArray[np.bool_]) -> Floats:
+        """Target weights [n, A + 1] that buy each chosen asset with its share, costs included."""
+        first, last = self.window(record)
+        p, n = self.params[record], self.params[record].assets
+        rows = self.data.prices[first + 1 : last + 1]
+        close, opened, half = rows[:, :n], rows[:, n : 2 * n], rows[:, 2 * n : 3 * n]
+        weights = np.zeros((last - first, n + 1))
+        weights[:, n] = 1.0
+        share = p.initial_equity * (1.0 - p.reserve) / max(int(chosen.sum()), 1)
+        waiting, cash, units = chosen.copy(), p.initial_equity, np.zeros(n)
+        for t in range(len(rows)):
+            gone = (close[t] <= 0.0) & (waiting | (units > 0.0))
+            if gone.any():  # delisted: sold at the last close
+                price, spread = close[t - 1, gone], half[t - 1, gone]
+                cash += float(units[gone] @ (price - self._cost(record, price, spread)))
+                units[gone], waiting[gone] = 0.0, False
+            buys = waiting & (opened[t] > 0.0)
+            if buys.any():
+                price = opened[t, buys]
+                units[buys] = share / (price + self._cost(record, price, half[t, buys]))
+                cash -= share * int(buys.sum())
+                waiting[buys] = False
+                mid = np.where(opened[t] > 0.0, opened[t], close[t])
+                value = units * mid
+                weights[t] = np.append(value, cash) / (value.sum() + cash)
+            if not waiting.any():
+                break
+        return weights
+
+    def _cost(self, record: int, price: Floats, half_spread: Floats) -> Floats:
+        """What a coin's purchase or sale costs at these prices, account currency, [k]."""
+        p = self.params[record]
+        fee = self.data.fee_tiers[0, 1] if p.tiered else p.fee
+        return np.asarray(((fee + p.slippage) * price + half_spread) * p.cost_multiple)
 
     def _weighted(self, weights: Sequence[Floats], **rules: Any) -> list[Track]:
         """Replays target weights with the agent's costs and reserve, without its other rules."""

@@ -1,0 +1,105 @@
+"""What planted markets of several assets share: bars from growth, files, and the score of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from slipstream.core.errors import DataError
+from slipstream.market.bars import Bars, FloatArray
+from slipstream.market.panel import Panel
+
+BASIS_POINT = 1e-4
+SYMBOLS = ("AAVE", "AVAX", "BTC", "ETH", "LINK", "LTC", "UNI")
+LOG_VOLUME = 10.0  # mean logarithm of a bar's volume
+_START = 1_640_995_200  # 2022-01-01 00:00 UTC
+_FIRST_PRICE = 100.0
+
+
+def bars_of(
+    growth: FloatArray,
+    log_volume: FloatArray,
+    extra: Mapping[str, FloatArray],
+    symbols: Sequence[str],
+    bar_seconds: int,
+) -> tuple[Bars, ...]:
+    """Bars whose every open is the close before.
+
+    Args:
+        growth: log(close / open) of each bar, float64 [T, A].
+        log_volume: float64 [T, A].
+        extra: columns that hold the state, float64 [T, A], by name.
+        symbols: A names.
+        bar_seconds: length of a bar.
+    """
+    bars, assets = growth.shape
+    close = _FIRST_PRICE * np.exp(np.cumsum(growth, axis=0))
+    opens = np.concatenate([np.full((1, assets), _FIRST_PRICE), close[:-1]])
+    time = _START + bar_seconds * np.arange(bars, dtype=np.int64)
+    return tuple(
+        Bars(
+            symbol,
+            time,
+            open=opens[:, a],
+            high=np.maximum(opens, close)[:, a],
+            low=np.minimum(opens, close)[:, a],
+            close=close[:, a],
+            volume=np.exp(log_volume[:, a]),
+            spread=np.zeros(bars),
+            extra={name: column[:, a] for name, column in extra.items()},
+        )
+        for a, symbol in enumerate(symbols)
+    )
+
+
+def write_bars(folder: str | Path, path: Sequence[Bars]) -> tuple[Path, ...]:
+    """Writes one ``{symbol}.parquet`` file for each asset into `folder` and returns them."""
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    files = []
+    for one in path:
+        columns = {name: pl.Series(column) for name, column in one.columns().items()}
+        moments = pl.from_epoch(columns.pop("time"), "s").dt.replace_time_zone("UTC")
+        del columns["spread"]
+        files.append(target / f"{one.symbol}.parquet")
+        pl.DataFrame({"timestamp": moments, **columns}).write_parquet(files[-1])
+    return tuple(files)
+
+
+def state_of(panel: Panel, column: str, generator: str) -> FloatArray:
+    """The column of a planted panel that holds its state, float64 [T, A].
+
+    Raises:
+        DataError: the panel has no such column.
+    """
+    if column not in panel.extra:
+        raise DataError(
+            f"The files must have the column `{column}` that the generator of {generator} writes; "
+            f"these have {', '.join(panel.extra) or 'no columns beside prices and volume'}."
+        )
+    return panel.extra[column]
+
+
+def expected_growth(
+    weights: FloatArray, drift: FloatArray, fee: float, traded: FloatArray | None = None
+) -> float:
+    """What weights earn in expectation given the state: conditional drift, not the noisy return.
+
+    Args:
+        weights: shares of equity held through bar t + 1, decided on bar t, [n, A]; the rest is
+            cash.
+        drift: expected log growth of each asset in bar t + 1, [n, A].
+        fee: fraction of notional, each side.
+        traded: share of equity bought plus sold at each bar, [n]. None: what the weights change,
+            from cash alone before the first bar, without the drift of weights that nobody trades.
+
+    Returns:
+        Sum over bars of weights . drift - fee x traded.
+    """
+    held = np.asarray(weights, dtype=np.float64)
+    if traded is None:
+        traded = np.abs(np.diff(held, axis=0, prepend=0.0)).sum(axis=1)
+    return float((held * drift).sum() - fee * np.sum(traded))

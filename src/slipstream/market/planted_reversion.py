@@ -1,0 +1,196 @@
+"""planted-reversion: assets that give back a part of every move one bar later; optimum known.
+
+Each asset's log growth is a moving average of shocks that nobody can foresee:
+
+    open[t+1] = close[t]
+    log(close[t+1] / open[t+1]) = shock[t+1] - share x shock[t]
+    shock ~ noise x N(0, 1), independent between bars and assets
+    log(volume[t]) = 10 + own noise of deviation 1, which tells nothing
+
+Who sees bar t expects -share x shock[t] of the next bar, and nothing of any later one: an edge that
+lasts one bar, beside planted-crypto's, which lasts 288. The bar's own return shows the shock but
+for the echo of the one before. With `share = 0` the market has no edge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.market.bars import Bars, FloatArray
+from slipstream.market.panel import Panel
+from slipstream.market.planted_assets import (
+    BASIS_POINT,
+    LOG_VOLUME,
+    SYMBOLS,
+    bars_of,
+    expected_growth,
+    state_of,
+    write_bars,
+)
+
+SHOCK = "shock"  # the column that holds the state: the part of a bar's growth that was new
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(400)  # of the integrals: exact to rounding
+
+
+@dataclass(frozen=True)
+class PlantedReversion:
+    """Parameters of the generator, as fractions (1 bp = 1e-4).
+
+    Attributes:
+        share: of a shock, what the next bar gives back.
+        noise: standard deviation of a bar's shock.
+        fee: fraction of notional, each side.
+    """
+
+    share: float = 0.2
+    noise: float = 100.0 * BASIS_POINT
+    fee: float = 1.0 * BASIS_POINT
+
+
+STANDARD = PlantedReversion()
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best policy that sees the shocks.
+
+    Attributes:
+        gain: log growth a bar.
+        lead: what holding an asset rather than cash is worth before the next shock is seen, in log
+            growth: with it the best policy is the best of staying, changing and selling.
+    """
+
+    gain: float
+    lead: float
+
+
+def planted_reversion(
+    bars: int,
+    seed: int,
+    market: PlantedReversion = STANDARD,
+    symbols: Sequence[str] = SYMBOLS,
+    bar_seconds: int = 300,
+) -> tuple[Bars, ...]:
+    """Draws one path of `bars` bars a symbol; the extra column `shock` is the state.
+
+    Equal arguments give equal bars; a longer path is another one.
+    """
+    draw = np.random.default_rng(np.random.SeedSequence([seed, 0x2E7E2]))
+    shock = market.noise * draw.standard_normal((bars, len(symbols)))
+    growth = shock.copy()
+    growth[1:] -= market.share * shock[:-1]
+    log_volume = LOG_VOLUME + draw.standard_normal(shock.shape)
+    return bars_of(growth, log_volume, {SHOCK: shock}, symbols, bar_seconds)
+
+
+def write_planted_reversion(
+    folder: str | Path,
+    bars: int = 125_000,
+    seed: int = 0,
+    market: PlantedReversion = STANDARD,
+    symbols: Sequence[str] = SYMBOLS,
+    bar_seconds: int = 300,
+) -> tuple[Path, ...]:
+    """Writes one path as ``{symbol}.parquet`` files into `folder` and returns them."""
+    return write_bars(folder, planted_reversion(bars, seed, market, symbols, bar_seconds))
+
+
+def optimum(market: PlantedReversion = STANDARD, assets: int = len(SYMBOLS)) -> Optimum:
+    """The average-reward optimum (Puterman 1994, chapter 8), exact but for rounding.
+
+    Growth less fees is linear in the weights, so all in one asset or all in cash is best. Drifts
+    D_i = -share x shock_i are independent from bar to bar, so the value of a position before they
+    are seen is one number: 0 in cash, v (`lead`) in an asset. With M the largest of A drifts, M'
+    of the A - 1 other ones, D the own one and f the fee, the optimality equations are
+
+        cash:  g     = E max(0, M - f + v)
+        asset: g + v = E max(D + v, M' - 2 f + v, -f)
+
+    Their difference falls in v and changes sign between -f and f: v is found by bisection, and each
+    expectation of a maximum Z >= c is c plus the integral of P(Z > z) from c on.
+    """
+    deviation, fee = market.share * market.noise, market.fee
+    if deviation == 0.0:
+        return Optimum(0.0, 0.0)
+
+    def cash(v: float) -> float:
+        return _mean_above(0.0, [(v - fee, assets)], deviation)
+
+    def asset(v: float) -> float:
+        return _mean_above(-fee, [(v, 1), (v - 2.0 * fee, assets - 1)], deviation)
+
+    low, high = -fee, fee
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if asset(middle) - middle > cash(middle):
+            low = middle
+        else:
+            high = middle
+    lead = 0.5 * (low + high)
+    return Optimum(cash(lead), lead)
+
+
+def optimal_weights(shock: FloatArray, market: PlantedReversion = STANDARD) -> FloatArray:
+    """Weights of the best policy along a path of shocks, all cash before, float64 [n, A]."""
+    drift = drift_of(shock, market)
+    lead, fee = optimum(market, drift.shape[1]).lead, market.fee
+    weights = np.zeros(drift.shape)
+    held = -1
+    for row, seen in enumerate(drift):
+        best = int(seen.argmax())
+        if held < 0:
+            held = best if seen[best] - fee + lead > 0.0 else -1
+        else:
+            stay = seen[held] + lead
+            change = seen[best] - 2.0 * fee + lead
+            if max(stay, change) < -fee:
+                held = -1
+            elif change > stay:
+                held = best
+        if held >= 0:
+            weights[row, held] = 1.0
+    return weights
+
+
+def shocks(panel: Panel) -> FloatArray:
+    """What was new in each bar's growth at each row of a planted panel, float64 [T, A].
+
+    Raises:
+        DataError: the panel has no column `shock`.
+    """
+    return state_of(panel, SHOCK, "planted-reversion")
+
+
+def drift_of(shock: FloatArray, market: PlantedReversion = STANDARD) -> FloatArray:
+    """Log drift of every asset in the bar after each of these shocks, float64 [n, A]."""
+    return -market.share * np.asarray(shock, dtype=np.float64)
+
+
+def score(
+    weights: FloatArray,
+    shock: FloatArray,
+    traded: FloatArray | None = None,
+    market: PlantedReversion = STANDARD,
+) -> float:
+    """What weights earn in expectation given the shocks; arguments as for `expected_growth`."""
+    return expected_growth(weights, drift_of(shock, market), market.fee, traded)
+
+
+def _mean_above(floor: float, groups: Sequence[tuple[float, int]], deviation: float) -> float:
+    """E max(floor, all X), X ~ N(mean, deviation^2), `count` independent ones of each mean."""
+    half = 0.5 * (max(floor, max(mean for mean, _ in groups)) + 12.0 * deviation - floor)
+    z = floor + half * (1.0 + _NODES)
+    below = np.ones(len(z))
+    for mean, count in groups:
+        below *= _normal((z - mean) / deviation) ** count
+    return floor + half * float(np.sum(_WEIGHTS * (1.0 - below)))
+
+
+def _normal(x: FloatArray) -> FloatArray:
+    """The standard normal distribution function."""
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in x.tolist()])
