@@ -24,6 +24,7 @@ from slipstream.training.best import Tracks, best_member, best_policy, evaluate_
 from slipstream.training.config import RunConfig, resolve
 from slipstream.training.environment import (
     Environment,
+    carried_settings,
     chosen_environment,
     resolve_environment,
 )
@@ -364,7 +365,8 @@ def environment_of(
     Raises:
         ConfigError: the environment has no prices, or a date cannot be read.
     """
-    return chosen_environment(run.config, data, symbols, _moment(start), _moment(stop))
+    carried = carried_settings(run.provenance)
+    return chosen_environment(run.config, data, symbols, _moment(start), _moment(stop), carried)
 
 
 def _finish(

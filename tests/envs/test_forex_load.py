@@ -13,7 +13,16 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.kernel import Loaded, load_kernel
 from slipstream.envs import forex
 from slipstream.envs._forex_load import load_window
-from slipstream.envs._forex_record import CLOSE, INVERSE, OPEN, PIP, RATE_CLOSE, RATE_OPEN, SPREAD
+from slipstream.envs._forex_record import (
+    CLOSE,
+    INVERSE,
+    OPEN,
+    PIP,
+    RATE_CLOSE,
+    RATE_OPEN,
+    SPREAD,
+    VARIANCE,
+)
 from slipstream.features.registry import warm_up_rows
 
 KERNEL = load_kernel("forex")
@@ -216,3 +225,17 @@ def test_bad_folders_and_features_are_refused(folder: Path, tmp_path: Path) -> N
     write_symbol(tmp_path, "EURUSD", bars=200)
     with pytest.raises(DataError, match="EURUSD"):
         load(tmp_path)
+
+
+def test_a_known_variance_replaces_the_windows_own(folder: Path) -> None:
+    own = load(folder, reward="differential_sharpe")
+    carried = own.provenance["carried"]["return_variance"]
+    assert list(carried) == ["EURJPY", "EURUSD", "USDJPY"]
+    assert list(carried.values()) == own.data.constants[:3, VARIANCE].tolist()
+    few = {name: carried[name] for name in ("EURJPY", "EURUSD")}
+    config = KERNEL.configure({"data": {"folder": str(folder)}, "return_variance": few})
+    late = load_window(config, start=int(own.data.time[600])).data.constants[:, VARIANCE]
+    assert late.tolist()[:2] == list(few.values())
+    assert late[2] == pytest.approx(np.mean(list(few.values())))  # not its own: that is the future
+    with pytest.raises(ConfigError, match="return_variance"):
+        load(folder, return_variance=0.0)

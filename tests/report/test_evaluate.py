@@ -167,3 +167,32 @@ def test_chosen_bars(trader):
     seen = evaluate_run(trader, start=windows["train"][0], stop=last, draws=3)
     assert not seen.unseen
     assert any("not all new" in note for note in seen.notes)
+
+
+def test_a_chosen_window_is_rewarded_and_seen_as_in_training(tmp_path, market_folder):
+    """B0 of the differential Sharpe ratio belongs to the policy, not to the bars to be judged."""
+    target = {
+        "env": {
+            "name": "forex",
+            "data": {"folder": str(market_folder), "spread_pips": 0.8, "price_side": "mid"},
+            "split": {"train": 0.5, "validation": 0.2, "test": 0.3},
+            "reward": "differential_sharpe",
+            "max_steps": 100,
+        },
+        "agent": {"horizon": 64, "minibatch": 256, "epochs": 1},
+    }
+    run = api.train(target, out=tmp_path / "run", num_envs=8, total_steps=2_048, report=False)
+    facts = run.provenance["environment"]
+    first, last = facts["windows_utc_seconds"]["test"]
+    own = evaluate_run(run.path, draws=2).tracks["test"][0]
+    chosen = evaluate_run(run.path, start=first, stop=last, draws=2).tracks["chosen window"][0]
+    assert [track.name for track in own] == [track.name for track in chosen]
+    for mine, theirs in zip(own, chosen, strict=True):
+        np.testing.assert_array_equal(mine.actions, theirs.actions)
+        assert mine.ret == theirs.ret
+    variances = facts["carried"]["return_variance"]
+    assert sorted(variances) == sorted(facts["symbols"])
+    (constants,) = {
+        tuple(api.environment_of(run, start="2024-01-01").loaded.data.constants[:, 2].tolist())
+    }
+    assert sorted(constants) == sorted(variances.values())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.envs._forex_config import Config
-from slipstream.envs._forex_record import Data
+from slipstream.envs._forex_record import VARIANCE, Data
+from slipstream.envs._forex_spec import name_of
 from slipstream.envs._forex_table import Table
 from slipstream.market.symbols import pip
 
@@ -72,7 +73,7 @@ def arrays_of(tables: list[Table], layout: Layout, config: Config) -> Data:
         time=np.concatenate([table.time for table in tables]),
         segments=segments,
         segment_symbol=np.array(layout.symbol, dtype=np.int64),
-        constants=_constants(tables, layout, bars),
+        constants=_constants(tables, layout, bars, config.return_variance),
         feature_mean=np.stack(mean),
         feature_std=np.stack(deviation),
         symbols=np.stack([_codes(table.symbol) for table in tables]),
@@ -83,21 +84,43 @@ def arrays_of(tables: list[Table], layout: Layout, config: Config) -> Data:
     return data
 
 
+def trained_variances(data: Data, rows: Sequence[int]) -> dict[str, float]:
+    """VARIANCE by symbol of the given rows of `Data.segments`: what a policy takes along."""
+    names = [name_of(data.symbols[data.segment_symbol[row]]) for row in rows]
+    return dict(zip(names, (float(data.constants[row, VARIANCE]) for row in rows), strict=True))
+
+
 def _constants(
-    tables: list[Table], layout: Layout, bars: NDArray[np.float64]
+    tables: list[Table],
+    layout: Layout,
+    bars: NDArray[np.float64],
+    known: float | Mapping[str, float] | None,
 ) -> NDArray[np.float64]:
-    """PIP, INVERSE and VARIANCE of each segment; variance over its symbol's training rows."""
+    """PIP, INVERSE and VARIANCE of each segment; variance over its symbol's training rows.
+
+    Variances that are `known` stand instead; of a symbol that is not among them their mean, for
+    its own could only come from the bars to be judged.
+    """
     variances: dict[tuple[int, int], float] = {}
     for scale, training in enumerate(layout.training):
         for symbol in range(len(tables)):
             rows = [layout.segments[k] for k in training if layout.symbol[k] == symbol]
-            variances[symbol, scale] = max(_variance(bars, rows), 1e-16)
+            variance = _known(known, tables[symbol].symbol)
+            if variance is None:
+                variance = _variance(bars, rows)
+            variances[symbol, scale] = max(variance, 1e-16)
     keys = list(zip(layout.symbol, layout.scale, strict=True))
     constants = [
         (pip(tables[key[0]].symbol), float(tables[key[0]].rates.inverse), variances[key])
         for key in keys
     ]
     return np.array(constants, dtype=np.float64)
+
+
+def _known(known: float | Mapping[str, float] | None, symbol: str) -> float | None:
+    if isinstance(known, Mapping):
+        return known.get(symbol, float(np.mean(list(known.values()))))
+    return known
 
 
 def _variance(bars: NDArray[np.float64], segments: list[tuple[int, int]]) -> float:

@@ -14,6 +14,7 @@ from slipstream.market.split import SplitConfig
 
 Positive = Annotated[float, Field(gt=0.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
+Variance = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 class Config(config.Config):
@@ -47,6 +48,9 @@ class Config(config.Config):
         flat_on_friday: clock time on Fridays from which positions are flat until the week reopens.
         swap_long, swap_short: % per annum of notional credited (negative: charged) per night.
         reward: log return, profit / initial equity, or differential Sharpe ratio.
+        return_variance: of simple returns per bar, from which the differential Sharpe ratio's
+            second moment starts and by which it is observed; one number, or one by symbol. None:
+            the training window's. An evaluation on other bars gets that of the policy's training.
         turnover_penalty: reward per traded notional / equity.
         holding_penalty: reward per bar at exposure 1.
         drawdown_penalty: reward per bar at a drawdown of 100 %.
@@ -65,6 +69,7 @@ class Config(config.Config):
         "slippage_pips",
         "commission_per_million",
         "intrabar",
+        "return_variance",
         "swap_long",
         "swap_short",
     )
@@ -103,6 +108,7 @@ class Config(config.Config):
     swap_long: Annotated[float, Field(ge=-100.0, le=100.0)] = 0.0
     swap_short: Annotated[float, Field(ge=-100.0, le=100.0)] = 0.0
     reward: Literal["log_return", "pnl", "differential_sharpe"] = "log_return"
+    return_variance: Variance | dict[str, Variance] | None = None
     turnover_penalty: NonNegative = Field(0.0, json_schema_extra=config.searched(0.0, 2e-4))
     holding_penalty: NonNegative = 0.0
     drawdown_penalty: NonNegative = 0.0

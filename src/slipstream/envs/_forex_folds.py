@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
-from slipstream.envs._forex_arrays import Layout, arrays_of, offsets_of
+from slipstream.envs._forex_arrays import Layout, arrays_of, offsets_of, trained_variances
 from slipstream.envs._forex_calendar import calendar_bits
 from slipstream.envs._forex_config import Config
 from slipstream.envs._forex_facts import facts_of, notes_of, round_trips
@@ -25,7 +25,7 @@ from slipstream.market.market import load_market
 from slipstream.market.symbols import MarketKind
 
 # Settings that decide the arrays; all others only decide the records.
-_READ = ("data", "features", "lookback", "account_currency")
+_READ = ("data", "features", "lookback", "account_currency", "return_variance")
 _CLOCK = ("flat_at", "flat_on_friday", "fill")
 
 Picked = dict[str, list[list[int]]]  # split -> rows of `Data.segments`: by symbol, or by group
@@ -90,6 +90,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     picked["everything/train"] = _train(symbols, layout, last + 1, whole, 0)
 
     data = arrays_of(tables, layout, config)
+    whole_development = [row for rows in picked["development/train"] for row in rows]
     facts = fold_facts(split, plan, timeline, market.bar_seconds)
     windows = {name: facts[name] for name in ("development", "holdout")}
     notes = [*market.notes, *(note for table in tables for note in table.notes)]
@@ -99,6 +100,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
         (*notes, *notes_of(config, data.bars)),
         {
             **facts_of(config, market, tables, windows),
+            "carried": {"return_variance": trained_variances(data, whole_development)},
             "folds": facts,
             "kind": market.kind,
             "settings": config.model_dump(mode="json"),

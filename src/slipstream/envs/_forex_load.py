@@ -6,7 +6,7 @@ import numpy as np
 
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
-from slipstream.envs._forex_arrays import Layout, arrays_of, offsets_of
+from slipstream.envs._forex_arrays import Layout, arrays_of, offsets_of, trained_variances
 from slipstream.envs._forex_config import Config
 from slipstream.envs._forex_facts import facts_of, notes_of
 from slipstream.envs._forex_params import params_of
@@ -83,4 +83,6 @@ def _assemble(market: Market, tables: list[Table], times: Times, config: Config)
     params = params_of(config, data.segments, picked, market.bar_seconds, days)
     notes += notes_of(config, data.bars)
     windows = {name: list(window) for name, window in times.items()}
-    return Loaded(data, params, tuple(notes), facts_of(config, market, tables, windows))
+    carried = {"return_variance": trained_variances(data, picked["train"])}
+    facts = {**facts_of(config, market, tables, windows), "carried": carried}
+    return Loaded(data, params, tuple(notes), facts)

@@ -19,7 +19,7 @@ from slipstream.training.best import (
     present_members,
 )
 from slipstream.training.crew import Crew
-from slipstream.training.environment import Environment, chosen_environment
+from slipstream.training.environment import Environment, carried_settings, chosen_environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.remarks import remarks
 from slipstream.training.run import Run
@@ -54,7 +54,9 @@ def evaluate_run(
     """
     run = path if isinstance(path, Run) else Run.open(path)
     members = present_members(run)
-    environment = chosen_environment(run.config, data, symbols, start, stop)
+    environment = chosen_environment(
+        run.config, data, symbols, start, stop, carried_settings(run.provenance)
+    )
     chosen = "window" in environment.splits()
     reads = 1
     if "test" in environment.splits():

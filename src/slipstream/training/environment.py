@@ -146,6 +146,7 @@ def chosen_environment(
     symbols: Sequence[str] | None = None,
     start: int | None = None,
     stop: int | None = None,
+    carried: Mapping[str, Any] | None = None,
 ) -> Environment:
     """A run's environment; with any of the options, one window of (other) prices.
 
@@ -154,6 +155,8 @@ def chosen_environment(
         data: folder of other prices of the same kind.
         symbols: which of them; those of the run unless given.
         start, stop: half-open range of bars, UTC seconds.
+        carried: settings measured on the training window, which belong to the policy and not to
+            the chosen bars; see `carried_settings`.
 
     Raises:
         ConfigError: the environment has no prices to choose from.
@@ -168,6 +171,9 @@ def chosen_environment(
             "leave out --data, --symbols, --from and --to."
         )
     settings: dict[str, Any] = dict(config.env_settings)
+    for name, value in (carried or {}).items():
+        if settings.get(name) is None:  # left to the data
+            settings[name] = value
     section = dict(settings["data"])
     if data is not None:
         section["folder"] = str(Path(data).expanduser().resolve())
@@ -178,3 +184,8 @@ def chosen_environment(
     loaded = load_window(kernel.configure(settings), start, stop)
     spec = kernel.spec(loaded.params["window"][0], loaded.data)
     return Environment(config.env_name, spec, kernel, loaded)
+
+
+def carried_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's training window decided for its policies, from the run's provenance."""
+    return dict((provenance.get("environment") or {}).get("carried") or {})
