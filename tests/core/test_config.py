@@ -1,7 +1,8 @@
 """Configs refuse what nobody reads, and say what was probably meant."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 from pydantic import Field, ValidationError, field_validator
 
@@ -85,3 +86,40 @@ def test_a_union_complains_once_in_the_users_words():
     message = str(caught.value)
     assert message.count("`training.num_envs`") == 1
     assert "literal" not in message and "constrained" not in message
+
+
+class Mixed(Config):
+    rate: float | tuple[float, ...] = 0.0
+    count: int = 1
+    auto: int | Literal["auto"] = "auto"
+    name: str | None = None
+    limits: dict[str, float] = {}
+    flag: bool = False
+    either: bool | int = 0
+    anything: Any = None
+    fees: Fees | None = None
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"rate": True}, "rate"),
+        ({"rate": [0.1, False]}, "rate"),
+        ({"rate": np.True_}, "rate"),
+        ({"count": True}, "count"),
+        ({"auto": True}, "auto"),
+        ({"name": True}, "name"),
+        ({"limits": {"A": True}}, "limits"),
+        ({"fees": {"commission": True}}, "fees.commission"),
+    ],
+)
+def test_a_truth_value_is_no_number(values, place):
+    with pytest.raises(ConfigError, match=rf"`env.{place}`: must be .*, not true or false"):
+        validate(Mixed, values, where="env")
+
+
+def test_truth_values_where_they_belong():
+    given = {"flag": True, "either": True, "anything": [True], "rate": [1, 2], "count": 3}
+    mixed = validate(Mixed, given)
+    assert mixed.flag is True and mixed.either is True and mixed.anything == [True]
+    assert mixed.rate == (1.0, 2.0) and mixed.count == 3

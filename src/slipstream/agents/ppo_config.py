@@ -10,9 +10,11 @@ from slipstream.agents.agent_config import AgentConfig
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Epsilon = Annotated[float, Field(ge=1e-12)]
+# Far beyond what learns; within what float32 weights and their squares can hold.
+StepSize = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[float, Field(gt=0, le=1e6)]
+NotNegative = Annotated[float, Field(ge=0, le=1e6)]
+Epsilon = Annotated[float, Field(ge=1e-12, le=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -36,7 +38,7 @@ class PPOConfig(AgentConfig):
         "target_kl",
     )
 
-    learning_rate: Positive | tuple[Positive, ...] = Field(
+    learning_rate: StepSize | tuple[StepSize, ...] = Field(
         3e-4, description="Adam's step size", json_schema_extra=searched(1e-4, 3e-3, log=True)
     )
     learning_rate_schedule: Literal["constant", "linear"] = Field(

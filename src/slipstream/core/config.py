@@ -8,7 +8,8 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from slipstream.core.errors import ConfigError
 
@@ -20,6 +21,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 class Config(BaseModel):
     """Base of every configuration model: immutable, no unknown keys, no NaN or infinity.
 
+    A truth value is no number: `learning_rate: true` is refused, where Pydantic would read 1.
+
     Attributes:
         given: keys that say what the task is (costs, physics): a study that varied them would
             choose the easiest task, so none may.
@@ -28,6 +31,42 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     given: ClassVar[tuple[str, ...]] = ()
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_as_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        assert info.field_name is not None
+        refuse_truth_value(cls.model_fields[info.field_name].annotation, value)
+        return value
+
+
+def refuse_truth_value(annotation: Any, value: Any) -> None:
+    """Raises ValueError for true or false, alone or in a list, where a type knows none."""
+    if _holds_truth_value(value) and not _takes_truth_value(annotation):
+        kinds = str(annotation)
+        wanted = "a number" if "int" in kinds or "float" in kinds else "text, in quotes"
+        raise ValueError(
+            f"must be {wanted}, not true or false (which YAML also reads in yes, no, on and off)"
+        )
+
+
+def _holds_truth_value(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_holds_truth_value(part) for part in value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(_holds_truth_value(part) for part in value)
+    return isinstance(value, (bool, np.bool_))
+
+
+def _takes_truth_value(annotation: Any) -> bool:
+    """Whether bool, anything, or a model that judges its own fields is among the types."""
+    if isinstance(annotation, type) and issubclass(annotation, (bool, BaseModel)):
+        return True
+    if annotation in (Any, object):
+        return True
+    if typing.get_origin(annotation) is typing.Literal:
+        return any(isinstance(choice, bool) for choice in typing.get_args(annotation))
+    return any(_takes_truth_value(argument) for argument in typing.get_args(annotation))
 
 
 def searched(

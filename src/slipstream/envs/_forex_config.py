@@ -8,12 +8,21 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from slipstream.core import config
+from slipstream.core.bounds import (
+    Bars,
+    Equity,
+    Exposure,
+    Leverage,
+    Penalty,
+    SlippagePips,
+    SomeBars,
+)
 from slipstream.features.registry import DEFAULT_FEATURES
 from slipstream.market.config import DataConfig
 from slipstream.market.split import SplitConfig
 
-Positive = Annotated[float, Field(gt=0.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
+# Stops: pips, multiples of ATR, or a fraction of the price.
+Distance = Annotated[float, Field(gt=0.0, le=100_000.0)]
 Variance = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
@@ -81,24 +90,24 @@ class Config(config.Config):
         1, json_schema_extra=config.searched(choices=[1, 2, 4, 8], by_default=False)
     )
     action: Literal["discrete", "continuous"] = "discrete"
-    exposure: Positive = 1.0
-    max_exposure: Positive = 1.0
-    band: NonNegative = Field(
+    exposure: Exposure = 1.0
+    max_exposure: Exposure = 1.0
+    band: Annotated[float, Field(ge=0.0, le=10_000.0)] = Field(
         0.1, json_schema_extra=config.searched(0.02, 0.4, when={"action": "continuous"})
     )
-    unit_step: Annotated[float, Field(ge=1e-8)] = 1.0
-    initial_equity: Annotated[float, Field(gt=0.0, le=1e15)] = 100_000.0
+    unit_step: Annotated[float, Field(ge=1e-8, le=1e12)] = 1.0
+    initial_equity: Equity = 100_000.0
     account_currency: Annotated[str, Field(pattern="^[A-Z]{3,8}$")] = "USD"
-    leverage: Annotated[float, Field(ge=1.0)] = 30.0
+    leverage: Leverage = 30.0
     fill: Literal["next_open", "next_close", "compat_same_close"] = "next_open"
-    slippage_pips: NonNegative = 0.0
+    slippage_pips: SlippagePips = 0.0
     commission_per_million: Annotated[float, Field(ge=0.0, lt=1e6)] = 0.0
-    stop_loss: Positive | None = None
-    take_profit: Positive | None = None
+    stop_loss: Distance | None = None
+    take_profit: Distance | None = None
     stop_unit: Literal["pips", "atr", "fraction"] = "pips"
     intrabar: Literal["adverse_first", "favourable_first"] = "adverse_first"
-    stop_cooldown: Annotated[int, Field(ge=0)] = 1
-    cooldown: Annotated[int, Field(ge=0)] = Field(
+    stop_cooldown: Bars = 1
+    cooldown: Bars = Field(
         0, json_schema_extra=config.searched(0, 12, by_default=False)
     )
     max_daily_drawdown: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
@@ -109,10 +118,10 @@ class Config(config.Config):
     swap_short: Annotated[float, Field(ge=-100.0, le=100.0)] = 0.0
     reward: Literal["log_return", "pnl", "differential_sharpe"] = "log_return"
     return_variance: Variance | dict[str, Variance] | None = None
-    turnover_penalty: NonNegative = Field(0.0, json_schema_extra=config.searched(0.0, 2e-4))
-    holding_penalty: NonNegative = 0.0
-    drawdown_penalty: NonNegative = 0.0
-    max_steps: Annotated[int, Field(ge=1)] = 1000
+    turnover_penalty: Penalty = Field(0.0, json_schema_extra=config.searched(0.0, 2e-4))
+    holding_penalty: Penalty = 0.0
+    drawdown_penalty: Penalty = 0.0
+    max_steps: SomeBars = 1000
     deal: Literal["round_robin", "random"] = "round_robin"
 
     @field_validator("features")

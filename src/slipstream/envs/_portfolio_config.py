@@ -8,14 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from slipstream.core import config
+from slipstream.core.bounds import Bars, Equity, Factor, Money, Penalty, Quantity, SomeBars
 from slipstream.market.config import DataConfig
 from slipstream.market.split import SplitConfig
 
-Positive = Annotated[float, Field(gt=0.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Rate = Annotated[float, Field(ge=0.0, lt=0.1)]
-Quantities = NonNegative | dict[str, NonNegative]
+Quantities = Quantity | dict[str, Quantity]
 
 DEFAULT_FEATURES = ("portfolio",)
 
@@ -69,16 +68,16 @@ class UnitOrders(config.Config):
     """
 
     action_scale: Literal["magnitude", "value"] = "magnitude"
-    norm_action: Positive = Field(
+    norm_action: Factor = Field(
         10_000.0, json_schema_extra=config.searched(1_000.0, 25_000.0, log=True)
     )
-    norm_cash: Positive = 2.0**-12
-    norm_stocks: Positive = 2.0**-8
-    norm_tech: Positive = 2.0**-15
+    norm_cash: Factor = 2.0**-12
+    norm_stocks: Factor = 2.0**-8
+    norm_tech: Factor = 2.0**-15
     buy_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
-    forced_sale_bars: Annotated[int, Field(ge=0)] = 48
+    forced_sale_bars: Bars = 48
     forced_sale_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.05
-    min_factor: Annotated[float, Field(ge=1.0)] = 1.1
+    min_factor: Annotated[float, Field(ge=1.0, le=1e6)] = 1.1
     discount: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99
     start: Literal["random", "first"] = "random"
     anchor: Literal["start", "first_row"] = "start"
@@ -180,10 +179,10 @@ class Config(config.Config):
         json_schema_extra=config.searched(0.05, 1.0, when={**_WEIGHTS, "action_map": "change"}),
     )
     band: Share = Field(0.05, json_schema_extra=config.searched(0.02, 0.3, when=_WEIGHTS))
-    decide_every: Annotated[int, Field(ge=1)] = Field(
+    decide_every: SomeBars = Field(
         1, json_schema_extra=config.searched(choices=[1, 3, 6, 12], by_default=False)
     )
-    min_holding: Annotated[int, Field(ge=0)] = Field(
+    min_holding: Bars = Field(
         0, json_schema_extra=config.searched(0, 48, step=12, by_default=False)
     )
     reserve: Share = 0.0
@@ -191,28 +190,28 @@ class Config(config.Config):
     trailing_stop: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
     quantity_step: Quantities = Field(1e-8, json_schema_extra=config.searched(when=_WEIGHTS))
     min_quantity: Quantities | None = None
-    min_notional: NonNegative = Field(10.0, json_schema_extra=config.searched(when=_WEIGHTS))
-    initial_equity: Annotated[float, Field(gt=0.0, le=1e15)] = 100_000.0
+    min_notional: Money = Field(10.0, json_schema_extra=config.searched(when=_WEIGHTS))
+    initial_equity: Equity = 100_000.0
     account_currency: Annotated[str, Field(pattern="^[A-Z]{3,8}$")] = "USD"
     fee: Rate = 0.001
-    fee_tiers: tuple[tuple[NonNegative, Rate], ...] = ()
-    start_volume: NonNegative = 0.0
+    fee_tiers: tuple[tuple[Money, Rate], ...] = ()
+    start_volume: Money = 0.0
     slippage_bp: Annotated[float, Field(ge=0.0, lt=1000.0)] = 0.0
-    fee_ramp_bars: Annotated[int, Field(ge=0)] = 0
+    fee_ramp_bars: Bars = 0
     fee_ramp_from: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     benchmark_costs: bool = True
     reward: Literal["excess_log_return", "log_return", "excess_value", "mixed"] = (
         "excess_log_return"
     )
-    norm_reward: Positive = Field(
+    norm_reward: Factor = Field(
         2.0**-10,
         json_schema_extra=config.searched(-13, -7, power_of=2, when=_SCALED, by_default=False),
     )
     time_decay_floor: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
-    concentration_penalty: NonNegative = 0.0
-    drawdown_penalty: NonNegative = 0.0
-    volatility_penalty: NonNegative = 0.0
-    max_steps: Annotated[int, Field(ge=1)] = 2016
+    concentration_penalty: Penalty = 0.0
+    drawdown_penalty: Penalty = 0.0
+    volatility_penalty: Penalty = 0.0
+    max_steps: SomeBars = 2016
 
     @model_validator(mode="before")
     @classmethod

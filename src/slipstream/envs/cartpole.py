@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from slipstream.core import config, kernel
+from slipstream.core.bounds import Gravity, Magnitude, SomeBars, TimeStep
 from slipstream.core.random import uniform
 from slipstream.core.spec import Spec
 
@@ -30,13 +31,13 @@ class Config(config.Config):
         "max_steps",
     )
 
-    gravity: float = Field(9.8, description="m/s^2")
-    cart_mass: float = Field(1.0, gt=0, description="kg")
-    pole_mass: float = Field(0.1, gt=0, description="kg")
-    half_length: float = Field(0.5, gt=0, description="half the pole's length, m")
-    force: float = Field(10.0, gt=0, description="push to the left or right, N")
-    time_step: float = Field(0.02, gt=0, description="s")
-    max_steps: int = Field(500, ge=1, description="steps per episode")
+    gravity: Gravity = Field(9.8, description="m/s^2")
+    cart_mass: Magnitude = Field(1.0, description="kg")
+    pole_mass: Magnitude = Field(0.1, description="kg")
+    half_length: Magnitude = Field(0.5, description="half the pole's length, m")
+    force: Magnitude = Field(10.0, description="push to the left or right, N")
+    time_step: TimeStep = Field(0.02, description="s")
+    max_steps: SomeBars = Field(500, description="steps per episode")
 
 
 class Params(NamedTuple):

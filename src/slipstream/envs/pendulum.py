@@ -15,18 +15,19 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from slipstream.core import config, kernel
+from slipstream.core.bounds import Gravity, Magnitude, SomeBars, TimeStep
 from slipstream.core.random import uniform
 from slipstream.core.spec import Spec
 
 
 class Config(config.Config):
-    gravity: float = Field(10.0, description="m/s^2")
-    mass: float = Field(1.0, gt=0, description="kg")
-    length: float = Field(1.0, gt=0, description="m")
-    time_step: float = Field(0.05, gt=0, description="s")
-    max_torque: float = Field(2.0, gt=0, description="N m")
-    max_speed: float = Field(8.0, gt=0, description="rad/s")
-    max_steps: int = Field(200, ge=1, description="steps per episode")
+    gravity: Gravity = Field(10.0, description="m/s^2")
+    mass: Magnitude = Field(1.0, description="kg")
+    length: Magnitude = Field(1.0, description="m")
+    time_step: TimeStep = Field(0.05, description="s")
+    max_torque: Magnitude = Field(2.0, description="N m")
+    max_speed: Magnitude = Field(8.0, description="rad/s")
+    max_steps: SomeBars = Field(200, description="steps per episode")
 
 
 class Params(NamedTuple):

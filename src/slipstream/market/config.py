@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from slipstream.core.bounds import Factor, SpreadPips
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 from slipstream.market import timeframe as timeframes
 from slipstream.market.zone import validate_zone
 
-Positive = Annotated[float, Field(gt=0.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
 
 
 class DataConfig(Config):
@@ -50,9 +49,9 @@ class DataConfig(Config):
     separator: str | None = None
     time_is: Literal["open", "close"] = "open"
     price_side: Literal["mid", "bid", "ask"] = "mid"
-    price_scale: Positive = 1.0
-    spread_pips: NonNegative | None = None
-    point: Positive | None = None
+    price_scale: Factor = 1.0
+    spread_pips: SpreadPips | None = None
+    point: Annotated[float, Field(ge=1e-12, le=1e6)] | None = None
     bad_bars: Literal["refuse", "drop"] = "refuse"
     market: Literal["auto", "fx", "24/7"] = "auto"
 

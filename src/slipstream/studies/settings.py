@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from slipstream.core.config import model_in, nearest
+from slipstream.core.config import model_in, nearest, refuse_truth_value
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import load_kernel
 from slipstream.training.config import RunConfig
@@ -68,6 +68,10 @@ class Setting:
 
     def refusal(self, value: Any) -> str | None:
         """Why the setting cannot have this value; None if it can."""
+        try:
+            refuse_truth_value(self.takes, value)
+        except ValueError as error:
+            return str(error)
         try:
             TypeAdapter(self.takes).validate_python(value)
         except ValidationError as error:

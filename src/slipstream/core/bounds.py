@@ -1,0 +1,42 @@
+"""How large a setting may be: beyond these bounds a number is a slip of the keyboard.
+
+They are far from anything useful, and near enough that sums of prices, equity and steps stay exact
+or finite in float64 and int64.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+# Times and counts of bars: a million 1-minute bars are two years, 1e9 are more than any file has.
+Bars = Annotated[int, Field(ge=0, le=1_000_000_000)]
+SomeBars = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+# 100 pips are 1 % of EURUSD; news widens spreads to some 50. 10,000 pips are a price of 1.0.
+SpreadPips = Annotated[float, Field(ge=0.0, le=10_000.0)]
+SlippagePips = Annotated[float, Field(ge=0.0, le=1_000.0)]
+
+# Brokers offer up to 1:3000.
+Leverage = Annotated[float, Field(ge=1.0, le=10_000.0)]
+Exposure = Annotated[float, Field(gt=0.0, le=10_000.0)]
+
+# Sums of account currency: below 1e15 a cent still counts in float64.
+Equity = Annotated[float, Field(ge=1e-3, le=1e15)]
+Money = Annotated[float, Field(ge=0.0, le=1e15)]
+
+# Coins or units of a currency: 1e15 of the cheapest coin is more than there is.
+Quantity = Annotated[float, Field(ge=0.0, le=1e15)]
+
+# Factors of observations and rewards: float32 holds their products.
+Factor = Annotated[float, Field(ge=1e-12, le=1e12)]
+
+# Rewards are log returns, some 1e-3 a bar.
+Penalty = Annotated[float, Field(ge=0.0, le=1_000.0)]
+
+# Games: steps of a simulation beyond a second, or masses and forces beyond a lorry's, are no longer
+# the task; at 1e150 their squares are infinite.
+Gravity = Annotated[float, Field(ge=-1_000.0, le=1_000.0)]
+Magnitude = Annotated[float, Field(ge=1e-6, le=1e6)]
+TimeStep = Annotated[float, Field(gt=0.0, le=1.0)]
