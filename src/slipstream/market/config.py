@@ -14,7 +14,6 @@ from slipstream.market import timeframe as timeframes
 from slipstream.market.zone import validate_zone
 
 
-
 class DataConfig(Config):
     """The `data:` section of a config file.
 
