@@ -307,3 +307,11 @@ def test_data_check_of_refused_data_is_exit_code_2_as_in_training(slipstream):
     assert "Not loadable" in outcome.out
     assert slipstream("train", "forex", "--set", "env.data.folder=bad").code == 2
     assert slipstream("data", "check", "nowhere").code == 2
+
+
+def test_planted_reversion_says_what_the_best_policy_earns(slipstream):
+    outcome = slipstream("data", "planted-reversion", "coins", "--bars", "300")
+    assert outcome.code == 0
+    assert len(list(Path("coins").glob("*.parquet"))) == 7
+    told = "38.91 basis points a bar at a fee of 1 basis point a side, 25.31 at 10."
+    assert told in " ".join(outcome.out.split())

@@ -93,7 +93,7 @@ class Mixed(Config):
     count: int = 1
     auto: int | Literal["auto"] = "auto"
     name: str | None = None
-    limits: dict[str, float] = {}
+    limits: dict[str, float] | None = None
     flag: bool = False
     either: bool | int = 0
     anything: Any = None

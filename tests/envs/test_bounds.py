@@ -1,4 +1,4 @@
-"""Numbers that can only be a slip of the keyboard are refused by the config, key and range named."""
+"""Numbers that can only be a slip of the keyboard are refused, with key and range."""
 
 from __future__ import annotations
 

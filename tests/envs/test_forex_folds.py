@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from forex_folder import BAR, write_symbol
 
-from slipstream.core.errors import DataError
+from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.kernel import Loaded, load_kernel
 from slipstream.envs import forex
 from slipstream.market.folds import FoldPlan
@@ -241,3 +241,8 @@ def test_too_few_bars_for_folds(folder: Path, tmp_path: Path) -> None:
     write_symbol(tmp_path, "GBPUSD", bars=BARS, seed=2, price=1.3, drop=slice(0, 2000))
     with pytest.raises(DataError, match=r"GBPUSD must have bars to score .*`data.symbols`"):
         folds(tmp_path)
+
+
+def test_a_feature_that_never_forgets_cannot_be_studied(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'obv' .* never forgets.*`features: \[rsi_14\]`"):
+        folds(folder, features=["rsi_14", "obv"])

@@ -524,3 +524,10 @@ def test_the_fee_ramp_goes_on_over_episodes(folder: Path) -> None:
 def test_misspelt_keys_are_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean `trailing_stop`"):
         KERNEL.configure({"data": {"folder": "-"}, "traling_stop": 0.1})
+
+
+def test_a_feature_that_never_forgets_cannot_be_studied(folder: Path) -> None:
+    settings = configure(folder, orders="units", features=["finrl_crypto"])
+    assert KERNEL.load_folds is not None
+    with pytest.raises(ConfigError, match=r"'obv' .* never forgets.*`features: \[close, volume, "):
+        KERNEL.load_folds(settings, FoldPlan())

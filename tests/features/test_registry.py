@@ -10,6 +10,7 @@ from slipstream.features.registry import (
     DEFAULT_FEATURES,
     FEATURES,
     compute,
+    refuse_endless,
     resolve,
     warm_up_rows,
 )
@@ -240,3 +241,39 @@ def test_nan_after_the_warm_up_names_symbol_column_and_time(demo_bars):
 def test_too_few_bars_for_the_warm_up(demo_bars):
     with pytest.raises(DataError, match=r"more bars than the .* it has 100"):
         compute(["rsi_14"], demo_bars.rows(0, 100), HOUR)
+
+
+def test_every_feature_forgets_a_block_after_its_warm_up_but_the_cumulative_ones(demo_bars):
+    """What the embargo of folds promises, found by experiment for all that is registered.
+
+    Bars 400 to 500, a test block, are drawn anew: wild prices, other volumes, wider spreads. After
+    the block and a warm-up nothing may show it (1e-6 of a feature's deviation). What does never
+    forgets: exactly those may call themselves cumulative, and studies refuse them.
+    """
+    bars = demo_bars.rows(0, 3_000)
+    draw = np.random.default_rng(5)
+    inside = (np.arange(3_000) >= 400) & (np.arange(3_000) < 500)
+    factor = np.where(inside, np.exp(draw.normal(0, 0.05, 3_000)), 1.0)
+    shaken = {field: getattr(bars, field) * factor for field in ("open", "high", "low", "close")}
+    shaken["volume"] = np.where(inside, 1e3 * draw.random(3_000) + 1, bars.volume)
+    shaken["spread"] = np.where(inside, 1e-3, bars.spread)
+    other = replaced(bars, **shaken)
+    endless, shown = [], []
+    for name in EVERY:
+        before, after = column(name, bars), column(name, other)
+        if not np.array_equal(before[400:500], after[400:500], equal_nan=True):
+            shown.append(name)
+        late = slice(500 + warm_up_rows([name]), None)
+        apart = np.abs(before[late] - after[late]).max()
+        if apart > 1e-6 * max(before[late].std(), 1e-12):
+            endless.append(name)
+    assert endless == CUMULATIVE == ["obv"]
+    clocks = {name for name in EVERY if "hour" in name or "day_of_week" in name}
+    assert set(EVERY) - set(shown) == clocks  # the experiment reaches every other one
+
+
+def test_what_never_forgets_is_refused_where_folds_are_made():
+    refuse_endless(("close", "rsi_14"))
+    refuse_endless(("obv",), columns=("obv",))  # a column of the data that is called so
+    with pytest.raises(ConfigError, match=r"'obv' counts from the first bar.*`features: \[close\]`"):
+        refuse_endless(("close", "obv"))

@@ -119,3 +119,33 @@ def planted_crypto(
         f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best * 1e4:.2f} "
         f"basis points a bar at a fee of {market.fee * 1e4:g} basis points a side."
     )
+
+
+@app.command("planted-reversion")
+def planted_reversion(
+    folder: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
+    bars: Annotated[int, typer.Option(min=2, help="Bars of 5 minutes.")] = 125_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
+    share: Annotated[
+        float,
+        typer.Option(min=0.0, max=0.9, help="Of a move, given back a bar later; 0 for no edge."),
+    ] = 0.3,
+) -> None:
+    """Writes prices of seven assets that give back a part of every move one bar later."""
+    from dataclasses import replace
+
+    from slipstream.market.planted_reversion import (
+        STANDARD,
+        optimum,
+        write_planted_reversion,
+    )
+    from slipstream.training.files import disk_errors
+
+    market = replace(STANDARD, share=share)
+    with disk_errors(folder):
+        files = write_planted_reversion(folder, bars, seed, market)
+    best = [1e4 * optimum(replace(market, fee=fee)).gain for fee in (1e-4, 10e-4)]
+    typer.echo(
+        f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best[0]:.2f} basis "
+        f"points a bar at a fee of 1 basis point a side, {best[1]:.2f} at 10."
+    )

@@ -18,7 +18,7 @@ from slipstream.envs._forex_params import passes, settings, starts, training
 from slipstream.envs._forex_record import Data, Params
 from slipstream.envs._forex_spec import name_of
 from slipstream.envs._forex_table import ATR, Table, tables_of
-from slipstream.features.registry import longest_memory
+from slipstream.features.registry import longest_memory, refuse_endless
 from slipstream.market.calendar import calendar
 from slipstream.market.folds import RUNWAY, FoldPlan, FoldSplit, Range, fold_facts, make_folds
 from slipstream.market.market import load_market
@@ -71,6 +71,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     market = load_market(config.data)
     tables, warm_up = tables_of(market, config)
     timeline = np.unique(np.concatenate([table.time for table in tables]))
+    refuse_endless(config.features, market.bars[0].extra)
     remembers = longest_memory((*config.features, ATR), market.bars[0].extra)
     split = _split(len(timeline), plan, config.lookback + warm_up, config, remembers)
     offsets = offsets_of(tables)

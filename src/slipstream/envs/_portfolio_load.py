@@ -23,7 +23,7 @@ from slipstream.envs._portfolio_params import EVERYTHING, Picked, records_of, sc
 from slipstream.envs._portfolio_record import Data, Params, state_dtype
 from slipstream.envs._portfolio_spec import names_of
 from slipstream.features.panel import panel_features, refuse_constant
-from slipstream.features.registry import longest_memory
+from slipstream.features.registry import longest_memory, refuse_endless
 from slipstream.market.calendar import calendar
 from slipstream.market.folds import RUNWAY, FoldPlan, Range, fold_facts, make_folds
 from slipstream.market.panel import load_panel
@@ -85,6 +85,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     its own scales; the hold-out has those of the development range.
     """
     table, rows, memory = _table(config)
+    refuse_endless(table.features.names, table.panel.extra)
     least = min(config.max_steps, RUNWAY) + 1
     split = make_folds(len(rows), plan, memory, min_train=least, remembers=_memory(table))
     parts: dict[str, tuple[Range, ...]] = {}

@@ -29,7 +29,8 @@ class Feature:
         stationary: whether the value has the same meaning at any price level.
         smallest: the smallest window that makes sense.
         cumulative: whether it counts from the first bar of the data, so that no warm-up makes it
-            independent of where they begin; for sets of other systems only.
+            independent of where they begin; for sets of other systems only, and refused in
+            studies (see `registry.refuse_endless`).
     """
 
     pattern: str

@@ -211,6 +211,28 @@ def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
     return Features(values, tuple(names), warm_up, tuple(notes))
 
 
+def refuse_endless(names: Sequence[str], columns: Collection[str] = ()) -> None:
+    """Raises ConfigError for features that never forget, where folds are trained beside tests.
+
+    A fold trains on bars after its test block too. A feature that counts from the first bar takes
+    what happened in that block to all of them, and no embargo is long enough.
+    """
+    found = [resolve(name, columns)[0] for name in names]
+    endless = [
+        name
+        for name, feature in zip(names, found, strict=True)
+        if feature is not None and feature.cumulative
+    ]
+    if endless:
+        rest = ", ".join(name for name in names if name not in endless)
+        raise ConfigError(
+            f"Feature {endless[0]!r} counts from the first bar of the data and never forgets: in a "
+            "study it would tell training bars what happened in the test block before them, "
+            "whatever the embargo. Leave it out: `features: "
+            f"[{rest}]`."
+        )
+
+
 def require_distinct(names: Sequence[str]) -> None:
     """Raises ConfigError for a name that occurs twice."""
     if len(set(names)) < len(names):

@@ -1,4 +1,4 @@
-"""What planted markets of several assets share: bars from growth, files, and the score of weights."""
+"""What planted markets of several assets share: bars from growth, files, a score of weights."""
 
 from __future__ import annotations
 

@@ -19,18 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
-from slipstream.core.errors import DataError
 from slipstream.market.bars import Bars, FloatArray, IntArray
 from slipstream.market.panel import Panel
+from slipstream.market.planted_assets import (
+    BASIS_POINT,
+    LOG_VOLUME,
+    SYMBOLS,
+    bars_of,
+    expected_growth,
+    state_of,
+    write_bars,
+)
 
-BASIS_POINT = 1e-4
-SYMBOLS = ("AAVE", "AVAX", "BTC", "ETH", "LINK", "LTC", "UNI")
 HOT = "hot"  # the column that holds the state: 1 in bars in which the asset is hot
-_START = 1_640_995_200  # 2022-01-01 00:00 UTC
-_FIRST_PRICE = 100.0
-_LOG_VOLUME = 10.0
 
 
 @dataclass(frozen=True)
@@ -72,24 +74,8 @@ def planted_crypto(
     is_hot = (hot[:, None] == np.arange(assets)).astype(np.float64)
     growth = market.noise * (draw.standard_normal((bars, 1)) + draw.standard_normal((bars, assets)))
     growth[1:] += drift_of(hot[:-1], assets, market)
-    close = _FIRST_PRICE * np.exp(np.cumsum(growth, axis=0))
-    opens = np.concatenate([np.full((1, assets), _FIRST_PRICE), close[:-1]])
-    log_volume = _LOG_VOLUME + draw.standard_normal((bars, assets)) + market.signal * is_hot
-    time = _START + bar_seconds * np.arange(bars, dtype=np.int64)
-    return tuple(
-        Bars(
-            symbol,
-            time,
-            open=opens[:, a],
-            high=np.maximum(opens, close)[:, a],
-            low=np.minimum(opens, close)[:, a],
-            close=close[:, a],
-            volume=np.exp(log_volume[:, a]),
-            spread=np.zeros(bars),
-            extra={HOT: is_hot[:, a]},
-        )
-        for a, symbol in enumerate(symbols)
-    )
+    log_volume = LOG_VOLUME + draw.standard_normal((bars, assets)) + market.signal * is_hot
+    return bars_of(growth, log_volume, {HOT: is_hot}, symbols, bar_seconds)
 
 
 def write_planted_crypto(
@@ -101,16 +87,7 @@ def write_planted_crypto(
     bar_seconds: int = 300,
 ) -> tuple[Path, ...]:
     """Writes one path as ``{symbol}.parquet`` files into `folder` and returns them."""
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    files = []
-    for one in planted_crypto(bars, seed, market, symbols, bar_seconds):
-        columns = {name: pl.Series(column) for name, column in one.columns().items()}
-        moments = pl.from_epoch(columns.pop("time"), "s").dt.replace_time_zone("UTC")
-        del columns["spread"]
-        files.append(target / f"{one.symbol}.parquet")
-        pl.DataFrame({"timestamp": moments, **columns}).write_parquet(files[-1])
-    return tuple(files)
+    return write_bars(folder, planted_crypto(bars, seed, market, symbols, bar_seconds))
 
 
 def optimum(market: PlantedCrypto = STANDARD) -> float:
@@ -127,12 +104,8 @@ def hot_assets(panel: Panel) -> IntArray:
     Raises:
         DataError: the panel has no column `hot`.
     """
-    if HOT not in panel.extra:
-        raise DataError(
-            f"The files must have the column `{HOT}` that the generator of planted-crypto writes; "
-            f"these have {', '.join(panel.extra) or 'no columns beside prices and volume'}."
-        )
-    return np.asarray(panel.extra[HOT].argmax(axis=1), dtype=np.int64)
+    state = state_of(panel, HOT, "planted-crypto")
+    return np.asarray(state.argmax(axis=1), dtype=np.int64)
 
 
 def drift_of(hot: IntArray, assets: int, market: PlantedCrypto = STANDARD) -> FloatArray:
@@ -147,23 +120,9 @@ def score(
     traded: FloatArray | None = None,
     market: PlantedCrypto = STANDARD,
 ) -> float:
-    """What weights earn in expectation given the state: conditional drift, not the noisy return.
-
-    Args:
-        weights: shares of equity held through bar t + 1, decided on bar t, [n, A]; the rest is
-            cash.
-        hot: the hot asset at bar t, [n].
-        traded: share of equity bought plus sold at each bar, [n]. None: what the weights change,
-            from cash alone before the first bar, without the drift of weights that nobody trades.
-
-    Returns:
-        Sum over bars of weights . drift - fee x traded.
-    """
-    held = np.asarray(weights, dtype=np.float64)
-    if traded is None:
-        traded = np.abs(np.diff(held, axis=0, prepend=0.0)).sum(axis=1)
-    earned = (held * drift_of(np.asarray(hot), held.shape[1], market)).sum()
-    return float(earned - market.fee * np.sum(traded))
+    """What weights earn in expectation given the hot asset [n]; see `expected_growth`."""
+    drift = drift_of(np.asarray(hot), np.shape(weights)[1], market)
+    return expected_growth(weights, drift, market.fee, traded)
 
 
 def _states(bars: int, assets: int, switch: float, draw: np.random.Generator) -> IntArray:

@@ -47,7 +47,7 @@ class PlantedReversion:
         fee: fraction of notional, each side.
     """
 
-    share: float = 0.2
+    share: float = 0.3
     noise: float = 100.0 * BASIS_POINT
     fee: float = 1.0 * BASIS_POINT
 
