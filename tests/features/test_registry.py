@@ -275,5 +275,7 @@ def test_every_feature_forgets_a_block_after_its_warm_up_but_the_cumulative_ones
 def test_what_never_forgets_is_refused_where_folds_are_made():
     refuse_endless(("close", "rsi_14"))
     refuse_endless(("obv",), columns=("obv",))  # a column of the data that is called so
-    with pytest.raises(ConfigError, match=r"'obv' counts from the first bar.*`features: \[close\]`"):
+    with pytest.raises(
+        ConfigError, match=r"'obv' counts from the first bar.*`features: \[close\]`"
+    ):
         refuse_endless(("close", "obv"))
