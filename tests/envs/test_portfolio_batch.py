@@ -18,12 +18,14 @@ from slipstream.market.folds import FoldPlan
 from slipstream.market.planted_crypto import write_planted_crypto
 from slipstream.vector.contract import blank, check_environment, compare, random_actions
 from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.records import Records
 from slipstream.vector.vector_env import member_indices
 
 BARS, START = 5000, 1_640_995_200 + 86_400 - 1500
 COINS = {"BTCUSD": 40_000.0, "LINKUSD": 15.0, "UNIUSD": 7.0}
 OHLC = ("open", "high", "low", "close", "spread")
 FEATURES = ["log_return_1", "cci_14"]
+SPLIT = {"train": 0.9, "validation": 0.0, "test": 0.1}
 
 
 def write_coins(folder: Path, bars: int = BARS, seed: int = 0) -> Path:
@@ -531,3 +533,34 @@ def test_a_feature_that_never_forgets_cannot_be_studied(folder: Path) -> None:
     assert KERNEL.load_folds is not None
     with pytest.raises(ConfigError, match=r"'obv' .* never forgets.*`features: \[close, volume, "):
         KERNEL.load_folds(settings, FoldPlan())
+
+
+def test_an_observation_does_not_know_whether_a_missing_asset_returns(tmp_path: Path) -> None:
+    """LINK lacks 60 bars and comes back, or never does: who holds cash sees the same until then."""
+    seen = []
+    for name, returns in (("late", True), ("gone", False)):
+        folder = write_coins(tmp_path / name)
+        table = pl.read_parquet(folder / "LINKUSD.parquet")
+        keep = np.arange(len(table)) < 900
+        if returns:
+            keep |= np.arange(len(table)) >= 960
+        table.filter(pl.Series(keep)).write_parquet(folder / "LINKUSD.parquet")
+        loaded = KERNEL.load(configure(folder, universe="union", split=SPLIT))
+        kernel = KERNEL.fitted(loaded)
+        state = np.zeros(1, kernel.STATE)
+        s, p = Records(state)[0], loaded.params["train_window"][0]
+        portfolio.reset(s, p, loaded.data)
+        rows = []
+        for _ in range(1_400):
+            out = np.zeros(kernel.spec(p, loaded.data).observation_shape, np.float32)
+            portfolio.observe(s, p, loaded.data, out)
+            rows.append(out)
+            portfolio.step(s, np.zeros(4, np.float32), p, loaded.data)
+        seen.append((loaded, np.stack(rows)))
+    (late, with_return), (gone, without) = seen
+    assert late.data.segments[0, 0] == gone.data.segments[0, 0]
+    flag = with_return[:, list(COINS).index("LINKUSD") - len(COINS)]
+    back = int(np.flatnonzero(np.diff(flag) > 0)[-1]) + 1  # the row at which it has a bar again
+    assert flag[back - 60 : back].sum() == 0.0
+    np.testing.assert_array_equal(with_return[:back], without[:back])
+    assert (with_return[back:] != without[back:]).any()

@@ -318,7 +318,7 @@ def test_an_evaluation_ends_sold() -> None:
 
 @pytest.mark.parametrize("orders", ["weights", "units"])
 def test_the_trailing_stop_sells_all(orders: str) -> None:
-    panel = make_panel([[10.0], [10.0], [12.0], [11.5], [10.5], [10.5], [10.5]])
+    panel = make_panel([[10.0], [10.0], [12.0], [11.5], [10.5], [10.4], [10.4]])
     rules: dict[str, Any] = {"orders": orders, "trailing_stop": 0.1, "fee": 0.0}
     world = World(panel, split="train", **(rules | (EXACT if orders == "weights" else {})))
     world.s.bar = 0
@@ -327,9 +327,8 @@ def test_the_trailing_stop_sells_all(orders: str) -> None:
     for k in range(6):
         world.step(first if k == 0 else later)
         held.append(bool(world.s.units[0] > 0.0))
-    # Close 10.5 is 12.5 % below 12: unit orders sell at that close, weights at the next open.
-    assert held[:3] == [True, True, True]
-    assert held[3] is (orders == "weights") and held[4] is False
+    # Close 10.5 is 12.5 % below 12: seen there, sold at the next fill, be it open or close.
+    assert held[:5] == [True, True, True, True, False]
 
 
 def test_the_position_limit() -> None:

@@ -174,7 +174,7 @@ def test_unlisted_and_unwarmed_assets_have_no_values():
     warm_up = features.warm_up
     there = np.isfinite(features.values).all(axis=2)
     assert there[:, 0].tolist() == [k >= warm_up for k in range(1500)]
-    assert there[:, 1].tolist() == [500 + warm_up <= k < 1400 for k in range(1500)]
+    assert there[:, 1].tolist() == [500 + warm_up <= k < 1412 for k in range(1500)]
     assert not there[:, 2].any()
     np.testing.assert_array_equal(
         np.isnan(features.values).any(axis=2), np.isnan(features.values).all(axis=2)

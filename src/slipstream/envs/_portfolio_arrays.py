@@ -12,7 +12,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.envs._portfolio_config import Config
 from slipstream.envs._portfolio_record import Data
 from slipstream.features.panel import PanelFeatures
-from slipstream.market.panel import Panel
+from slipstream.market.panel import LONGEST_HOLE, Panel
 from slipstream.market.symbols import parse
 
 _LINE = 64  # bytes of a cache line
@@ -71,8 +71,9 @@ def arrays_of(table: Table, layout: Layout, config: Config) -> Data:
     close = np.where(known, panel.close, 0.0)
     opened = np.where(known & panel.tradable, panel.open, 0.0)
     prices = _cache_lines(np.concatenate([close, opened, 0.5 * panel.spread], axis=1))
-    values = np.where(known[:, :, None], table.features.values, 0.0).astype(np.float32)
-    mean, deviation = _scales(values, known, layout)
+    shown = known & ~_silent(panel.tradable) if config.universe == "union" else known
+    values = np.where(shown[:, :, None], table.features.values, 0.0).astype(np.float32)
+    mean, deviation = _scales(values, shown, layout)
     segments = np.array(layout.rows, dtype=np.int64).reshape(-1, 2)
     first = np.stack([_first(close, row, config.lookback) for row in segments])
     data = Data(
@@ -139,6 +140,17 @@ def codes_of(name: str) -> NDArray[np.int64]:
     codes = np.zeros(_NAME_LENGTH, dtype=np.int64)
     codes[: len(name)] = [ord(letter) for letter in name[:_NAME_LENGTH]]
     return codes
+
+
+def _silent(tradable: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Where an asset has lacked more than 12 bars in a row, bool [T, A].
+
+    Of one that is gone and of one that is late the features are 0 alike: which it is lies in the
+    future.
+    """
+    rows = np.arange(len(tradable))[:, None]
+    latest = np.maximum.accumulate(np.where(tradable, rows, -1), axis=0)
+    return np.asarray(rows - latest > LONGEST_HOLE)
 
 
 def _first(

@@ -21,8 +21,9 @@ def trade_units(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> No
     n = len(s.units)  # unlike p.assets known when compiled: unrolled loops took 180 ns, not 202
     if p.trailing_stop > 0.0:
         for i in range(n):
-            if s.units[i] > 0.0:
-                _trail(s, p, d, row, i, fee)
+            fallen = d.prices[row - 1, i] < s.high[i] * (1.0 - p.trailing_stop)
+            if s.units[i] > 0.0 and fallen:  # seen at the last close, sold at this one
+                _sell(s, p, d, row, i, s.units[i], fee)
     limit = 0.0
     if p.max_position < 1.0:
         limit = p.max_position * _total(s, p, d, row)
@@ -162,14 +163,6 @@ def _total(s: Any, p: Any, d: Any, row: int) -> float:
     for i in range(len(s.units)):
         total += s.units[i] * d.prices[row, i]
     return total
-
-
-def _trail(s: Any, p: Any, d: Any, row: int, i: int, fee: float) -> None:
-    """Sells all of an asset that closed too far below its highest close since it was bought."""
-    price = d.prices[row, i]
-    s.high[i] = max(s.high[i], price)
-    if price < s.high[i] * (1.0 - p.trailing_stop):
-        _sell(s, p, d, row, i, s.units[i], fee)
 
 
 def _sell(s: Any, p: Any, d: Any, row: int, i: int, quantity: float, fee: float) -> None:

@@ -268,7 +268,8 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     """Target weights: features, the newest bar first, then weights and cash's share of equity.
 
     Unit orders: cash, coins, features, each with its factor. Then, where assets come and go, which
-    are listed; where not every bar decides, the share of the interval that is over.
+    have a bar now (whether one that lacks it will return is not known yet); where not every bar
+    decides, the share of the interval that is over.
     """
     n = len(s.units)
     bar = s.bar
@@ -298,7 +299,7 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
         place += n + 1
     if p.union:
         for i in range(n):
-            out[place + i] = 1.0 if d.prices[bar, i] > 0.0 else 0.0
+            out[place + i] = 1.0 if d.prices[bar, n + i] > 0.0 else 0.0
         place += n
     if p.decide_every > 1:
         out[place] = float(s.steps % p.decide_every) / float(p.decide_every)

@@ -8,8 +8,9 @@
                 up to 12 bars: rows in which nothing is tradable; longer: no rows, and a new
                 segment behind it
     universe    `common`: from the last asset's first bar to the first asset's last bar;
-                `union`: all bars. An asset is not listed before its first bar (price 0) and after
-                its last one (price: its last close).
+                `union`: all bars. An asset is not listed before its first bar (price 0), nor from
+                the 13th bar on after its last one (price: its last close): until then nobody
+                knows whether it is gone or only late
 
 The weekend of a forex market is no hole: it is one ordinary step, as in the forex environment.
 """
@@ -46,7 +47,7 @@ class Panel(NamedTuple):
             neighbours are one bar apart (but for the weekends of a forex market).
         open, high, low, close: mid prices, float64 [T, A]; 0 before an asset's first bar.
         volume: float64 [T, A]; 0 where there is no bar.
-        listed: whether the row lies between the asset's first and last bar, bool [T, A].
+        listed: from the asset's first bar to 12 rows after its last one, bool [T, A].
         tradable: whether the asset's file holds this bar, bool [T, A].
         segments: half-open row ranges, int64 [K, 2]; never stepped across.
         bar_seconds: length of a bar.
@@ -115,8 +116,8 @@ def panel_of(market: Market, universe: Universe = "common", drop_strays: bool = 
     row = np.maximum(latest, 0)
     opens = np.stack([one.time[row[:, a]] for a, one in enumerate(assets)], axis=1)
     tradable = begun & (opens == time[:, None])
-    last = np.array([one.time[-1] for one in assets])
-    listed = begun & (time[:, None] <= last)
+    last = np.searchsorted(time, [one.time[-1] for one in assets], side="right") - 1
+    listed = begun & (np.arange(len(time))[:, None] <= last + LONGEST_HOLE)
     close = _columns([one.close for one in assets], row, begun)
     panel = Panel(
         symbols=market.symbols,
@@ -130,7 +131,10 @@ def panel_of(market: Market, universe: Universe = "common", drop_strays: bool = 
         tradable=tradable,
         segments=segments,
         bar_seconds=size,
-        notes=(*notes, *_gap_notes(market.symbols, listed & ~tradable, time, segments, size)),
+        notes=(
+            *notes,
+            *_gap_notes(market.symbols, listed & ~tradable, close, time, segments, size),
+        ),
         hash=market.hash,
         spread=_columns([one.spread for one in assets], row, begun),
         extra=_extra(assets, row, begun),
@@ -248,7 +252,12 @@ def _extra(assets: tuple[Bars, ...], row: IntArray, begun: BoolArray) -> dict[st
 
 
 def _gap_notes(
-    symbols: tuple[str, ...], gap: BoolArray, time: IntArray, segments: IntArray, size: int
+    symbols: tuple[str, ...],
+    gap: BoolArray,
+    close: FloatArray,
+    time: IntArray,
+    segments: IntArray,
+    size: int,
 ) -> list[str]:
     """What was missing and what became of it."""
     notes = []
@@ -272,8 +281,12 @@ def _gap_notes(
             )
     for row in segments[1:, 0].tolist():
         bars = int(time[row] - time[row - 1]) // size - 1
+        held = close[row - 1] > 0.0
+        moved = 100.0 * float(np.mean(close[row, held] / close[row - 1, held] - 1.0))
         notes.append(
             f"All assets lack {plural(bars, 'bar')} after {stamp(int(time[row - 1]))} UTC: a new "
-            "segment begins behind the hole, and features warm up anew."
+            "segment begins behind the hole, and features warm up anew. A pass is sold out before "
+            f"the hole and begins in cash behind it: what prices did meanwhile, {moved:+.2g} % on "
+            "average, is in nobody's result."
         )
     return notes
