@@ -7,8 +7,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from slipstream.report import first_screen
 from slipstream.report.gather import gather
 from slipstream.report.inputs import Curve
+from slipstream.report.market_page import views
 from slipstream.report.report import build_page, write_report
 
 EVIL = "<script>alert('x')</script> & co"
@@ -88,7 +90,6 @@ def test_every_picture_shows_something(run, tmp_path):
         "daily_returns",
         "random_timing",
         "rolling_sharpe",
-        "monthly_returns",
         "learning_curve",
     }
     for path in tmp_path.glob("figures/*.png"):
@@ -96,10 +97,69 @@ def test_every_picture_shows_something(run, tmp_path):
         assert (pixels < 0.9).any(axis=2).mean() > 0.005, path.name
 
 
-def test_the_headline_comes_first(run, html):
+def test_the_first_screen_is_a_verdict_a_row_of_figures_and_the_equity(run, html):
     page = build_page(run)
-    assert page.headline.startswith("Test Sharpe ")
-    assert html.index("Test Sharpe ") < html.index("<ul>") < html.index("<table")
+    assert len(page.headline) < 110
+    assert [one.label for one in page.figures] == [
+        "Return after costs",
+        "Annual Sharpe ratio",
+        "Smallest Sharpe that could be confirmed",
+        "Random traders that did worse",
+        "Costs",
+    ]
+    assert page.figures[0].note == "test, 42 trading days"
+    assert page.figures[1].note.startswith("95 % interval ")
+    assert page.picture.name == "equity_test"
+    assert page.sentences[0].startswith("Test Sharpe ")
+    order = ['class="headline"', 'class="figures"', "<img", 'class="warning"', "<ul>", "<table"]
+    places = [html.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_a_short_split_warns_of_annual_ratios(run, html):
+    page = build_page(run)
+    assert page.warnings[-1].startswith("42 trading days are little")
+    assert "0.16 years" not in html
+    table = next(t for s in page.sections for t in s.tables if t.columns[:2] == ("", "test"))
+    cells = {row[0]: row[1] for row in table.rows}
+    assert cells["Calmar"] == "n/a" and "Years" not in cells
+    text = " ".join(sentence for section in page.sections for sentence in section.sentences)
+    assert "A rolling Sharpe ratio is not drawn: it needs 120 trading days" in text
+    assert "a year." not in text
+
+
+def test_months_are_shown_once(run, html):
+    page = build_page(run)
+    captions = [table.caption for section in page.sections for table in section.tables]
+    assert captions.count("Monthly returns, %") == 1
+    assert not any("month" in shown.words.lower() for shown in page.pictures)
+    assert not re.search(r">-0(\.0+)?( %)?<", html)
+
+
+def test_members_are_shown_beside_the_market(run):
+    page = build_page(run)
+    (table,) = [t for s in page.sections for t in s.tables if t.caption == "Members, test"]
+    assert table.columns[-3:] == ("exposure", "net", "follows")
+    assert [row[0] for row in table.rows] == ["member 0", "member 1", "buy and hold"]
+    assert table.rows[-1][5:7] == ["1.00", "1.00"]
+    assert any(line.startswith("The market itself on these bars: buy") for line in page.sentences)
+
+
+def test_members_that_hold_the_market_are_said_to(forex, passes_of):
+    """Sharpe ratios of 6 beside the winner's 0.25: exposure, and the market's own move."""
+    passes = passes_of(forex)
+    sides = [[passes.encode(np.full(b - a, side)) for a, b in windows(passes)] for side in (1, -1)]
+    tracks = {"test": [passes.replay(actions) for actions in sides]}
+    page = build_page(gather(forex, tracks, title="two", backend="serial", draws=2))
+    (line,) = [text for text in page.sentences if text.startswith("The market itself")]
+    assert (
+        "Member 0 moves with it (correlation of daily returns 1.00, mean net exposure 1.00)" in line
+    )
+    assert "Member 1 moves against it (correlation of daily returns -1.00" in line
+
+
+def windows(passes):
+    return [passes.window(record) for record in range(len(passes.params))]
 
 
 def test_no_loud_words_without_proof(run, html):
@@ -127,14 +187,15 @@ def test_what_must_be_said_is_said(html):
 
 def test_no_loud_words_on_bars_that_were_used(run):
     page = build_page(replace(run, holdout="validation", unseen=False))
-    assert "no proof" in page.sentences[0]
+    assert page.headline.startswith("No proof: ")
+    assert "no proof" in page.sentences[1]
     assert not any("outperforms" in sentence for sentence in page.sentences)
 
 
 def test_a_second_look_at_the_hold_out_is_said_first(run, html):
     page = build_page(replace(run, holdout_reads=2))
     assert "evaluated 2 times" in page.warnings[0]
-    assert 'class="warning"' not in html
+    assert "has been evaluated" not in html
 
 
 def test_same_run_same_page(run, html, tmp_path):
@@ -149,5 +210,33 @@ def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
     ]
     run = gather(forex, {"test": [passes.replay(still)]}, title="still", backend="serial", draws=3)
     page = build_page(run)
-    assert page.headline.startswith("Test Sharpe n/a")
-    assert "The agent does not beat flat: +0.0 % against +0.0 %." in page.sentences
+    assert page.headline == "It never traded on the test bars: there is nothing to judge."
+    assert page.sentences[0].startswith("Test Sharpe n/a")
+    assert page.sentences[1].startswith("The agent never traded: its account stands where it began")
+    text = " ".join(page.lines)
+    assert "percentile" not in text and "ahead of" not in text and "luck" not in text
+
+
+def test_a_ruined_account_is_said_to_be_ruined(run):
+    held = views(run)[0]
+    ruin = replace(held.found, total_return=-0.97)
+    held.__dict__["every"] = [ruin] * len(held.members)
+    assert first_screen.verdict(held).startswith("The account is ruined: -97.0 % on the test bars")
+
+
+@pytest.mark.parametrize("interval", [(0.5, 9.0), (-0.5, 9.0), (-9.0, -0.5), (0.0, 1.0), None])
+@pytest.mark.parametrize("total", [0.5, 0.0, -0.05])
+@pytest.mark.parametrize("sharpe", [2.0, 9.0, -2.0])
+@pytest.mark.parametrize("place", [50.0, 99.0])
+def test_a_runs_page_never_says_profitable(run, interval, total, sharpe, place, monkeypatch):
+    """Whatever its figures: the test bars may be read again (trading-rules 15)."""
+    held = views(run)[0]
+    found = replace(held.found, total_return=total, sharpe=sharpe, interval=interval)
+    held.__dict__["every"] = [found] * len(held.members)
+    monkeypatch.setattr(first_screen, "percentile", lambda value, draws: place)
+    text = first_screen.verdict(held)
+    assert "profitable" not in text and "outperforms" not in text
+    sure = interval == (0.5, 9.0) and total > 0.0 and sharpe == 9.0 and place == 99.0
+    assert ("beyond what luck easily explains" in text) == sure
+
+

@@ -10,7 +10,7 @@ LOUD = ("profitable", "outperforms")
 
 
 def test_headline_as_specified():
-    assert wo.headline("test", 0.8, (-1.1, 2.7), 1.16, 500) == (
+    assert wo.headline("test", 0.8, (-1.1, 2.7), 302, 260.0, 500) == (
         "Test Sharpe 0.8, 95 % interval -1.1 to 2.7 (1.16 years). The smallest Sharpe that this "
         "much data could confirm is 1.5; after 500 trials the best of 500 skill-less ones is "
         "expected to show 2.8."
@@ -18,12 +18,13 @@ def test_headline_as_specified():
 
 
 def test_headline_of_one_trial_claims_nothing_about_many():
-    assert wo.headline("test", 0.8, (-1.1, 2.7), 1.16).endswith("could confirm is 1.5.")
+    assert wo.headline("test", 0.8, (-1.1, 2.7), 302, 260.0).endswith("could confirm is 1.5.")
 
 
 @pytest.mark.parametrize(("sharpe", "interval"), [(None, None), (1.0, None)])
 def test_headline_without_figures(sharpe, interval):
-    text = wo.headline("test", sharpe, interval, 0.05)
+    text = wo.headline("test", sharpe, interval, 13, 260.0)
+    assert "(13 trading days)" in text
     assert "n/a" in text or "no interval" in text
 
 
@@ -127,3 +128,17 @@ def test_break_even(multiple, part):
 
 def test_round_trip_in_pips_and_basis_points():
     assert wo.round_trips({"EURUSD": (1.234, 1.08)}) == ["Round trip: EURUSD 1.23 pips (1.08 bp)."]
+
+
+@pytest.mark.parametrize(
+    ("days", "per_year", "text"),
+    [
+        (42, 260.0, "42 trading days"),
+        (1, 260.0, "1 trading day"),
+        (260, 260.0, "1.00 years"),
+        (302, 260.0, "1.16 years"),
+        (120, 365.0, "120 days"),
+    ],
+)
+def test_less_than_a_year_is_told_in_days(days, per_year, text):
+    assert wo.span(days, per_year) == text

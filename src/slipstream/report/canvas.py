@@ -44,6 +44,7 @@ _STYLE: Any = {
     "ytick.color": INK,
     "figure.constrained_layout.use": True,
     "figure.facecolor": "white",
+    "axes.unicode_minus": False,  # the same sign as in the page's text
     "text.parse_math": False,  # a symbol may be called $A$
 }
 
@@ -136,6 +137,12 @@ class DateLabels(Formatter):
         return labels
 
 
+def stamp(seconds: int) -> str:
+    """A moment on two lines."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return _text(moment, "{day} {month} {year}\n{hour}")
+
+
 def _minute(value: float) -> datetime:
     """A tick as a moment; its place on the axis is off by some microseconds."""
     seconds = round(num2date(value, UTC).timestamp() / 60.0) * 60
@@ -163,7 +170,9 @@ def _text(moment: datetime, pattern: str) -> str:
 
 
 def time_axis(axes: Axes) -> None:
-    """Dates with few, short labels, UTC."""
+    """Dates with few, short labels, UTC; the axis ends with the data, and so do its labels."""
+    for panel in axes.get_shared_x_axes().get_siblings(axes):
+        panel.margins(x=0.0)
     axes.xaxis.set_major_locator(AutoDateLocator(tz=UTC, minticks=3, maxticks=7))
     axes.xaxis.set_major_formatter(DateLabels())
 
@@ -171,7 +180,7 @@ def time_axis(axes: Axes) -> None:
 def percent_axis(axes: Axes, axis: str = "y") -> None:
     """Values are fractions, labels percent."""
     target = axes.yaxis if axis == "y" else axes.xaxis
-    target.set_major_formatter(FuncFormatter(lambda v, _: f"{100.0 * v:.4g} %"))
+    target.set_major_formatter(FuncFormatter(lambda v, _: f"{100.0 * v + 0.0:.4g} %"))
 
 
 def legend(axes: Axes, columns: int = 4) -> None:

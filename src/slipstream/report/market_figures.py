@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from slipstream.report.account import Account
@@ -28,6 +29,7 @@ from slipstream.report.canvas import (
     dates,
     legend,
     percent_axis,
+    stamp,
     thin,
     time_axis,
 )
@@ -40,7 +42,7 @@ def equity(
     split: str, agent: Account, others: Mapping[str, Account], band: Sequence[Account] = ()
 ) -> Figure:
     """Return since the start above, fall from the peak below; other members as thin lines."""
-    figure, (top, bottom) = canvas(f"Equity and drawdown, {split}", 4.6, (2.6, 1))
+    figure, (top, bottom) = canvas(f"Equity and drawdown, {split}", 3.9, (2.6, 1))
     for index, other in enumerate(band):
         curve = other.equity / other.equity[0] - 1.0
         rows = thin(curve)
@@ -103,8 +105,7 @@ def positions(track: Track, prices: Prices, recent: int = 400) -> Figure:
     level.sharex(near)
     near.tick_params(labelbottom=False)
     ticks = np.linspace(index[0], index[-1], 5).astype(int)
-    stamps = dates(prices.time[rows[ticks]]).astype("datetime64[m]")
-    level.set_xticks(ticks, [str(s)[5:].replace("T", "\n") for s in stamps])
+    level.set_xticks(ticks, [stamp(int(moment)) for moment in prices.time[rows[ticks]]])
     handles = [
         Patch(color=BLUE, alpha=0.35, label="long"),
         Patch(color=ORANGE, alpha=0.5, label="short"),
@@ -199,6 +200,7 @@ def daily_distribution(split: str, agent: Account) -> Figure:
     axes.axvline(0.0, color=INK, linewidth=0.8)
     axes.set_xlabel("daily return")
     axes.set_ylabel("days")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     percent_axis(axes, "x")
     return figure
 
@@ -218,6 +220,7 @@ def random_draws(split: str, agent: float, draws: Floats, others: Mapping[str, f
     axes.axvline(agent, color=BLUE, linewidth=2.6, label="agent")
     axes.set_xlabel("total return after costs")
     axes.set_ylabel(f"of {len(draws)} draws")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     percent_axis(axes, "x")
     legend(axes, 3)
     return figure
@@ -232,40 +235,26 @@ def rolling(split: str, agent: Account, window: int) -> Figure:
     axes.plot(when, values, color=BLUE, linewidth=1.6)
     fine = ~np.isnan(values)
     axes.fill_between(
-        when, values, 0.0, where=list(fine & (values > 0)), color=BLUE, alpha=0.15, linewidth=0
+        when,
+        values,
+        0.0,
+        where=list(fine & (values > 0)),
+        interpolate=True,  # up to the crossing, not to the day before it
+        color=BLUE,
+        alpha=0.15,
+        linewidth=0,
     )
     axes.fill_between(
-        when, values, 0.0, where=list(fine & (values < 0)), color=VERMILION, alpha=0.2, linewidth=0
+        when,
+        values,
+        0.0,
+        where=list(fine & (values < 0)),
+        interpolate=True,
+        color=VERMILION,
+        alpha=0.2,
+        linewidth=0,
     )
     axes.axhline(0.0, color=INK, linewidth=0.8)
     axes.set_ylabel("annual Sharpe")
     time_axis(axes)
-    return figure
-
-
-def monthly(returns: Mapping[tuple[int, int], float]) -> Figure:
-    """Heat table of monthly returns: years down, months across."""
-    years = sorted({year for year, _ in returns})
-    table = np.full((len(years), 12), np.nan)
-    for (year, month), value in returns.items():
-        table[years.index(year), month - 1] = 100.0 * value
-    most = max(float(np.nanmax(np.abs(table))), 1e-9)
-    figure, (axes,) = canvas("Monthly returns, %", 1.1 + 0.36 * len(years))
-    axes.grid(False)
-    axes.imshow(table, cmap="RdBu", vmin=-1.6 * most, vmax=1.6 * most, aspect="auto")
-    for row, column in np.argwhere(~np.isnan(table)):
-        axes.text(
-            column,
-            row,
-            f"{table[row, column]:.1f}",
-            ha="center",
-            va="center",
-            color=INK,
-            fontsize=9.5,
-        )
-    axes.set_xticks(range(12), list("JFMAMJJASOND"))
-    axes.set_yticks(range(len(years)), [str(y) for y in years])
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
     return figure

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slipstream.report import market_sections, wording
+from slipstream.report import first_screen, market_sections, wording
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.page import Page, Section, Table
@@ -35,14 +35,18 @@ def views(run: RunEvaluation) -> list[SplitView]:
 
 def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Section]) -> Page:
     """What every page of prices has in common, around its own sentences and sections."""
-    run, found = splits[0].run, splits[0].found
+    held = splits[0]
+    run, found, yearly = held.run, held.found, held.market.days_per_year
+    in_full = wording.headline(
+        run.holdout, found.sharpe, found.interval, found.days, yearly, run.trials
+    )
     return Page(
         title=run.title,
-        warnings=looks(run),
-        headline=wording.headline(
-            run.holdout, found.sharpe, found.interval, found.years, run.trials
-        ),
-        sentences=opening,
+        headline=first_screen.verdict(held),
+        figures=first_screen.figures(held),
+        picture=market_sections.equity(held),
+        warnings=first_screen.caveats(held),
+        sentences=[in_full, *opening],
         sections=[
             market_sections.results(splits),
             *middle,
@@ -50,16 +54,6 @@ def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Se
             notes(run),
         ],
     )
-
-
-def looks(run: RunEvaluation) -> list[str]:
-    """Says when the hold-out was looked at before."""
-    if run.holdout_reads <= 1:
-        return []
-    return [
-        f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
-        "between these looks make its figures too good."
-    ]
 
 
 def notes(run: RunEvaluation) -> Section:
@@ -73,6 +67,8 @@ def _opening(held: SplitView) -> list[str]:
     interval, yearly = held.found.interval, held.market.days_per_year
     if not run.unseen:
         interval = None  # proof on bars that were trained or chosen on is none
+    if first_screen.never_traded(held):
+        return [*first_screen.at_rest(held), *seed_band(held), *_terms(held)]
     lines = [wording.verdict(held.name, mine.total_return, interval, run.unseen)]
     lines += wording.comparisons(
         mine.total_return,
@@ -84,8 +80,13 @@ def _opening(held: SplitView) -> list[str]:
         },
     )
     lines += wording.random_traders(percentile(mine.total_return, held.draws), len(held.draws))
-    lines += seed_band(held)
-    lines += wording.round_trips({t.symbol: (t.pips, t.basis_points) for t in run.round_trips})
+    return [*lines, *seed_band(held), *_terms(held)]
+
+
+def _terms(held: SplitView) -> list[str]:
+    """Costs, financing and how many were tried."""
+    run = held.run
+    lines = wording.round_trips({t.symbol: (t.pips, t.basis_points) for t in run.round_trips})
     if not run.financing:
         lines.append("Swaps are 0: financing not modelled.")
     lines.append(f"Trials tried: {run.trials}.")
@@ -110,5 +111,6 @@ def seed_band(held: SplitView) -> list[str]:
     some = "" if len(known) == count else f" ({len(known)} of {count} have one)"
     return [
         f"Over {count} {kind} the {held.name} Sharpe is {low} to {high}, median {middle}{some}. "
-        f"{shown}"
+        f"{shown}",
+        *first_screen.members_and_the_market(held),
     ]

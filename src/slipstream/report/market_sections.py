@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.report import learning_figures, market_figures, market_tables, wording
-from slipstream.report.account import Account
-from slipstream.report.baselines import BUY_AND_HOLD, ORACLE
+from slipstream.report.baselines import ORACLE
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market_tables import NamedAccount
 from slipstream.report.page import Picture, Section, picture
@@ -17,11 +16,11 @@ from slipstream.report.split_view import SplitView
 from slipstream.report.statistics import alpha_beta, monthly_returns, worst_drawdowns
 
 _MOST_PICTURES = 8  # of positions; more symbols than that are in the tables only
-_ROLLING_DAYS = 60
+ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer show noise only
 
 
 def results(splits: Sequence[SplitView]) -> Section:
-    """Figures of all splits, the members, the hold-out's equity."""
+    """Figures of all splits, and the members."""
     held = splits[0]
     tables = [
         market_tables.by_split(
@@ -29,14 +28,18 @@ def results(splits: Sequence[SplitView]) -> Section:
         )
     ]
     if len(held.members) > 1:
-        tables.append(market_tables.members(held.every, held.run, held.name))
+        tables.append(market_tables.members(held))
+    return Section("Result", (), tables)
+
+
+def equity(held: SplitView) -> Picture:
+    """The agent beside its baselines and the other members: the first picture of a page."""
     band = [m for index, m in enumerate(held.members) if index != held.run.member]
-    drawn = picture(
+    return picture(
         f"equity_{held.name}",
         f"Equity and drawdown of the agent and its baselines on the {held.name} split",
         market_figures.equity(held.name, held.agent, held.lines, band),
     )
-    return Section("Result", (), tables, [drawn])
 
 
 def against(held: SplitView) -> Section:
@@ -55,7 +58,7 @@ def against(held: SplitView) -> Section:
         "exposure 1 and without the agent's own stops and limits. The oracle knows all future "
         "prices: an upper bound, not a rival.",
         *_random(held),
-        *_slope(held),
+        *slope(held),
         *promise(held),
     ]
     bound = [
@@ -86,15 +89,21 @@ def _random(held: SplitView) -> list[str]:
     ]
 
 
-def _slope(held: SplitView) -> list[str]:
-    hold = held.baselines[BUY_AND_HOLD]
-    line = alpha_beta(held.agent.daily_returns, hold.daily_returns, held.market.days_per_year)
+def slope(held: SplitView) -> list[str]:
+    """Alpha and beta to the market; alpha is a year's, or the split's own where that is shorter."""
+    if held.market_line is None:
+        return []
+    name, market = held.market_line
+    yearly = held.market.days_per_year
+    whole = held.found.days >= yearly
+    periods = yearly if whole else float(held.found.days)
+    line = alpha_beta(held.agent.daily_returns, market.daily_returns, periods)
     if line is None:
         return []
     alpha, beta = line
+    span = "a year" if whole else f"over the {wording.span(held.found.days, yearly)}"
     return [
-        f"Against buy and hold: beta {wording.number(beta, 2)}, alpha {wording.percent(alpha)} "
-        "a year."
+        f"Against {name}: beta {wording.number(beta, 2)}, alpha {wording.percent(alpha)} {span}."
     ]
 
 
@@ -132,7 +141,6 @@ def calendar(held: SplitView, symbols: bool = True) -> Section:
     """Months, falls, symbols (where each has its own passes), weekdays, hours."""
     mine = held.agent
     months = monthly_returns(mine.equity, mine.time[1:])
-    window = rolling_window(mine)
     tables = [
         market_tables.months(months),
         market_tables.drawdowns(worst_drawdowns(mine.equity, mine.time)),
@@ -142,19 +150,19 @@ def calendar(held: SplitView, symbols: bool = True) -> Section:
     if symbols:
         each = by_symbol(held.tracks, held.market, held.prices.time)
         tables.insert(2, market_tables.by_symbol(each))
-    rolling = market_figures.rolling(held.name, mine, window)
+    sentences = [market_tables.BY_CHANCE]
     days = market_figures.daily_distribution(held.name, mine)
-    pictures = [
-        picture("rolling_sharpe", f"Sharpe ratio of the last {window} trading days", rolling),
-        picture("daily_returns", "Distribution of daily returns", days),
-        picture("monthly_returns", "Monthly returns", market_figures.monthly(months)),
-    ]
-    return Section("When it was earned", (market_tables.BY_CHANCE,), tables, pictures)
-
-
-def rolling_window(of: Account) -> int:
-    """Days of the rolling Sharpe ratio: 60, or a third of them."""
-    return min(_ROLLING_DAYS, max(of.days // 3, 2))
+    pictures = [picture("daily_returns", "Distribution of daily returns", days)]
+    if mine.days >= 2 * ROLLING_DAYS:
+        rolling = market_figures.rolling(held.name, mine, ROLLING_DAYS)
+        words = f"Sharpe ratio of the last {ROLLING_DAYS} trading days"
+        pictures.insert(0, picture("rolling_sharpe", words, rolling))
+    else:
+        sentences.append(
+            f"A rolling Sharpe ratio is not drawn: it needs {2 * ROLLING_DAYS} trading days, and "
+            f"the {held.name} split has {mine.days}."
+        )
+    return Section("When it was earned", sentences, tables, pictures)
 
 
 def positions(held: SplitView) -> Section:

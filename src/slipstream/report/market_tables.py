@@ -12,9 +12,10 @@ from slipstream.core.spec import MarketSpec
 from slipstream.report.account import Account
 from slipstream.report.baselines import MATCHED_RANDOM
 from slipstream.report.canvas import MONTHS
-from slipstream.report.inputs import RunEvaluation, Stress
+from slipstream.report.inputs import Stress
 from slipstream.report.page import Table
 from slipstream.report.performance import Performance, Slice, Trading, performance
+from slipstream.report.split_view import SplitView
 from slipstream.report.statistics import Drawdown, Floats
 from slipstream.report.wording import NOTHING, number, percent, share
 from slipstream.training.track import Track
@@ -59,41 +60,62 @@ def by_split(splits: Mapping[str, Performance], market: MarketSpec, apart: bool)
         ["95 % interval", *(interval(p.interval) for p in of)],
         ["Sharpe, per bar", *(number(p.bar_sharpe, 2) for p in of)],
         ["Sortino", *(number(p.sortino, 2) for p in of)],
-        ["Calmar", *(number(p.calmar, 2) for p in of)],
+        ["Calmar", *(number(p.calmar if p.years >= 1.0 else None, 2) for p in of)],
         ["Volatility a year", *(share(p.volatility, 1) for p in of)],
         ["Deepest drawdown", *(fall(p.max_drawdown) for p in of)],
         ["Mean exposure", *(number(p.exposure, 2) for p in of)],
         ["Time in the market", *(share(p.time_in_market) for p in of)],
         [f"Costs, {market.account_currency}", *(number(p.costs, 0) for p in of)],
         ["Trading days", *(number(p.days, 0) for p in of)],
-        ["Years", *(number(p.years, 2) for p in of)],
     ]
+    if any(p.years >= 1.0 for p in of):
+        rows.append(["Years", *(number(p.years, 2) for p in of)])
     note = (
         f"Daily figures: days roll at {market.day_roll}, times the root of "
         f"{market.days_per_year:g}; per bar: times the root of {market.bars_per_year:,.0f}. Simple "
         "returns, flat bars included, risk-free rate 0, ddof 1. Interval: stationary block "
         "bootstrap of daily returns, mean block 10 days (Politis and Romano 1994)."
     )
+    if any(p.years < 1.0 for p in of):
+        note += (
+            " Ratios and volatility of a split shorter than a year are stretched to one; a Calmar "
+            "ratio, which needs a year's growth, is not computed there."
+        )
     if apart and len(market.symbols) > 1:
         note += " Several symbols are one account, with equal capital in each at the start."
     return Table("", ("", *splits), rows, note=note)
 
 
-def members(of: Sequence[Performance], run: RunEvaluation, split: str) -> Table:
-    """One row per member."""
+def members(held: SplitView) -> Table:
+    """One row per member, and the market beside them."""
+    of, run, market = held.every, held.run, held.market_line
     rows = [
         [
             f"member {run.number(index)}",
-            percent(p.total_return),
-            number(p.sharpe, 2),
-            interval(p.interval),
-            fall(p.max_drawdown),
-            number(p.exposure, 2),
+            *_member(p),
+            number(held.net_exposure(index), 2),
+            number(held.follows[index], 2),
         ]
         for index, p in enumerate(of)
     ]
-    columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure")
-    return Table(f"Members, {split}", columns, rows, emphasis=run.member)
+    columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
+    note = "Exposure: mean of its size. Net: mean with its sign, shorts below 0."
+    if market is not None:
+        name, account = market
+        net = float(np.mean(account.net_exposure))
+        rows.append([name, *_member(performance(account)), number(net, 2), ""])
+        note += f" Follows: correlation of its daily returns with those of {name}."
+    return Table(f"Members, {held.name}", columns, rows, emphasis=run.member, note=note)
+
+
+def _member(p: Performance) -> list[str]:
+    return [
+        percent(p.total_return),
+        number(p.sharpe, 2),
+        interval(p.interval),
+        fall(p.max_drawdown),
+        number(p.exposure, 2),
+    ]
 
 
 def baselines(

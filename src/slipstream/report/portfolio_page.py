@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.report import market_sections, portfolio_sections, wording
+from slipstream.report import first_screen, market_sections, portfolio_sections, wording
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.inputs import RoundTrip, RunEvaluation
 from slipstream.report.market_page import page_of, seed_band, views
@@ -32,6 +32,9 @@ def _opening(held: SplitView) -> list[str]:
     run, mine = held.run, held.agent
     proof = held.found.interval if run.unseen else None  # bars that were chosen on prove nothing
     yearly = held.market.days_per_year
+    last = [*seed_band(held), *_costs(run.round_trips), f"Trials tried: {run.trials}."]
+    if first_screen.never_traded(held):
+        return [*first_screen.at_rest(held), *last]
     lines = [wording.verdict(held.name, mine.total_return, proof, run.unseen), *_idle(held)]
     lines += wording.comparisons(
         mine.total_return,
@@ -55,7 +58,7 @@ def _opening(held: SplitView) -> list[str]:
         )
         late = ": its choices are not shown to be better than theirs." if place < 95.0 else "."
         lines.append(text + late)
-    return [*lines, *seed_band(held), *_costs(run.round_trips), f"Trials tried: {run.trials}."]
+    return [*lines, *last]
 
 
 def _idle(held: SplitView) -> list[str]:

@@ -6,13 +6,11 @@ import numpy as np
 
 from slipstream.report import market_figures, market_tables, portfolio_figures, wording
 from slipstream.report.baselines import ORACLE
-from slipstream.report.market_sections import promise
+from slipstream.report.market_sections import promise, slope
 from slipstream.report.market_tables import NamedAccount
 from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.portfolio_account import by_asset
-from slipstream.report.portfolio_baselines import EQUAL_WEIGHT
 from slipstream.report.split_view import SplitView
-from slipstream.report.statistics import alpha_beta
 from slipstream.report.wording import number, percent, share
 
 
@@ -46,7 +44,7 @@ def against(held: SplitView) -> Section:
             "There is no oracle: with fees that follow volume, a reserve, or assets that come and "
             "go, the best plan is not a simple programme."
         )
-    sentences += [*_slope(held), *promise(held), wording.breaks_even(stress.break_even)]
+    sentences += [*slope(held), *promise(held), wording.breaks_even(stress.break_even)]
     tables = [
         market_tables.baselines(rows, held.draws, bound, held.market),
         market_tables.stress(stress),
@@ -58,15 +56,6 @@ def against(held: SplitView) -> Section:
         words = f"Total return of the agent among {len(held.draws)} random draws"
         pictures.append(picture("random_timing", words, drawn))
     return Section("Against baselines and other costs", sentences, tables, pictures)
-
-
-def _slope(held: SplitView) -> list[str]:
-    equal = held.baselines[EQUAL_WEIGHT]
-    line = alpha_beta(held.agent.daily_returns, equal.daily_returns, held.market.days_per_year)
-    if line is None:
-        return []
-    alpha, beta = line
-    return [f"Against equal weight: beta {number(beta, 2)}, alpha {percent(alpha)} a year."]
 
 
 def trades(held: SplitView) -> Section:

@@ -10,12 +10,12 @@ import numpy as np
 
 from slipstream.core.spec import MarketSpec
 from slipstream.report.account import Account, account
-from slipstream.report.baselines import FLAT, ORACLE
+from slipstream.report.baselines import BUY_AND_HOLD, FLAT, ORACLE
 from slipstream.report.inputs import Comparison, Prices, RunEvaluation
 from slipstream.report.performance import Performance, performance
 from slipstream.report.portfolio_account import chained
-from slipstream.report.portfolio_baselines import CASH
-from slipstream.report.statistics import Floats
+from slipstream.report.portfolio_baselines import CASH, EQUAL_WEIGHT
+from slipstream.report.statistics import Floats, correlation
 from slipstream.training.track import Track
 
 
@@ -85,6 +85,26 @@ class SplitView:
         """Buy and hold of each asset of a portfolio."""
         tracks = self.comparison.assets if self.comparison else {}
         return {name: self._account(held) for name, held in tracks.items()}
+
+    @property
+    def market_line(self) -> tuple[str, Account] | None:
+        """The market's own move: buy and hold, or equal weight bought once."""
+        for name in (BUY_AND_HOLD, EQUAL_WEIGHT):
+            if name in self.baselines:
+                return name, self.baselines[name]
+        return None
+
+    @cached_property
+    def follows(self) -> list[float | None]:
+        """Correlation of each member's daily returns with the market's own; None without one."""
+        market = self.market_line
+        if market is None:
+            return [None] * len(self.members)
+        return [correlation(one.daily_returns, market[1].daily_returns) for one in self.members]
+
+    def net_exposure(self, member: int) -> float:
+        """Mean over all bars, shorts below 0."""
+        return float(np.mean(self.members[member].net_exposure))
 
     @cached_property
     def every(self) -> list[Performance]:

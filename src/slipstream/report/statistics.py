@@ -145,6 +145,13 @@ def rolling_sharpe(returns: Floats, periods: float, window: int) -> Floats:
     return out
 
 
+def correlation(first: Floats, second: Floats) -> float | None:
+    """Of two series of returns; None with fewer than three or where one never moves."""
+    if len(first) < 3 or not min(float(np.std(first)), float(np.std(second))) > 1e-15:
+        return None
+    return float(np.corrcoef(first, second)[0, 1])
+
+
 def alpha_beta(returns: Floats, market: Floats, periods: float) -> tuple[float, float] | None:
     """Least-squares line through daily returns: annualised intercept (simple) and slope."""
     if len(returns) < 3 or not float(np.var(market)) > 1e-30:

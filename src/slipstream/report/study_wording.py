@@ -73,7 +73,6 @@ def _held(lines: Lines, periods: float, told: Mapping[str, Any], trials: int) ->
     """Headline and comparisons of the deployable policy: the first seed, fixed in advance."""
     mine, other = lines.each[0], lines.benchmark
     interval = sharpe_interval(mine, periods)
-    years = len(mine) / periods
     growth = float(np.prod(1.0 + mine) - 1.0)
     rivals, differences = {"cash": 0.0}, {"cash": interval}
     if other is not None:
@@ -82,7 +81,7 @@ def _held(lines: Lines, periods: float, told: Mapping[str, Any], trials: int) ->
     unseen = told["opening"] <= 1
     proof = interval if unseen else None  # bars that were looked at before prove nothing
     return [
-        wording.headline(HOLDOUT, sharpe(mine, periods), interval, years, trials),
+        wording.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods, trials),
         wording.verdict(HOLDOUT, growth, interval, unseen),
         *wording.comparisons(growth, rivals, proof, differences),
     ]

@@ -39,23 +39,41 @@ def against(mine: float, other: float) -> str:
     return f"{first} against {second}"
 
 
+def span(days: int, per_year: float) -> str:
+    """ "1.16 years"; "42 trading days" where they are no year, "42 days" where every day is one."""
+    if days >= per_year:
+        return f"{days / per_year:.2f} years"
+    kind = "day" if per_year >= 365.0 else "trading day"
+    return f"{days} {kind}{'' if days == 1 else 's'}"
+
+
 def headline(
     split: str,
     sharpe: float | None,
     interval: tuple[float, float] | None,
-    years: float,
+    days: int,
+    per_year: float,
     trials: int = 1,
 ) -> str:
-    """The report's first lines: the hold-out's Sharpe ratio and what this much data can tell."""
-    span = f"({years:.2f} years)"
+    """The result in full: the hold-out's Sharpe ratio and what this much data can tell.
+
+    Args:
+        split: its name.
+        sharpe, interval: annual.
+        days: trading days of the split.
+        per_year: trading days of a year.
+        trials: the chosen one and those that it was chosen from.
+    """
+    years = days / per_year
+    length = f"({span(days, per_year)})"
     name = split.capitalize()
     if sharpe is None:
-        return f"{name} Sharpe n/a: equity never moved, or there are too few days {span}."
+        return f"{name} Sharpe n/a: equity never moved, or there are too few days {length}."
     if interval is None:
-        lead = f"{name} Sharpe {number(sharpe)}, no interval: too few days {span}."
+        lead = f"{name} Sharpe {number(sharpe)}, no interval: too few days {length}."
     else:
         low, high = (number(v) for v in interval)
-        lead = f"{name} Sharpe {number(sharpe)}, 95 % interval {low} to {high} {span}."
+        lead = f"{name} Sharpe {number(sharpe)}, 95 % interval {low} to {high} {length}."
     smallest = number(smallest_confirmable(years))
     lead += f" The smallest Sharpe that this much data could confirm is {smallest}"
     best = expected_best(trials, years)

@@ -1,0 +1,195 @@
+"""The first screen of a page of prices: a short verdict, a row of figures, what warns of them.
+
+A run's page never calls a result "profitable" (trading-rules 15): its test bars may be read again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from slipstream.report.inputs import RunEvaluation
+from slipstream.report.page import KeyFigure
+from slipstream.report.split_view import SplitView
+from slipstream.report.statistics import sharpe
+from slipstream.report.stress import percentile
+from slipstream.report.wording import (
+    NOTHING,
+    against,
+    excludes_zero,
+    number,
+    percent,
+    share,
+    span,
+)
+from slipstream.studies.deflated import smallest_confirmable
+
+RUINED = -0.9  # total return from which on an account is called ruined
+FOLLOWS = 0.5  # correlation of daily returns from which on a member goes with the market
+MOST_NAMED = 8  # members
+BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders
+
+
+def verdict(held: SplitView) -> str:
+    """Whether the agent gained, and whether that can be told from luck, in one short sentence."""
+    found, run = held.found, held.run
+    bars, gain = f"on the {held.name} bars", percent(found.total_return)
+    if never_traded(held):
+        return f"It never traded {bars}: there is nothing to judge."
+    market = held.market_line
+    beside = ""
+    if market is not None:
+        name, account = market
+        mine, other = against(found.total_return, account.total_return).split(" against ")
+        gain, beside = mine, f"; {name} made {other}"
+    if found.total_return <= RUINED:
+        return f"The account is ruined: {gain} {bars}{beside}."
+    if not run.unseen:
+        return f"No proof: {gain} on {held.name} bars that it learned from or was chosen on."
+    if found.interval is None:
+        return f"Too few days to judge: {gain} {bars}{beside}."
+    if found.interval[1] < 0.0:
+        return f"A loss beyond what luck explains: {gain} {bars}{beside}."
+    if found.total_return <= 0.0:
+        return f"A loss, within what luck explains: {gain} {bars}{beside}."
+    if told_from_luck(held):
+        return f"A gain beyond what luck easily explains: {gain} {bars}{beside}."
+    return f"A gain, within what luck explains: {gain} {bars}{beside}."
+
+
+def told_from_luck(held: SplitView) -> bool:
+    """The interval is above zero, the size can be confirmed, and random timing does worse."""
+    found, smallest = held.found, smallest_confirmable(held.found.years)
+    place = percentile(found.total_return, held.draws)
+    return (
+        excludes_zero(found.interval)
+        and found.sharpe is not None
+        and smallest is not None
+        and found.sharpe > smallest
+        and (place is None or place >= BETTER_THAN_RANDOM)
+    )
+
+
+def figures(held: SplitView) -> list[KeyFigure]:
+    """Return, Sharpe ratio, what could be confirmed, the rank among random traders, costs."""
+    found, market = held.found, held.market
+    days = span(found.days, market.days_per_year)
+    low_high = "no interval: too few days"
+    if found.interval is not None:
+        low_high = "95 % interval {} to {}".format(*(number(v) for v in found.interval))
+    shown = [
+        KeyFigure("Return after costs", percent(found.total_return), f"{held.name}, {days}"),
+        KeyFigure(
+            "Annual Sharpe ratio",
+            number(found.sharpe, 1),
+            low_high if found.sharpe is not None else "equity never moved",
+        ),
+        KeyFigure(
+            "Smallest Sharpe that could be confirmed",
+            number(smallest_confirmable(found.years)),
+            f"by {days}",
+        ),
+    ]
+    place = percentile(found.total_return, held.draws)
+    if place is not None:
+        idle = never_traded(held)
+        shown.append(
+            KeyFigure(
+                "Random traders that did worse",
+                NOTHING if idle else share(place / 100.0),
+                "it never traded" if idle else f"of {len(held.draws)} with {_alike(held)}",
+            )
+        )
+    start = float(held.agent.equity[0])
+    shown.append(KeyFigure("Costs", share(found.costs / start, 1), f"of the start{_trip(held)}"))
+    return shown
+
+
+def _alike(held: SplitView) -> str:
+    """What matched random traders have in common with the agent."""
+    return "the same holding times" if held.run.holdings is None else "its decisions, shuffled"
+
+
+def _trip(held: SplitView) -> str:
+    """The cheapest and the dearest symbol."""
+    points = [trip.basis_points for trip in held.run.round_trips]
+    if not points:
+        return ""
+    low, high = number(min(points)), number(max(points))
+    return f"; round trip {low if low == high else f'{low} to {high}'} bp"
+
+
+def caveats(held: SplitView) -> list[str]:
+    """What must be known before the figures are believed."""
+    lines = looks(held.run)
+    found, market = held.found, held.market
+    if found.years < 1.0 and found.days:
+        error = number(1.0 / math.sqrt(found.years))
+        lines.append(
+            f"{span(found.days, market.days_per_year)} are little: an annual Sharpe ratio from so "
+            f"few has a standard error of about {error}, whatever the skill."
+        )
+    return lines
+
+
+def looks(run: RunEvaluation) -> list[str]:
+    """Says when the hold-out was looked at before."""
+    if run.holdout_reads <= 1:
+        return []
+    return [
+        f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
+        "between these looks make its figures too good."
+    ]
+
+
+def never_traded(held: SplitView) -> bool:
+    """No order was filled."""
+    return not sum(track.metrics.get("fills", 0.0) for track in held.tracks)
+
+
+def at_rest(held: SplitView) -> list[str]:
+    """What is said of an agent that never traded, instead of comparing nothing with something."""
+    made = [f"{name} {percent(rival.total_return)}" for name, rival in held.rivals.items()]
+    beside = f"; on the same bars: {', '.join(made)}" if made else ""
+    return [f"The agent never traded: its account stands where it began{beside}."]
+
+
+def members_and_the_market(held: SplitView) -> list[str]:
+    """Whose figures are the market's own move rather than timing: it explains a wide seed band."""
+    market = held.market_line
+    if market is None or len(held.members) < 2:
+        return []
+    name, account = market
+    ratio = sharpe(account.daily_returns, held.market.days_per_year)
+    text = (
+        f"The market itself on these bars: {name} {percent(account.total_return)}, Sharpe "
+        f"{number(ratio)}."
+    )
+    for sign, words in ((1.0, "with"), (-1.0, "against")):
+        mine = [k for k, v in enumerate(held.follows) if v is not None and sign * v >= FOLLOWS]
+        if mine:
+            follows = band([held.follows[k] or 0.0 for k in mine])
+            nets = band([held.net_exposure(k) for k in mine])
+            text += (
+                f" {_members(held, mine)} {words} it (correlation of daily returns {follows}, mean "
+                f"net exposure {nets}): such figures are in good part that move, not timing."
+            )
+    return [text]
+
+
+def band(values: Sequence[float]) -> str:
+    """ "0.70 to 0.76", or the one value."""
+    low, high = number(min(values), 2), number(max(values), 2)
+    return low if low == high else f"{low} to {high}"
+
+
+def _members(held: SplitView, mine: Sequence[int]) -> str:
+    """ "Members 1, 2 and 5 move"."""
+    numbers = [str(held.run.number(index)) for index in mine]
+    if len(mine) == len(held.members):
+        return "All members move"
+    if len(mine) > MOST_NAMED:
+        return f"{len(mine)} of {len(held.members)} members move"
+    if len(mine) == 1:
+        return f"Member {numbers[0]} moves"
+    return f"Members {', '.join(numbers[:-1])} and {numbers[-1]} move"
