@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slipstream import api
 from slipstream.core.errors import ResourceError
 from slipstream.training import table
+from slipstream.training.config import resolve
 from slipstream.training.events import Evaluated, Events, Finished, Started, Updated
 from slipstream.training.files import AppendedFile
-from slipstream.training.metrics import TableWriter, TensorBoardWriter
+from slipstream.training.metrics import TableWriter
 from slipstream.training.progress import Progress
+from slipstream.training.tensorboard import TensorBoardWriter, hyper_parameters
 
 
 def progress(steps, budget=1_000):
@@ -119,7 +122,76 @@ def test_curves_for_tensorboard(tmp_path):
         for event in events_in(tmp_path / "member-001")
         for value in event.summary.value
     }
-    assert values == {"training/score": (100, pytest.approx(1 + 100 / 3))}  # NaN is no point
+    assert values["rollout/ep_rew_mean"] == (100, pytest.approx(1 + 100 / 3))
+    assert "eval/mean_reward" not in values  # NaN is no point
+
+
+def test_curves_have_the_names_that_sb3_gives_them(tmp_path):
+    writer = TensorBoardWriter(tmp_path)
+    told = {"length": 20.0, "policy_loss": -0.1, "value_loss": 0.5, "entropy": 1.5, "updates": 10.0}
+    now = Progress(1_000, 100, iterations=1, updates=10, wall=0.5)
+    values = {name: np.array([value]) for name, value in told.items()}
+    writer(Updated(now, (0,), {"score": np.array([3.0]), **values}))
+    for split in ("validation", "test"):
+        writer(Evaluated(now, split, (0,), np.array([0.25]), {"ep_len": np.array([7.0])}))
+    writer.close()
+    points = {
+        value.tag: value.simple_value
+        for event in events_in(tmp_path / "member-000")
+        for value in event.summary.value
+    }
+    assert points == {
+        "rollout/ep_rew_mean": 3.0,
+        "rollout/ep_len_mean": 20.0,
+        "train/policy_gradient_loss": pytest.approx(-0.1),
+        "train/value_loss": 0.5,
+        "train/entropy_loss": -1.5,
+        "train/n_updates": 10.0,
+        "time/total_timesteps": 100.0,
+        "time/iterations": 1.0,
+        "time/time_elapsed": 0.5,
+        "time/fps": 200.0,
+        "eval/mean_reward": 0.25,
+        "eval/ep_len": 7.0,
+        "test/mean_reward": 0.25,
+        "test/ep_len": 7.0,
+    }
+
+
+def test_tensorboard_shows_each_members_settings(tmp_path):
+    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
+
+    changes = {"agent.learning_rate": [1e-3, 1e-4], "training.members": 2, "training.seed": 5}
+    config = resolve("cartpole", changes)
+    writer = TensorBoardWriter(tmp_path, hyper_parameters(config))
+    writer(updated(100))
+    writer.close()
+    for member, rate in enumerate((1e-3, 1e-4)):
+        found = {}
+        for event in events_in(tmp_path / f"member-{member:03d}"):
+            for value in event.summary.value:
+                if value.tag == "_hparams_/session_start_info":
+                    content = value.metadata.plugin_data.content
+                    found = HParamsPluginData.FromString(content).session_start_info.hparams
+        assert found["learning_rate"].number_value == rate
+        assert found["seed"].number_value == 5 + member
+        assert found["env"].string_value == "cartpole"
+        assert found["discount"].number_value == config.agent.discount
+
+
+def test_episode_lengths_reach_the_table_and_the_curves(tmp_path):
+    target = {"env": {"name": "cartpole"}, "agent": {"horizon": 64, "minibatch": 256}}
+    run = api.train(target, out=tmp_path / "run", report=False, num_envs=8, total_steps=1_024)
+    length = run.metrics()["length"][-1]
+    assert length == run.metrics()["score"][-1]  # a pole pays 1 for each step
+    points = {
+        value.tag: value.simple_value
+        for event in events_in(run.path / "tensorboard" / "member-000")
+        for value in event.summary.value
+    }
+    assert points["rollout/ep_len_mean"] == pytest.approx(length)
+    assert points["rollout/ep_rew_mean"] == pytest.approx(length)
+    assert points["time/fps"] > 0.0
 
 
 def test_long_runs_are_thinned(tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +29,7 @@ LINES = (ORANGE, GREEN, PURPLE, SKY)
 DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 WIDTH = 6.8  # inches; a phone shows it at half its size, so letters are large
 MOST_POINTS = 3_000
+STEEP = 20.0  # growth from which on a curve is logarithmic above 100 %
 DPI = 160
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -89,7 +92,8 @@ def png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a name in a script without a font
         figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "slipstream"})
     return buffer.getvalue()
 
@@ -175,6 +179,20 @@ def time_axis(axes: Axes) -> None:
         panel.margins(x=0.0)
     axes.xaxis.set_major_locator(AutoDateLocator(tz=UTC, minticks=3, maxticks=7))
     axes.xaxis.set_major_formatter(DateLabels())
+
+
+def growth_axis(axes: Axes) -> None:
+    """Returns since the start; steep ones are logarithmic, or all slower curves would be flat."""
+    top = float(axes.dataLim.y1)
+    if STEEP < top < np.inf:
+        axes.set_yscale("symlog", linthresh=1.0)
+        axes.set_ylim(-1.0, 3.0 * top)
+        decades = math.ceil(math.log10(top))
+        stride = -(-decades // 6)
+        lowest = 0 if stride == 1 else stride
+        axes.set_yticks([0.0, *(10.0**k for k in range(lowest, decades + 1, stride))])
+    axes.set_ylabel("return")
+    percent_axis(axes)
 
 
 def percent_axis(axes: Axes, axis: str = "y") -> None:

@@ -52,38 +52,29 @@ def verdict(held: SplitView) -> str:
         return f"A loss beyond what luck explains: {gain} {bars}{beside}."
     if found.total_return <= 0.0:
         return f"A loss, within what luck explains: {gain} {bars}{beside}."
-    if told_from_luck(held):
-        return f"A gain beyond what luck easily explains: {gain} {bars}{beside}."
-    return f"A gain, within what luck explains: {gain} {bars}{beside}."
+    return f"A gain{_doubt(held)}: {gain} {bars}{beside}."
 
 
-def told_from_luck(held: SplitView) -> bool:
-    """The interval is above zero, the size can be confirmed, and random timing does worse."""
-    found, smallest = held.found, smallest_confirmable(held.found.years)
-    place = percentile(found.total_return, held.draws)
-    return (
-        excludes_zero(found.interval)
-        and found.sharpe is not None
-        and smallest is not None
-        and found.sharpe > smallest
-        and (place is None or place >= BETTER_THAN_RANDOM)
-    )
+def _doubt(held: SplitView) -> str:
+    """The first reason not to call a gain skill; a run's page never goes beyond luck."""
+    found = held.found
+    if not excludes_zero(found.interval):
+        return ", within what luck explains"
+    smallest, place = smallest_confirmable(found.years), percentile(found.total_return, held.draws)
+    if found.sharpe is None or smallest is None or found.sharpe <= smallest:
+        return f" too small for {span(found.days, held.market.days_per_year)} to confirm"
+    if place is not None and place < BETTER_THAN_RANDOM:
+        return ", but random timing does as well"
+    return " beyond what luck easily explains"
 
 
 def figures(held: SplitView) -> list[KeyFigure]:
     """Return, Sharpe ratio, what could be confirmed, the rank among random traders, costs."""
     found, market = held.found, held.market
     days = span(found.days, market.days_per_year)
-    low_high = "no interval: too few days"
-    if found.interval is not None:
-        low_high = "95 % interval {} to {}".format(*(number(v) for v in found.interval))
     shown = [
         KeyFigure("Return after costs", percent(found.total_return), f"{held.name}, {days}"),
-        KeyFigure(
-            "Annual Sharpe ratio",
-            number(found.sharpe, 1),
-            low_high if found.sharpe is not None else "equity never moved",
-        ),
+        KeyFigure("Annual Sharpe ratio", *annual_sharpe(found.sharpe, found.interval)),
         KeyFigure(
             "Smallest Sharpe that could be confirmed",
             number(smallest_confirmable(found.years)),
@@ -103,6 +94,15 @@ def figures(held: SplitView) -> list[KeyFigure]:
     start = float(held.agent.equity[0])
     shown.append(KeyFigure("Costs", share(found.costs / start, 1), f"of the start{_trip(held)}"))
     return shown
+
+
+def annual_sharpe(ratio: float | None, interval: tuple[float, float] | None) -> tuple[str, str]:
+    """Its value and its interval; from days that are too few for an interval there is neither."""
+    if ratio is None:
+        return NOTHING, "equity never moved"
+    if interval is None:
+        return NOTHING, "too few days for one"
+    return number(ratio), "95 % interval {} to {}".format(*(number(v) for v in interval))
 
 
 def _alike(held: SplitView) -> str:
@@ -128,6 +128,11 @@ def caveats(held: SplitView) -> list[str]:
         lines.append(
             f"{span(found.days, market.days_per_year)} are little: an annual Sharpe ratio from so "
             f"few has a standard error of about {error}, whatever the skill."
+        )
+    if found.total_return <= RUINED:
+        lines.append(
+            f"The account lost {share(-found.total_return, 1)}. Its Sharpe ratio, made of daily "
+            "percentages of an account that shrinks, does not show that."
         )
     return lines
 

@@ -27,6 +27,7 @@ from slipstream.report.canvas import (
     VERMILION,
     canvas,
     dates,
+    growth_axis,
     legend,
     percent_axis,
     stamp,
@@ -73,9 +74,8 @@ def equity(
         dates(agent.time)[rows], fall[rows], 0.0, color=BLUE, alpha=0.3, linewidth=0
     )
     bottom.plot(dates(agent.time)[rows], fall[rows], color=BLUE, linewidth=1.0)
-    top.set_ylabel("return")
+    growth_axis(top)
     bottom.set_ylabel("drawdown")
-    percent_axis(top)
     percent_axis(bottom)
     time_axis(bottom)
     legend(top, 3 if band else 4)

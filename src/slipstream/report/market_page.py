@@ -107,6 +107,8 @@ def seed_band(held: SplitView) -> list[str]:
     if not known:
         return [f"None of the {count} members has a Sharpe ratio. {shown}"]
     kind = "seeds" if run.same_settings else "members with different settings"
+    if len(known) == 1:
+        return [f"Of {count} {kind} one has a Sharpe ratio, {wording.number(known[0])}. {shown}"]
     low, middle, high = (wording.number(float(np.quantile(known, q))) for q in (0.0, 0.5, 1.0))
     some = "" if len(known) == count else f" ({len(known)} of {count} have one)"
     return [

@@ -74,5 +74,10 @@ def _idle(held: SplitView) -> list[str]:
 
 
 def _costs(trips: Sequence[RoundTrip]) -> list[str]:
-    parts = [f"{trip.symbol} {number(trip.basis_points)} bp" for trip in trips]
-    return [f"Round trip: {', '.join(parts)}."] if parts else []
+    if not trips:
+        return []
+    costs = [number(trip.basis_points) for trip in trips]
+    if len(trips) > 1 and len(set(costs)) == 1:
+        return [f"Round trip: {costs[0]} bp in each of {len(trips)} assets."]
+    each = zip(trips, costs, strict=True)
+    return [f"Round trip: {', '.join(f'{trip.symbol} {cost} bp' for trip, cost in each)}."]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from slipstream.report.canvas import (
     BLUE,
@@ -24,6 +23,7 @@ from slipstream.report.canvas import (
     canvas,
     dates,
     grid,
+    growth_axis,
     legend,
     percent_axis,
     time_axis,
@@ -33,7 +33,6 @@ from slipstream.report.study_view import Axis, Lines
 from slipstream.studies.reader import Trial
 
 _COLOURS = "viridis"
-_STEEP = 20.0  # growth from which on a curve is logarithmic above 100 %
 _STATES = (("complete", BLUE, "o"), ("pruned", GREY, "x"), ("inactive", ORANGE, "s"))
 
 
@@ -123,6 +122,8 @@ def _scale(panel: Axes, axis: Axis, ticks: Sequence[str]) -> None:
             panel.tick_params(axis="x", rotation=40)
     elif axis.log:
         panel.set_xscale("log")
+        panel.xaxis.set_major_locator(LogLocator(numticks=4))
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         panel.xaxis.set_minor_formatter(NullFormatter())
     else:
         panel.xaxis.set_major_locator(MaxNLocator(4))
@@ -279,15 +280,7 @@ def equity(title: str, lines: Lines, each: str, first: str = "") -> Figure:
         )
     axes.plot(when, growth(strong), color=BLUE, linewidth=2.0, label=first or "equal mix of them")
     axes.axhline(0.0, color=INK, linewidth=0.8, label="cash")
-    if axes.dataLim.y1 > _STEEP:  # of planted markets: the benchmark would be a flat line
-        axes.set_yscale("symlog", linthresh=1.0)
-        axes.set_ylim(-1.0, 3.0 * axes.dataLim.y1)
-        decades = math.ceil(math.log10(axes.dataLim.y1))
-        stride = -(-decades // 6)
-        first = 0 if stride == 1 else stride
-        axes.set_yticks([0.0, *(10.0**k for k in range(first, decades + 1, stride))])
-    axes.set_ylabel("return")
-    percent_axis(axes)
+    growth_axis(axes)
     time_axis(axes)
     legend(axes, 2)
     return figure

@@ -18,8 +18,9 @@ from slipstream.training.config import RunConfig, load
 from slipstream.training.events import Event
 from slipstream.training.files import disk_errors, write_json, write_text
 from slipstream.training.lock import take_lock
-from slipstream.training.metrics import EVALUATIONS, METRICS, TableWriter, TensorBoardWriter
+from slipstream.training.metrics import EVALUATIONS, METRICS, TableWriter
 from slipstream.training.table import read
+from slipstream.training.tensorboard import TensorBoardWriter, hyper_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +42,7 @@ class Run:
         provenance.json   command, code, libraries, machine, data hashes, notes
         metrics.csv       one row per member and iteration
         evaluations.csv   one row per member and evaluation
-        tensorboard/      the same as event files, one folder a member
+        tensorboard/      curves under SB3's names and the settings, one folder a member
         checkpoints/      step-*/ with the whole state, to resume from
         best/             member-*/ with the policy that validation chose
         result.json       written at the end
@@ -101,7 +102,10 @@ class Run:
         """Writes the event down."""
         if not self._writers:
             self.lock()
-            self._writers = (TableWriter(self.path), TensorBoardWriter(self.path / TENSORBOARD))
+            self._writers = (
+                TableWriter(self.path),
+                TensorBoardWriter(self.path / TENSORBOARD, hyper_parameters(self.config)),
+            )
         for writer in self._writers:
             writer(event)
 

@@ -44,6 +44,7 @@ class Shard:
         agent: policies and their learner.
         collector: environments and rollout.
         recent: float64 [m, RECENT], returns of the last training episodes, oldest overwritten.
+        lengths: float64 [m, RECENT], their steps.
         episodes: int64 [m], training episodes ended so far.
     """
 
@@ -77,6 +78,7 @@ class Shard:
         rollout = Rollout.of(environment.spec, config.horizon, len(own), num_envs, width)
         self.collector = Collector(self.agent, envs, rollout)
         self.recent = np.full((len(own), RECENT), np.nan)
+        self.lengths = self.recent.copy()
         self.episodes = np.zeros(len(own), np.int64)
         self._cut = np.full(len(own) * num_envs, environment.spec.stagger)  # first episodes
         self.seconds_update = 0.0
@@ -100,20 +102,28 @@ class Shard:
             fraction: share of the budget spent before it, for schedules; one, or [m].
 
         Returns:
-            Metrics of each member, [m] by name; `score` is the mean recent return.
+            Metrics of each member, [m] by name; `score` is the mean recent return, `length` the
+            mean length of the same episodes.
         """
         ended = self.collector.collect(self._run)
-        for e, ret in zip(ended.e.tolist(), ended.ret.tolist(), strict=True):
+        each = zip(ended.e.tolist(), ended.ret.tolist(), ended.length.tolist(), strict=True)
+        for e, ret, length in each:
             if self._cut[e]:  # its length was drawn: its return says little
                 self._cut[e] = False
                 continue
             m = e // self._num_envs
-            self.recent[m, self.episodes[m] % RECENT] = ret
+            place = self.episodes[m] % RECENT
+            self.recent[m, place], self.lengths[m, place] = ret, length
             self.episodes[m] += 1
         began = time.perf_counter()
         metrics = self.agent.update(self.collector.rollout, fraction, self._run)
         self.seconds_update += time.perf_counter() - began
-        return {**metrics, "score": self.scores(), "episodes": self.episodes.astype(np.float64)}
+        return {
+            **metrics,
+            "score": self.scores(),
+            "length": self._recent_mean(self.lengths),
+            "episodes": self.episodes.astype(np.float64),
+        }
 
     def close(self) -> None:
         """Releases the environments."""
@@ -160,8 +170,11 @@ class Shard:
 
     def scores(self) -> NDArray[np.float64]:
         """Mean return of each member's recent training episodes, [m]; NaN before the first."""
+        return self._recent_mean(self.recent)
+
+    def _recent_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         counts = np.minimum(self.episodes, RECENT)
-        sums = np.nansum(self.recent, axis=1)
+        sums = np.nansum(values, axis=1)
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
@@ -174,6 +187,7 @@ class Shard:
             **agent,
             **env,
             "recent": self.recent.copy(),
+            "lengths": self.lengths.copy(),
             "episodes": self.episodes.copy(),
             "cut": self._cut.copy(),
         }
@@ -190,6 +204,7 @@ class Shard:
         )
         fresh = self.collector.set_state(_below("env.", state))
         self.recent[:] = state["recent"]
+        self.lengths[:] = state["lengths"]
         self.episodes[:] = state["episodes"]
         self._cut[:] = state["cut"]
         return fresh
