@@ -173,6 +173,33 @@ def test_spaces_that_fit_no_memory_are_refused_before_anything_is_allocated(spac
         flat_spaces("X", space, spaces.Discrete(2))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: spaces.Box(0.0, 1.0, (3 * 10**12,), np.float32),
+        lambda: spaces.Box(0, 255, shape=(6_000_000, 6_000_000, 3), dtype=np.uint8),
+        lambda: spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (10**6, 10**7))}),
+    ],
+)
+def test_a_box_that_fits_no_memory_is_refused_before_it_is_made(make):
+    """Where the system grants what is never there, the process would be killed without a word."""
+    init = spaces.Box.__init__
+
+    class Huge(Broken):
+        def __init__(self):
+            self.observation_space = make()
+
+    gymnasium.register("SlipstreamHuge-v0", Huge)
+    try:
+        with pytest.raises(
+            ResourceError, match=r"SlipstreamHuge.*more memory.*a Box of [\d,]+ numbers"
+        ):
+            resolve_environment("gym:SlipstreamHuge-v0", {})
+    finally:
+        del gymnasium.registry["SlipstreamHuge-v0"]
+    assert spaces.Box.__init__ is init
+
+
 def test_actions_that_fit_no_memory_are_refused_before_anything_is_allocated():
     gymnasium.register("SlipstreamWide-v0", lambda: Broken(action=spaces.Discrete(3 * 10**9)))
     config = resolve("gym:SlipstreamWide-v0", {"training.num_envs": 8})

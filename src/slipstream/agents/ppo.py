@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from slipstream.agents.actor import Actor
 from slipstream.agents.inputs import make_inputs
 from slipstream.agents.minibatches import Columns, Learner, Run, Settings, in_sequence
-from slipstream.agents.policy import Actor, Policy
+from slipstream.agents.policy import Policy
 from slipstream.agents.ppo_config import PPOConfig
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec

@@ -177,7 +177,7 @@ class Population:
     Attributes:
         iterations: int64 [M], rollouts that each member learned from.
         failed: bool [M], members that diverged; they stand still.
-        resumable: between milestones; foreign environments begin fresh episodes when restored.
+        resumable: between milestones; foreign environments may not come back to where they stood.
     """
 
     def __init__(self, places: Sequence[Place], states: Sequence[State | None]) -> None:
@@ -204,7 +204,8 @@ class Population:
     def _restore(self, states: Sequence[State | None]) -> None:
         """Copies that begin keep what `reset` gave them.
 
-        Foreign environments start fresh episodes, so all of them must stand at the same iteration.
+        Foreign environments take the actions of their episodes again, those that are not
+        deterministic begin fresh ones: at milestones only, so that kills change nothing.
         """
         fresh = self._shard.get_state()
         own = [

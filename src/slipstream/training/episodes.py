@@ -16,6 +16,8 @@ from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.vector_env import StepOut, VectorEnv
 
+_LOOK = 16  # steps between two looks at whether to go on
+
 
 class Seen(NamedTuple):
     """What a decision may depend on.
@@ -61,7 +63,7 @@ def run_episodes(
         members: M.
         record: keep actions and traces.
         names: [J] of the tracks; "episode j" unless given.
-        go_on: called after every step; it may raise to leave.
+        go_on: called now and then; it may raise to leave.
 
     Returns:
         [M][J] tracks.
@@ -90,7 +92,8 @@ def run_episodes(
         if record:
             actions_kept.append(actions.copy())
             traces_kept.append(env.read(spec.trace))
-        go_on()
+        if t % _LOOK == 0:
+            go_on()
         t += 1
         time += 1
         ended = (out.terminated | out.truncated) & running

@@ -32,7 +32,7 @@ class Evaluator:
         copies: of each member; it changes nothing but speed.
         backend: how kernels are stepped.
         longest: steps after which an episode without a time limit of its own is cut.
-        go_on: called after every step; it may raise to leave.
+        go_on: called now and then; it may raise to leave.
     """
 
     def __init__(

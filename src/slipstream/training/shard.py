@@ -38,7 +38,7 @@ class Shard:
         run: runs the parts of a lone member side by side; members of a population take turns.
         specs: of each member, where they differ in fixed scales; the environment's by default.
         longest: steps after which an evaluation cuts an episode without a time limit.
-        go_on: called after every step of an evaluation; it may raise `StoppedError` to leave it.
+        go_on: called now and then in an evaluation; it may raise `StoppedError` to leave it.
 
     Attributes:
         agent: policies and their learner.

@@ -80,7 +80,7 @@ def make_workers(
 
     Args:
         config, environment: of the run.
-        go_on: called after every step of an evaluation, in whichever process runs it; it may raise
+        go_on: called now and then in an evaluation, in whichever process runs it; it may raise
             `StoppedError`.
     """
     training = config.training

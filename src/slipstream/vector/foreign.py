@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import math
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -38,9 +41,10 @@ def make_gymnasium(
     _check_limit(env_id, dict(kwargs or {}).get("max_episode_steps"))
     extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
-        if module:
-            importlib.import_module(module)
-        return gymnasium.make(name, **dict(kwargs or {}), **extra)
+        with _sparing():
+            if module:
+                importlib.import_module(module)
+            return gymnasium.make(name, **dict(kwargs or {}), **extra)
     except SlipstreamError:
         raise
     except gymnasium.error.DependencyNotInstalled as error:
@@ -54,8 +58,8 @@ def make_gymnasium(
         raise ConfigError(f"gym:{env_id} cannot be made{given}: {_short(error)}") from error
     except MemoryError as error:
         raise ResourceError(
-            f"gym:{env_id} cannot be made: it asks for more memory than there is ({error}). Make "
-            "its spaces smaller."
+            f"gym:{env_id} cannot be made: it asks for more memory than there is ({error}). Let "
+            "it show less, or train it on a larger machine."
         ) from error
     except (Exception, SystemExit) as error:
         raise raised(env_id, "its constructor or the import of its module", error) from error
@@ -99,7 +103,7 @@ def flat_spaces(
     if form.width == 0:
         raise ConfigError(f"gym:{env_id} shows nothing: its observation space is {observation}.")
     free = psutil.virtual_memory().available
-    if _SPACE_BYTES * form.width > _MEMORY_SHARE * free:
+    if _SPACE_BYTES * form.width > _MEMORY_SHARE * free:  # choices: their spaces take nothing yet
         raise ResourceError(
             f"gym:{env_id}: an observation has {form.width:,} numbers (a choice of n counts n), "
             f"and {free / 2**30:.1f} GiB of memory are free. Wrap the environment so that it shows "
@@ -145,6 +149,36 @@ def reward_of(value: Any) -> float | None:
         if array.size == 1 and array.dtype.kind in "biuf":  # some return shape (1,)
             return float(array.item())
     return None
+
+
+@contextmanager
+def _sparing() -> Iterator[None]:
+    """While foreign code runs, a Box that cannot fit into memory is an error before it is made.
+
+    Its bounds alone would take the machine's memory, and the system would end the process without
+    a word.
+    """
+    init = spaces.Box.__init__
+
+    @functools.wraps(init)
+    def checked(
+        box: Any, low: Any, high: Any, shape: Any = None, dtype: Any = np.float32, seed: Any = None
+    ) -> None:
+        numbers = math.prod(np.atleast_1d(shape).tolist()) if shape is not None else np.size(low)
+        size = numbers * 2 * (np.dtype(dtype).itemsize + 1)  # bounds, and whether there are any
+        free = psutil.virtual_memory().available
+        if size > _MEMORY_SHARE * free:
+            raise MemoryError(
+                f"a Box of {numbers:,} numbers takes {size / 2**30:.1f} GiB for its bounds alone, "
+                f"and {free / 2**30:.1f} GiB are free"
+            )
+        init(box, low, high, shape, dtype, seed)
+
+    spaces.Box.__init__ = checked  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        spaces.Box.__init__ = init  # type: ignore[method-assign]
 
 
 def _check_limit(env_id: str, limit: Any) -> None:
