@@ -20,6 +20,7 @@ PAGES = (
 )
 ALL_PAGES = (
     *PAGES,
+    "docs/data.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs/glossary.md",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from slipstream.cli import main
@@ -15,6 +16,7 @@ from slipstream.studies.config import StudyConfig
 from slipstream.studies.setup import prepare
 from slipstream.studies.space import Space
 from slipstream.training.config import load, resolve
+from slipstream.training.environment import resolve_environment
 from slipstream.training.sections import TrainingConfig
 
 MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
@@ -251,6 +253,76 @@ def test_init_leaves_out_what_cannot_be_converted(slipstream, prices):
     assert "Left out: EURGBP: its profits need GBPUSD to become USD." in outcome.out
     Path("my.yaml").write_text(outcome.out)
     assert load(Path("my.yaml")).env_settings["data"]["symbols"] == ["EURUSD"]
+
+
+def test_init_chooses_a_currency_where_dollars_serve_no_pair(slipstream, prices):
+    (prices / "EURUSD.parquet").rename(prices / "EURGBP.parquet")
+    outcome = slipstream("init", "forex", "prices")
+    assert outcome.code == 0
+    assert "account_currency is EUR: nothing here turns all profits into USD." in outcome.out
+    Path("my.yaml").write_text(outcome.out)
+    config = load(Path("my.yaml"))
+    assert config.env_settings["account_currency"] == "EUR"
+    assert resolve_environment("forex", config.env_settings).splits()
+
+
+def rewritten(path: Path, **columns: pl.Expr) -> None:
+    pl.read_parquet(path).with_columns(**columns).write_parquet(path)
+
+
+def test_init_writes_what_the_files_prove_and_train_takes_it(slipstream, prices):
+    """Naive New York stamps, prices in points: all of it follows from the files."""
+    local = pl.col("timestamp").dt.convert_time_zone("America/New_York").dt.replace_time_zone(None)
+    points = {name: (pl.col(name) * 1e5).round() for name in ("open", "high", "low", "close")}
+    rewritten(prices / "EURUSD.parquet", timestamp=local, **points)
+    (prices / "notes.csv").write_text("buy milk\n")
+    outcome = slipstream("init", "forex", "prices")
+    text = " ".join(outcome.out.split())
+    assert "`time_zone: America/New_York`: EURUSD: time stamps must say which zone" in text
+    assert "`price_scale: {EURUSD: 0.00001}`: EURUSD: prices near 1" in text
+    assert "notes.csv: cannot be read: notes.csv must hold a time and four prices" in text
+    Path("my.yaml").write_text(outcome.out)
+    resolve_environment("forex", load(Path("my.yaml")).env_settings)
+
+
+def test_init_leaves_a_zone_empty_that_nothing_proves(slipstream, prices):
+    rewritten(prices / "EURUSD.parquet", timestamp=pl.col("timestamp").dt.replace_time_zone(None))
+    short = pl.read_parquet(prices / "EURUSD.parquet")[:300]
+    short.write_parquet(prices / "EURUSD.parquet")
+    outcome = slipstream("init", "forex", "prices")
+    assert "STILL OPEN, and `slipstream train` refuses until it is settled" in outcome.out
+    Path("my.yaml").write_text(outcome.out)
+    assert load(Path("my.yaml")).env_settings["data"]["time_zone"] is None
+    refusal = slipstream("train", "my.yaml")
+    assert refusal.code == 2 and one_paragraph(refusal.err)
+    assert "time stamps must say which zone they are in" in refusal.err
+
+
+def test_train_without_prices_names_init(slipstream):
+    for name in ("forex", "portfolio"):
+        outcome = slipstream("train", name)
+        assert outcome.code == 2
+        assert f"`slipstream init {name} DIR > my.yaml`" in outcome.err
+
+
+def test_data_check_takes_units_by_symbol_and_accepts(slipstream, prices):
+    points = {name: (pl.col(name) * 1e5).round() for name in ("open", "high", "low", "close")}
+    rewritten(prices / "EURUSD.parquet", **points)
+    outcome = slipstream("data", "check", "prices")
+    assert outcome.code == 2
+    assert "Set `price_scale: {EURUSD: 0.00001}`, or `accept: [integer_prices]`" in outcome.out
+    assert slipstream("data", "check", "prices", "--price-scale", "EURUSD=0.00001").code == 0
+    assert slipstream("data", "check", "prices", "--price-scale", "0.00001").code == 0
+    assert slipstream("data", "check", "prices", "--accept", "integer_prices").code == 0
+    assert "write a number" in slipstream("data", "check", "prices", "--price-scale", "x").err
+
+
+def test_a_line_break_in_a_files_name_stays_in_its_comment(slipstream, prices):
+    (prices / "a\ntraining: {seed: 7}\x1b[2J.csv").write_text("x,y\n")
+    outcome = slipstream("init", "forex", "prices")
+    assert r"a\ntraining: {seed: 7}\x1b[2J.csv" in outcome.out and "\x1b" not in outcome.out
+    Path("my.yaml").write_text(outcome.out)
+    assert load(Path("my.yaml")).training.seed == 0
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import polars as pl
 import pytest
 
 from slipstream.market.planted import PlantedForex, planted_forex
+
+sys.path.insert(0, str(Path(__file__).parent))  # for vendors
 
 FrameMaker = Callable[..., pl.DataFrame]
 

@@ -150,13 +150,13 @@ def test_prices_in_points(folder, frame):
     one = frame().with_columns((pl.col(name) * 1e5).round().cast(pl.Int64) for name in PRICES)
     found = findings(folder(EURUSD=one))
     assert found["integer_prices"].severity == "error"
-    assert "price_scale: 1e-05" in found["integer_prices"].message
+    assert found["integer_prices"].remedies == ({"price_scale": {"EURUSD": 1e-5}},)
 
 
 def test_suspicious_units(folder, frame):
     found = findings(folder(USDJPY=scaled(frame(), 1.3)))
-    assert found["units"].severity == "warning"
-    assert "price_scale: 100" in found["units"].message
+    assert found["units"].severity == "error"
+    assert found["units"].remedies == ({"price_scale": {"USDJPY": 100.0}},)
 
 
 @pytest.mark.parametrize("factor", [10.0, 100.0, 0.1, 1000.0])
@@ -167,20 +167,32 @@ def test_scale_jumps(folder, frame, factor):
     assert found["scale_jump"].severity == "error"
 
 
-LOCAL = [
-    ("Europe/London", "Europe/London"),
-    ("Asia/Tokyo", "Asia/Tokyo"),
-    ("America/New_York", "America/New_York"),
-    ("Europe/Athens", "Europe/Athens"),
-]
+LOCAL = ["Europe/London", "Asia/Tokyo", "America/New_York", "Europe/Athens", "America/New_York+7"]
 
 
-@pytest.mark.parametrize(("zone", "guess"), LOCAL)
-def test_local_time_stamps(folder, frame, zone, guess):
-    stamp = pl.col("timestamp")
-    local = stamp.dt.convert_time_zone(zone).dt.replace_time_zone(None).dt.replace_time_zone("UTC")
-    found = findings(folder(EURUSD=frame(bars=20_000).with_columns(local).unique("timestamp")))
-    assert f"`time_zone: {guess}` would fit" in found["local_time"].message
+def in_zone(one: pl.DataFrame, zone: str) -> pl.DataFrame:
+    """The frame with naive stamps of a zone's clock."""
+    base, plus, hours = zone.partition("+")
+    local = pl.col("timestamp").dt.convert_time_zone(base).dt.replace_time_zone(None)
+    return one.with_columns(local + pl.duration(hours=int(hours) if plus else 0)).unique(
+        "timestamp", maintain_order=True
+    )
+
+
+@pytest.mark.parametrize("zone", LOCAL)
+def test_stamps_in_another_zone_than_the_config_says(folder, frame, zone):
+    found = findings(folder(EURUSD=in_zone(frame(bars=20_000), zone)), time_zone="Asia/Dubai")
+    assert found["local_time"].severity == "error"
+    assert found["local_time"].remedies == ({"time_zone": zone},)
+
+
+@pytest.mark.parametrize("zone", LOCAL)
+def test_no_zone_is_hinted_where_stamps_state_one(folder, frame, zone):
+    one = in_zone(frame(bars=20_000), zone)
+    path = folder(EURUSD=one.with_columns(pl.col("timestamp").dt.replace_time_zone("UTC")))
+    found = findings(path)["local_time"]
+    assert (found.severity, found.remedies) == ("error", ())
+    assert "time_zone" not in render(check(DataConfig(folder=path)))
 
 
 def test_metals_open_an_hour_later(folder, frame):
@@ -189,19 +201,16 @@ def test_metals_open_an_hour_later(folder, frame):
     assert "local_time" not in findings(folder(XAUUSD=gold))
 
 
-def test_broker_time_seven_hours_ahead_of_new_york(folder, frame):
-    stamp = pl.col("timestamp").dt.convert_time_zone("America/New_York").dt.replace_time_zone(None)
-    server = (stamp + pl.duration(hours=7)).dt.replace_time_zone("UTC")
-    found = findings(folder(EURUSD=frame(bars=20_000).with_columns(server)))
-    assert "`time_zone: America/New_York+7` would fit" in found["local_time"].message
-
-
 def test_close_labelled_bars(folder, frame):
     late = frame().with_columns(pl.col("timestamp") + pl.duration(minutes=15))
     path = folder(EURUSD=late)
     found = findings(path)
-    assert "set `time_is: close`" in found["close_labelled"].message
-    assert "close_labelled" not in findings(path, time_is="close")
+    assert found["close_labelled"].severity == "error"
+    assert found["close_labelled"].remedies == ({"time_is": "close"},)
+    assert not findings(path, time_is="close")
+    assert findings(folder(EURUSD=frame()), time_is="close")["open_labelled"].remedies == (
+        {"time_is": "open"},
+    )
 
 
 def weekend_rows(frame, moving: bool) -> pl.DataFrame:
@@ -294,7 +303,8 @@ def test_naive_and_unreadable_stamps(tmp_path, frame):
     broken = pl.when(pl.int_range(pl.len()) == 9).then(pl.lit("??")).otherwise(pl.col("timestamp"))
     one.with_columns(broken.alias("timestamp")).write_csv(tmp_path / "EURUSD.csv")
     found = findings(str(tmp_path))
-    assert "time_zone: UTC" in found["naive_time"].message
+    assert found["naive_time"].remedies == ({"time_zone": "UTC"},)
+    assert "openings and closings of 5 weekends fit UTC" in found["naive_time"].message
     assert "data row 10" in found["bad_time"].message
 
 
@@ -325,6 +335,7 @@ def test_every_problem_of_a_folder_is_reported_at_once(tmp_path, folder, frame, 
     assert not report.loadable
     assert "Errors: loading refuses this data:" in render(report)
     assert "Not loadable: 5 errors" in render(report)
+    assert report.ways[0]["bad_bars"] == "drop"
 
 
 def test_nothing_to_check_is_an_error(tmp_path):

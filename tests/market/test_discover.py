@@ -5,7 +5,7 @@ import pytest
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
 from slipstream.market.config import DataConfig
-from slipstream.market.discover import describe_folder
+from slipstream.market.discover import describe_folder, propose
 from slipstream.market.market import load_market
 
 
@@ -26,7 +26,11 @@ def test_the_demos_package_is_described_and_loads():
     assert (one.symbol, one.format, one.price_side, one.naive) == ("EURUSD", "CSV", "ask", True)
     section = found.data_section
     assert section["files"] == {"EURUSD": "FOREX_EURUSD_1H_ASK.csv"}
+    assert "time_zone" not in section
+    proposal = propose(section)
+    section = proposal.section
     assert section["time_zone"] == "UTC"
+    assert "the openings and closings of 51 weekends fit UTC" in proposal.reasons[0]
     assert len(load_market(validate(DataConfig, section)).bars[0]) == 6225
 
 

@@ -100,7 +100,7 @@ def test_columns_are_renamed(folder, frame):
     np.testing.assert_array_equal(market.bars[0].close, frame()["close"].to_numpy())
     with pytest.raises(DataError, match=r"close is missing among .*Schluss"):
         load(folder(EURUSD=one))
-    with pytest.raises(DataError, match="names 'Kurs', which"):
+    with pytest.raises(DataError, match="names 'Kurs', which is not there"):
         load(folder(EURUSD=one), columns={"Kurs": "close"})
 
 
@@ -117,7 +117,7 @@ def test_bid_and_ask_prices_are_shifted_to_mid(folder, frame):
 
 @pytest.mark.parametrize("side", ["bid", "ask"])
 def test_one_sided_prices_need_a_spread(folder, frame, side):
-    with pytest.raises(DataError, match=r"set `spread_pips:`"):
+    with pytest.raises(DataError, match="`spread_pips: 1` or `price_side: mid`"):
         load(folder(EURUSD=frame()), price_side=side)
 
 
@@ -212,9 +212,11 @@ def test_prices_in_points_are_refused_until_scaled(folder, frame):
         (pl.col(name) * 1e5).round().cast(pl.Int64) for name in ("open", "high", "low", "close")
     )
     path = folder(EURUSD=one)
-    with pytest.raises(DataError, match="price_scale: 1e-05"):
+    with pytest.raises(DataError, match=r"`price_scale: \{EURUSD: 0.00001\}`"):
         load(path)
     assert load(path, price_scale=1e-5).bars[0].open[0] == pytest.approx(1.1)
+    scaled = load(path, price_scale={"EURUSD": 1e-5, "USDJPY": 1e-3})
+    assert scaled.bars[0].open[0] == pytest.approx(1.1)
 
 
 def test_flat_weekend_candles_are_dropped(folder, frame):
@@ -239,7 +241,12 @@ def test_naive_stamps_are_refused_with_a_suggestion(folder, frame):
     with pytest.raises(DataError, match="time_zone: UTC"):
         load(path)
     assert load(path, time_zone="UTC").bars[0].time[0] == 1577916000
-    assert load(path, time_zone="Etc/GMT+5").bars[0].time[0] == 1577916000 + 5 * 3600
+    with pytest.raises(DataError, match="5 of 5 weekends have bars while the market is closed"):
+        load(path, time_zone="Etc/GMT+5")
+    taken = load(path, time_zone="Etc/GMT+5", accept=["local_time"])
+    assert taken.bars[0].time[0] == 1577916000 + 5 * 3600
+    assert "for `accept` names local_time" in taken.accepted[0]
+    assert taken.notes[0] == taken.accepted[0]
 
 
 def test_a_time_zone_beside_aware_stamps_is_ignored_aloud(folder, frame):

@@ -15,6 +15,7 @@ from slipstream.report.gather import gather
 from slipstream.report.inputs import Curve
 from slipstream.report.market_page import views
 from slipstream.report.report import build_page, write_report
+from slipstream.training.environment import resolve_environment
 
 EVIL = "<script>alert('x')</script> & co"
 CURVES = (
@@ -198,6 +199,23 @@ def test_a_second_look_at_the_hold_out_is_said_first(run, html):
     page = build_page(replace(run, holdout_reads=2))
     assert "evaluated 2 times" in page.warnings[0]
     assert "has been evaluated" not in html
+
+
+def test_accepted_findings_of_the_data_come_first(run):
+    words = "EURUSD: prices near 110000; loaded all the same, for `accept` names units."
+    page = build_page(replace(run, accepted=(words,), holdout_reads=2))
+    assert page.warnings[0] == words and "evaluated 2 times" in page.warnings[1]
+
+
+def test_accepted_findings_are_recorded(tmp_path):
+    from forex_folder import write_symbol
+
+    write_symbol(tmp_path, "EURUSD", price=1e5, bars=8000)
+    data = {"folder": str(tmp_path), "accept": ["units"], "spread_pips": 1.0}
+    for name in ("forex", "portfolio"):
+        environment = resolve_environment(name, {"data": data})
+        (sentence,) = environment.loaded.provenance["accepted"]
+        assert "prices near" in sentence and sentence in environment.notes
 
 
 def test_same_run_same_page(run, html, tmp_path):

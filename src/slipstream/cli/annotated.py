@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from slipstream.core.config import model_in
 from slipstream.core.kernel import load_kernel
+from slipstream.core.printable import printable
 from slipstream.studies.config import StudyConfig
 from slipstream.training import yaml_file
 from slipstream.training.config import RunConfig
@@ -35,7 +36,8 @@ def annotated(config: RunConfig, head: Sequence[str] = (), leave_out: Sequence[s
         "training": type(config.training),
         "evaluation": type(config.evaluation),
     }
-    lines = [f"# {line}".rstrip() for line in head]
+    # A file's name may hold a line break, and would end the comment.
+    lines = [f"# {printable(line)}".rstrip() for line in head]
     for section, values in config.as_mapping().items():
         lines.append(f"{section}:")
         lines += _lines(values, models[section], 1, section, set(leave_out))

@@ -26,10 +26,18 @@ def check(
     time_is: Annotated[str | None, typer.Option(help="open or close.")] = None,
     separator: Annotated[str | None, typer.Option(help="Field separator of CSV files.")] = None,
     price_side: Annotated[str | None, typer.Option(help="mid, bid or ask.")] = None,
-    price_scale: Annotated[float | None, typer.Option(help="Factor on the file's prices.")] = None,
+    price_scale: Annotated[
+        str | None,
+        typer.Option(help="Factor on the file's prices: a number, or EURUSD=0.00001,USDJPY=0.001."),
+    ] = None,
     spread_pips: Annotated[float | None, typer.Option(help="Spread without a column.")] = None,
-    point: Annotated[float | None, typer.Option(help="Price units of one point.")] = None,
+    point: Annotated[
+        str | None, typer.Option(help="Price units of one point: a number, or by symbol.")
+    ] = None,
     bad_bars: Annotated[str | None, typer.Option(help="refuse or drop.")] = None,
+    accept: Annotated[
+        str | None, typer.Option(help="Findings that do not stop loading, separated by commas.")
+    ] = None,
     market: Annotated[str | None, typer.Option(help="auto, fx or 24/7.")] = None,
     column: Annotated[
         list[str] | None,
@@ -55,10 +63,11 @@ def check(
         "time_is": time_is,
         "separator": separator,
         "price_side": price_side,
-        "price_scale": price_scale,
+        "price_scale": _by_symbol("price-scale", price_scale),
         "spread_pips": spread_pips,
-        "point": point,
+        "point": _by_symbol("point", point),
         "bad_bars": bad_bars,
+        "accept": accept and tuple(name.strip() for name in accept.split(",")),
         "market": market,
     }
     columns = {}
@@ -74,6 +83,23 @@ def check(
     typer.echo(render(report))
     if not report.loadable:
         raise typer.Exit(2)
+
+
+def _by_symbol(option: str, text: str | None) -> Any:
+    """A number, or ``EURUSD=0.00001,USDJPY=0.001`` as a mapping."""
+    from slipstream.core.errors import ConfigError
+
+    if text is None:
+        return None
+    pairs = [part.partition("=") for part in text.split(",")]
+    try:
+        if "=" not in text:
+            return float(text)
+        return {symbol.strip(): float(value) for symbol, _, value in pairs}
+    except ValueError:
+        raise ConfigError(
+            f"--{option} {text}: write a number, or one by symbol, such as EURUSD=0.00001."
+        ) from None
 
 
 @app.command("planted-forex")

@@ -10,6 +10,7 @@ import typer
 
 from slipstream.cli import data, inspect, measure, start, study, tune_machine, work
 from slipstream.core.errors import SlipstreamError
+from slipstream.core.printable import printable
 
 USER_ERROR, INTERRUPTED = 2, 130
 
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> Any:
 
 
 def _complain(text: str) -> None:
-    print(" ".join(text.split()), file=sys.stderr)
+    print(printable(" ".join(text.split())), file=sys.stderr)
 
 
 def _missing_module(error: ModuleNotFoundError) -> str:

@@ -11,7 +11,7 @@ from slipstream.cli.arguments import markets
 from slipstream.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from slipstream.market.discover import FileDescription, FolderDescription
+    from slipstream.market.discover import FileDescription, FolderDescription, Proposal
 
 
 def init(
@@ -57,16 +57,22 @@ def _reads_prices(environment: str) -> bool:
 
 def _market(environment: str, folder: str) -> str:
     from slipstream.cli.annotated import annotated
-    from slipstream.market.discover import describe_folder
+    from slipstream.market.discover import describe_folder, propose
     from slipstream.training.config import resolve
 
     found = describe_folder(folder)
     section = _data_section(found)
-    left_out: list[str] = []
-    env: dict[str, Any] = {"name": environment, "data": section}
+    env: dict[str, Any] = {"name": environment}
     values: dict[str, Any] = {"env": env}
+    head = []
     if environment == "forex":
-        left_out = _keep(section, _convertible(found, section["symbols"]))
+        env["account_currency"], reasons = _account(found, section["symbols"])
+        head += [f"Left out: {sentence}" for sentence in _keep(section, reasons)]
+        if env["account_currency"] != "USD":
+            head.append(
+                f"account_currency is {env['account_currency']}: nothing here turns all profits "
+                "into USD."
+            )
         values["agent"] = {
             "horizon": 256,
             "minibatch": 1024,
@@ -74,31 +80,43 @@ def _market(environment: str, folder: str) -> str:
             "entropy_coef": 0.005,
         }
     elif environment == "portfolio":
-        currency, reasons = _one_quote(section["symbols"])
-        left_out = _keep(section, reasons)
-        env |= {"account_currency": currency}
+        env["account_currency"], reasons = _one_quote(section["symbols"])
+        head += [f"Left out: {sentence}" for sentence in _keep(section, reasons)]
     if environment != "forex" and not _all_forex(section["symbols"]):
         section.pop("spread_pips", None)
-    config = resolve(values)
-    head = [f"Prices found in {folder}:"]
+    proposal = propose(section)
+    env["data"] = proposal.section
+    return annotated(
+        resolve(values), [*_files_head(found), *head, *_data_head(proposal)], ["training.out"]
+    )
+
+
+def _files_head(found: FolderDescription) -> list[str]:
+    """What is in the folder, and what of it is left out and why."""
+    used = {(one.symbol, one.file) for one in found.usable}
+    head = [f"Prices found in {found.folder}:"]
     head += [f"  {_file_line(one)}" for one in found.files]
-    used = {one.file for one in found.usable}
     head += [
         f"Left out: {one.file}: other bars than most files have, or a second file of its symbol."
         for one in found.files
-        if one.problem is None and one.file not in used
+        if one.problem is None and (one.symbol, one.file) not in used
     ]
-    head += [f"Left out: {sentence}" for sentence in left_out]
-    if "spread_pips" in section:
+    unread = [one for one in found.files if one.problem is not None]
+    return head + [f"Left out: {one.file}: it cannot be read (see above)." for one in unread]
+
+
+def _data_head(proposal: Proposal) -> list[str]:
+    """What the files prove, what is a guess, and what is left to write."""
+    head = [f"Written because the files prove it: {reason}" for reason in proposal.reasons]
+    if "spread_pips" in proposal.section:
         head.append(
             "No spread column everywhere: spread_pips below is a guess, write your broker's."
         )
-    if "time_zone" in section:
-        head.append(
-            "The stamps carry no zone: time_zone below is the format's usual one, check it."
-        )
+    if proposal.open:
+        head.append("STILL OPEN, and `slipstream train` refuses until it is settled:")
+        head += [f"  {sentence}" for sentence in proposal.open]
     head.append("Look at the data first: slipstream data check FOLDER.")
-    return annotated(config, head, ["training.out"])
+    return head
 
 
 def _data_section(found: FolderDescription) -> dict[str, Any]:
@@ -116,16 +134,34 @@ def _data_section(found: FolderDescription) -> dict[str, Any]:
     return dict(found.data_section)
 
 
-def _convertible(found: FolderDescription, names: list[str]) -> dict[str, str]:
-    """Why some symbols cannot be traded: nothing in the folder turns their profits into USD."""
+def _account(found: FolderDescription, names: list[str]) -> tuple[str, dict[str, str]]:
+    """The currency that an account is kept in, and why some symbols cannot be traded in it.
+
+    US dollars where they serve any symbol, else the currency that serves most.
+    """
     from slipstream.market.symbols import parse
 
+    pairs = [pair for name in names if (pair := parse(name)) is not None]
+    others = dict.fromkeys([pair.base for pair in pairs] + [pair.quote for pair in pairs])
+    reasons = {one: _convertible(found, names, one) for one in ("USD", *others)}
+    if len(reasons["USD"]) < len(names):
+        return "USD", reasons["USD"]
+    account = min(reasons, key=lambda one: len(reasons[one]))
+    return account, reasons[account]
+
+
+def _convertible(found: FolderDescription, names: list[str], account: str) -> dict[str, str]:
+    """Why some symbols cannot be traded: nothing here turns their profits into `account`."""
+    from slipstream.market.discover import missing_pairs
+    from slipstream.market.symbols import parse
+
+    missing = missing_pairs(found.usable, account)
     reasons = {}
     for symbol in names:
         pair = parse(symbol)
-        lacking = [m for m in found.missing_pairs if pair is not None and pair.quote in m]
-        if lacking and pair is not None and "USD" not in pair:
-            reasons[symbol] = f"{symbol}: its profits need {lacking[0]} to become USD."
+        lacking = [m for m in missing if pair is not None and pair.quote in m]
+        if lacking and pair is not None and account not in pair:
+            reasons[symbol] = f"{symbol}: its profits need {lacking[0]} to become {account}."
     return reasons
 
 

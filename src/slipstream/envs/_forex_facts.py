@@ -70,6 +70,7 @@ def facts_of(
     """
     return {
         "market_sha256": market.hash,
+        "accepted": list(market.accepted),
         "symbols": [table.symbol for table in tables],
         "bar_seconds": market.bar_seconds,
         "bars": {table.symbol: len(table.time) for table in tables},

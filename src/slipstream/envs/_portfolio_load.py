@@ -215,6 +215,7 @@ def _assemble(
         facts = {"windows_utc_seconds": windows}
     provenance = {
         "market_sha256": panel.hash,
+        "accepted": list(panel.accepted),
         "symbols": list(panel.symbols),
         "bar_seconds": panel.bar_seconds,
         "bars": len(rows),

@@ -6,9 +6,10 @@ The rules, in the order in which they are applied:
         unreadable stamps, wall-clock times that do not exist, missing numbers, prices that are
         not positive, high < low, open or close outside [low, high], negative volume, missing or
         negative spread
+    refused, unless the config's `accept` names it:
+        prices that jump by a power of ten, prices in another unit, spreads in another unit
     refused:
-        prices that jump by a power of ten, majors quoted in points, bid or ask prices without a
-        spread
+        bid or ask prices without a spread
     mended:
         unsorted rows are sorted; of rows with the same stamp the last stays; flat weekend
         candles of a forex market are dropped
@@ -29,8 +30,11 @@ from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
 from slipstream.market.calendar import in_weekend
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, first_times, plural, stamp
+from slipstream.market.spreads import spread_findings
+from slipstream.market.stamps import MISSING
 from slipstream.market.table import PRICES, RawTable
-from slipstream.market.units import unit_findings
+from slipstream.market.units import jump_findings, unit_findings
+from slipstream.market.zone import DAY
 
 _LARGEST, _SMALLEST_PRICE = 1e100, 1e-20  # beyond: a sentinel of somebody's database
 _ROUNDING = 1e-9  # relative: files written with float32 or scaled prices
@@ -57,7 +61,7 @@ def kind_of(symbol: str, config: DataConfig) -> symbols.MarketKind:
 
 def bar_length(time: IntArray) -> int:
     """The most common distance between neighbouring stamps, seconds; 0 when there is none."""
-    steps = np.diff(np.sort(time))
+    steps = np.diff(np.sort(time[time != MISSING]))
     steps = steps[steps > 0]
     if len(steps) == 0:
         return 0
@@ -76,12 +80,15 @@ def clean(table: RawTable, config: DataConfig) -> Cleaned:
     good = _sound_rows(table, config, rows, time, findings)
     time, rows = time[good], rows[good]
     columns = {name: column[rows] for name, column in table.columns.items()}
-    spread = np.zeros(len(rows)) if table.spread is None else table.spread[rows]
+    spread = np.zeros(len(rows)) if table.spread is None else table.spread.width[rows]
     findings += _one_sided(table, config)
     shift = {"mid": 0.0, "bid": 0.5, "ask": -0.5}[config.price_side] * spread
     for name in PRICES:
         columns[name] = columns[name] + shift
-    findings += unit_findings(table.symbol, columns["close"], time)
+    units = unit_findings(table, columns["close"], config)
+    # The unit of a spread can be judged once that of the prices is known.
+    findings += units or spread_findings(table, config)
+    findings += jump_findings(table.symbol, columns["close"], time)
     keep = ~_weekend_candles(kind, time, bar_seconds, columns)
     if not keep.all():
         findings.append(
@@ -103,7 +110,8 @@ def clean(table: RawTable, config: DataConfig) -> Cleaned:
                 "too_few",
                 "error",
                 int(keep.sum()),
-                f"{plural(int(keep.sum()), 'usable bar')}, at least two are needed",
+                f"{plural(int(keep.sum()), 'usable bar')}, at least two are needed: leave the "
+                "symbol out of `symbols`",
                 "loading refuses",
             )
         )
@@ -132,6 +140,7 @@ def _readable_rows(table: RawTable, config: DataConfig, findings: list[Finding])
                 f"{plural(int(missing.sum()), 'unreadable time stamp')}, the first in data row "
                 f"{first:,}",
                 (),
+                len(table),
             )
         )
     if skipped.any():
@@ -143,9 +152,10 @@ def _readable_rows(table: RawTable, config: DataConfig, findings: list[Finding])
                 config,
                 int(skipped.sum()),
                 f"{plural(int(skipped.sum()), 'stamp')} in an hour that the clocks of "
-                f"{config.time_zone} skipped, the first near {stamp(times[0])} UTC: `time_zone` "
-                "is not the zone of this file",
+                f"{table.zone} skipped, the first near {stamp(times[0])} UTC: that is not the zone "
+                "of this file",
                 times,
+                len(table),
             )
         )
     return np.flatnonzero(~missing & ~skipped)
@@ -200,7 +210,7 @@ def _sound_rows(
     """Which bars have possible numbers; reports the others."""
     columns = {name: column[rows] for name, column in table.columns.items()}
     if table.spread is not None:
-        columns["spread"] = table.spread[rows]
+        columns["spread"] = table.spread.width[rows]
     good = np.ones(len(rows), dtype=np.bool_)
 
     def report(kind: str, bad: BoolArray, what: str) -> None:
@@ -208,7 +218,7 @@ def _sound_rows(
         if bad.any():
             count, times = int(bad.sum()), first_times(time, bad)
             message = f"{plural(count, 'bar')} with {what}, the first at {stamp(times[0])}"
-            findings.append(_bad(table.symbol, kind, config, count, message, times))
+            findings.append(_bad(table.symbol, kind, config, count, message, times, len(bad)))
             np.logical_and(good, ~bad, out=good)
 
     for name, column in columns.items():
@@ -241,9 +251,10 @@ def _one_sided(table: RawTable, config: DataConfig) -> list[Finding]:
             "no_spread",
             "error",
             len(table),
-            f"{config.price_side} prices without a spread to shift them to mid: set "
-            "`spread_pips:`, or name the file's spread column in `columns`",
+            f"{config.price_side} prices without a spread to shift them to mid: say your broker's "
+            "in `spread_pips`, or name the file's spread column in `columns`",
             "loading refuses",
+            remedies=({"spread_pips": 1.0}, {"price_side": "mid"}),
         )
     ]
 
@@ -252,18 +263,34 @@ def _weekend_candles(
     kind: str, time: IntArray, bar_seconds: int, columns: dict[str, FloatArray]
 ) -> BoolArray:
     """Candles that a vendor invented while the forex market was closed, bool [n]."""
-    if kind != "fx" or bar_seconds > 4 * 3600 or len(time) == 0:
+    if kind != "fx" or bar_seconds > DAY or len(time) == 0:
         return np.zeros(len(time), dtype=np.bool_)
     flat = (columns["high"] == columns["low"]) & (columns["volume"] == 0.0)
-    closed: BoolArray = flat & in_weekend(time)
+    closed: BoolArray = flat & in_weekend(time) & in_weekend(time + bar_seconds - 1)
     return closed
 
 
 def _bad(
-    symbol: str, kind: str, config: DataConfig, count: int, message: str, times: tuple[int, ...]
+    symbol: str,
+    kind: str,
+    config: DataConfig,
+    count: int,
+    message: str,
+    times: tuple[int, ...],
+    of: int,
 ) -> Finding:
-    """A finding about bars that `bad_bars` decides on."""
+    """A finding about `count` of `of` bars, which `bad_bars` decides on."""
     if config.bad_bars == "drop":
         return Finding(symbol, kind, "warning", count, message, "loading drops them", times)
-    action = "loading refuses, or drops them with `bad_bars: drop`"
-    return Finding(symbol, kind, "error", count, message, action, times)
+    if 2 * count >= of:  # nothing worth loading would be left
+        return Finding(symbol, kind, "error", count, message, "loading refuses", times)
+    return Finding(
+        symbol,
+        kind,
+        "error",
+        count,
+        message,
+        "loading refuses, or drops them with `bad_bars: drop`",
+        times,
+        remedies=({"bad_bars": "drop"},),
+    )

@@ -8,10 +8,14 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from slipstream.core.bounds import Factor, SpreadPips
-from slipstream.core.config import Config
+from slipstream.core.config import Config, nearest
 from slipstream.core.errors import ConfigError
+from slipstream.market import symbols as names
 from slipstream.market import timeframe as timeframes
+from slipstream.market.catalogue import ACCEPTABLE, CATALOGUE
 from slipstream.market.zone import validate_zone
+
+Point = Annotated[float, Field(ge=1e-12, le=1e6)]
 
 
 class DataConfig(Config):
@@ -21,20 +25,25 @@ class DataConfig(Config):
         folder: folder with one file a symbol, a single file, or ``package:NAME/sub/folder`` for
             data that came inside an installed Python package.
         symbols: which symbols to load, None for all files of the folder.
-        files: file name by symbol, for files that are not called ``{SYMBOL}.parquet|csv|feather``.
+        files: file name by symbol, for files that are not called ``{SYMBOL}.parquet|csv|feather``;
+            several symbols may name one file that holds them all.
         timeframe: asserted bar length (``15m``); bars are never resampled.
         columns: the file's column names -> time, date, open, high, low, close, volume, spread,
-            spread_points, or any other name for an extra column.
+            spread_points, spread_pips, or any other name for an extra column.
         time_format: strptime format of the time column, where detection fails.
         time_zone: zone of stamps that carry none, such as ``UTC`` or ``America/New_York+7``.
         separator: field separator of CSV files, where detection fails.
         time_is: whether stamps mark the bar's open or its close (shifted by one bar).
         price_side: what the prices are; bid and ask are shifted to mid by half the spread.
-        price_scale: factor that turns the file's prices into prices (0.00001 for points).
+        price_scale: factor that turns the file's prices into prices (0.00001 for points), one for
+            all symbols or by symbol ({EURUSD: 0.00001, USDJPY: 0.001}; others keep theirs).
         spread_pips: full spread in pips where the file has no spread column.
-        point: price units of one point for `spread_points`, default a tenth of a pip.
+        point: price units of one point for `spread_points`, one for all symbols or by symbol;
+            default a tenth of a pip.
         bad_bars: whether bars with missing, non-positive or impossible prices stop loading or are
             dropped.
+        accept: findings of the data check that do not stop loading; each stands at the top of the
+            report.
         market: trading hours; ``auto`` = ``fx`` for two fiat currencies, else ``24/7``.
     """
 
@@ -48,10 +57,11 @@ class DataConfig(Config):
     separator: str | None = None
     time_is: Literal["open", "close"] = "open"
     price_side: Literal["mid", "bid", "ask"] = "mid"
-    price_scale: Factor = 1.0
+    price_scale: Factor | dict[str, Factor] = 1.0
     spread_pips: SpreadPips | None = None
-    point: Annotated[float, Field(ge=1e-12, le=1e6)] | None = None
+    point: Point | dict[str, Point] | None = None
     bad_bars: Literal["refuse", "drop"] = "refuse"
+    accept: tuple[str, ...] = ()
     market: Literal["auto", "fx", "24/7"] = "auto"
 
     @field_validator("symbols", mode="before")
@@ -64,6 +74,33 @@ class DataConfig(Config):
                 raise ValueError("name at least one symbol, or leave it out for all files")
             if len(set(value)) != len(value):
                 raise ValueError("each symbol may be named once")
+        return value
+
+    def scale_of(self, symbol: str) -> float:
+        """The factor of one symbol's prices."""
+        if isinstance(self.price_scale, dict):
+            return self.price_scale.get(symbol, 1.0)
+        return self.price_scale
+
+    def point_of(self, symbol: str) -> float:
+        """Price units of one symbol's point."""
+        given = self.point.get(symbol) if isinstance(self.point, dict) else self.point
+        return names.point(symbol) if given is None else given
+
+    @field_validator("accept", mode="before")
+    @classmethod
+    def _acceptable(cls, value: object) -> object:
+        value = (value,) if isinstance(value, str) else value
+        for name in value if isinstance(value, (list, tuple)) else ():
+            if name in ACCEPTABLE:
+                continue
+            if name in CATALOGUE:
+                entry = CATALOGUE[name]
+                how = f"its remedy is {entry.remedy}" if entry.remedy else "it stops nothing"
+                raise ValueError(f"{name} cannot be accepted: {how}")
+            guess = nearest(str(name), ACCEPTABLE)
+            advice = f"did you mean {guess}?" if guess else f"known: {', '.join(ACCEPTABLE)}"
+            raise ValueError(f"{name!r} is no finding that can be accepted; {advice}")
         return value
 
     @field_validator("separator")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slipstream.core.errors import DataError
 
@@ -18,27 +18,41 @@ ALIASES = {
         "datetime",
         "date time",
         "gmt time",
+        "time eet",
         "local time",
         "utc",
         "utc time",
+        "time utc",
+        "date utc",
+        "datetime utc",
         "open time",
         "opentime",
         "unix",
         "epoch",
+        "window start",
         "ts",
         "t",
     ),
     "date": ("date", "day"),
-    "open": ("open", "o", "open price"),
-    "high": ("high", "h", "max"),
-    "low": ("low", "l", "min"),
-    "close": ("close", "c", "close price", "last"),
+    "open": ("open", "o", "open price", "mid o", "mid open"),
+    "high": ("high", "h", "max", "mid h", "mid high"),
+    "low": ("low", "l", "min", "mid l", "mid low"),
+    "close": ("close", "c", "close price", "last", "price", "mid c", "mid close"),
     "volume": ("volume", "tickvol", "tick volume", "tickvolume", "vol", "v"),
     "spread": ("spread",),
     "spread_points": ("spread points", "spreadpoints"),
+    "spread_pips": ("spread pips", "spreadpips"),
 }
+# Columns whose cells name a symbol.
+SYMBOL_NAMES = ("symbol", "ticker", "tic", "pair", "instrument", "asset", "coin")
+_QUOTES = ("usd", "usdt", "usdc", "busd", "eur", "quote")
+_PREAMBLE = 5  # lines before the header, at most
 _OURS = {alias: ours for ours, aliases in ALIASES.items() for alias in aliases}
 _NUMBER_OR_TIME = re.compile(r"[\d\s.,:/+\-eETZ]*")
+_BINANCE = (
+    *("open_time", "open", "high", "low", "close", "volume", "close_time", "quote_volume"),
+    *("trades", "taker_buy_volume", "taker_buy_quote_volume", ""),
+)
 _HEADERLESS = {
     5: ("time", "open", "high", "low", "close"),
     6: ("time", "open", "high", "low", "close", "volume"),
@@ -51,13 +65,15 @@ class Dialect:
     """How a file is written.
 
     Attributes:
-        name: ``MetaTrader``, ``HistData``, ``Dukascopy``, ``CSV``, ``Parquet`` or ``Feather``.
+        name: ``MetaTrader``, ``HistData``, ``Dukascopy``, ``Binance``, ``CSV``, ``Parquet`` or
+            ``Feather``.
         separator: field separator of a text file.
         header: whether the first line names the columns.
         columns: the file's column names, in order (ours where there is no header).
         zone: the zone that the format itself states, such as Dukascopy's "Gmt time"; else None.
         zone_hint: the zone that this format's stamps usually are in, for messages.
         bid: whether this source exports bid prices.
+        skip: lines before the header, or before the first row where there is none.
     """
 
     name: str
@@ -67,6 +83,7 @@ class Dialect:
     zone: str | None = None
     zone_hint: str = "UTC"
     bid: bool = False
+    skip: int = 0
 
 
 def simple(name: str) -> str:
@@ -82,9 +99,12 @@ def sniff(text: str, separator: str | None, label: str) -> Dialect:
         separator: the config's separator, None to detect.
         label: name of the file, for messages.
     """
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
+    lines = text.splitlines()
+    if not any(line.strip() for line in lines):
         raise DataError(f"{label} is empty: it must hold one line for each bar.")
+    # Vendors put their address above the header.
+    skip = next((k for k, line in enumerate(lines[:_PREAMBLE]) if _is_row(line, separator)), 0)
+    lines = [line for line in lines[skip:] if line.strip()]
     allowed = f"\t{separator or ''}"
     if any(unicodedata.category(c) == "Cc" and c not in allowed for c in lines[0]):
         raise DataError(
@@ -99,21 +119,29 @@ def sniff(text: str, separator: str | None, label: str) -> Dialect:
             f"{lines[0][:80]!r}: name the field separator by `separator`."
         )
     if all(_NUMBER_OR_TIME.fullmatch(field) for field in fields):
-        return _without_header(fields, separator, label)
-    return _with_header(fields, separator)
+        return replace(_without_header(fields, separator, label), skip=skip)
+    if fields[0] == "Price" and len(lines) > 2 and lines[1].startswith("Ticker"):
+        # yfinance: three lines of header, the name of the first column in the third.
+        named = (lines[2].split(separator)[0].strip(), *fields[1:])
+        return Dialect("CSV", named, separator, header=False, skip=skip + 3)
+    return replace(with_header(fields, "CSV", separator), skip=skip)
+
+
+def _is_row(line: str, separator: str | None) -> bool:
+    marks = (separator,) if separator else SEPARATORS
+    return any(line.count(mark) >= 4 for mark in marks)
 
 
 def rename(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, str]:
-    """The file's column name -> ours, extra columns in snake case, the config's `columns` first."""
-    missing = [name for name in columns if name not in dialect.columns]
-    if missing:
-        raise DataError(
-            f"`columns` names {missing[0]!r}, which {label} does not have: its columns are "
-            f"{', '.join(dialect.columns)}."
-        )
+    """The file's column name -> ours, extra columns in snake case, the config's `columns` first.
+
+    `columns` may name some that this file lacks: another file of the folder has them.
+    """
     names: dict[str, str] = {}
     taken: set[str] = set()
     for theirs, ours in columns.items():
+        if theirs not in dialect.columns:
+            continue
         if ours in taken:
             raise DataError(f"`columns` gives the name {ours!r} to two columns of {label}.")
         names[theirs] = ours
@@ -131,6 +159,12 @@ def rename(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, s
             ours += "_2"
         names[name] = ours
         taken.add(ours)
+    if "volume" not in taken:
+        # CryptoDataDownload: "Volume BTC" and, in the other currency, "Volume USDT".
+        sized = [name for name in names if names[name].startswith("volume_")]
+        if sized:
+            base = [name for name in sized if simple(name).split()[-1] not in _QUOTES]
+            names[(base or sized)[0]] = "volume"
     if "time" not in taken and "date" in taken:
         return {theirs: "time" if ours == "date" else ours for theirs, ours in names.items()}
     return {name: names[name] for name in dialect.columns if name in names}
@@ -160,6 +194,8 @@ def _without_header(fields: tuple[str, ...], separator: str, label: str) -> Dial
     if dated and len(fields) in (6, 7):
         columns = _HEADERLESS[7][: len(fields)]
         return Dialect("MetaTrader", columns, separator, False, None, "America/New_York+7", True)
+    if len(fields) == len(_BINANCE) and re.fullmatch(r"\d{13}|\d{16}", fields[0]):
+        return Dialect("Binance", _BINANCE, separator, False)
     if len(fields) in (5, 6):
         return Dialect("CSV", _HEADERLESS[len(fields)], separator, False)
     raise DataError(
@@ -168,14 +204,19 @@ def _without_header(fields: tuple[str, ...], separator: str, label: str) -> Dial
     )
 
 
-def _with_header(fields: tuple[str, ...], separator: str) -> Dialect:
-    names = tuple(field.lstrip("\ufeff") for field in fields)
-    if any(name.startswith("<") and name.endswith(">") for name in names):
-        return Dialect("MetaTrader", names, separator, zone_hint="America/New_York+7", bid=True)
+def with_header(names: tuple[str, ...], format_: str, separator: str = ",") -> Dialect:
+    """The dialect of a table whose columns are named; `format_` where the names do not say."""
+    names = tuple(name.lstrip("\ufeff") for name in names)
     plain = {simple(name) for name in names}
+    brackets = any(name.startswith("<") and name.endswith(">") for name in names)
+    # MetaTrader 5, by its export or by its Python package (copy_rates).
+    if (brackets and "ticker" not in plain) or {"tick volume", "spread"} <= plain:
+        return Dialect("MetaTrader", names, separator, zone_hint="America/New_York+7", bid=True)
     if "gmt time" in plain:
         return Dialect("Dukascopy", names, separator, zone="UTC")
     if "local time" in plain:
         return Dialect("Dukascopy", names, separator)
-    zone = "UTC" if plain & {"utc", "utc time"} else None
-    return Dialect("CSV", names, separator, zone=zone)
+    if "time eet" in plain:  # JForex
+        return Dialect("Dukascopy", names, separator, zone_hint="Europe/Athens")
+    zone = "UTC" if plain & {"utc", "utc time", "time utc", "date utc", "datetime utc"} else None
+    return Dialect(format_, names, separator, zone=zone)

@@ -7,13 +7,23 @@ from pathlib import Path
 
 import numpy as np
 
+from slipstream.core.config import validate
 from slipstream.core.errors import DataError
 from slipstream.market import symbols, timeframe
 from slipstream.market.clean import bar_length
+from slipstream.market.columns import bare_names
 from slipstream.market.config import DataConfig
+from slipstream.market.finding import joined
+from slipstream.market.inspect import inspect
+from slipstream.market.remedy import Remedy, RemedyError, advice, merged, pasted
 from slipstream.market.source import SUFFIXES, resolve_folder
-from slipstream.market.stamps import NaiveTimeError
-from slipstream.market.table import RawTable, read
+from slipstream.market.stamps import MISSING
+from slipstream.market.table import RawTable, read, read_frame
+from slipstream.market.ways import complete
+
+# Keys that are written where the files prove them; all others are the user's to decide.
+_PROVEN = {"time_zone", "time_is", "price_scale", "point", "columns"}
+_ROUNDS = 5  # a remedy may bring to light what stops next
 
 
 @dataclass(frozen=True)
@@ -28,10 +38,10 @@ class FileDescription:
         first, last: UTC seconds of the first and last stamp (as if in UTC where `naive`).
         bar_seconds: most common distance of stamps; 0 when there is none.
         naive: whether stamps carry no zone, so that `time_zone` must be set.
-        zone_hint: the zone that this format usually is in.
         price_side: what the file says or its format implies.
-        spread: ``spread``, ``spread_points`` or None: the column that holds it.
+        spread: ``spread``, ``spread_points``, ``spread_pips`` or None: the column that holds it.
         extra: other numeric columns.
+        columns: the `columns` without which it cannot be read.
         problem: why the file cannot be read; then nothing above but symbol and file holds.
     """
 
@@ -43,10 +53,10 @@ class FileDescription:
     last: int = 0
     bar_seconds: int = 0
     naive: bool = False
-    zone_hint: str = "UTC"
     price_side: str = "mid"
     spread: str | None = None
     extra: tuple[str, ...] = ()
+    columns: tuple[tuple[str, str], ...] = ()
     problem: str | None = None
 
 
@@ -80,7 +90,7 @@ class FolderDescription:
 
     @property
     def data_section(self) -> dict[str, object]:
-        """The `data:` section that loads the usable files, as plain values for YAML."""
+        """The `data:` section of the usable files, before anything about them is proven."""
         usable = self.usable
         section: dict[str, object] = {"folder": self.folder}
         if not usable:
@@ -90,14 +100,60 @@ class FolderDescription:
         if renamed:
             section["files"] = renamed
         section["timeframe"] = timeframe.name(usable[0].bar_seconds)
-        if any(file.naive for file in usable):
-            section["time_zone"] = next(file.zone_hint for file in usable if file.naive)
+        columns = {theirs: ours for file in usable for theirs, ours in file.columns}
+        if columns:
+            section["columns"] = columns
         sides = {file.price_side for file in usable}
         if len(sides) == 1 and sides != {"mid"}:
             section["price_side"] = sides.pop()
         if any(file.spread is None for file in usable):
             section["spread_pips"] = 1.0
         return section
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A `data` section and what stands behind it.
+
+    Attributes:
+        section: plain values for YAML.
+        reasons: sentences: what was written, and how the files prove it.
+        open: sentences: what still stops loading.
+    """
+
+    section: dict[str, object]
+    reasons: tuple[str, ...]
+    open: tuple[str, ...]
+
+
+def propose(section: dict[str, object]) -> Proposal:
+    """Completes a `data` section with everything that the files themselves prove."""
+    section, reasons = dict(section), []
+    for _ in range(_ROUNDS):
+        config = validate(DataConfig, section, "data")
+        found = inspect(config)
+        proven = [one for one in found.stops if _is_proven(one.remedies)]
+        remedy = merged(one.remedies[0] for one in proven)
+        if not remedy:
+            break
+        for words in dict.fromkeys(f"{one.kind}|{one.message}" for one in proven):
+            kind, _, message = words.partition("|")
+            group = [one for one in proven if (one.kind, one.message) == (kind, message)]
+            together = merged(one.remedies[0] for one in group) or {}
+            names = ", ".join(one.symbol for one in group)
+            reasons.append(f"{pasted(together)}: {names}: {message}.")
+        section |= complete(remedy, config, found.files)
+    left = joined(found.stops, tuple(found.files))
+    if found.ways:
+        left.append(advice(found.ways))
+    return Proposal(section, tuple(reasons), tuple(left))
+
+
+def _is_proven(remedies: tuple[Remedy, ...]) -> bool:
+    """Whether there is one thing to write, or the first of several units, and it is no choice."""
+    if not remedies or not set(remedies[0]) <= _PROVEN:
+        return False
+    return "time_zone" not in remedies[0] or len(remedies) == 1
 
 
 def describe_folder(path: str | Path, account_currency: str = "USD") -> FolderDescription:
@@ -120,32 +176,46 @@ def describe_folder(path: str | Path, account_currency: str = "USD") -> FolderDe
             f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: put one file for "
             f"each symbol there."
         )
-    files = tuple(_describe(one) for one in paths)
-    return FolderDescription(str(path), files, _missing_pairs(files, account_currency))
+    files = tuple(file for one in paths for file in _describe(one))
+    return FolderDescription(str(path), files, missing_pairs(files, account_currency))
 
 
-def _describe(path: Path) -> FileDescription:
+def _describe(path: Path) -> list[FileDescription]:
+    """One file; a table of several symbols once for each."""
     parsed = symbols.parse(path.stem)
-    symbol = path.stem if parsed is not None else symbols.find_pair(path.stem) or path.stem
+    own = path.stem if parsed is not None else symbols.find_pair(path.stem) or path.stem
     config = DataConfig(folder=str(path))
-    naive = False
+    try:
+        named = bare_names(read_frame(path, config, path.name)[1])
+    except DataError as error:
+        return [FileDescription(own, path.name, problem=str(error))]
+    if (
+        len(named) == 1
+    ):  # CryptoDataDownload: Binance_BTCUSDT_1h.csv, and a column that says BTCUSDT
+        named = [own] if symbols.parse(own) is not None else named
+    return [_one(symbol, path, config) for symbol in named or [own]]
+
+
+def _one(symbol: str, path: Path, config: DataConfig) -> FileDescription:
     try:
         try:
-            table = read(symbol, path, config)
-        except NaiveTimeError:
-            naive = True
-            table = read(symbol, path, config.model_copy(update={"time_zone": "UTC"}))
+            return _described(read(symbol, path, config), config)
+        except RemedyError as error:
+            if error.kind != "columns" or not error.remedies:
+                raise
+            renamed = config.model_copy(update=dict(error.remedies[0]))
+            return _described(read(symbol, path, renamed), renamed)
+    except RemedyError as error:
+        ways = f" {advice(error.remedies)}" if error.remedies else ""
+        return FileDescription(symbol, path.name, problem=f"{error}{ways}")
     except DataError as error:
         return FileDescription(symbol, path.name, problem=str(error))
-    return _described(table, naive)
 
 
-def _described(table: RawTable, naive: bool) -> FileDescription:
-    time = table.stamps.time[~table.stamps.missing]
+def _described(table: RawTable, config: DataConfig) -> FileDescription:
+    time = table.stamps.time[table.stamps.time != MISSING]
     name = table.path.stem.upper()
     side = "ask" if "ASK" in name else "bid" if "BID" in name or table.dialect.bid else "mid"
-    source = table.spread_source
-    spread = source.split()[1] if source.startswith("column") else None
     return FileDescription(
         symbol=table.symbol,
         file=table.path.name,
@@ -154,15 +224,15 @@ def _described(table: RawTable, naive: bool) -> FileDescription:
         first=int(time.min(initial=np.iinfo(np.int64).max)) if len(time) else 0,
         last=int(time.max(initial=0)),
         bar_seconds=bar_length(time),
-        naive=naive,
-        zone_hint=table.dialect.zone_hint,
+        naive=table.needs_zone,
         price_side=side,
-        spread=spread,
+        spread=None if table.spread is None else table.spread.meaning,
         extra=tuple(table.extra),
+        columns=tuple(config.columns.items()),
     )
 
 
-def _missing_pairs(files: tuple[FileDescription, ...], account: str) -> tuple[str, ...]:
+def missing_pairs(files: tuple[FileDescription, ...], account: str) -> tuple[str, ...]:
     """Pairs needed to turn each symbol's quote currency into the account's (trading-rules 3)."""
     have = {file.symbol.upper() for file in files}
     missing = []

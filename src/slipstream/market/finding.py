@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 import numpy as np
 
+from slipstream.core.printable import printable
 from slipstream.market.bars import BoolArray, IntArray
+from slipstream.market.catalogue import CATALOGUE
+from slipstream.market.remedy import Remedy, advice
 
 Severity = Literal["error", "warning", "info"]
 ALL = "all"
@@ -22,7 +25,7 @@ class Finding:
 
     Attributes:
         symbol: whose bars; ``"all"`` for the market as a whole.
-        kind: short name, such as ``gap`` or ``duplicate``.
+        kind: its name in the catalogue, such as ``gap`` or ``duplicate``.
         severity: ``error`` = loading refuses, ``warning`` = loading mends it or results may suffer,
             ``info`` = worth knowing.
         count: how many bars or occurrences.
@@ -30,6 +33,8 @@ class Finding:
         action: what loading does about it, one clause.
         times: UTC seconds of the first occurrences, at most ten.
         size: missing bars of each hole, for holes; else 0.
+        remedies: keys of the `data` section that mend it; alternatives, the likeliest first.
+        accepted: it would stop loading, and the config's `accept` names it.
     """
 
     symbol: str
@@ -40,20 +45,42 @@ class Finding:
     action: str
     times: tuple[int, ...] = ()
     size: int = 0
+    remedies: tuple[Remedy, ...] = ()
+    accepted: bool = False
+
+    def __post_init__(self) -> None:
+        effect = CATALOGUE[self.kind].effect
+        assert self.severity != "error" or effect == "stops", f"{self.kind} {effect}"
 
     def sentence(self) -> str:
         """The finding as one sentence with its action."""
-        return f"{self.symbol}: {self.message}; {self.action}."
+        text = f"{printable(self.message)}; {printable(self.action)}."
+        return text if self.message.startswith(self.symbol) else f"{printable(self.symbol)}: {text}"
+
+
+def joined(findings: Iterable[Finding], everyone: tuple[str, ...]) -> list[str]:
+    """Sentences; what several symbols share takes one."""
+    shared: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        shared.setdefault((finding.message, finding.action), []).append(finding)
+    return [
+        replace(group[0], symbol=_names([one.symbol for one in group], everyone)).sentence()
+        for group in shared.values()
+    ]
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Everything `check` found, and the facts about each symbol that it rests on."""
+    """Everything `check` found, the facts about each symbol that it rests on, and remedies.
+
+    `ways` are alternatives for the `data` section; each mends all errors that it can.
+    """
 
     folder: str
     findings: tuple[Finding, ...]
     symbols: tuple[str, ...]
     summary: tuple[str, ...] = ()
+    ways: tuple[Remedy, ...] = ()
 
     @property
     def loadable(self) -> bool:
@@ -86,26 +113,25 @@ def plural(count: int, noun: str) -> str:
 
 def render(report: CheckReport) -> str:
     """The report as plain text; a finding shared by several symbols takes one line."""
-    lines = [f"Data check of {report.folder}", *(f"  {line}" for line in report.summary)]
+    lines = [f"Data check of {printable(report.folder)}"]
+    lines += [f"  {printable(line)}" for line in report.summary]
     for severity, title in (
         ("error", "Errors: loading refuses this data"),
         ("warning", "Warnings"),
         ("info", "For your information"),
     ):
-        shared: dict[tuple[str, str], list[str]] = {}
-        for finding in report.findings:
-            if finding.severity == severity:
-                shared.setdefault((finding.message, finding.action), []).append(finding.symbol)
-        if shared:
+        chosen = [finding for finding in report.findings if finding.severity == severity]
+        if chosen:
             lines += ["", f"{title}:"]
-        for (message, action), names in shared.items():
-            lines.append(f"  {_names(names, report.symbols)}: {message}; {action}.")
+            lines += [f"  {line}" for line in joined(chosen, report.symbols)]
+        if severity == "error" and report.ways:
+            lines.append(f"  {advice(report.ways)}")
     lines += ["", _verdict(report)]
     return "\n".join(lines)
 
 
 def _names(names: Iterable[str], everyone: tuple[str, ...]) -> str:
-    listed = list(names)
+    listed = list(dict.fromkeys(names))
     return "all symbols" if len(listed) == len(everyone) > 1 else ", ".join(listed)
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from slipstream.core.config import nearest
 from slipstream.core.errors import DataError
+from slipstream.core.printable import printable
 from slipstream.market.bars import Bars
-from slipstream.market.calendar import calendar, calendar_warning
-from slipstream.market.clean import Cleaned, clean
+from slipstream.market.catalogue import CATALOGUE
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import Finding, plural
-from slipstream.market.source import find_files
-from slipstream.market.symbols import MarketKind
-from slipstream.market.table import RawTable, read
-from slipstream.market.units import agreed_length
+from slipstream.market.finding import joined, plural
+from slipstream.market.inspect import Inspection, inspect
+from slipstream.market.remedy import advice
+from slipstream.market.symbols import MarketKind, pip
+from slipstream.market.table import RawTable
+
+_TOLD = 5  # errors that a refusal names
+_SAID = ("calendar", "broker_time", "bid_only", "ask_only")  # warnings told in full when loading
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +33,8 @@ class Market:
         kind: trading hours of the symbols: ``fx`` when all of them are, else ``24/7``.
         hash: SHA-256 of symbols, times and numbers; equal content has an equal hash.
         notes: sentences the user must see: what loading did about bad data.
+        accepted: the first of them: findings that would have stopped loading, and that the config's
+            `accept` names.
     """
 
     bars: tuple[Bars, ...]
@@ -35,6 +42,7 @@ class Market:
     kind: MarketKind
     hash: str
     notes: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -54,33 +62,23 @@ class Market:
 
 
 def load_market(config: DataConfig) -> Market:
-    """Loads the prices that `config` names.
+    """Loads the prices that `config` names, after the whole data check.
 
-    `slipstream.market.clean` states what happens to each kind of bad data.
+    `slipstream.market.catalogue` names what stops loading, `slipstream.market.clean` states what
+    happens to each kind of bad data.
 
     Raises:
-        DataError: what is missing or cannot be used, and what to do about it.
+        DataError: everything that stops it, and what to write so that it does not.
     """
-    files = find_files(config)
-    tables = [read(symbol, path, config) for symbol, path in files.items()]
-    cleaned = [clean(table, config) for table in tables]
-    for table, one in zip(tables, cleaned, strict=True):
-        _refuse(table, one)
-    lengths = {table.symbol: one.bar_seconds for table, one in zip(tables, cleaned, strict=True)}
-    disagreement = agreed_length(lengths, config.timeframe)
-    if disagreement is not None:
-        raise DataError(disagreement.sentence())
+    found = inspect(config)
+    _refuse(found)
+    tables = [one.table for one in found.inspected]
+    cleaned = [one.cleaned for one in found.inspected]
     bars = tuple(one.bars for one in cleaned if one.bars is not None)
-    notes = [finding.sentence() for one in cleaned for finding in one.findings]
-    notes += _spread_notes(tables, config)
-    bar_seconds = cleaned[0].bar_seconds
-    for one in cleaned:
-        if one.bars is not None:
-            days = calendar(one.kind, bar_seconds)
-            warning = calendar_warning(one.bars.symbol, one.bars.time, bar_seconds, days)
-            notes += [warning] if warning else []
+    accepted = tuple(joined([one for one in found.findings if one.accepted], tuple(found.files)))
     kind: MarketKind = "fx" if all(one.kind == "fx" for one in cleaned) else "24/7"
-    return Market(bars, bar_seconds, kind, content_hash(bars), tuple(notes))
+    notes = (*accepted, *_mended(found), *_spread_notes(tables, config), *_odd_notes(found))
+    return Market(bars, cleaned[0].bar_seconds, kind, content_hash(bars), notes, accepted)
 
 
 def market_of(
@@ -101,16 +99,54 @@ def content_hash(bars: tuple[Bars, ...]) -> str:
     return digest.hexdigest()
 
 
-def _refuse(table: RawTable, one: Cleaned) -> None:
-    errors: list[Finding] = [finding for finding in one.findings if finding.severity == "error"]
-    if not errors:
+def _refuse(found: Inspection) -> None:
+    """Everything that stops, in one paragraph with its remedies."""
+    if not found.stops:
         return
-    others = f" (and {plural(len(errors) - 1, 'other kind')} of error)" if len(errors) > 1 else ""
-    first = errors[0]
-    raise DataError(
-        f"{first.symbol} ({table.path.name}): {first.message}; {first.action}{others}. "
-        f"`slipstream data check {table.path.parent}` lists everything."
-    )
+    named = [
+        replace(one, symbol=f"{one.symbol} ({found.files[one.symbol].name})")
+        if one.symbol in found.files and not one.message.startswith(one.symbol)
+        else one
+        for one in found.stops
+    ]
+    sentences = [one.removesuffix("; loading refuses.") + "." for one in joined(named, ())]
+    sentences = [one.replace("..", ".") if one.endswith("..") else one for one in sentences]
+    told = [*sentences[:_TOLD]]
+    if len(sentences) > _TOLD:
+        told.append(f"And {plural(len(sentences) - _TOLD, 'other error')}.")
+    if found.ways:
+        told.append(advice(found.ways))
+    folder = printable(found.config.folder)
+    raise DataError(" ".join([*told, f"`slipstream data check {folder}` lists everything."]))
+
+
+def _mended(found: Inspection) -> list[str]:
+    """What loading changed, and figures that the calendar makes wrong."""
+    chosen = [
+        one
+        for one in found.findings
+        if one.severity == "warning"
+        and not one.accepted
+        and (CATALOGUE[one.kind].effect in ("mends", "stops") or one.kind in _SAID)
+    ]
+    return joined(chosen, tuple(found.files))
+
+
+def _odd_notes(found: Inspection) -> list[str]:
+    """One sentence that counts what loading keeps."""
+    kinds = [
+        one.kind
+        for one in found.findings
+        if one.severity == "warning" and CATALOGUE[one.kind].effect == "warns"
+    ]
+    counts = {kind: kinds.count(kind) for kind in kinds if kind not in _SAID}
+    if not counts:
+        return []
+    listed = ", ".join(kind if n == 1 else f"{kind} ({n})" for kind, n in counts.items())
+    return [
+        f"The data check warns of {listed}: `slipstream data check "
+        f"{printable(found.config.folder)}` says where."
+    ]
 
 
 def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:
@@ -127,6 +163,14 @@ def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:
             f"{', '.join(replaced)}: the file's own spread was replaced by `spread_pips: "
             f"{config.spread_pips:g}`."
         )
+    for table in tables:
+        spread = table.spread
+        if spread is not None and spread.meaning == "spread_points":
+            pips = float(np.nanmedian(spread.width)) / pip(table.symbol)
+            notes.append(
+                f"{table.symbol}: the file's spreads are points of "
+                f"{config.point_of(table.symbol):g}, {pips:.3g} pips in the median."
+            )
     if config.price_side != "mid":
         notes.append(
             f"{config.price_side} prices were shifted to mid by half the spread "

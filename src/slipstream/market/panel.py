@@ -57,6 +57,7 @@ class Panel(NamedTuple):
         extra: other columns that all assets have, by name, float64 [T, A]; the last value known in
             a gap, 0 before an asset's first bar.
         kind: trading hours: ``fx`` or ``24/7``.
+        accepted: of the notes, findings that the config's `accept` let in.
     """
 
     symbols: tuple[str, ...]
@@ -75,6 +76,7 @@ class Panel(NamedTuple):
     spread: FloatArray
     extra: Mapping[str, FloatArray]
     kind: MarketKind
+    accepted: tuple[str, ...] = ()
 
     def bars(self, asset: int, start: int, stop: int) -> Bars:
         """Rows ``start:stop`` of one asset; gaps are the flat bars without volume of the panel."""
@@ -139,6 +141,7 @@ def panel_of(market: Market, universe: Universe = "common", drop_strays: bool = 
         spread=_columns([one.spread for one in assets], row, begun),
         extra=_extra(assets, row, begun),
         kind=market.kind,
+        accepted=market.accepted,
     )
     for array in (*panel, *panel.extra.values()):
         if isinstance(array, np.ndarray):

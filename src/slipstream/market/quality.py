@@ -9,13 +9,14 @@ from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
 from slipstream.market.calendar import calendar, calendar_warning
 from slipstream.market.finding import Finding, Severity, first_times, plural, stamp
 from slipstream.market.holes import find_holes, silent
+from slipstream.market.spreads import wide_findings
 from slipstream.market.symbols import MarketKind
 
 _STALE_RUN = 5  # bars with one and the same price
 _LARGE_MOVE = 0.10
 _COARSE_TICK = 5e-4
 _BOUNCE = -0.02
-_WIDE_SPREAD_PIPS = 50.0
+_NOISE = 3.0  # deviations, 1 / sqrt(n) each, that chance may show
 
 
 def quality_findings(
@@ -33,7 +34,7 @@ def quality_findings(
     findings += _stale(bars, ignore)
     findings += _moves(bars, bar_seconds)
     findings += _bounce(bars)
-    findings += _spreads(bars)
+    findings += wide_findings(bars)
     findings += _alignment(bars, bar_seconds)
     findings += _name(bars.symbol, kind)
     warning = calendar_warning(bars.symbol, bars.time, bar_seconds, calendar(kind, bar_seconds))
@@ -196,7 +197,7 @@ def _bounce(bars: Bars) -> list[Finding]:
             )
         )
     correlation = lag_one(np.diff(np.log(bars.close)))
-    if correlation < _BOUNCE:
+    if correlation < min(_BOUNCE, -_NOISE / max(len(bars) - 1, 1) ** 0.5):
         findings.append(
             Finding(
                 bars.symbol,
@@ -223,26 +224,6 @@ def lag_one(returns: FloatArray) -> float:
     if len(returns) < 100 or np.ptp(returns[1:]) == 0.0 or np.ptp(returns[:-1]) == 0.0:
         return 0.0
     return float(np.corrcoef(returns[1:], returns[:-1])[0, 1])
-
-
-def _spreads(bars: Bars) -> list[Finding]:
-    wide = bars.spread > _WIDE_SPREAD_PIPS * symbols.pip(bars.symbol)
-    if symbols.market_kind(bars.symbol) != "fx" or not wide.any():
-        return []
-    times = first_times(bars.time, wide)
-    widest = float(bars.spread.max()) / symbols.pip(bars.symbol)
-    return [
-        Finding(
-            bars.symbol,
-            "wide_spread",
-            "warning",
-            int(wide.sum()),
-            f"{plural(int(wide.sum()), 'bar')} with a spread above 50 pips, the widest "
-            f"{widest:.0f} pips, first {stamp(times[0])} UTC: is the column in points?",
-            "loading keeps them",
-            times,
-        )
-    ]
 
 
 def _alignment(bars: Bars, bar_seconds: int) -> list[Finding]:

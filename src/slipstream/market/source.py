@@ -8,6 +8,7 @@ from pathlib import Path
 from slipstream.core.config import nearest
 from slipstream.core.errors import DataError
 from slipstream.market.config import DataConfig
+from slipstream.market.remedy import RemedyError
 
 SUFFIXES = (".parquet", ".csv", ".feather")
 
@@ -87,10 +88,12 @@ def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
         return paths[0]
     if len(paths) > 1:
         names = ", ".join(path.name for path in paths)
-        raise DataError(
+        remedy = {"files": {symbol: paths[0].name}}
+        raise RemedyError(
+            "file",
             f"Symbol {symbol} must have one file in {str(root)!r}, it has {len(paths)} "
-            f"({names}): remove all but one, or say which by `files: "
-            f"{{{symbol}: {paths[0].name}}}`."
+            f"({names}): remove all but one, or say which in `files`.",
+            remedy,
         )
     have = ", ".join(sorted(found)[:20]) or "no data files"
     guess = nearest(symbol, found)

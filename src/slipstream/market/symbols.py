@@ -15,16 +15,49 @@ FIAT = frozenset(_FIAT.split())
 METALS = frozenset({"XAU", "XAG", "XPT", "XPD"})  # traded in the forex week, against fiat
 _CRYPTO_QUOTES = ("USDT", "USDC", "BUSD", "FDUSD", "TUSD", "DAI", "BTC", "ETH", "BNB")
 
-# Rough US dollar value of one unit: enough to tell a price in points from a price.
-_DOLLAR_VALUE = {
-    "USD": 1.0,
-    "EUR": 1.15,
-    "GBP": 1.4,
-    "AUD": 0.75,
-    "NZD": 0.68,
-    "CAD": 0.77,
-    "CHF": 1.05,
-    "JPY": 0.008,
+# Lowest and highest US dollar value of one unit since 1995 (since its redenomination, if later);
+# daily closes, rounded outwards. Enough to tell a price from one in points, pips or cents.
+_DOLLARS = {
+    "USD": (1.0, 1.0),
+    "EUR": (0.82, 1.61),
+    "JPY": (0.0061, 0.0135),
+    "GBP": (1.03, 2.12),
+    "AUD": (0.47, 1.11),
+    "NZD": (0.38, 0.89),
+    "CAD": (0.61, 1.11),
+    "CHF": (0.54, 1.40),
+    "SEK": (0.088, 0.172),
+    "NOK": (0.084, 0.21),
+    "DKK": (0.11, 0.22),
+    "PLN": (0.19, 0.51),
+    "CZK": (0.023, 0.071),
+    "HUF": (0.0022, 0.009),
+    "RON": (0.19, 0.46),
+    "TRY": (0.015, 0.90),
+    "ZAR": (0.05, 0.30),
+    "MXN": (0.038, 0.20),
+    "BRL": (0.15, 1.0),
+    "CNY": (0.112, 0.17),
+    "CNH": (0.112, 0.17),
+    "HKD": (0.127, 0.13),
+    "SGD": (0.53, 0.85),
+    "KRW": (0.0005, 0.0014),
+    "INR": (0.010, 0.033),
+    "IDR": (0.00005, 0.0005),
+    "THB": (0.017, 0.042),
+    "MYR": (0.20, 0.42),
+    "PHP": (0.016, 0.042),
+    "TWD": (0.027, 0.042),
+    "ILS": (0.19, 0.36),
+    "RUB": (0.006, 0.045),
+    "CLP": (0.00095, 0.0026),
+    "COP": (0.00018, 0.0013),
+    "SAR": (0.266, 0.268),
+    "AED": (0.272, 0.273),
+    "XAU": (250.0, 6000.0),
+    "XAG": (3.5, 150.0),
+    "XPT": (330.0, 3000.0),
+    "XPD": (110.0, 3500.0),
 }
 
 
@@ -88,9 +121,13 @@ def point(symbol: str) -> float:
     return pip(symbol) / 10.0
 
 
-def typical_price(symbol: str) -> float | None:
-    """The order of magnitude of a major pair's price; None for everything else."""
-    pair = parse(symbol)
-    if pair is None or pair.base not in _DOLLAR_VALUE or pair.quote not in _DOLLAR_VALUE:
+def usual_range(symbol: str) -> tuple[float, float] | None:
+    """Lowest and highest price of a pair of currencies since 1995; None for everything else.
+
+    The pair may be hidden in a longer name, such as that of a file.
+    """
+    pair = parse(symbol) or parse(find_pair(symbol) or "")
+    if pair is None or pair.base not in _DOLLARS or pair.quote not in _DOLLARS:
         return None
-    return _DOLLAR_VALUE[pair.base] / _DOLLAR_VALUE[pair.quote]
+    base, quote = _DOLLARS[pair.base], _DOLLARS[pair.quote]
+    return base[0] / quote[1], base[1] / quote[0]

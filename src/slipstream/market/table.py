@@ -4,20 +4,41 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from slipstream.core.errors import DataError
 from slipstream.market import stamps, symbols
-from slipstream.market.bars import FloatArray
+from slipstream.market.bars import BoolArray, FloatArray
+from slipstream.market.cells import is_clock, is_numeric, numbers
+from slipstream.market.columns import PRICES, named, of_symbol
 from slipstream.market.config import DataConfig
-from slipstream.market.dialect import Dialect, rename, sniff
+from slipstream.market.dialect import Dialect, sniff, with_header
 
-PRICES = ("open", "high", "low", "close")
-_CORE = {"time", "date", *PRICES, "volume", "spread", "spread_points"}
+SPREADS = ("spread", "spread_points", "spread_pips")
+_CORE = {"time", "date", *PRICES, "volume", *SPREADS}
 _SNIFFED_BYTES = 65536
+
+
+class Spread(NamedTuple):
+    """Where spreads come from.
+
+    Attributes:
+        width: full spread in price units, float64 [n], NaN where missing.
+        source: in words.
+        column: the file's column as it is, float64 [n], and whose meaning it has: ``spread``,
+            ``spread_points`` or ``spread_pips``; None where the config says the spread.
+        meaning: see `column`; empty where there is none.
+    """
+
+    width: FloatArray
+    source: str
+    column: FloatArray | None = None
+    meaning: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,66 +48,95 @@ class RawTable:
     Attributes:
         symbol, path: whose prices, from where.
         dialect: how the file is written.
-        stamps: its moments, before `time_is` is applied.
+        readings: its stamps as its own clock shows them.
+        zone: of those that need one: the config's, else what the format states, else None.
         columns: open, high, low, close, volume as float64 [n], NaN where missing or not a number.
-        spread: full spread in price units, NaN where missing; None when there is no source of it.
-        spread_source: where the spread came from, in words.
-        spread_replaced: whether the config's spread took the place of the file's own.
+        quoted: the closes as the file has them, before `price_scale`, float64 [n].
+        spread: None when there is no source of it.
         extra: other numeric columns.
+        spread_replaced: whether the config's spread took the place of the file's own.
     """
 
     symbol: str
     path: Path
     dialect: Dialect
-    stamps: stamps.Stamps
+    readings: stamps.Readings
+    zone: str | None
     columns: dict[str, FloatArray]
-    spread: FloatArray | None
-    spread_source: str
+    quoted: FloatArray
+    spread: Spread | None
     extra: dict[str, FloatArray]
     spread_replaced: bool = False
 
     def __len__(self) -> int:
-        return len(self.stamps.time)
+        return len(self.readings.seconds)
+
+    @property
+    def needs_zone(self) -> bool:
+        """Whether some stamps have no zone, and nothing says which."""
+        return self.zone is None and bool(self.readings.naive.any())
+
+    @property
+    def spread_source(self) -> str:
+        """Where the spread comes from, in words."""
+        return "none" if self.spread is None else self.spread.source
+
+    @cached_property
+    def stamps(self) -> stamps.Stamps:
+        """Its moments, before `time_is` is applied; as if in UTC where the zone is not known."""
+        return stamps.placed(self.readings, self.zone or "UTC")
+
+    @property
+    def silent(self) -> BoolArray:
+        """Rows in which nothing traded: flat, without volume, bool [n]."""
+        flat: BoolArray = self.columns["high"] == self.columns["low"]
+        return flat & (self.columns["volume"] == 0.0)
 
 
 def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
     """Reads one file; refuses only what cannot be understood at all.
 
     Raises:
-        DataError: unreadable or empty file, missing column, unknown time format or zone.
+        RemedyError: missing columns, unknown time format, several symbols in one table.
+        DataError: unreadable or empty file.
     """
     label = f"{symbol} ({path.name})"
     dialect, frame = read_frame(path, config, label)
-    frame = _named(frame, dialect, config, label)
+    frame = of_symbol(frame, symbol, path, label)
+    frame = named(frame, dialect, config, label)
     if frame.height == 0:
         raise DataError(
             f"{label} holds no bars: it has a header and nothing else. Put bars into it, or take "
             "the file away and leave its symbol out of `symbols`."
         )
-    if "date" in frame.columns and _is_clock(frame["time"]):
-        text = [pl.col(name).cast(pl.String) for name in ("date", "time")]
-        frame = frame.with_columns(time=pl.concat_str(text, separator=" "))
-    zone = config.time_zone or dialect.zone
-    parsed = stamps.parse(frame["time"], config.time_format, zone, dialect.zone_hint, label)
-    columns = {name: _numbers(frame[name]) * config.price_scale for name in PRICES}
-    volume = _numbers(frame["volume"]) if "volume" in frame.columns else np.zeros(frame.height)
-    spread, source = _spread(frame, symbol, config)
-    extra = {
-        name: _numbers(frame[name])
-        for name in frame.columns
-        if name not in _CORE and _is_numeric(frame[name])
+    if "date" in frame.columns and is_clock(frame["time"]):
+        date, clock = (frame[name].cast(pl.String) for name in ("date", "time"))
+        if frame["time"].dtype.is_integer():  # 30000 is 03:00:00
+            clock = clock.str.zfill(6)
+        frame = frame.with_columns(time=date + " " + clock)
+    scale = config.scale_of(symbol)
+    quoted = numbers(frame["close"])
+    columns = {
+        name: (quoted if name == "close" else numbers(frame[name])) * scale for name in PRICES
     }
-    has_spread = "spread" in frame.columns or "spread_points" in frame.columns
+    volume = numbers(frame["volume"]) if "volume" in frame.columns else np.zeros(frame.height)
+    extra = {
+        name: numbers(frame[name])
+        for name in frame.columns
+        if name not in _CORE and is_numeric(frame[name])
+    }
     return RawTable(
         symbol=symbol,
         path=path,
         dialect=dialect,
-        stamps=parsed,
+        readings=stamps.parse(frame["time"], config.time_format, label),
+        zone=config.time_zone or dialect.zone,
         columns={**columns, "volume": volume},
-        spread=spread,
-        spread_source=source,
+        quoted=quoted,
+        spread=_spread(frame, symbol, config),
         extra=extra,
-        spread_replaced=has_spread and config.spread_pips is not None,
+        spread_replaced=config.spread_pips is not None
+        and any(name in frame.columns for name in SPREADS),
     )
 
 
@@ -99,10 +149,10 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     try:
         if path.suffix.lower() == ".parquet":
             frame = pl.read_parquet(path, glob=False)
-            return Dialect("Parquet", tuple(frame.columns)), frame
+            return with_header(tuple(frame.columns), "Parquet"), frame
         if path.suffix.lower() == ".feather":
             frame = pl.read_ipc(path)
-            return Dialect("Feather", tuple(frame.columns)), frame
+            return with_header(tuple(frame.columns), "Feather"), frame
         return _read_text(path, config, label)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -119,6 +169,8 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     content = content.removeprefix(b"\xef\xbb\xbf")
     head = content[:_SNIFFED_BYTES].decode(errors="replace")
     dialect = sniff(head, config.separator, label)
+    if dialect.skip:
+        content = content.split(b"\n", dialect.skip)[-1]
     # Every column as text: a stray word in row 900,000 is then a missing number, with its time.
     frame = pl.read_csv(
         io.BytesIO(content),
@@ -135,62 +187,16 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     return dialect, frame
 
 
-def _named(frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str) -> pl.DataFrame:
-    """The frame under our names, with at least a time and four prices."""
-    names = rename(dialect, config.columns, label)
-    frame = frame.select(list(names)).rename(names)
-    if "time" not in frame.columns:
-        moments = [name for name in frame.columns if frame[name].dtype in (pl.Datetime, pl.Date)]
-        if len(moments) == 1:
-            frame = frame.rename({moments[0]: "time"})
-    missing = [name for name in ("time", *PRICES) if name not in frame.columns]
-    if missing:
-        raise DataError(
-            f"{label} must have the columns time, open, high, low and close; "
-            f"{', '.join(missing)} is missing among {', '.join(dialect.columns)}: say which "
-            f"column is which, for example `columns: {{{dialect.columns[0]}: {missing[0]}}}`."
-        )
-    return frame
-
-
-def _spread(frame: pl.DataFrame, symbol: str, config: DataConfig) -> tuple[FloatArray | None, str]:
+def _spread(frame: pl.DataFrame, symbol: str, config: DataConfig) -> Spread | None:
     """Full spread in price units: the config's pips, else a column, else none."""
     if config.spread_pips is not None:
         width = config.spread_pips * symbols.pip(symbol)
-        return np.full(frame.height, width), f"{config.spread_pips:g} pips from the config"
-    if "spread" in frame.columns:
-        return _numbers(frame["spread"]) * config.price_scale, "column spread"
-    if "spread_points" in frame.columns:
-        point = config.point or symbols.point(symbol)
-        return _numbers(frame["spread_points"]) * point, f"column spread_points x {point:g}"
-    return None, "none"
-
-
-def _is_clock(column: pl.Series) -> bool:
-    """Whether a column is a time of day, which needs its date beside it."""
-    if column.dtype == pl.Time:
-        return True
-    if column.dtype != pl.String:
-        return False
-    return bool(column.drop_nulls().head(100).str.contains(r"^\s*\d{1,2}:\d{2}").all())
-
-
-def _is_numeric(column: pl.Series) -> bool:
-    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        return True
-    if column.dtype != pl.String or column.null_count() == len(column):
-        return False
-    return bool(column.drop_nulls().cast(pl.Float64, strict=False).null_count() == 0)
-
-
-def _numbers(column: pl.Series) -> FloatArray:
-    """A column as float64 [n], NaN where it is missing or not a number."""
-    if column.dtype == pl.String:
-        column = column.str.strip_chars()
-        numbers = column.cast(pl.Float64, strict=False)
-        if numbers.null_count() == len(column) > column.null_count():  # decimal commas
-            numbers = column.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
-        column = numbers
-    elif column.dtype.is_nested() or column.dtype.is_temporal():
-        return np.full(len(column), np.nan)
-    return column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().copy()
+        return Spread(np.full(frame.height, width), f"{config.spread_pips:g} pips from the config")
+    meaning = next((name for name in SPREADS if name in frame.columns), None)
+    if meaning is None:
+        return None
+    column = numbers(frame[meaning])
+    if meaning == "spread":
+        return Spread(column * config.scale_of(symbol), "column spread", column, meaning)
+    unit = config.point_of(symbol) if meaning == "spread_points" else symbols.pip(symbol)
+    return Spread(column * unit, f"column {meaning} x {unit:g}", column, meaning)

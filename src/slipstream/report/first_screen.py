@@ -138,10 +138,11 @@ def caveats(held: SplitView) -> list[str]:
 
 
 def looks(run: RunEvaluation) -> list[str]:
-    """Says when the hold-out was looked at before."""
+    """What was wrong with the data and let in, and whether the hold-out was looked at before."""
     if run.holdout_reads <= 1:
-        return []
+        return [*run.accepted]
     return [
+        *run.accepted,
         f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
         "between these looks make its figures too good."
     ]

@@ -75,6 +75,7 @@ def gather(
     """
     if holdout is None:
         holdout = "test" if "test" in tracks else list(tracks)[-1]
+    loaded = environment.loaded
     run = RunEvaluation(
         title=title,
         tracks={GAME_LABELS.get(name, name): members for name, members in tracks.items()},
@@ -89,6 +90,7 @@ def gather(
         holdout_reads=holdout_reads,
         notes=(*environment.notes, *notes),
         provenance=provenance or {},
+        accepted=tuple(loaded.provenance.get("accepted", ())) if loaded is not None else (),
     )
     if environment.spec.market is None or environment.kernel is None or environment.loaded is None:
         chance = random_policy(environment, holdout, backend, longest)

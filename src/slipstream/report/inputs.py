@@ -164,6 +164,7 @@ class RunEvaluation:
         holdout_reads: how often the hold-out has been evaluated, this time included.
         notes: sentences about the data or the run that the reader must see.
         provenance: command, versions, machine, data hash: label and text.
+        accepted: findings of the data check that the config let in: they come first on the page.
     """
 
     title: str
@@ -188,6 +189,7 @@ class RunEvaluation:
     holdout_reads: int = 1
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
+    accepted: tuple[str, ...] = ()
 
     def number(self, index: int) -> int:
         """A member's number in the run."""

@@ -83,6 +83,7 @@ class StudyView:
         fold_dates: first and last day of each tested group.
         provenance: label and text.
         notes: what was done to the data.
+        accepted: findings of the data check that the config let in.
     """
 
     name: str
@@ -98,6 +99,7 @@ class StudyView:
     fold_dates: Sequence[str] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    accepted: Sequence[str] = ()
 
     @property
     def market(self) -> bool:
@@ -162,6 +164,7 @@ def read_view(folder: StudyFolder) -> StudyView:
             fold_dates=_dates(facts),
             provenance=_provenance(reader),
             notes=tuple(reader.provenance.get("notes") or ()),
+            accepted=tuple((reader.provenance.get("environment") or {}).get("accepted") or ()),
         )
         if not view.market or facts is None or shown is None:
             return view

@@ -26,7 +26,7 @@ OPTIMISTIC = (
 def warnings(view: StudyView) -> list[str]:
     """What must be read before anything else."""
     result = view.result
-    lines = []
+    lines = [*view.accepted]
     opened = (result["holdout"] or {}).get("opening", 0)
     if opened > 1:
         lines.append(

@@ -13,7 +13,8 @@ from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.discover import load_config
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import list_kernels, load_kernel
+from slipstream.core.kernel import Kernel, list_kernels, load_kernel
+from slipstream.market.config import DataConfig
 from slipstream.training import yaml_file
 from slipstream.training.sections import EvaluationConfig, GymnasiumConfig, TrainingConfig
 from slipstream.training.suggested import suggested_settings
@@ -203,8 +204,19 @@ def _environment(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, An
         return name, validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
     if name.endswith(".py"):
         name = str(Path(name).resolve())
-    model = load_kernel(name).configure(settings)
+    kernel = load_kernel(name)
+    if "data" not in settings and _needs_prices(kernel):
+        raise ConfigError(
+            f"`env.data` is required and missing: {name} reads prices. `slipstream init {name} DIR "
+            "> my.yaml` writes a config from a folder of price files; train that."
+        )
+    model = kernel.configure(settings)
     return name, _anchored(model.model_dump(mode="json"))
+
+
+def _needs_prices(kernel: Kernel) -> bool:
+    data = kernel.Config.model_fields.get("data")
+    return data is not None and data.is_required() and data.annotation is DataConfig
 
 
 def _anchored(settings: dict[str, Any]) -> dict[str, Any]:

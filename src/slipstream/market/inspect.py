@@ -1,0 +1,294 @@
+"""Inspection: reads a market's files and finds all that is odd; loading and the check share it.
+
+Nothing stops at the first problem. Whoever loads refuses what is an error in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.core.errors import DataError
+from slipstream.market import timeframe
+from slipstream.market.bars import Bars
+from slipstream.market.clean import Cleaned, clean
+from slipstream.market.config import DataConfig
+from slipstream.market.finding import ALL, Finding, plural, stamp
+from slipstream.market.holes import hole_findings
+from slipstream.market.proof import Proof, among_others, prove
+from slipstream.market.quality import outage_bars, quality_findings
+from slipstream.market.remedy import Remedy, RemedyError
+from slipstream.market.source import SUFFIXES, find_files, resolve_folder
+from slipstream.market.table import RawTable, read
+from slipstream.market.units import agreed_length
+from slipstream.market.ways import ways_out
+from slipstream.market.week import week_findings
+
+
+@dataclass(frozen=True, eq=False)
+class Inspected:
+    """One file that could be read.
+
+    Attributes:
+        table: as it is; stamps without a zone are placed as if in `assumed`.
+        cleaned: its usable bars.
+        assumed: a zone that nobody has confirmed; empty where none had to be assumed.
+    """
+
+    table: RawTable
+    cleaned: Cleaned
+    assumed: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """A market's files and everything that was found in them.
+
+    Attributes:
+        config: what was asked for.
+        files: by symbol, readable or not.
+        inspected: the readable ones.
+        findings: in the order of the files, then of all.
+    """
+
+    config: DataConfig
+    files: dict[str, Path]
+    inspected: tuple[Inspected, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def stops(self) -> tuple[Finding, ...]:
+        """What loading refuses."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def ways(self) -> tuple[Remedy, ...]:
+        """Alternatives for the `data` section that mend all of that."""
+        return ways_out(self.findings, self.config, self.files)
+
+
+def inspect(config: DataConfig) -> Inspection:
+    """Reads and checks the prices that `config` names.
+
+    Raises:
+        DataError: there is nothing to look at: no folder, no files, none of the symbols.
+    """
+    findings: list[Finding] = []
+    files = _files(config, findings)
+    tables = _tables(files, config, findings)
+    findings += _unknown_names(tables, config)
+    naive = [one for one in tables if one.needs_zone and one.readings.origin != "mixed"]
+    proof = prove(naive, config)
+    inspected = [_inspected(table, config, proof, findings) for table in tables]
+    usable = [one.table.symbol for one in inspected if one.cleaned.bars is not None]
+    if usable:
+        leave_out: Remedy = {"symbols": usable}
+        findings = [
+            replace(one, remedies=(leave_out,)) if one.kind == "too_few" else one
+            for one in findings
+        ]
+    lengths = {one.table.symbol: one.cleaned.bar_seconds for one in inspected}
+    disagreement = agreed_length(lengths, config.timeframe)
+    findings += [disagreement] if disagreement is not None else []
+    findings += _ends([one.cleaned.bars for one in inspected if one.cleaned.bars is not None])
+    return Inspection(
+        config, files, tuple(inspected), tuple(_accepted(one, config) for one in findings)
+    )
+
+
+def _accepted(finding: Finding, config: DataConfig) -> Finding:
+    if finding.severity != "error" or finding.kind not in config.accept:
+        return finding
+    return replace(
+        finding,
+        severity="warning",
+        action=f"loaded all the same, for `accept` names {finding.kind}",
+        accepted=True,
+    )
+
+
+def _files(config: DataConfig, findings: list[Finding]) -> dict[str, Path]:
+    """The files to look at; a symbol with two files or none becomes a finding."""
+    try:
+        return find_files(config)
+    except DataError as error:
+        root = resolve_folder(config.folder)
+        if not root.is_dir():
+            raise
+        names = config.symbols
+        if names is None:
+            names = tuple(sorted({p.stem for p in root.iterdir() if p.suffix.lower() in SUFFIXES}))
+        files: dict[str, Path] = {}
+        for name in names:
+            try:
+                files |= find_files(config.model_copy(update={"symbols": (name,)}))
+            except DataError as problem:
+                remedies = problem.remedies if isinstance(problem, RemedyError) else ()
+                findings.append(_refusal(name, "file", str(problem), remedies))
+        if not files:
+            raise error
+        return files
+
+
+def _tables(files: dict[str, Path], config: DataConfig, findings: list[Finding]) -> list[RawTable]:
+    tables = []
+    problems: list[tuple[str, DataError]] = []
+    for symbol, path in files.items():
+        try:
+            tables.append(read(symbol, path, config))
+        except DataError as error:
+            problems.append((symbol, error))
+    readable: Remedy = {"symbols": [table.symbol for table in tables]}
+    for symbol, error in problems:
+        if isinstance(error, RemedyError):
+            findings.append(_refusal(symbol, error.kind, str(error), error.remedies))
+        else:
+            ways = (readable,) if tables else ()
+            findings.append(_refusal(symbol, "unreadable", str(error), ways))
+    return tables
+
+
+def _refusal(symbol: str, kind: str, message: str, remedies: Sequence[Remedy]) -> Finding:
+    return Finding(
+        symbol, kind, "error", 1, message.rstrip("."), "loading refuses", remedies=tuple(remedies)
+    )
+
+
+def _unknown_names(tables: Sequence[RawTable], config: DataConfig) -> list[Finding]:
+    """Entries of the config that name what no file has."""
+    if not tables:
+        return []
+    have = [name for table in tables for name in table.dialect.columns]
+    findings = []
+    missing = [name for name in config.columns if name not in have]
+    if missing:
+        table = tables[0]
+        findings.append(
+            _refusal(
+                ALL if len(tables) > 1 else table.symbol,
+                "columns",
+                f"`columns` names {missing[0]!r}, which {table.path.name} does not have: its "
+                f"columns are {', '.join(table.dialect.columns)}",
+                ({"columns": {k: v for k, v in config.columns.items() if k in have}},)
+                if len(missing) < len(config.columns)
+                else (),
+            )
+        )
+    return findings
+
+
+def _inspected(
+    table: RawTable, config: DataConfig, proof: Proof, findings: list[Finding]
+) -> Inspected:
+    assumed = ""
+    if table.needs_zone:
+        own = among_others(table, config) if table.readings.origin == "mixed" else proof
+        findings.append(_naive(table, own))
+        assumed = own.zone or "UTC"
+        table = replace(table, zone=assumed)
+    cleaned = clean(table, config)
+    findings += [*cleaned.findings, *_declared(table, config)]
+    if cleaned.bars is not None:
+        findings += _odd(table, cleaned, cleaned.bars, config, bool(assumed))
+    return Inspected(table, cleaned, assumed)
+
+
+def _naive(table: RawTable, proof: Proof) -> Finding:
+    """Stamps without a zone: which one is proven, or what would be usual."""
+    naive = table.readings.naive
+    first = np.datetime64(int(table.readings.seconds[np.flatnonzero(naive)[0]]), "s")
+    example = str(first).replace("T", " ")
+    count = int(naive.sum())
+    if table.readings.origin == "mixed":
+        what = (
+            f"{count:,} of {len(table):,} time stamps, such as {example!r}, carry no zone and "
+            f"stand among others that do; `time_zone` reads those that have none: {proof.words}"
+        )
+    else:
+        what = (
+            f"time stamps must say which zone they are in, and {example!r} does not; {proof.words}"
+        )
+    if proof.zone is None:
+        usual = proof.contenders or (table.dialect.zone_hint,)
+        listed = " or ".join(f"`time_zone: {zone}`" for zone in usual)
+        what += f": set `time_zone` to that of the source, for example {listed}"
+    remedies = () if proof.remedy is None else (proof.remedy,)
+    return Finding(
+        table.symbol, "naive_time", "error", count, what, "loading refuses", remedies=remedies
+    )
+
+
+def _odd(
+    table: RawTable, cleaned: Cleaned, bars: Bars, config: DataConfig, assumed: bool
+) -> list[Finding]:
+    seconds, kind = cleaned.bar_seconds, cleaned.kind
+    findings = hole_findings(bars, seconds, kind)
+    if kind == "fx" and not assumed:
+        findings += week_findings(table, bars, seconds, config)
+    ignore = outage_bars(bars, seconds, kind)
+    return findings + quality_findings(bars, seconds, kind, ignore)
+
+
+def _declared(table: RawTable, config: DataConfig) -> list[Finding]:
+    """Bid or ask prices that the config calls mid."""
+    name = table.path.stem.upper()
+    side = "bid" if table.dialect.bid or "BID" in name else "ask" if "ASK" in name else None
+    if side is None or config.price_side != "mid":
+        return []
+    source = table.dialect.name if table.dialect.bid else "a file of this name"
+    return [
+        Finding(
+            table.symbol,
+            f"{side}_only",
+            "warning",
+            len(table),
+            f"{source} holds {side} prices only: set `price_side: {side}` and a spread",
+            "loading takes them as mid",
+        )
+    ]
+
+
+def _ends(markets: list[Bars]) -> list[Finding]:
+    """Symbols that start later or end earlier than others."""
+    if len(markets) < 2:
+        return []
+    first = [int(bars.time[0]) for bars in markets]
+    last = [int(bars.time[-1]) for bars in markets]
+    if len(set(first)) == 1 and len(set(last)) == 1:
+        return []
+
+    def describe(moments: list[int]) -> str:
+        low, high = min(moments), max(moments)
+        return f"at {stamp(low)}" if low == high else f"between {stamp(low)} and {stamp(high)}"
+
+    return [
+        Finding(
+            ALL,
+            "unequal_ends",
+            "info",
+            len(markets),
+            f"symbols start {describe(first)} and end {describe(last)} UTC; all have bars from "
+            f"{stamp(max(first))} to {stamp(min(last))}",
+            "loading keeps all bars; splits are by time",
+            (max(first), min(last)),
+        )
+    ]
+
+
+def facts(one: Inspected) -> str:
+    """A file in a line: format, bars, range, market, spread."""
+    table, bars = one.table, one.cleaned.bars
+    if bars is None:
+        return f"{table.symbol}: {table.dialect.name}, no usable bars"
+    spread = f"spread: {table.spread_source}"
+    if table.spread is not None:
+        spread += f" (median {float(np.median(bars.spread)):.3g})"
+    note = f", if stamps are {one.assumed}" if one.assumed else ""
+    return (
+        f"{bars.symbol}: {table.dialect.name}, {plural(len(bars), 'bar')} of "
+        f"{timeframe.name(one.cleaned.bar_seconds)}, {stamp(int(bars.time[0]))} to "
+        f"{stamp(int(bars.time[-1]))} UTC{note}, market {one.cleaned.kind}, {spread}"
+    )

@@ -1,0 +1,78 @@
+"""Ways out: what a user may write in the `data` section so that everything that stops is mended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slipstream.market.catalogue import CATALOGUE
+from slipstream.market.config import DataConfig
+from slipstream.market.finding import Finding
+from slipstream.market.remedy import Remedy, merged
+
+_BY_SYMBOL = ("price_scale", "point")
+
+
+def ways_out(
+    findings: Sequence[Finding], config: DataConfig, files: Mapping[str, Path]
+) -> tuple[Remedy, ...]:
+    """Alternatives for all findings that stop loading, complete: they replace keys of `config`.
+
+    Args:
+        findings: of all symbols.
+        config: what the remedies are written into.
+        files: of the symbols that are loaded.
+    """
+    stops = [finding for finding in findings if finding.severity == "error"]
+    ways: list[Remedy] = []
+    for k in range(max((len(one.remedies) for one in stops), default=0)):
+        chosen = [one.remedies[min(k, len(one.remedies) - 1)] for one in stops if one.remedies]
+        _add(ways, merged(chosen), config, files)
+    accepted = tuple(dict.fromkeys(one.kind for one in stops if CATALOGUE[one.kind].acceptable))
+    if accepted:
+        others = [one.remedies[0] for one in stops if one.remedies and one.kind not in accepted]
+        _add(ways, merged([*others, {"accept": [*config.accept, *accepted]}]), config, files)
+    return tuple(ways)
+
+
+def _add(
+    ways: list[Remedy],
+    found: dict[str, Any] | None,
+    config: DataConfig,
+    files: Mapping[str, Path],
+) -> None:
+    if found:
+        way = complete(found, config, files)
+        if way not in ways:
+            ways.append(way)
+
+
+def complete(found: Remedy, config: DataConfig, files: Mapping[str, Path]) -> dict[str, Any]:
+    """A remedy together with what the keys that it replaces say already."""
+    way: dict[str, Any] = {}
+    for key, value in found.items():
+        before = getattr(config, key)
+        if key == "files":
+            way |= _renamed(value, config, files)
+        elif not isinstance(value, Mapping):
+            way[key] = value
+        elif isinstance(before, dict):
+            way[key] = {**before, **value}
+        elif key in _BY_SYMBOL and before is not None and before != 1.0:
+            way[key] = {**dict.fromkeys(files, before), **value}
+        else:
+            way[key] = value
+    return way
+
+
+def _renamed(
+    value: Mapping[str, str], config: DataConfig, files: Mapping[str, Path]
+) -> dict[str, Any]:
+    """`files` that give some files new names, and keep the others of the folder."""
+    kept = {s: path.name for s, path in files.items() if path.name not in value.values()}
+    way: dict[str, Any] = {"files": {**kept, **value}}
+    if config.symbols is not None:
+        way["symbols"] = [s for s in config.symbols if s in way["files"]]
+        way["symbols"] += [s for s in value if s not in way["symbols"]]
+    return way
