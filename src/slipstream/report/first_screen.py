@@ -144,7 +144,7 @@ def looks(run: RunEvaluation) -> list[str]:
     return [
         *run.accepted,
         f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
-        "between these looks make its figures too good."
+        "between these looks make its figures too good.",
     ]
 
 
