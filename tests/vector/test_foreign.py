@@ -86,6 +86,12 @@ WRONG = {
     "observation with an axis more": (seen(np.zeros((1, 4))), r"shape \(1, 4\) instead of"),
     "observation is ragged": (seen([[1], [1, 2]]), "lengths"),
     "observation is a dict": (seen({"x": 1}), "a dict of 1 instead of"),
+    "observation with NaN": (seen(np.full(4, np.nan)), "`reset`.*NaN or infinity"),
+    "observation with infinity": (seen([0, 0, np.inf, 0]), "`reset`.*NaN or infinity"),
+    "constructor is given nonsense": (
+        {"made": raising(ValueError("no such level"))},
+        rf"cannot be made.*no such level \({__file__}:\d+\)",
+    ),
     "choice too large": (
         {**seen(9), "observation": spaces.Discrete(4, start=5)},
         "9, which is no integer from 5 to 8",

@@ -55,7 +55,8 @@ def make_gymnasium(
         ) from error
     except (gymnasium.error.Error, TypeError, AssertionError, ValueError) as error:
         given = f" with the arguments {dict(kwargs)}" if kwargs else ""
-        raise ConfigError(f"gym:{env_id} cannot be made{given}: {_short(error)}") from error
+        why = f"{_short(error)}{_place(error)}"
+        raise ConfigError(f"gym:{env_id} cannot be made{given}: {why}") from error
     except MemoryError as error:
         raise ResourceError(
             f"gym:{env_id} cannot be made: it asks for more memory than there is ({error}). Let "
@@ -120,8 +121,7 @@ def flat_spaces(
 
 def raised(env_id: str, doing: str, error: BaseException) -> KernelError:
     """What foreign code raised, where, and whose it is to mend; an exit is an error like others."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _foreign(frame.filename)]
-    where = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    where = _place(error)
     what = f"{type(error).__name__}: {_short(error)}"
     if isinstance(error, SystemExit):
         what = f"SystemExit ({error.code!r}), which would end the whole training"
@@ -189,6 +189,12 @@ def _check_limit(env_id: str, limit: Any) -> None:
             f"gym:{env_id}: `env.kwargs.max_episode_steps` is {limit!r}, and an episode has at "
             "least 1 step: give a whole number from 1 on, or leave it out."
         )
+
+
+def _place(error: BaseException) -> str:
+    """`` (file:line)`` where the environment's own code raised it; nothing where it did not."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _foreign(frame.filename)]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 def _foreign(file: str) -> bool:

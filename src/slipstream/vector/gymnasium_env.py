@@ -118,6 +118,8 @@ class GymnasiumVectorEnv(VectorEnv):
             self.observations.write(observation, row)
         except MisfitError as error:
             raise self._fail(e, doing, f"the observation {error}") from None
+        if row.dtype == np.float32 and not np.isfinite(row).all():
+            raise self._fail(e, doing, "an observation with NaN or infinity in it")
 
     def _begin(self, e: int, obs: NDArray[Any]) -> None:
         with np.errstate(over="ignore"):
