@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slipstream.api import (
+        check,
         evaluate,
         load_policy,
         make_vec,
@@ -33,6 +34,7 @@ _HOME = {
     "Run": "slipstream.training.run",
     "RunConfig": "slipstream.training.config",
     "SlipstreamError": "slipstream.core.errors",
+    "check": "slipstream.api",
     "evaluate": "slipstream.api",
     "load_policy": "slipstream.api",
     "make_vec": "slipstream.api",
@@ -53,6 +55,7 @@ __all__ = [
     "RunConfig",
     "SlipstreamError",
     "__version__",
+    "check",
     "evaluate",
     "load_policy",
     "make_vec",

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -19,10 +20,13 @@ import torch
 
 from slipstream.agents.policy import Policy
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.kernel import load_kernel
+from slipstream.core.sources import source_hashes
 from slipstream.training import checkpoint, trainer
 from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best
 from slipstream.training.config import RunConfig, resolve
 from slipstream.training.environment import (
+    GYMNASIUM,
     Environment,
     carried_settings,
     chosen_environment,
@@ -30,12 +34,14 @@ from slipstream.training.environment import (
 )
 from slipstream.training.events import Listener
 from slipstream.training.files import plain
-from slipstream.training.provenance import source_hash
+from slipstream.training.own_kernel import check_own_kernel
+from slipstream.training.provenance import changed_facts
 from slipstream.training.remarks import remarks
 from slipstream.training.run import Run, free_path
 from slipstream.training.sizing import check_memory, resolve_num_envs
 from slipstream.training.suggested import preset_note
 from slipstream.training.target import Overrides, parse_overrides, passed_over
+from slipstream.vector.contract import check_environment
 from slipstream.vector.make import make_vector_env
 from slipstream.vector.vector_env import VectorEnv
 
@@ -86,6 +92,7 @@ def train(
     environment = resolve_environment(config.env_name, config.env_settings)
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)
+    check_own_kernel(environment, config.env_settings, say or _to_stderr)
     run = Run.create(config, path, **({"say": say} if say else {}))
     said = [one for one in (preset_note(config), choice, passed_over(target)) if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
@@ -239,7 +246,7 @@ def resume(
     environment = resolve_environment(run.config.env_name, run.config.env_settings)
     before, now = run.provenance.get("environment"), _facts(environment)
     if before is not None and before != now:
-        changed = ", ".join(key for key in {*before, *now} if before.get(key) != now.get(key))
+        changed = ", ".join(changed_facts(before, now))
         run.say(f"Since {run.path} began, its environment changed ({changed}); results may differ.")
     return _finish(run, environment, trainer.resume, listeners, report)
 
@@ -316,6 +323,28 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
             return Policy.from_tensors(weights, manifest["policy"])
     run = path if isinstance(path, Run) else Run.open(path)
     return best_policy(run, best_member(run) if member is None else member)
+
+
+def check(target: str | Path | Mapping[str, Any], *, steps: int = 1_000, **env: Any) -> None:
+    """Runs a kernel under watch, interpreted and compiled, and compares both bit for bit.
+
+    `train` and `tune` do so by themselves with a kernel file, once for each version of it.
+
+    Args:
+        target: as for `train`, but no Gymnasium environment.
+        steps: of every run, with random actions.
+        **env: fields of the environment's Config.
+
+    Raises:
+        KernelError: the first rule found broken, with file, line and remedy.
+    """
+    config = resolve(target, {f"env.{name}": value for name, value in env.items()})
+    if config.env_name.startswith(GYMNASIUM):
+        raise ConfigError(
+            f"{config.env_name} is no kernel: `slipstream check` takes a kernel's .py file, or a "
+            "YAML file that names one."
+        )
+    check_environment(load_kernel(config.env_name), config.env_settings, steps=steps)
 
 
 def make_vec(
@@ -408,16 +437,12 @@ def deployed_folder(path: Path) -> Path | None:
 
 
 def _facts(environment: Environment) -> dict[str, Any]:
-    """What decides an environment's numbers besides its config: its source and its data."""
+    """What decides an environment's numbers besides its config: its sources and its data."""
     if environment.kernel is None or environment.loaded is None:
         return {"name": environment.name}
-    source = environment.kernel.module.__file__
     provenance: dict[str, Any] = plain(environment.loaded.provenance)
-    return {
-        "name": environment.kernel.name,
-        "source": source_hash(Path(source)) if source else None,
-        **provenance,
-    }
+    sources = source_hashes(environment.kernel.module)
+    return {"name": environment.kernel.name, "sources": sources, **provenance}
 
 
 def _moment(text: str | None) -> int | None:
@@ -431,3 +456,7 @@ def _moment(text: str | None) -> int | None:
             f"{text!r} is not a date: write 2024-01-31 or 2024-01-31T12:00."
         ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr)

@@ -387,3 +387,26 @@ def test_planted_reversion_says_what_the_best_policy_earns(slipstream):
     assert len(list(Path("coins").glob("*.parquet"))) == 7
     told = "38.91 basis points a bar at a fee of 1 basis point a side, 25.31 at 10."
     assert told in " ".join(outcome.out.split())
+
+
+OWN_KERNEL = Path(__file__).parents[1] / "vector" / "kernels" / "clock.py"
+
+
+def test_check(slipstream, tmp_path):
+    done = slipstream("check", str(OWN_KERNEL), "--steps", "50", "--set", "env.max_steps=9")
+    assert (done.code, done.err) == (0, "") and "keeps the rules" in done.out
+    broken = tmp_path / "broken.py"
+    text = OWN_KERNEL.read_text()
+    broken.write_text(text.replace("s.seen[1, 0] = s.sum", "s.seen[s.time, 0] = s.sum"))
+    done = slipstream("check", str(broken))
+    assert done.code == 2 and done.err.count("\n") == 1
+    assert f"{broken}:" in done.err and "`s.seen[s.time, 0]` raised IndexError" in done.err
+    done = slipstream("doctor", str(broken))
+    assert done.code == 2 and "`s.seen[s.time, 0]` raised IndexError" in done.err
+    for arguments, words in (
+        (("gym:CartPole-v1",), "is no kernel"),
+        ((str(OWN_KERNEL), "--set", "agent.epochs=2"), "below `env`"),
+        ((str(OWN_KERNEL), "--set", "env.max_step=2"), "did you mean `max_steps`"),
+    ):
+        done = slipstream("check", *arguments)
+        assert done.code == 2 and words in done.err, done.err

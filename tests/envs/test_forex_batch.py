@@ -166,7 +166,7 @@ def test_random_starts_lie_in_the_training_windows_of_all_symbols(folder: Path) 
         state = batch.env.read(("bar", "segment"))
         bars.append(state["bar"])
         symbols.append(state["segment"])
-        batch.env._book["episode"] += np.uint64(1)
+        batch.env.book["episode"] += np.uint64(1)
     segments = batch.loaded.data.segments
     rows, which = np.concatenate(bars), np.concatenate(symbols)
     assert np.all(rows >= segments[which, 0]) and np.all(rows + 200 < segments[which, 1])
@@ -236,7 +236,7 @@ def test_an_episode_is_the_same_whatever_came_before(folder: Path) -> None:
 
 def test_costs_and_profits_of_an_episode_add_up(folder: Path) -> None:
     batch = Batch(folder, {"max_steps": 120, "slippage_pips": 0.5, "reward": "pnl"})
-    batch.env._book["limit"] = 120
+    batch.env.book["limit"] = 120
     result = batch.run(120)
     env = batch.env
     assert len(result["ret"]) >= 1

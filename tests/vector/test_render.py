@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +78,7 @@ def copies(kernel, num_envs=2, **settings):
 
 
 def rendered(cache):
-    return {path.name for path in cache.glob("*.py")}
+    return {path.parent.name for path in cache.glob("*/*.py")}
 
 
 def test_second_process_loads_and_two_may_compile_at_once(tmp_path):
@@ -85,7 +86,7 @@ def test_second_process_loads_and_two_may_compile_at_once(tmp_path):
     racing = [child(cache, start=True) for _ in range(2)]
     first, other = [finish(process) for process in racing]
     assert max(first["misses"], other["misses"]) == 3 and first["obs"] == other["obs"]
-    assert not list(cache.glob("*.tmp"))
+    assert not list(cache.glob(".unfinished-*"))
     assert cache.stat().st_mode & 0o777 == 0o700
     second = child(cache)
     assert (second["hits"], second["misses"], second["compiled"]) == (3, 0, 0)
@@ -175,10 +176,10 @@ def test_full_disk_is_told(cache, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(os, "rename", full)
     with pytest.raises(ResourceError, match=r"No space left on device.*SLIPSTREAM_CACHE"):
         copies(load_kernel("cartpole"))
-    assert not list(cache.glob("*.tmp"))
+    assert not list(cache.glob(".unfinished-*"))
 
 
 def test_home_that_cannot_be_written(tmp_path, monkeypatch):
@@ -190,7 +191,7 @@ def test_home_that_cannot_be_written(tmp_path, monkeypatch):
     assert folder.parent == tmp_path and folder.name.startswith("slipstream-")
 
 
-def test_sweep_forgets_what_nobody_loads(cache):
+def test_sweep_forgets_what_nobody_loads(cache, monkeypatch):
     cache.mkdir(mode=0o700)
     old, new = cache / "old.py", cache / "new.py"
     for path in (old, new):
@@ -198,6 +199,15 @@ def test_sweep_forgets_what_nobody_loads(cache):
     os.utime(old, (1e9, 1e9))
     sweep(cache)
     assert new.exists() and old.exists(), "a file just made is new whatever its stamp says"
+    copies(load_kernel("cartpole"))
+    unfinished = cache / ".unfinished-1"
+    unfinished.mkdir()
+    day = 24 * 3600
+    for age, left in ((0.5, 2), (1.5, 1), (89, 1), (91, 0)):
+        later = time.time() + age * day
+        monkeypatch.setattr("slipstream.vector.cache.time.time", lambda later=later: later)
+        sweep(cache)
+        assert sum(path.is_dir() for path in cache.iterdir()) == left, age
 
 
 def test_compiling_is_announced_once(cache, caplog):
@@ -207,6 +217,72 @@ def test_compiling_is_announced_once(cache, caplog):
     assert [r.message for r in caplog.records if "compiling cartpole" in r.message] == [
         f"compiling cartpole (once; the result is kept in {cache})"
     ]
+
+
+def damage(path, how):
+    content = path.read_bytes()
+    if how == "truncated":
+        path.write_bytes(content[: len(content) // 2])
+    elif how == "garbage":
+        path.write_bytes(bytes((byte + 1) % 256 for byte in content))
+    elif how == "one bit":
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize("how", ["truncated", "garbage", "one bit", "missing"])
+def test_every_damaged_file_heals(cache, tmp_path, monkeypatch, caplog, how):
+    """Each file of a module in turn: said once, compiled again, and nothing of it was run."""
+    kernel = load_kernel(str(KERNELS / "average.py"))
+    copies(kernel)
+    (module,) = [path.parent for path in cache.glob("*/*.py")]
+    files = sorted(path.relative_to(module) for path in module.rglob("*") if path.is_file())
+    kinds = {path.suffix for path in files}
+    assert kinds == {".py", ".nbi", ".nbc", ".json"}, "no bytecode that nobody looks at"
+    for file in files if how == "truncated" else files[:: max(1, len(files) // 3)]:
+        damage(module / file, how)
+        monkeypatch.setattr(render, "_loaded", {})
+        caplog.clear()
+        env = copies(kernel)
+        obs = np.zeros((2, 1), np.float32)
+        env.reset(obs)
+        said = [r.message for r in caplog.records if "damaged" in r.message]
+        assert said == [f"the compiled code of average in {module} is damaged: compiling it again"]
+        monkeypatch.setattr(render, "_loaded", {})
+        caplog.clear()
+        hits = [sum(f.stats.cache_hits.values()) for f in copies(kernel)._loop]
+        assert hits == [1, 1, 1] and not caplog.records, file
+    assert not list(cache.glob(".unfinished-*"))
+
+
+def test_what_is_planted_in_the_cache_is_not_run(cache, tmp_path, monkeypatch):
+    kernel = load_kernel(str(KERNELS / "average.py"))
+    copies(kernel)
+    (source,) = cache.glob("*/*.py")
+    source.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + source.read_text())
+    monkeypatch.setattr(render, "_loaded", {})
+    copies(kernel)
+    assert not (tmp_path / "ran").exists()
+    assert "ran" not in next(cache.glob("*/*.py")).read_text()
+
+
+def test_numbas_own_folder_is_not_used(cache, tmp_path, monkeypatch):
+    import numba
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "elsewhere"))
+    copies(load_kernel("cartpole"))
+    assert not (tmp_path / "elsewhere").exists() and list(cache.glob("*/__pycache__/*.nbc"))
+    assert str(tmp_path / "elsewhere") == numba.config.CACHE_DIR
+
+
+def test_numba_that_compiles_nothing_is_named(cache, monkeypatch):
+    import numba
+
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    with pytest.raises(ResourceError, match=r"unset NUMBA_DISABLE_JIT.*backend=\"serial\""):
+        copies(load_kernel("cartpole"))
 
 
 def broken_kernel(tmp_path, statement):

@@ -65,6 +65,24 @@ def figures(speeds: Mapping[int, float]) -> str:
     return ", ".join(f"{n}: {speed:,.0f}" for n, speed in speeds.items())
 
 
+def kernel_rows(target: str) -> list[tuple[str, str]]:
+    """What the check of a user's own kernel says; built-in environments need none.
+
+    Raises:
+        KernelError: the first rule that it breaks.
+    """
+    from slipstream.training.config import resolve
+    from slipstream.training.environment import resolve_environment
+    from slipstream.training.own_kernel import check_own_kernel
+
+    config = resolve(target)
+    environment = resolve_environment(config.env_name, config.env_settings)
+    if environment.kernel is None or environment.kernel.built_in:
+        return []
+    now = check_own_kernel(environment, config.env_settings)
+    return [("kernel check", "passed" if now else "passed before, with the same sources and data")]
+
+
 def _usable_cores() -> str:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     physical = psutil.cpu_count(logical=False)

@@ -1,4 +1,4 @@
-"""`slipstream list` and `slipstream doctor`: what there is, and what this machine offers."""
+"""`slipstream list`, `check` and `doctor`: what there is, and what kernels or machines are like."""
 
 from __future__ import annotations
 
@@ -38,6 +38,29 @@ def list_() -> None:
         console.print(table)
 
 
+def check(
+    target: Annotated[str, typer.Argument(help="A kernel's .py file, or a YAML file with one.")],
+    steps: Annotated[int, typer.Option(min=1, help="Of every run, with random actions.")] = 1_000,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="ENV.B=C", help="Sets a field, such as env.length=5."),
+    ] = None,
+) -> None:
+    """Runs a kernel under watch, interpreted and compiled; names the first rule it breaks."""
+    from slipstream import api
+    from slipstream.core.errors import ConfigError
+    from slipstream.training.target import parse_overrides
+
+    settings = {}
+    for path, value in parse_overrides(set_ or []).items():
+        section, _, key = path.partition(".")
+        if section != "env" or not key:
+            raise ConfigError(f"--set {path}: a kernel has settings below `env`, as env.length=5.")
+        settings[key] = value
+    api.check(target, steps=steps, **settings)
+    typer.echo(f"{target} keeps the rules of a kernel.")
+
+
 def doctor(
     target: Annotated[
         str | None,
@@ -47,12 +70,12 @@ def doctor(
     """Says what this machine offers and what auto would choose, and why."""
     from rich.console import Console
 
-    from slipstream.cli.checkup import checkup, sizing_rows
+    from slipstream.cli.checkup import checkup, kernel_rows, sizing_rows
 
     table = _table("what", "found")
     rows = checkup()
     if target is not None:
-        rows += sizing_rows(target)
+        rows += kernel_rows(target) + sizing_rows(target)
     for name, text in rows:
         table.add_row(name, text)
     Console().print(table)

@@ -37,6 +37,7 @@ app.command("init")(start.init)
 app.command("bench")(measure.bench)
 app.add_typer(data.app, name="data")
 app.command("list")(inspect.list_)
+app.command("check")(inspect.check)
 app.command("doctor")(inspect.doctor)
 app.command("tune-machine")(tune_machine.tune_machine)
 

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from slipstream.core.config import Config
 from slipstream.core.errors import KernelError
 from slipstream.core.kernel import Kernel, params_dtype
 from slipstream.core.rules import Fields, SourceRules, place
@@ -30,6 +31,8 @@ _OF_PLAYERS = {  # where more than one player acts
     "observe": ("s", "p", "d", "player", "out"),
     "mask": ("s", "p", "d", "player", "out"),
 }
+_ORDINARY = {"load": ("config",), "spec": ("p", "d")}  # Python functions, which are not compiled
+_WRITES_STATE = frozenset({"reset", "step", "conclude"})
 _STATE_KINDS = {"f8": "float64", "i8": "int64", "u8": "uint64", "b1": "bool"}
 
 
@@ -39,7 +42,8 @@ def check_kernel(kernel: Kernel) -> None:
     Raises:
         KernelError: the first thing found, with file, line and remedy.
     """
-    _check_state(kernel)
+    _check_classes(kernel)
+    check_state(kernel)
     params_dtype(kernel.Params)
     state = kernel.STATE.names or ()
     unsigned = {name for name in state if kernel.STATE[name].base.kind == "u"}
@@ -56,14 +60,59 @@ def check_kernel(kernel: Kernel) -> None:
             continue
         count = len(inspect.signature(function).parameters)
         if count not in (len(arguments), len(_OF_PLAYERS.get(name, arguments))):
+            raise _wrong_count(function, name, count, arguments)
+        _check_function(function, fields, seen, name)
+    for name, arguments in _ORDINARY.items():
+        function = getattr(kernel, name)
+        if not callable(function):
+            raise KernelError(f"{kernel.module.__file__}: `{name}` must be a function.")
+        count = len(inspect.signature(function).parameters)
+        if count != len(arguments):
+            raise _wrong_count(function, name, count, arguments)
+    _check_settings(kernel)
+
+
+def _wrong_count(function: Any, name: str, count: int, arguments: tuple[str, ...]) -> KernelError:
+    takes = "1 argument" if count == 1 else f"{count} arguments"
+    return KernelError(
+        f"{place(function)}: `{name}` takes {takes}; the contract is "
+        f"{name}({', '.join(arguments)})."
+    )
+
+
+def _check_classes(kernel: Kernel) -> None:
+    where = kernel.module.__file__
+    if not (isinstance(kernel.Config, type) and issubclass(kernel.Config, Config)):
+        raise KernelError(
+            f"{where}: `Config` must be a class Config(config.Config), from "
+            "`from slipstream.core import config`."
+        )
+    for name in ("Params", "Data"):
+        part = getattr(kernel, name)
+        if not (isinstance(part, type) and issubclass(part, tuple) and hasattr(part, "_fields")):
             raise KernelError(
-                f"{place(function)}: `{name}` takes {count} arguments; the contract is "
-                f"{name}({', '.join(arguments)})."
+                f"{where}: `{name}` must be a class {name}(NamedTuple), from "
+                "`from typing import NamedTuple`."
             )
-        _check_function(function, fields, seen)
 
 
-def _check_state(kernel: Kernel) -> None:
+def _check_settings(kernel: Kernel) -> None:
+    settings = getattr(kernel.module, "SETTINGS", {})
+    if not isinstance(settings, dict) or not all(
+        key in ("agent", "training") and isinstance(part, dict) for key, part in settings.items()
+    ):
+        raise KernelError(
+            f"{kernel.module.__file__}: `SETTINGS` is {settings!r}; write "
+            'SETTINGS = {"agent": {...}, "training": {...}}.'
+        )
+
+
+def check_state(kernel: Kernel) -> None:
+    """Checks the record's type.
+
+    Raises:
+        KernelError: a field that is missing, or of a type that no backend has.
+    """
     where = f"{kernel.module.__file__}: STATE"
     if not isinstance(kernel.STATE, np.dtype) or kernel.STATE.names is None:
         raise KernelError(f"{where} must be a structured NumPy dtype: np.dtype([...], align=True).")
@@ -98,7 +147,8 @@ def _narrow_fields(data: Any) -> frozenset[str]:
     return frozenset(name for name, hint in hints.items() if "float32" in str(hint))
 
 
-def _check_function(function: Any, fields: Fields, seen: set[FunctionType]) -> None:
+def _check_function(function: Any, fields: Fields, seen: set[FunctionType], name: str = "") -> None:
+    """Checks one function and all that it calls; `name` is its part in the contract, if any."""
     if not isinstance(function, FunctionType):
         raise KernelError(
             f"{function!r} is not a plain function: a kernel is made of undecorated module-level "
@@ -116,8 +166,12 @@ def _check_function(function: Any, fields: Fields, seen: set[FunctionType]) -> N
     body = tree.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]  # the docstring
-    rules = SourceRules(function, first - 1, fields)
+    rules = SourceRules(function, first - 1, fields, pure=bool(name) and name not in _WRITES_STATE)
     for statement in body:
         rules.visit(statement)
+    if name == "step":
+        rules.check_returns(tree)
+    if name in ("observe", "mask"):
+        rules.check_written(tree, function.__code__.co_varnames[function.__code__.co_argcount - 1])
     for helper in rules.helpers:
         _check_function(helper, fields, seen)

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from slipstream.core import config
 from slipstream.core.config import nearest, validate
-from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
+from slipstream.core.raised import raised
 from slipstream.core.spec import Spec
 
 REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
@@ -84,13 +85,25 @@ class Kernel(NamedTuple):
     vary: Callable[[Loaded, Any], Loaded | None] | None = None
     timeline: Callable[[Any, Any], NDArray[np.int64]] | None = None
 
+    @property
+    def built_in(self) -> bool:
+        """Whether it is slipstream's own; loops of other kernels are compiled with checks."""
+        return self.module.__name__.startswith("slipstream.")
+
     def fitted(self, loaded: Loaded) -> Kernel:
         """The kernel whose `STATE` is the record's type for `loaded`."""
         return self if loaded.state is None else self._replace(STATE=loaded.state)
 
     def configure(self, values: Mapping[str, Any]) -> config.Config:
         """Validates what a user wrote under `env:`."""
-        return validate(self.Config, values, where="env")
+        try:
+            return validate(self.Config, values, where="env")
+        except SlipstreamError:
+            raise
+        except Exception as error:  # of a validator of its own
+            if self.built_in:
+                raise
+            raise raised(f"Kernel `{self.name}`", self.Config, error) from error
 
 
 def list_kernels() -> list[str]:
@@ -127,23 +140,33 @@ def load_kernel(name_or_path: str) -> Kernel:
 
 @functools.cache  # a study asks thousands of times
 def _checked(name: str, module: ModuleType) -> Kernel:
-    from slipstream.core.checker import check_kernel  # the checker reads Kernel: imported late
+    from slipstream.core.checker import check_kernel  # which reads Kernel: imported late
+    from slipstream.core.guard import guarded
 
     kernel = _from_module(name, module)
     check_kernel(kernel)
-    return kernel
+    return kernel if kernel.built_in else guarded(kernel)
 
 
-def params_dtype(params: type[Any]) -> np.dtype[Any]:
-    """Record dtype of a `Params` NamedTuple: float, int and bool become float64, int64 and bool."""
-    fields = []
-    for field_name, annotation in get_type_hints(params).items():
+def param_types(params: type[Any]) -> dict[str, type]:
+    """float, int or bool by field of a `Params` NamedTuple.
+
+    Raises:
+        KernelError: a field is something else.
+    """
+    types = get_type_hints(params)
+    for field_name, annotation in types.items():
         if annotation not in _PARAM_TYPES:
             raise KernelError(
                 f"{params.__module__}.Params.{field_name} is annotated {annotation!r}: Params "
                 "holds scalars, so use float, int or bool, and put arrays into Data."
             )
-        fields.append((field_name, _PARAM_TYPES[annotation]))
+    return types
+
+
+def params_dtype(params: type[Any]) -> np.dtype[Any]:
+    """Record dtype of a `Params` NamedTuple: float, int and bool become float64, int64 and bool."""
+    fields = [(name, _PARAM_TYPES[kind]) for name, kind in param_types(params).items()]
     if not fields:
         fields = [("unused", "i8")]  # a record needs a field
     return np.dtype(fields, align=True)
@@ -166,15 +189,16 @@ def _import_path(path: Path) -> ModuleType:
     # A stable name: compiled code is cached under it, and references by name must resolve.
     stem = "".join(c if c.isalnum() else "_" for c in path.stem)
     name = f"slipstream_user_{stem}_{hashlib.sha256(source).hexdigest()[:12]}"
-    if name in sys.modules:
-        return sys.modules[name]
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path.resolve()):
+        return known  # the same text elsewhere may read other files beside it
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         line = _line_of(error, path)
         raise KernelError(
@@ -183,7 +207,7 @@ def _import_path(path: Path) -> ModuleType:
     return module
 
 
-def _line_of(error: Exception, path: Path) -> str:
+def _line_of(error: BaseException, path: Path) -> str:
     if isinstance(error, SyntaxError) and error.lineno:
         return f":{error.lineno}"
     trace, line = error.__traceback__, ""

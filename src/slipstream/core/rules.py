@@ -29,6 +29,23 @@ _POWER = (
 )
 _ALLOCATES = "is allocated on every step: use a fixed array field of STATE"
 _LOOP = "a comprehension allocates: write a `for` loop over `range`"
+_DRAWS = (
+    "a copy draws from its own stream, so that a run can be repeated: `uniform(s)`, `normal(s)` or "
+    "`integer(s, n)`, from `from slipstream.core.random import uniform`"
+)
+_INSTEAD = {
+    "abs": "use `abs(x)`",
+    "clip": "use `min(max(x, low), high)`",
+    "maximum": "use `max(a, b)`",
+    "minimum": "use `min(a, b)`",
+    "where": "use `a if condition else b`",
+    "power": "write `x * x`",
+    "zeros": "use a fixed array field of STATE",
+    "array": "use a fixed array field of STATE, or put it into Data",
+    "sum": "add in a `for` loop over `range`",
+    "dot": "add in a `for` loop over `range`",
+    "mean": "add in a `for` loop over `range`",
+}
 _ON_TOP = "import at the top of the file"
 _FIELD = "a kernel's state is its record `s`: make it a STATE field"
 _ONCE = "a kernel function returns once"
@@ -51,7 +68,10 @@ _FORBIDDEN: dict[type[ast.AST], str] = {
     ),
     ast.Assert: "a kernel cannot assert: check settings in `Config` or `load`",
     ast.With: "a context manager cannot be compiled: do input and output in `load`",
-    ast.JoinedStr: "text cannot be made on a GPU: do it in `load`",
+    ast.JoinedStr: (
+        "compiled code makes no text: keep the number in a STATE field and name it in "
+        '`Spec(trace=...)`, or run the kernel with backend="serial" in a debugger'
+    ),
     ast.Import: _ON_TOP,
     ast.ImportFrom: _ON_TOP,
     ast.Global: _FIELD,
@@ -104,10 +124,13 @@ class SourceRules(ast.NodeVisitor):
         function: whose body is visited.
         offset: lines of its file above the parsed text.
         fields: names that need care.
+        pure: the function must not write STATE.
     """
 
-    def __init__(self, function: FunctionType, offset: int, fields: Fields) -> None:
-        self.function, self.offset, self.fields = function, offset, fields
+    def __init__(
+        self, function: FunctionType, offset: int, fields: Fields, pure: bool = False
+    ) -> None:
+        self.function, self.offset, self.fields, self.pure = function, offset, fields, pure
         self.helpers: list[FunctionType] = []
         code = function.__code__
         self._local = set(code.co_varnames)
@@ -117,6 +140,83 @@ class SourceRules(ast.NodeVisitor):
         line = self.offset + getattr(node, "lineno", 1)
         where = place(self.function, line)
         raise KernelError(f"{where} (in `{self.function.__name__}`): {message}.")
+
+    def check_returns(self, tree: ast.FunctionDef) -> None:
+        """`step` ends with three values wherever it ends."""
+        contract = "return reward, terminated, truncated"
+        returns = [node for node in ast.walk(tree) if isinstance(node, ast.Return)]
+        if not returns:
+            self.fail(tree, f"`step` returns nothing: `{contract}`")
+        for node in returns:
+            value = node.value
+            if value is None or isinstance(value, ast.Constant | ast.Compare | ast.BinOp):
+                what = "nothing" if value is None else f"`{ast.unparse(value)}` alone"
+                self.fail(node, f"`step` returns {what}: `{contract}`")
+            if isinstance(value, ast.Tuple) and len(value.elts) != 3:
+                self.fail(
+                    node,
+                    f"`step` returns {len(value.elts)} values, `{ast.unparse(value)}`: "
+                    f"`{contract}`, the last one False where only the batch loop cuts episodes",
+                )
+
+    def check_written(self, tree: ast.FunctionDef, row: str) -> None:
+        """`observe` and `mask` write into their row, or hand it to a helper."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                if isinstance(node.value, ast.Name) and node.value.id == row:
+                    return
+            elif isinstance(node, ast.Name) and node.id == row and isinstance(node.ctx, ast.Load):
+                parent = _holder(tree, node)
+                if isinstance(parent, ast.Call | ast.Assign):
+                    return
+        self.fail(
+            tree,
+            f"`{tree.name}` writes nothing into its row: write every place of it, `{row}[0] = ...`",
+        )
+
+    def _refuse_writing(self, node: ast.AST) -> None:
+        """What belongs to somebody else is read only."""
+        for target in ast.walk(node):
+            if not isinstance(target, ast.Subscript | ast.Attribute):
+                continue
+            base, inner = target.value, isinstance(target, ast.Attribute)
+            while isinstance(base, ast.Subscript | ast.Attribute):
+                inner, base = isinstance(base, ast.Attribute), base.value
+            if not (isinstance(target.ctx, ast.Store) and isinstance(base, ast.Name)):
+                continue
+            if base.id not in self._arguments:
+                continue
+            text = ast.unparse(target)
+            if base.id == "action" and not inner:
+                self.fail(target, f"`{text}` writes into the action: copy it into a STATE field")
+            if base.id in ("d", "p"):
+                kind = self.fields.records[base.id][0]
+                self.fail(target, f"`{text}` writes into {kind}, which all copies share: use STATE")
+            if base.id == "s" and self.pure:
+                self.fail(
+                    target,
+                    f"`{text}` is set in `{self.function.__name__}`, which may be called any "
+                    "number of times: set it in `reset` or `step`",
+                )
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._refuse_writing(target)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name, arguments = node.func, node.args
+        if isinstance(name, ast.Name) and name.id == "float" and len(arguments) == 1:
+            text = arguments[0]
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                self.fail(node, f"`{ast.unparse(node)}`: {_number_in(text.value)}")
+        if isinstance(name, ast.Name) and name.id == "print" and name.id not in self._local:
+            self.fail(
+                node,
+                "`print` is not among the built-ins of a kernel: keep the number in a STATE field "
+                "and name it in `Spec(trace=...)`",
+            )
+        self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> None:
         for kind, message in _FORBIDDEN.items():
@@ -129,6 +229,7 @@ class SourceRules(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._refuse_writing(node.target)
         self._calculates(node, node.op, node.target, node.value)
         self.generic_visit(node)
 
@@ -227,16 +328,47 @@ class SourceRules(ast.NodeVisitor):
             self.fail(node, f"`math.pow` {_POWER}")
         if module is math and name not in _MATH:
             self.fail(node, f"`math.{name}`: a kernel may use {', '.join(sorted(_MATH))} of `math`")
+        if (module is np and name == "random") or getattr(module, "__name__", None) == "random":
+            self.fail(node, f"`{owner}.{name}`: {_DRAWS}")
         if module is np and name not in _NUMPY:
             self.fail(
                 node,
-                f"`np.{name}`: of NumPy a kernel may use {', '.join(sorted(_NUMPY))}; use `math`",
+                f"`{owner}.{name}`: of NumPy a kernel may use {', '.join(sorted(_NUMPY))}; "
+                f"{_instead_of(name)}",
             )
         if inspect.ismodule(module) and module not in (math, np):
             self.fail(
                 node,
                 f"`{owner}.{name}`: import helpers by name, `from {module.__name__} import {name}`",
             )
+
+
+def _holder(tree: ast.AST, child: ast.AST) -> ast.AST | None:
+    """The node that a node stands in."""
+    for node in ast.walk(tree):
+        if any(one is child for one in ast.iter_child_nodes(node)):
+            return node
+    return None
+
+
+def _number_in(text: str) -> str:
+    """What to write for `float("...")`."""
+    try:
+        value = float(text)
+    except ValueError:
+        return f"{text!r} is no number"
+    if math.isnan(value):
+        return "write `math.nan`"
+    if math.isinf(value):
+        return "write `math.inf`" if value > 0 else "write `-math.inf`"
+    return f"write `{value!r}`"
+
+
+def _instead_of(name: str) -> str:
+    """What to write for a function or constant of NumPy."""
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    return f"write `math.{name}`" if name in _MATH else "use `math`"
 
 
 def _is_int(node: ast.AST) -> bool:

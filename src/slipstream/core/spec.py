@@ -121,13 +121,18 @@ class Spec:
         return int(np.prod(shape)) if shape else 1
 
     @property
+    def components(self) -> tuple[int, ...]:
+        """Choices of each component of the action: (n,), or all n of MultiDiscrete, () of a box."""
+        if isinstance(self.action, gymnasium.spaces.Discrete):
+            return (int(self.action.n),)
+        if isinstance(self.action, gymnasium.spaces.MultiDiscrete):
+            return tuple(int(n) for n in self.action.nvec.ravel())
+        return ()
+
+    @property
     def choices(self) -> int:
         """Allowed or forbidden choices that an action mask covers: n, or the sum of all n."""
-        if isinstance(self.action, gymnasium.spaces.Discrete):
-            return int(self.action.n)
-        if isinstance(self.action, gymnasium.spaces.MultiDiscrete):
-            return int(self.action.nvec.sum())
-        return 0
+        return sum(self.components)
 
     @property
     def action_dtype(self) -> np.dtype[Any]:

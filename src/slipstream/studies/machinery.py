@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.sources import source_hashes
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.ledger import Ledger
@@ -17,6 +18,7 @@ from slipstream.studies.storage import storage_url
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
 from slipstream.training.interruption import Interrupted, Interruption
+from slipstream.training.own_kernel import check_own_kernel
 from slipstream.vector.threaded import usable_cores
 
 _POLL_SECONDS = 0.5
@@ -50,7 +52,10 @@ class Pools:
         """Loads what the environment reads."""
         self._source = EnvironmentSource(study.folds, study.fold_seeds)
         environment = self._source.environment(base)
+        check_own_kernel(environment, base.env_settings, self._say)
         facts = dict(environment.loaded.provenance) if environment.loaded is not None else {}
+        if environment.kernel is not None:
+            facts["sources"] = source_hashes(environment.kernel.module)
         if environment.spec.market is not None:
             facts["benchmark"] = environment.spec.market.benchmark
         folds = self._source.folds(base)

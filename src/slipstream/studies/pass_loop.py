@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from slipstream.agents.modes import decide_box, decide_choices
 from slipstream.agents.policy import Policy
 from slipstream.vector import render
-from slipstream.vector.compile import bindings, loop_text
+from slipstream.vector.compile import bindings, checked_parts, loop_text
 from slipstream.vector.kernel_env import KernelVectorEnv
 
 HOLD: Any = None  # constants of the kernel's batch loop
@@ -68,7 +68,9 @@ class PassLoop:
         functions: dict[str, FunctionType] = {**bindings(env.kernel), "decide": decides}
         lines = ["def note(s, row):"]
         lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(noted)]
-        parts = (loop_text(env.kernel, env.spec), "\n".join(lines), render.source_of([run_passes]))
+        checked = checked_parts(env.kernel)
+        loop = loop_text(env.kernel, env.spec, bool(checked))
+        parts = (loop, "\n".join(lines), render.source_of([run_passes]))
         examples = (0, 0, 0, self._decider, self._mask, batch, self._out, np.zeros((1, 1, 1)))
         module = render.compile_module(
             f"{env.kernel.name}_passes",
@@ -76,6 +78,7 @@ class PassLoop:
             {"run_passes": examples},
             functions,
             {"Data": env.kernel.Data},
+            checked=checked,
         )
         self._run = module["run_passes"]
 
@@ -92,8 +95,11 @@ class PassLoop:
         """Takes steps `begin` to `end` and writes what is noted into values [steps, E, noted].
 
         Raises:
-            KernelError: a reward is NaN or infinite.
+            KernelError: a number that nobody can train on, or an index beyond an array.
         """
         batch, _ = self._env.arguments()
-        self._run(begin, end, self._copies, self._decider, self._mask, batch, self._out, values)
+        try:
+            self._run(begin, end, self._copies, self._decider, self._mask, batch, self._out, values)
+        except Exception as error:
+            raise self._env.named(error, self._out[0]) from error
         self._env.check(self._out[0])

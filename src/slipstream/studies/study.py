@@ -147,6 +147,12 @@ class Study:
             check_data(
                 self.folder.name, old.get("market_sha256"), survey.facts.get("market_sha256")
             )
+            changed = provenance.changed_facts(_sources(old), _sources(survey.facts))
+            if changed:
+                self._say(
+                    f"Since {self.folder.name} began, its environment changed "
+                    f"({', '.join(changed)}); trials before and after may not compare."
+                )
         plan = Plan(self._base, self._config, self._space, survey.folds, survey.spec.market)
         for note in survey.notes:
             self._say(f"Note: {note}")
@@ -319,3 +325,7 @@ class Study:
                 f"The search ends after trial {search.scheduler.limit - 1} ({reason}); trials in "
                 "flight go on to their ends."
             )
+
+
+def _sources(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {"sources": facts["sources"]} if "sources" in facts else {}

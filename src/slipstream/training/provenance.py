@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -105,9 +105,16 @@ def git(folder: Path) -> dict[str, Any] | None:
     return {"commit": commit, "dirty": bool(changed)}
 
 
-def source_hash(path: Path) -> str:
-    """sha256 of a kernel's source file, short enough to read aloud."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Names of what differs between two descriptions of an environment; sources by their names."""
+    changed = []
+    for key in sorted({*before, *now}):
+        old, new = before.get(key), now.get(key)
+        if key == "sources" and isinstance(old, Mapping) and isinstance(new, Mapping):
+            changed += [one for one in sorted({*old, *new}) if old.get(one) != new.get(one)]
+        elif old != new:
+            changed.append(key)
+    return changed
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -1,16 +1,27 @@
-"""The user's own folder of compiled code."""
+"""The user's own folder of compiled code.
+
+A module is a folder in it that appears whole: it is filled under another name and then renamed.
+Its seal lists the hash of every file, and nothing is loaded (which is to say, run) that differs.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from slipstream.core.errors import ResourceError
 
 _DAYS_KEPT = 90
+_HOURS_UNFINISHED = 24  # after which a folder that was being filled belongs to a process long gone
+_SEAL, _UNFINISHED = "seal.json", ".unfinished-"
 
 
 def cache_folder() -> Path:
@@ -23,42 +34,117 @@ def cache_folder() -> Path:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(base) if base else home / "slipstream"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(folder)
         if not os.access(folder, os.W_OK):
+            _refuse_strangers(folder)
             raise PermissionError(folder)
     except OSError:
         user = getattr(os, "getuid", lambda: "user")()
         folder = Path(tempfile.gettempdir()) / f"slipstream-{user}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-    if os.name == "posix":
-        facts = folder.stat()
-        if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o022:
+        if folder.is_symlink():  # anybody may write there: it could lead anywhere
             raise ResourceError(
-                f"The cache folder {folder} must belong to you and be writable by you alone, "
-                f"because compiled code is loaded from it; run `chmod 700 {folder}` or set "
-                "SLIPSTREAM_CACHE to another folder."
-            )
+                f"The cache folder {folder} is a link that somebody may have planted; remove it, "
+                "or set SLIPSTREAM_CACHE to another folder."
+            ) from None
+        folder.mkdir(mode=0o700, exist_ok=True)
+    _refuse_strangers(folder)
     return folder
 
 
-def write_module(path: Path, text: str) -> None:
-    """Two processes may write the same module at once: each writes its own file and moves it.
+def private_folder(name: str) -> Path:
+    """A folder of that name in the cache, for what is remembered beside compiled code."""
+    folder = cache_folder() / name
+    try:
+        _make(folder)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    return folder
+
+
+def _make(folder: Path) -> None:
+    """With mode 0700 whatever the process's mask is; a folder that exists is left as it is."""
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+
+
+def _refuse_strangers(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    facts = folder.stat()
+    if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o022:
+        raise ResourceError(
+            f"The cache folder {folder} must belong to you and be writable by you alone, "
+            f"because compiled code is loaded from it; run `chmod 700 {folder}` or set "
+            "SLIPSTREAM_CACHE to another folder."
+        )
+
+
+@contextmanager
+def filling(folder: Path) -> Iterator[Path]:
+    """A new folder to compile into, which becomes `folder`, sealed, when the block ends well.
+
+    Two processes may make the same module at once: the first one's is kept.
 
     Raises:
         ResourceError: the folder cannot be written.
     """
-    temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        # Numba's index compares the stamp; the name already says the content.
-        os.utime(temporary, (1e9, 1e9))
-        os.replace(temporary, path)
+        unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder.parent))
     except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
-        raise cannot_write(path.parent, error) from error
+        raise cannot_write(folder.parent, error) from error
+    try:
+        yield unfinished
+        seal(unfinished)
+        os.rename(unfinished, folder)
+    except OSError as error:
+        if not is_whole(folder):  # else another process was faster
+            raise cannot_write(folder.parent, error) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def seal(folder: Path) -> None:
+    """Writes down the hash of every file that is there now."""
+    hashes = {name: _hash(folder / name) for name in _files(folder)}
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=_UNFINISHED)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(hashes, file, indent=0)
+    os.replace(temporary, folder / _SEAL)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every file is what was sealed."""
+    try:
+        hashes = json.loads((folder / _SEAL).read_text(encoding="utf-8"))
+        return bool(hashes) and all(_hash(folder / name) == was for name, was in hashes.items())
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
+
+
+def discard(folder: Path) -> None:
+    """Takes a damaged module away, at once for everybody.
+
+    Raises:
+        ResourceError: it cannot be moved.
+    """
+    try:
+        grave = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder.parent))
+        os.rename(folder, grave / folder.name)
+    except FileNotFoundError:
+        return  # another process was faster
+    except OSError as error:
+        raise cannot_write(folder.parent, error) from error
+    shutil.rmtree(grave, ignore_errors=True)
+
+
+def _files(folder: Path) -> list[str]:
+    found = (path for path in folder.rglob("*") if path.is_file() and path.name != _SEAL)
+    return sorted(path.relative_to(folder).as_posix() for path in found)
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def cannot_write(folder: Path, error: OSError) -> ResourceError:
@@ -70,12 +156,15 @@ def cannot_write(folder: Path, error: OSError) -> ResourceError:
 
 
 def sweep(folder: Path) -> None:
-    """Forgets compiled code that nobody has loaded for a long time."""
-    oldest = time.time() - _DAYS_KEPT * 86_400
-    for path in (*folder.glob("*.py"), *folder.glob("__pycache__/*")):
+    """Forgets compiled code that nobody has loaded for a long time, and what was never finished."""
+    now = time.time()
+    # Loose files are of versions that kept all modules in one folder.
+    for path in (*folder.glob("*.py"), *folder.glob("__pycache__/*"), *folder.glob("*/")):
+        kept = _HOURS_UNFINISHED * 3600 if path.name.startswith(_UNFINISHED) else _DAYS_KEPT * 86400
         try:
-            used = path.stat()
-            if max(used.st_atime, used.st_ctime) < oldest:
-                path.unlink()
+            used = (path / _SEAL if (path / _SEAL).exists() else path).stat()
+            if max(used.st_atime, used.st_ctime) > now - kept or path.name == "__pycache__":
+                continue
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         except OSError:
             continue  # another process was faster

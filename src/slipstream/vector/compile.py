@@ -23,8 +23,23 @@ class Loop(NamedTuple):
     look: Any
 
 
-def loop_text(kernel: Kernel, spec: Spec) -> str:
-    """Source of one kernel's batch loop: the template and functions that fit its records."""
+def checked_parts(kernel: Kernel) -> frozenset[str]:
+    """Functions whose indices are compared with the sizes of arrays: all of a user's own kernel.
+
+    Unchecked, a write beyond an array's end corrupts whatever lies there. Built-in kernels are run
+    with checks by the tests instead. What it costs: docs/performance.md, "Checks".
+    """
+    if kernel.built_in:
+        return frozenset()
+    return frozenset({"reset", "step", "observe", "mask", "ahead", "conclude"})
+
+
+def loop_text(kernel: Kernel, spec: Spec, checked: bool = False) -> str:
+    """Source of one kernel's batch loop: the template and functions that fit its records.
+
+    Args:
+        checked: with lines that find out which copy went wrong.
+    """
     arrays = ", ".join(f"arrays[{i}]" for i in range(len(kernel.Data._fields)))
     lines = ["def make_data(arrays):", f"    return Data({arrays})", "", "", "def clear(s):"]
     for name in kernel.STATE.names or ():
@@ -35,13 +50,18 @@ def loop_text(kernel: Kernel, spec: Spec) -> str:
     lines += copies or ["    pass"]
     values = {name: getattr(loop, name) for name in loop.CONSTANTS}
     values["RECORD_BYTES"] = min(loop.RECORD_BYTES, kernel.STATE.itemsize)
+    if checked:
+        values["WORDS"] = kernel.STATE.itemsize // 8
     constants = [f"{name} = {value}" for name, value in values.items()]
     head = "from typing import Any\n\nimport numpy as np"
     functions = (loop.begin, loop.advance, loop.start, loop.look)
     aged = "age" in (kernel.STATE.names or ())
     masked, ahead = kernel.mask is not None, kernel.ahead is not None
     concludes = kernel.conclude is not None
-    template = vary(render.source_of(functions), spec.players, masked, aged, ahead, concludes)
+    source = render.source_of(functions)
+    template = vary(source, spec.players, masked, aged, ahead, concludes, checked)
+    if checked:
+        lines += ["", "", *_numbers_text(spec), "", "", *_allows_text(spec)]
     return "\n\n\n".join([head, "\n".join(constants), "\n".join(lines), template]) + "\n"
 
 
@@ -54,6 +74,33 @@ def _clear_field(name: str, dtype: np.dtype[Any]) -> list[str]:
         lines.append(f"{'    ' * (axis + 1)}for i{axis} in range({size}):")
         index.append(f"i{axis}")
     return [*lines, f"{'    ' * (len(index) + 1)}s.{name}[{', '.join(index)}] = {zero}"]
+
+
+def _numbers_text(spec: Spec) -> list[str]:
+    """`numbers(row)`: whether an observation holds neither NaN nor infinity."""
+    if spec.observation_dtype.kind != "f":
+        return ["def numbers(row):", "    return True"]
+    names = [f"i{axis}" for axis in range(len(spec.observation_shape))]
+    lines = [
+        f"{'    ' * (axis + 1)}for i{axis} in range({size}):"
+        for axis, size in enumerate(spec.observation_shape)
+    ]
+    inner = "    " * (len(names) + 1)
+    place = f"row[{', '.join(names)}]"
+    # NaN and infinity less themselves are NaN. `&` looks at all of them at once.
+    lines += [f"{inner}good = good & ({place} - {place} == 0.0)"]
+    return ["def numbers(row):", "    good = True", *lines, "    return good"]
+
+
+def _allows_text(spec: Spec) -> list[str]:
+    """`allows(row)`: whether a mask leaves a choice in every component."""
+    lines = ["def allows(row):"]
+    first = 0
+    for size in spec.components:
+        lines += ["    some = False", f"    for i in range({first}, {first + size}):"]
+        lines += ["        some = some or row[i]", "    if not some:", "        return False"]
+        first += size
+    return [*lines, "    return True"]
 
 
 def bindings(kernel: Kernel) -> dict[str, FunctionType]:
@@ -90,7 +137,7 @@ def entry_arguments(batch: tuple[Any, ...], out: tuple[Any, ...]) -> dict[str, t
 def interpreted_loop(kernel: Kernel, spec: Spec) -> Loop:
     """The loop as plain Python: slow, and what every other backend must equal bit for bit."""
     kernel = kernel._replace(ahead=None)  # nothing to ask for
-    text = loop_text(kernel, spec)
+    text = loop_text(kernel, spec, bool(checked_parts(kernel)))
     module = render.interpret(text, bindings(kernel), {"Data": kernel.Data})
     return Loop(module.advance, module.start, module.look)
 
@@ -102,6 +149,9 @@ def compiled_loop(kernel: Kernel, spec: Spec, batch: tuple[Any, ...], out: tuple
         out: (actions, obs, reward, terminated, truncated), and masks where the kernel has `mask`.
     """
     entries = entry_arguments(batch, out)
-    text = loop_text(kernel, spec)
-    constants = {"Data": kernel.Data}
-    return Loop(**render.compile_module(kernel.name, text, entries, bindings(kernel), constants))
+    parts = checked_parts(kernel)
+    text = loop_text(kernel, spec, bool(parts))
+    constants, functions = {"Data": kernel.Data}, bindings(kernel)
+    return Loop(
+        **render.compile_module(kernel.name, text, entries, functions, constants, checked=parts)
+    )

@@ -8,7 +8,6 @@ check_environment(load_kernel("my_env.py"))
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,14 +18,18 @@ from numpy.typing import NDArray
 from slipstream.core.checker import check_kernel
 from slipstream.core.config import Config
 from slipstream.core.errors import KernelError
+from slipstream.core.guard import check_spec, checked_load
 from slipstream.core.kernel import Kernel, Loaded, params_table
+from slipstream.core.raised import raised
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.records import Record, Records
+from slipstream.vector.replay import empty_component, nothing_allowed
 from slipstream.vector.vector_env import VectorEnv, blank, member_indices
 
-_RECORDS = 8  # Params records that are run one by one
+_RECORDS, _RUNS = 8, 24  # Params records that are run one by one: of a split, of all
+_PATIENCE = 5  # times as many steps for an episode to end
 
 
 def check_environment(
@@ -36,34 +39,41 @@ def check_environment(
     steps: int = 200,
     copies: int = 4,
     seed: int = 0,
+    loaded: Loaded | None = None,
 ) -> None:
     """Checks a kernel by running it: interpreted under watch, then against its compiled form.
 
-    Watched: observations lie in their space, are written whole and change nothing; a start depends
-    on its random stream alone; actions, Params and Data are never written; rewards are finite
-    float64 and flags are bool; the same seed gives the same bits; interpreted and compiled
-    trajectories are equal, element by element.
+    Watched: indices lie within their arrays; observations lie in their space, are written whole and
+    change nothing; masks leave a choice; a start depends on its random stream alone; actions,
+    Params and Data are never written; rewards are finite float64 and flags are bool; the same seed
+    gives the same bits; interpreted and compiled trajectories are equal, element by element.
 
     Args:
         kernel: from `load_kernel`.
         config: what a user would write under `env:`, or a Config; default: its defaults.
-        steps: of every run, with random actions.
+        steps: of every run, with random actions; a run under watch goes on to the end of its first
+            episode, five times as far at most.
         copies: stepped together in the comparison.
         seed: of actions and environments.
+        loaded: what `load` gave, where that is known already; the config is passed over.
 
     Raises:
         KernelError: the first rule found broken.
     """
     check_kernel(kernel)
-    settings = config if isinstance(config, Config) else kernel.configure(config or {})
-    loaded = kernel.load(settings)
-    _check_loaded(kernel, loaded)
+    if loaded is None:
+        settings = config if isinstance(config, Config) else kernel.configure(config or {})
+        loaded = kernel.load(settings)
+    if kernel.built_in:  # others look at every answer themselves
+        checked_load(kernel, loaded)
     kernel = kernel.fitted(loaded)
     for split, records in loaded.params.items():
         spec = kernel.spec(records[0], loaded.data)
-        _check_spec(kernel, spec)
+        if kernel.built_in:
+            check_spec(kernel, spec)
         table = Records(params_table(kernel, records))
-        for row in range(min(len(records), _RECORDS)):
+        each = min(_RECORDS, max(1, _RUNS // len(loaded.params)))
+        for row in range(min(len(records), each)):
             where = f"Kernel `{kernel.name}`, Params record {row} of split `{split}`"
             _Watch(kernel, loaded, spec, table[row], where).run(steps, seed)
     rows, indices = member_indices([seed], copies)
@@ -146,50 +156,6 @@ def _same(mine: Mapping[str, Any], theirs: Mapping[str, Any], where: str, action
         )
 
 
-def _check_loaded(kernel: Kernel, loaded: Any) -> None:
-    where = f"Kernel `{kernel.name}`: `load`"
-    if not isinstance(loaded, Loaded):
-        raise KernelError(f"{where} must return core.kernel.Loaded, not {type(loaded).__name__}.")
-    if not isinstance(loaded.data, kernel.Data):
-        raise KernelError(f"{where} must return its Data, not {type(loaded.data).__name__}.")
-    for name, array in zip(kernel.Data._fields, loaded.data, strict=True):
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-            raise KernelError(f"{where}: Data.{name} must be an array of numbers, not {array!r}.")
-    if loaded.state is not None:
-        if loaded.state.names != kernel.STATE.names:
-            raise KernelError(
-                f"{where} must return a `state` with the fields of STATE, in their order; it has "
-                f"{loaded.state.names}."
-            )
-        check_kernel(kernel.fitted(loaded))
-    if "train" not in loaded.params:
-        raise KernelError(f"{where} must return Params records of the split `train`.")
-    for split, records in loaded.params.items():
-        if not records or not all(isinstance(record, kernel.Params) for record in records):
-            raise KernelError(f"{where}: split `{split}` must be a tuple of at least one Params.")
-
-
-def _check_spec(kernel: Kernel, spec: Spec) -> None:
-    where = f"Kernel `{kernel.name}`: `spec`"
-    if not isinstance(spec.observation, spaces.Box) or spec.observation.dtype not in (
-        np.float32,
-        np.uint8,
-    ):
-        raise KernelError(
-            f"{where}: the observation must be a Box of float32 or uint8, not {spec.observation}."
-        )
-    if not isinstance(spec.action, spaces.Discrete | spaces.MultiDiscrete | spaces.Box):
-        raise KernelError(
-            f"{where}: the action must be Discrete, MultiDiscrete or Box, not {spec.action}."
-        )
-    fields = kernel.STATE.names or ()
-    for name in (*(metric.name for metric in spec.metrics), *spec.trace):
-        if name not in fields:
-            raise KernelError(f"{where}: `{name}` is not a field of STATE ({', '.join(fields)}).")
-    if kernel.mask is not None and spec.choices == 0:
-        raise KernelError(f"{where}: a mask needs a Discrete or MultiDiscrete action.")
-
-
 class _Watch:
     """One interpreted environment whose inputs are compared before and after every call."""
 
@@ -206,12 +172,19 @@ class _Watch:
 
     def run(self, steps: int, seed: int) -> None:
         draw = np.random.default_rng(seed)
+        limit, length, ended = self.spec.max_episode_steps or 0, 0, 0
         with np.errstate(over="ignore", invalid="ignore"):
             self._begin(seed, 0)
-            for t in range(steps):
+            for t in range(_PATIENCE * steps):
                 action = random_actions(self.spec, 1, draw, self.allowed)[0]
-                if self._step(action, t):
+                length += 1
+                if self._step(action, t) or length == limit:
+                    if self.kernel.conclude is not None:
+                        self._call("conclude", self.s, self.p, self.data)
+                    ended, length = ended + 1, 0
                     self._begin(seed, t + 1)
+                if ended and t + 1 >= steps:
+                    return
 
     def _begin(self, seed: int, episode: int) -> None:
         self.state[:] = np.zeros(1, self.kernel.STATE)
@@ -222,11 +195,17 @@ class _Watch:
     def _step(self, action: NDArray[Any], t: int) -> bool:
         given = action.copy()
         when = f"at step {t}, action {given.tolist()}"
-        reward, terminated, truncated = self._call("step", self.s, action, self.p, self.data)
+        answer = self._call("step", self.s, action, self.p, self.data)
+        if not isinstance(answer, tuple) or len(answer) != 3:
+            self._fail(
+                f"`step` returned {answer!r} {when}; return reward, terminated, truncated, the "
+                "last one False where only the batch loop cuts episodes"
+            )
+        reward, terminated, truncated = answer
         if not np.array_equal(action, given):
             self._fail(f"`step` wrote into the action {when}; copy it into STATE instead")
-        rewards = (reward,) if self.spec.players == 1 else tuple(reward)
-        if len(rewards) != self.spec.players:
+        rewards = (reward,) if self.spec.players == 1 else reward
+        if not isinstance(rewards, tuple) or len(rewards) != self.spec.players:
             self._fail(f"`step` must return {self.spec.players} rewards, it returned {reward}")
         for value in rewards:
             if not isinstance(value, float | int | np.float64 | np.int64):
@@ -239,10 +218,11 @@ class _Watch:
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool | np.bool_):
                 self._fail(f"`{name}` is a {type(flag).__name__} {when}; return a comparison")
-        self._observe(when)
-        return bool(terminated or truncated)
+        ended = bool(terminated or truncated)
+        self._observe(when, ended)
+        return ended
 
-    def _observe(self, when: str) -> None:
+    def _observe(self, when: str, ended: bool = False) -> None:
         kernel, spec = self.kernel, self.spec
         before = self.state.copy()
         for player in range(spec.players):
@@ -261,8 +241,9 @@ class _Watch:
                 assert self.allowed is not None
                 allowed = self.allowed[0] if spec.players == 1 else self.allowed[0, player]
                 self._call("mask", self.s, self.p, self.data, *who, allowed)
-                if not allowed.any():
-                    self._fail(f"`mask` allows nothing {when}")
+                none = empty_component(allowed, spec.components)
+                if none is not None and not ended:
+                    self._fail(f"{nothing_allowed(none, spec.components)}; it happened {when}")
         for name in kernel.STATE.names or ():
             if not np.array_equal(before[name], self.state[name], equal_nan=True):
                 self._fail(f"`observe` (or `mask`) changed STATE.{name} {when}; it must be pure")
@@ -271,15 +252,11 @@ class _Watch:
                 self._fail(f"Params.{name} was changed {when}; keep what changes in STATE")
 
     def _call(self, name: str, *arguments: Any) -> Any:
+        function = getattr(self.kernel, name)
         try:
-            return getattr(self.kernel, name)(*arguments)
+            return function(*arguments)
         except Exception as error:
-            line = traceback.extract_tb(error.__traceback__)[-1]
-            advice = "Data is read-only" if "read-only" in str(error) else "guard it with `if`"
-            raise KernelError(
-                f"{line.filename}:{line.lineno}: {self.where}: `{line.line}` raised "
-                f"{type(error).__name__}: {error}; {advice}."
-            ) from error
+            raise raised(self.where, function, error) from error
 
     def _fail(self, message: str) -> None:
         raise KernelError(f"{self.where}: {message}.")

@@ -12,7 +12,7 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.kernel import Kernel, Loaded, params_table
 from slipstream.core.random import stream, word
 from slipstream.core.spec import Spec
-from slipstream.vector.compile import Loop, compiled_loop, interpreted_loop
+from slipstream.vector.compile import Loop, checked_parts, compiled_loop, interpreted_loop
 from slipstream.vector.loop import (
     ENVIRONMENT,
     EPISODES,
@@ -25,6 +25,7 @@ from slipstream.vector.loop import (
     book_dtype,
 )
 from slipstream.vector.records import Records
+from slipstream.vector.replay import Replay, who_is
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 BACKENDS = ("compiled", "serial")
@@ -81,23 +82,25 @@ class KernelVectorEnv(VectorEnv):
         self.num_envs = len(seeds)
         records = loaded.params[split]
         self.spec: Spec = kernel.spec(records[0], loaded.data)
-        self._params = params_table(kernel, records)
-        self._state = np.zeros(self.num_envs, kernel.STATE)
-        self._book = np.zeros(self.num_envs, book_dtype(self.spec.players))
+        self.params = params_table(kernel, records)
+        self.state = np.zeros(self.num_envs, kernel.STATE)
+        self.book = np.zeros(self.num_envs, book_dtype(self.spec.players))
         self._players = () if self.spec.players == 1 else (self.spec.players,)
         self.mask_width = 0 if kernel.mask is None else self.spec.choices
         self._mask: NDArray[np.bool_] | None = None
         if kernel.mask is not None:
             self._mask = np.ones((self.num_envs, *self._players, self.mask_width), np.bool_)
-        self._book["seed"], self._book["index"] = seeds, indices
+        self.book["seed"], self.book["index"] = seeds, indices
         self._ranges = np.array([[0, len(records)]] * len(seeds)) if ranges is None else ranges
         dealt = self._deal(slice(None), (indices % np.uint64(2**62)).astype(np.int64))
-        self._book["which"] = dealt if which is None else which
+        self.book["which"] = dealt if which is None else which
         limit = (self.spec.max_episode_steps or 0) if limits is None else limits
-        self._book["next_limit"] = limit if time_limit else 0
-        self._stagger = stagger and self.spec.stagger and bool(self._book["next_limit"].all())
-        self._at_end, self._first = at_end, first
-        self._counts = np.zeros(3, np.int64)
+        self.book["next_limit"] = limit if time_limit else 0
+        self._stagger = stagger and self.spec.stagger and bool(self.book["next_limit"].all())
+        self._at_end, self.first = at_end, first
+        self.counts = np.zeros(4, np.int64)
+        self._checked = bool(checked_parts(kernel))
+        self.before = np.zeros(kernel.STATE.itemsize // 8, np.uint64)  # a record, before its step
         self._allocate(max(2 * self.num_envs, 64))
         self._loop = self._make_loop()
 
@@ -108,7 +111,7 @@ class KernelVectorEnv(VectorEnv):
 
     def _allocate(self, rows: int) -> None:
         """Room for what ends: every step may end all copies at once."""
-        spec, kept, ended = self.spec, int(self._counts[FINALS]), int(self._counts[EPISODES])
+        spec, kept, ended = self.spec, int(self.counts[FINALS]), int(self.counts[EPISODES])
         finals = np.zeros((rows, *self._players, *spec.observation_shape), spec.observation_dtype)
         index = np.zeros((rows, 2), np.int64)
         episodes = np.zeros((rows, RETURN + spec.players + len(spec.metrics)))
@@ -123,18 +126,21 @@ class KernelVectorEnv(VectorEnv):
 
     def _make_room(self) -> None:
         """The count of steps that surely fit is down: looks how many really do."""
-        rows, used = len(self._finals), max(int(self._counts[FINALS]), int(self._counts[EPISODES]))
+        rows, used = len(self._finals), max(int(self.counts[FINALS]), int(self.counts[EPISODES]))
         self._room = (rows - used) // self.num_envs
         if self._room == 0:
             self._allocate(2 * rows)
 
     def _bind(self, wrap: Any = None) -> tuple[Any, ...]:
         """What the loop reads and writes besides the caller's rows."""
-        records: tuple[Any, ...] = (self._params, self._state, self._book)
+        records: tuple[Any, ...] = (self.params, self.state, self.book)
         if wrap is not None:
             records = tuple(wrap(array) for array in records)
-        ended = (self._finals, self._final_index, self._episodes, self._counts)
-        return (tuple(self.loaded.data), *records, *ended)
+        ended = (self._finals, self._final_index, self._episodes, self.counts)
+        watched: tuple[Any, ...] = ()
+        if self._checked:
+            watched = (self.state.view(np.uint64).reshape(self.num_envs, -1), self.before)
+        return (tuple(self.loaded.data), *records, *ended, *watched)
 
     def arguments(self) -> tuple[tuple[Any, ...], tuple[NDArray[Any], ...]]:
         """Examples of the loop's `batch` and `out`, for whoever compiles it."""
@@ -167,18 +173,18 @@ class KernelVectorEnv(VectorEnv):
         return (obs, self._mask if mask is None else mask)
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
-        self._counts[:] = 0
+        self.counts[:] = 0
         with np.errstate(**_WRAPS):
-            self._loop.start(0, self.num_envs, self._batch, *self._shown(obs, mask))
+            self._call(self._loop.start, 0, self.num_envs, self._batch, *self._shown(obs, mask))
             if self._stagger:
-                longest = self._book["next_limit"].astype(np.uint64)
-                streams = stream(self._book["seed"], self._book["index"], _NO_EPISODE)
+                longest = self.book["next_limit"].astype(np.uint64)
+                streams = stream(self.book["seed"], self.book["index"], _NO_EPISODE)
                 first = word(streams, np.uint64(0)) % longest
-                self._book["limit"] = 1 + np.asarray(first, dtype=np.int64)
+                self.book["limit"] = 1 + np.asarray(first, dtype=np.int64)
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
         obs, reward, terminated, truncated, _, mask = out
-        counts, e = self._counts, self.num_envs
+        counts, e = self.counts, self.num_envs
         shapes = (actions.shape, obs.shape, reward.shape, terminated.shape, truncated.shape)
         if shapes != self._shapes:
             self._refuse(actions, *out[:4])
@@ -194,11 +200,28 @@ class KernelVectorEnv(VectorEnv):
                     self._loop.advance(0, e, t, self._at_end, self._batch, rows)
             else:
                 self._loop.advance(0, e, t, self._at_end, self._batch, rows)
-        except TypeError:
+        except Exception as error:
             self._refuse(actions, *out[:4])
-            raise
+            raise self.named(error, actions) from error
         if counts[FAULT]:
             self.check(actions, t)
+
+    def _call(self, entry: Any, *arguments: Any) -> None:
+        """Calls `start` or `look`, after which somebody acts on what they wrote."""
+        try:
+            entry(*arguments)
+        except Exception as error:
+            raise self.named(error) from error
+        if self.counts[FAULT]:
+            self.check(None)
+
+    def named(self, error: Exception, actions: NDArray[Any] | None = None) -> Exception:
+        """What to raise instead of an exception that a user's own kernel raised in the loop.
+
+        Args:
+            actions: the last ones; None where nothing was stepped.
+        """
+        return Replay(self).explain(error, actions) if self._checked else error
 
     def _refuse(self, actions: NDArray[Any] | None, *out: NDArray[Any]) -> None:
         """Names an array that does not fit; compiled code would write beyond its end."""
@@ -215,8 +238,8 @@ class KernelVectorEnv(VectorEnv):
                     f"{array.dtype} of shape {array.shape} with strides {array.strides}."
                 )
 
-    def check(self, actions: NDArray[Any], t: int | None = None) -> None:
-        """Names the first reward since the last check that was NaN or infinite.
+    def check(self, actions: NDArray[Any] | None, t: int | None = None) -> None:
+        """Names the first number since the last check that nobody can train on.
 
         Args:
             actions: the last ones; t: the step, by default counted within the copy's episode.
@@ -224,18 +247,24 @@ class KernelVectorEnv(VectorEnv):
         Raises:
             KernelError: there was one.
         """
-        if not self._counts[FAULT]:
+        fault = int(self.counts[FAULT])
+        if not fault:
             return
-        e = int(self._counts[FAULT]) - 1
-        self._counts[FAULT] = 0
-        book = self._book[e]
-        t = int(book["length"]) - 1 if t is None else t
-        state = {name: self._state[name][e].tolist() for name in self.kernel.STATE.names or ()}
+        self.counts[FAULT] = 0
+        e = abs(fault) - 1
+        state = {name: self.state[name][e].tolist() for name in self.kernel.STATE.names or ()}
+        who, kernel = who_is(self, e), self.kernel
+        if fault < 0:
+            raise KernelError(
+                f"{kernel.module.__file__}: Kernel `{kernel.name}`, {who}: "
+                f"{Replay(self, e).unfit()}. State: {state}."
+            )
+        t = int(self.book["length"][e]) - 1 if t is None else t
+        last = "" if actions is None else f", last action {actions[e].tolist()}"
         raise KernelError(
-            f"Kernel `{self.kernel.name}` returned a reward that is NaN or infinite: environment "
-            f"{self._first + e} (seed {book['seed']}, index {book['index']}), step {t}, episode "
-            f"{int(book['episode']) - 1}, last action {actions[e].tolist()}, state after it "
-            f"{state}. Guard the divisor or the argument of log or sqrt that produced it."
+            f"Kernel `{kernel.name}` returned a reward that is NaN or infinite: {who}, step {t}"
+            f"{last}, state after it {state}. Guard the divisor or the argument of log or sqrt "
+            "that produced it."
         )
 
     def begin(
@@ -247,25 +276,25 @@ class KernelVectorEnv(VectorEnv):
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         shown = self._shown(obs, mask)
-        self._book["seed"][copies] = seed % 2**64
-        self._book["index"][copies] = episodes.astype(np.uint64)
-        self._book["episode"][copies] = 0
-        self._book["which"][copies] = self._deal(copies, episodes)
+        self.book["seed"][copies] = seed % 2**64
+        self.book["index"][copies] = episodes.astype(np.uint64)
+        self.book["episode"][copies] = 0
+        self.book["which"][copies] = self._deal(copies, episodes)
         with np.errstate(**_WRAPS):
             for e in copies.tolist():
-                self._loop.start(e, e + 1, self._batch, *shown)
+                self._call(self._loop.start, e, e + 1, self._batch, *shown)
 
     def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-        return {name: self._state[name].copy() for name in names}
+        return {name: self.state[name].copy() for name in names}
 
     def drain_finals(self) -> Finals:
-        n = int(self._counts[FINALS])
-        self._counts[FINALS] = 0
+        n = int(self.counts[FINALS])
+        self.counts[FINALS] = 0
         return Finals(self._finals[:n].copy(), self._final_index[:n].copy())
 
     def drain_episodes(self) -> Episodes:
-        rows = self._episodes[: int(self._counts[EPISODES])]
-        self._counts[EPISODES] = 0
+        rows = self._episodes[: int(self.counts[EPISODES])]
+        self.counts[EPISODES] = 0
         players = self.spec.players
         ret = rows[:, RETURN] if players == 1 else rows[:, RETURN : RETURN + players]
         first = RETURN + players
@@ -287,11 +316,11 @@ class KernelVectorEnv(VectorEnv):
     ) -> None:
         for name, values in self._fields():
             values[...] = state[name]
-        self._book["which"] += self._ranges[:, 0]
-        self._counts[:] = 0
-        self._loop.look(0, self.num_envs, self._batch, *self._shown(obs, mask))
+        self.book["which"] += self._ranges[:, 0]
+        self.counts[:] = 0
+        self._call(self._loop.look, 0, self.num_envs, self._batch, *self._shown(obs, mask))
 
     def _fields(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        for prefix, records in (("state", self._state), ("book", self._book)):
+        for prefix, records in (("state", self.state), ("book", self.book)):
             for name in records.dtype.names or ():
                 yield f"{prefix}.{name}", records[name]

@@ -44,8 +44,9 @@ def book_dtype(players: int = 1) -> np.dtype[Any]:
     )
 
 
-# Places in `counts`.
-FINALS, EPISODES, FAULT = 0, 1, 2
+# Places in `counts`: what is kept and what ended; e + 1 where copy e gave a number that nobody can
+# train on, negative where it was an observation or a mask; the copy that is being stepped.
+FINALS, EPISODES, FAULT, AT = 0, 1, 2, 3
 
 # Columns of `episodes`: step, environment, length, return of each player, metrics.
 STEP, ENVIRONMENT, LENGTH, RETURN = 0, 1, 2, 3
@@ -65,7 +66,7 @@ RECORD_BYTES = 576
 
 CONSTANTS = (
     *("AHEAD", "RECORD_BYTES"),
-    *("FINALS", "EPISODES", "FAULT"),
+    *("FINALS", "EPISODES", "FAULT", "AT"),
     *("STEP", "ENVIRONMENT", "LENGTH", "RETURN"),
     *("RESET", "RESET_KEEP_ALL", "HOLD"),
 )

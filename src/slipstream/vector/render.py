@@ -3,19 +3,22 @@
 Numba's own cache does not survive closures over compiled functions: it compiles again in every
 process. So the text of the loop is written into a module of its own, named by a hash of every
 source and constant that the kernel reaches, in the user's cache folder; a second process then loads
-machine code in well under a second.
+machine code in well under a second. What is found there and differs from what was written is
+compiled again.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import importlib.util
+import importlib
 import inspect
 import linecache
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -23,9 +26,17 @@ from typing import Any
 import numpy as np
 
 from slipstream.core import memory
-from slipstream.core.errors import KernelError
+from slipstream.core.errors import KernelError, ResourceError
 from slipstream.vector import products
-from slipstream.vector.cache import cache_folder, cannot_write, sweep, write_module
+from slipstream.vector.cache import (
+    cache_folder,
+    cannot_write,
+    discard,
+    filling,
+    is_whole,
+    seal,
+    sweep,
+)
 from slipstream.vector.prefetch import compiled_prefetches
 from slipstream.vector.reached import Reached
 
@@ -71,6 +82,7 @@ def compile_module(
     bindings: Mapping[str, FunctionType],
     constants: Mapping[str, Any],
     inline: bool = True,
+    checked: Collection[str] = (),
 ) -> dict[str, Any]:
     """Compiles functions of `text`, or loads them from the cache.
 
@@ -81,13 +93,13 @@ def compile_module(
         bindings: plain functions by the name under which `text` calls them.
         constants: further globals of `text` (numbers, NamedTuple classes, dtypes).
         inline: every helper at every call. Large helpers take twice as long to compile so.
+        checked: names of `bindings` that compare their indices with the sizes of arrays, and so do
+            the helpers they call: an index out of range is an IndexError there.
 
     Returns:
         Compiled functions by name. They release the interpreter lock.
     """
-    # Here and not above: commands that step nothing need not wait for it.
-    import numba
-
+    numba = _numba()
     njit: Any = numba.njit
     typeof: Any = numba.typeof
 
@@ -103,7 +115,12 @@ def compile_module(
     helper_options = {**_HELPER_OPTIONS, "forceinline": inline}
     forms: list[str] = []
     reached = Reached(compiled)
-    bound = {key: reached.bind(function) for key, function in bindings.items()}
+    bound = {}
+    # Those that are checked first: a helper of both kinds is checked.
+    for key in sorted(bindings, key=lambda key: key not in checked):
+        helper_options["boundscheck"] = key in checked
+        bound[key] = reached.bind(bindings[key])
+    helper_options["boundscheck"] = False
     signatures = {
         entry: tuple(typeof(argument) for argument in arguments)
         for entry, arguments in entries.items()
@@ -112,44 +129,110 @@ def compile_module(
     facts += [f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(bindings.items())]
     facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
     facts += [repr(sorted(signatures.items())), repr(helper_options), *forms[:1]]
+    # Machines that share a home folder: what Numba compares before it loads.
+    facts += [repr(_processor()), repr(sorted(checked)), repr(numba.config.BOUNDSCHECK)]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
     stem = "".join(c if c.isalnum() else "_" for c in name)
-    path = cache_folder() / f"{stem}_{digest}.py"
-    if path in _loaded:
-        return _loaded[path]
-    fresh = not path.exists()
-    if fresh:
-        write_module(path, text)
-        log.info("compiling %s (once; the result is kept in %s)", name, path.parent)
-    module = _import(path, {**constants, **bound})
-    # Functions that the text itself defines are compiled where they are called.
-    for key, value in list(vars(module).items()):
-        if isinstance(value, FunctionType) and value.__code__.co_filename == str(path):
-            setattr(module, key, value if key in entries else compiled(value))
-    result = {}
-    for entry, signature in signatures.items():
-        compile_entry = njit([signature], cache=True, nogil=True, **_OPTIONS)
-        try:
-            function = compile_entry(getattr(module, entry))
-        except OSError as error:
-            raise cannot_write(path.parent, error) from error
-        except Exception as error:  # Numba's own errors, and those that escape it
-            raise KernelError(explain(name, str(error), path)) from error
-        function.disable_compile()
-        setattr(module, entry, function)
-        result[entry] = function
-    if fresh:
-        sweep(path.parent)
-    _loaded[path] = result
+    folder = cache_folder() / f"{stem}_{digest}"
+    if folder in _loaded:
+        return _loaded[folder]
+
+    def load(folder: Path) -> dict[str, Any]:
+        path = folder / f"{stem}.py"
+        module = _module(f"slipstream_rendered_{stem}_{digest}", path, text, {**constants, **bound})
+        # Functions that the text itself defines are compiled where they are called.
+        for key, value in list(vars(module).items()):
+            if isinstance(value, FunctionType) and value.__code__.co_filename == str(path):
+                setattr(module, key, value if key in entries else compiled(value))
+        result = {}
+        for entry, signature in signatures.items():
+            compile_entry = njit([signature], cache=True, nogil=True, **_OPTIONS)
+            try:
+                function = compile_entry(getattr(module, entry))
+            except OSError as error:
+                raise cannot_write(folder.parent, error) from error
+            except Exception as error:  # Numba's own errors, and those that escape it
+                raise KernelError(explain(name, str(error), path)) from error
+            function.disable_compile()
+            setattr(module, entry, function)
+            result[entry] = function
+        return result
+
+    with _own_folder(numba):
+        _loaded[folder] = _found(name, folder, load) or _made(name, folder, text, load)
+    return _loaded[folder]
+
+
+_Load = Callable[[Path], dict[str, Any]]
+
+
+def _found(name: str, folder: Path, load: _Load) -> dict[str, Any] | None:
+    """What was compiled before; None where there is nothing, or nothing that may be loaded."""
+    if not folder.exists():
+        return None
+    if not is_whole(folder):
+        log.warning("the compiled code of %s in %s is damaged: compiling it again", name, folder)
+        discard(folder)
+        return None
+    result = load(folder)
+    if any(function.stats.cache_misses for function in result.values()):
+        seal(folder)  # Numba thought otherwise, and wrote it again
     return result
+
+
+def _made(name: str, folder: Path, text: str, load: _Load) -> dict[str, Any]:
+    log.info("compiling %s (once; the result is kept in %s)", name, folder.parent)
+    with filling(folder) as unfinished:
+        path = unfinished / f"{folder.name.rpartition('_')[0]}.py"
+        path.write_text(text, encoding="utf-8")
+        result = load(unfinished)
+    sweep(folder.parent)
+    return result
+
+
+def _numba() -> Any:
+    """Numba, imported here and not above: commands that step nothing need not wait for it.
+
+    Raises:
+        ResourceError: it is told to compile nothing.
+    """
+    import numba
+
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        raise ResourceError(
+            "NUMBA_DISABLE_JIT is set, and compiled loops are what slipstream trains with; unset "
+            "it (`unset NUMBA_DISABLE_JIT`). A kernel is stepped uncompiled, in a debugger too, by "
+            'slipstream.make_vec(..., backend="serial").'
+        )
+    # Numba has the types of fixed arrays of bool, but for the width of their elements in memory.
+    numba.types.Boolean.bitwidth = 8  # type: ignore[attr-defined]
+    return numba
+
+
+@functools.cache
+def _processor() -> Any:
+    """What machine code is made for."""
+    registry: Any = importlib.import_module("numba.core.registry")
+    return registry.cpu_target.target_context.codegen().magic_tuple()
+
+
+@contextmanager
+def _own_folder(numba: Any) -> Iterator[None]:
+    """Numba keeps its files beside the module, wherever `NUMBA_CACHE_DIR` points."""
+    kept = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = ""
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = kept
 
 
 def explain(name: str, message: str, rendered: Path) -> str:
     """One paragraph out of Numba's many: where, and what could not be compiled."""
     message = _COLOURS.sub("", message)
-    foreign = (str(rendered), str(Path(inspect.getfile(np)).parents[1]))
+    foreign = (str(rendered.parent), str(Path(inspect.getfile(np)).parents[1]))
     places = [m for m in _PLACES.findall(message) if not m[0].startswith(foreign)]
-    where, what = str(rendered), f"kernel `{name}`"
+    where, what = name, f"kernel `{name}`"
     if places:
         file, line = places[0]
         where, what = f"{file}:{line}", f"`{linecache.getline(file, int(line)).strip()}`"
@@ -163,12 +246,11 @@ def explain(name: str, message: str, rendered: Path) -> str:
     )
 
 
-def _import(path: Path, names: Mapping[str, Any]) -> ModuleType:
-    module_name = f"slipstream_rendered_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+def _module(name: str, path: Path, text: str, names: Mapping[str, Any]) -> ModuleType:
+    """A module of `text`, which also lies at `path`: no second file of bytecode beside it."""
+    module = ModuleType(name)
+    module.__file__ = str(path)
     vars(module).update(names)
-    sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    sys.modules[name] = module
+    exec(compile(text, str(path), "exec"), vars(module))
     return module

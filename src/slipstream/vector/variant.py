@@ -1,4 +1,5 @@
-"""Lines of the batch loop that differ where several players act, actions are masked, or age counts.
+"""Lines of the batch loop that differ where several players act, actions are masked, age counts, or
+a user's own kernel is watched.
 
 They are put into the loop's text instead of being asked for at run time, so that an environment of
 one player without a mask pays nothing for them.
@@ -24,6 +25,11 @@ _METRICS = "copy_metrics(s, row)"
 _AGE = "b.age = b.age + b.length"
 _OUT = "actions, obs, reward, terminated, truncated = out"
 _FAULT = "if r - r != 0.0:  # NaN or infinite: left as it is, to be named"
+_STATE = "s = state[e]"
+_BATCH = "arrays, params, state, book, final_obs, final_index, episodes, counts = batch"
+_FEW = "arrays, params, state, book = batch[:4]"
+# The record before the step: with it, what went wrong can be run again and named.
+_KEPT = ("for k in range(WORDS):", "    before[k] = words[e, k]")
 
 
 def vary(
@@ -33,16 +39,24 @@ def vary(
     aged: bool = False,
     ahead: bool = False,
     concludes: bool = False,
+    checked: bool = False,
 ) -> str:
     """The loop's text for a kernel of `players` players, with or without `mask`.
 
     A kernel whose STATE has `age` finds there, at `reset`, how many steps its copy has done before.
     A kernel with `ahead` asks for the memory of a copy while those before it are stepped. One with
     `conclude` finishes an episode's metrics before they are recorded.
+    A checked one is a user's own: the loop notes the copy at hand and its record before the step,
+    and looks at what was observed and allowed.
 
     Observations, rewards, actions and masks of several players are rows ``[E, P, ...]``.
     """
     shown = [_OBSERVE]
+    if checked:
+        source = _swap(source, _STATE, [_STATE, "counts[AT] = e"])
+        source = _swap(source, _BATCH, [_BATCH.replace(" = ", ", words, before = ")])
+        source = _swap(source, _FEW, [_FEW, "counts = batch[7]"])
+        source = _swap(source, _STEP, [*_KEPT, _STEP])
     if aged:
         source = _swap(source, _AGE, [_AGE, "s.age = b.age"])
     if ahead:
@@ -73,6 +87,28 @@ def vary(
         for name in ("start", "look"):
             head = f"def {name}(lo: int, hi: int, batch: Any, obs: Any) -> None:"
             source = _swap(source, head, [head.replace(") ->", ", masks: Any) ->")])
+    if checked:
+        places = ["e"] if players == 1 else [f"e, {i}" for i in range(players)]
+        wrong = [f"not numbers(obs[{place}])" for place in places]
+        if masked:
+            wrong += [f"not allows(masks[{place}])" for place in places]
+        # A copy that waits was observed where its episode ended: nothing need be allowed there.
+        shown += [
+            f"if counts[FAULT] == 0 and book[e].held == 0 and ({' or '.join(wrong)}):",
+            "    counts[FAULT] = -(e + 1)",
+        ]
+        last = "final_index[slot, 1] = e"
+        ends = ["slot"] if players == 1 else [f"slot, {i}" for i in range(players)]
+        wrong = [f"not numbers(final_obs[{place}])" for place in ends]
+        source = _swap(
+            source,
+            last,
+            [
+                last,
+                f"if counts[FAULT] == 0 and ({' or '.join(wrong)}):",
+                "    counts[FAULT] = -(e + 1)",
+            ],
+        )
     return _swap(source, _OBSERVE, shown)
 
 

@@ -1,0 +1,91 @@
+"""The source files that a kernel reaches: what must be the same for its numbers to be the same."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+_PACKAGE = Path(__file__).parents[1]
+_FOREIGN = tuple(
+    sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+
+
+def source_hashes(module: ModuleType) -> dict[str, str]:
+    """sha256, short enough to read aloud, of a module's file and of those it imports, by name.
+
+    Imports are followed wherever they stand in a file, within slipstream and among the user's own
+    files; libraries are not, their versions say enough.
+    """
+    files: dict[str, Path] = {}
+    left = [(module.__name__, Path(str(module.__file__)))]
+    while left:
+        name, path = left.pop()
+        if name in files:
+            continue
+        files[name] = path
+        for imported in _imports(path, name):
+            found = None if imported in files else _file_of(imported)
+            if found is not None:
+                left.append((imported, found))
+    named = {_shown(name, path, module): path for name, path in files.items()}
+    return {
+        name: hashlib.sha256(named[name].read_bytes()).hexdigest()[:16] for name in sorted(named)
+    }
+
+
+def _imports(path: Path, name: str) -> Iterator[str]:
+    """Names of modules that a file may import; some of them are functions or classes in one."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError):
+        return
+    for node in _run(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _run(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker reads."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        yield from _run(node)
+
+
+def _file_of(name: str) -> Path | None:
+    """A module's own file; None for libraries, built-in modules and what is no module."""
+    loaded = sys.modules.get(name)
+    origin = getattr(loaded, "__file__", None)
+    if loaded is None:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError, AttributeError):
+            return None
+        origin = spec.origin if spec is not None else None
+    if origin is None or not origin.endswith(".py"):
+        return None
+    path = Path(origin)
+    if path.is_relative_to(_PACKAGE):
+        return path
+    return None if any(path.is_relative_to(folder) for folder in _FOREIGN) else path
+
+
+def _shown(name: str, path: Path, kernel: ModuleType) -> str:
+    """The kernel by its file's name: the module's holds a hash of it."""
+    return path.name if name == kernel.__name__ and not name.startswith("slipstream.") else name

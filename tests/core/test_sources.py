@@ -1,0 +1,45 @@
+"""The files that a kernel reaches: by functions, by modules, wherever it imports them."""
+
+import sys
+
+from slipstream.core.kernel import load_kernel
+from slipstream.core.sources import source_hashes
+
+
+def test_every_file_of_a_built_in_kernel():
+    hashes = source_hashes(load_kernel("forex").module)
+    for name in ("envs.forex", "envs._forex_orders", "envs._forex_exits", "market.clean"):
+        assert f"slipstream.{name}" in hashes, name
+    assert "slipstream.features.registry" in hashes and "slipstream.core.random" in hashes
+    foreign = [name for name in hashes if not name.startswith("slipstream.")]
+    assert not foreign, "libraries are told apart by their versions"
+    assert not [name for name in hashes if ".training" in name or ".vector" in name]
+
+
+def test_files_of_a_user(write_kernel, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_limits.py").write_text("LIMIT = 2.0\n")
+    (tmp_path / "own_helper.py").write_text(
+        "import json\nfrom own_limits import LIMIT\n\n\ndef half(x):\n    return LIMIT * x\n"
+    )
+    (tmp_path / "own_reader.py").write_text("def read():\n    return 1.0\n")
+    load = """
+        def load(config):
+            import own_reader
+
+            data = Data(np.full(3, own_reader.read(), np.float32))
+            return kernel.Loaded(data, {"train": (Params(config.width),)})
+        """
+    path = write_kernel(top="from own_helper import half", load=load)
+    module = load_kernel(str(path)).module
+    before = source_hashes(module)
+    assert {"mine.py", "own_helper", "own_limits", "own_reader"} <= set(before)
+    assert "json" not in before and "numpy" not in before and "slipstream.core.kernel" in before
+    for changed in ("own_limits", "own_reader", "own_helper"):
+        file = tmp_path / f"{changed}.py"
+        file.write_text(file.read_text() + "# another\n")
+        after = source_hashes(module)
+        assert [name for name in after if after[name] != before[name]] == [changed]
+        before = after
+    for name in ("own_limits", "own_helper", "own_reader"):
+        sys.modules.pop(name, None)

@@ -1,0 +1,240 @@
+"""A user's own kernel is compiled with checks: what goes wrong in a rare state is named, whoever
+steps it, and nothing beyond an array is read or written."""
+
+import ast
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slipstream.core.errors import KernelError
+from slipstream.core.kernel import list_kernels, load_kernel
+from slipstream.vector.compile import checked_parts
+from slipstream.vector.contract import blank, random_actions
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import HOLD
+from slipstream.vector.threaded import ThreadedVectorEnv
+from slipstream.vector.vector_env import member_indices
+
+KERNELS = Path(__file__).parent / "kernels"
+
+# name: (line of clock.py, what follows it, function, what was wrong)
+RARE = {
+    "observation written": (
+        "    out[3] = s.seen[1, 0]",
+        "    if s.time > 6:\n        out[60] = 1.0",
+        "observe",
+        "`out[60]` raised IndexError: index 60 is out of bounds for axis 0 with size 4",
+    ),
+    "far beyond": (
+        "    out[3] = s.seen[1, 0]",
+        "    if s.time > 6:\n        out[9000000] = 1.0",
+        "observe",
+        "`out[9000000]` raised IndexError",
+    ),
+    "before the beginning": (
+        "    s.seen[1, 0] = s.sum",
+        "    s.seen[1 - s.time, 1] = 0.0",
+        "step",
+        "`s.seen[1 - s.time, 1]` raised IndexError: index -3",
+    ),
+    "state": (
+        "    s.seen[1, 0] = s.sum",
+        "    if s.time > 6:\n        s.words[s.time] = s.key",
+        "step",
+        "`s.words[s.time]` raised IndexError: index 7 is out of bounds for axis 0 with size 2",
+    ),
+    "action": (
+        "    s.seen[1, 0] = s.sum",
+        "    if s.time > 6:\n        s.sum = float(action[1])",
+        "step",
+        "`action[1]` raised IndexError",
+    ),
+    "data": (
+        "    s.seen[1, 0] = s.sum",
+        "    if s.time > 6:\n        s.sum = late(d, s.time)",
+        "late",
+        "`d.tenths[i]` raised IndexError: index 7",
+    ),
+    "start": (
+        "    s.start = uniform(s)",
+        "    if s.start > 0.8:\n        s.words[2] = s.key",
+        "reset",
+        "`s.words[2]` raised IndexError",
+    ),
+    "end": (
+        "    out[3] = s.seen[1, 0]",
+        "\n\ndef conclude(s, p, d):\n    s.seen[2, 0] = 0.0",
+        "conclude",
+        "`s.seen[2, 0]` raised IndexError",
+    ),
+    "observation of nothing": (
+        "    out[3] = s.seen[1, 0]",
+        "    if s.time > 6:\n        out[3] = math.nan",
+        "",
+        "`observe` wrote nan into out[3]",
+    ),
+    "endless observation": (
+        "    out[3] = s.seen[1, 0]",
+        "    if s.time > 6:\n        out[1] = -math.inf",
+        "",
+        "`observe` wrote -inf into out[1]",
+    ),
+}
+HELPER = "\n\ndef late(d, i):\n    return float(d.tenths[i])\n"
+
+
+def write(tmp_path, name):
+    line, more, function, words = RARE[name]
+    text = (KERNELS / "clock.py").read_text()
+    assert f"{line}\n" in text
+    path = tmp_path / "rare.py"
+    path.write_text("import math\n" + text.replace(f"{line}\n", f"{line}\n{more}\n", 1) + HELPER)
+    return path, function, words
+
+
+def step_until_it_ends(env, steps=60):
+    out = blank(env)
+    draw = np.random.default_rng(0)
+    env.reset(out.obs, out.mask)
+    for t in range(steps):
+        env.step(random_actions(env.spec, env.num_envs, draw, out.mask), out, t)
+
+
+def assert_named(message, path, function, words, lines):
+    assert words in message, message
+    assert str(path) in message and "`rare`" in message and "\n" not in message
+    assert "environment " in message and "seed 7" in message
+    if function:
+        assert f"in `{function}`" in message
+        found = int(message.removeprefix(f"{path}:").partition(":")[0])
+        part = words.partition("`")[2].partition("`")[0]
+        assert part in lines[found - 1]
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_rare_states(tmp_path, name, backend):
+    path, function, words = write(tmp_path, name)
+    kernel = load_kernel(str(path))
+    loaded = kernel.load(kernel.configure({"records": [[12, 0]]}))
+    env = KernelVectorEnv(kernel, loaded, *member_indices([7], 9), backend=backend)
+    with pytest.raises(KernelError) as error:
+        step_until_it_ends(env)
+    assert_named(str(error.value), path, function, words, path.read_text().splitlines())
+
+
+@pytest.mark.parametrize("name", ["observation written", "observation of nothing"])
+def test_threads(tmp_path, name):
+    path, function, words = write(tmp_path, name)
+    kernel = load_kernel(str(path))
+    loaded = kernel.load(kernel.configure({"records": [[0, 0], [0, 0], [12, 0]]}))
+    env = ThreadedVectorEnv(kernel, loaded, *member_indices([7], 8), workers=3)
+    with pytest.raises(KernelError) as error:
+        step_until_it_ends(env)
+    assert_named(str(error.value), path, function, words, path.read_text().splitlines())
+    env.close()
+
+
+def test_only_kernels_of_others_are_checked():
+    """Those that are built in are run with checks by the tests, at no cost to anybody else."""
+    assert not any(checked_parts(load_kernel(name)) for name in list_kernels())
+    own = load_kernel(str(KERNELS / "clock.py"))
+    called = {"reset", "step", "observe", "mask", "ahead", "conclude"}
+    assert checked_parts(own) == called
+    # Every function of a kernel that the loop calls is among them.
+    text = (Path(__file__).parents[2] / "src/slipstream/vector/compile.py").read_text()
+    names = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)}
+    assert called <= names
+
+
+def masked(tmp_path, condition):
+    text = (KERNELS / "masked.py").read_text()
+    old = "out[choice] = choice <= s.time"
+    assert old in text
+    path = tmp_path / "rare.py"
+    path.write_text(text.replace(old, f"out[choice] = {condition}"))
+    kernel = load_kernel(str(path))
+    return kernel, kernel.load(kernel.Config())
+
+
+@pytest.mark.parametrize(
+    ("condition", "component"),
+    [("s.time < 4", 0), ("choice < 2 or s.time < 4", 1), ("choice > 1 or s.time < 4", 0)],
+)
+def test_a_mask_that_allows_nothing(tmp_path, condition, component, backend):
+    kernel, loaded = masked(tmp_path, condition)
+    env = KernelVectorEnv(kernel, loaded, *member_indices([7], 3), backend=backend)
+    with pytest.raises(KernelError, match=rf"`mask` allows nothing for action\[{component}\]"):
+        step_until_it_ends(env)
+
+
+def test_nothing_need_be_allowed_after_the_last_step(tmp_path, backend):
+    kernel, loaded = masked(tmp_path, "s.time < 5")  # an episode ends at 5
+    for mode in ({}, {"at_end": HOLD}):
+        env = KernelVectorEnv(kernel, loaded, *member_indices([7], 3), backend=backend, **mode)
+        step_until_it_ends(env)
+
+
+def test_a_start_that_allows_nothing(tmp_path, backend):
+    kernel, loaded = masked(tmp_path, "s.time > 0")
+    env = KernelVectorEnv(kernel, loaded, *member_indices([7], 9), backend=backend)
+    with pytest.raises(KernelError, match="`mask` allows nothing"):
+        env.reset(blank(env).obs, blank(env).mask)
+
+
+def test_the_start_of_discrete_is_added_to_what_the_kernel_gets(tmp_path, make, steps, backend):
+    """`Discrete(n, start=5)` hands 5 to n + 4 on: an array of n would be read beyond its end."""
+    text = (KERNELS / "clock.py").read_text()
+    path = tmp_path / "rare.py"
+    text = text.replace("spaces.Discrete(5)", "spaces.Discrete(2, start=5)")
+    path.write_text(text.replace("s.seen[1, 0] = s.sum", "s.seen[int(action[0]) - 5, 0] = s.sum"))
+    kernel = load_kernel(str(path))
+    env = KernelVectorEnv(
+        kernel, kernel.load(kernel.Config()), *member_indices([7], 4), backend=backend
+    )
+    step_until_it_ends(env)
+    path.write_text(text.replace("s.seen[1, 0] = s.sum", "s.seen[int(action[0]), 0] = s.sum"))
+    kernel = load_kernel(str(path))
+    env = KernelVectorEnv(
+        kernel, kernel.load(kernel.Config()), *member_indices([7], 4), backend=backend
+    )
+    with pytest.raises(KernelError, match=r"`s.seen\[int\(action\[0\]\), 0\]` raised IndexError"):
+        step_until_it_ends(env)
+
+
+FLAGS = """
+def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    s.time = s.time + 1
+    s.on[s.time % 3] = action[0] > 2
+    s.late = s.on[0] and not s.on[1]
+    s.grid[1, 0] = s.on[2] == s.late
+    many = 0
+    for i in range(3):
+        if s.on[i]:
+            many += 1
+    return float(many), s.grid[1, 0] and s.time > 4, False
+"""
+
+
+def test_fixed_arrays_of_bool(tmp_path):
+    """As docs/extending.md has it: any of the four types may be a fixed array."""
+    text = (KERNELS / "clock.py").read_text()
+    head, _, rest = text.partition("def step(")
+    tail = rest.partition("\n\n\n")[2]
+    text = head + FLAGS.strip() + "\n\n\n" + tail
+    text = text.replace(
+        '("late", "?"),', '("late", "?"), ("on", "?", (3,)), ("grid", "?", (2, 2)),'
+    )
+    text = text.replace("out[3] = s.seen[1, 0]", "out[3] = 1.0 if s.on[1] else 0.0")
+    path = tmp_path / "flags.py"
+    path.write_text(text)
+    from slipstream.vector.contract import check_environment
+
+    kernel = load_kernel(str(path))
+    check_environment(kernel, {"records": [[0, 9]]}, steps=60)
+    env = KernelVectorEnv(kernel, kernel.load(kernel.Config()), *member_indices([7], 4))
+    step_until_it_ends(env, 7)
+    state = env.get_state()
+    assert state["state.on"].dtype == np.bool_ and state["state.on"].any()
+    assert math.isfinite(state["book.ret"].sum())
