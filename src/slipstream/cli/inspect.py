@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slipstream.cli.arguments import Target
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -39,7 +41,7 @@ def list_() -> None:
 
 
 def check(
-    target: Annotated[str, typer.Argument(help="A kernel's .py file, or a YAML file with one.")],
+    target: Target,
     steps: Annotated[int, typer.Option(min=1, help="Of every run, with random actions.")] = 1_000,
     set_: Annotated[
         list[str] | None,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from slipstream.bench.alternate import Measured, alternate
@@ -15,6 +13,7 @@ from slipstream.bench.forex_settings import ALL_RULES
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Case, Settings, with_runs
+from slipstream.bench.suites.checks import checks
 from slipstream.bench.worker import run_worker
 
 _STEPS = "ours.vector_steps"
@@ -173,29 +172,6 @@ def scaling(settings: Settings) -> Iterable[Row]:
 def _cost(copies: int, seconds: float) -> float:
     """Nanoseconds per forex step on one thread."""
     return 1e9 / _rate(_ours("forex", ALL_RULES, copies, 1, seconds))
-
-
-def checks(settings: Settings) -> Iterable[Row]:
-    """Built-in kernels copied to files, and so compiled like a user's own, against themselves."""
-    settings = with_runs(settings, 3)
-    for name, env, copies in (
-        ("cartpole", {}, 1024),
-        ("pendulum", {}, 1024),
-        ("forex", ALL_RULES, 4096),
-    ):
-        with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-            source = Path(str(importlib.import_module(f"slipstream.envs.{name}").__file__))
-            file = shutil.copy(source, folder)
-            measured = alternate(
-                lambda: _rate(_ours(file, env, copies, 1, settings.seconds)),  # noqa: B023
-                lambda: _rate(_ours(name, env, copies, 1, settings.seconds)),  # noqa: B023
-                runs=settings.runs,
-                until=settings.until,
-            )
-        unit = f"steps/s of {name} from a file ({copies:,} copies, one thread), with checks"
-        yield _compared(
-            "checks", unit, measured, "the same kernel built in, without", Goal(">=", 0.7)
-        )
 
 
 def memory(settings: Settings) -> Iterable[Row]:
