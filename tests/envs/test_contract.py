@@ -47,19 +47,19 @@ def test_kernels_of_the_tests(name):
 BROKEN = {
     "impure": (
         "    out[0] = float(s.time)",
-        "    s.sum = s.sum + 1.0\n    out[0] = float(s.time)",
+        "    mine = s\n    mine.sum = s.sum + 1.0\n    out[0] = float(s.time)",
         "STATE.sum",
     ),
     "unwritten": ("    out[2] = float(p.number)\n", "", "left places [[2]] of its row unwritten"),
     "outside": ("out[0] = float(s.time)", "out[0] = float(s.time) + math.inf", "lies outside"),
     "action": (
         "s.time = s.time + 1",
-        "s.time = s.time + 1\n    action[0] = 3",
+        "s.time = s.time + 1\n    row = action\n    row[0] = 3",
         "wrote into the action",
     ),
     "data": (
         "s.time = s.time + 1",
-        "s.time = s.time + 1\n    d.tenths[0] = 3.0",
+        "s.time = s.time + 1\n    row = d.tenths\n    row[0] = 3.0",
         "Data is read-only",
     ),
     "flag": ("return reward, terminated", "return reward, 1", "`terminated` is a int"),
@@ -72,7 +72,7 @@ BROKEN = {
         "ZeroDivision",
     ),
     "metric": ('Metric("late")', 'Metric("lat")', "`lat` is not a field of STATE"),
-    "split": ('{"train": params, "test"', '{"training": params, "test"', "split `train`"),
+    "split": ('{"train": params, "test"', '{"training": params, "test"', "`train` is needed"),
 }
 
 

@@ -5,71 +5,35 @@ Built-in kernels are copied to files, and so compiled like anybody's, and run ag
 
 from __future__ import annotations
 
-import importlib
-import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from slipstream.bench.alternate import alternate
 from slipstream.bench.forex_settings import ALL_RULES
-from slipstream.bench.row import Row
-from slipstream.bench.suite import Settings, with_runs
+from slipstream.bench.row import Goal, Ratio, Row, judged
+from slipstream.bench.suite import Settings
 from slipstream.bench.worker import run_worker
 
-_STEPPED: tuple[tuple[str, Mapping[str, Any], int], ...] = (
+_KERNELS: tuple[tuple[str, Mapping[str, Any], int], ...] = (
     ("cartpole", {}, 1024),
     ("pendulum", {}, 1024),
     ("forex", ALL_RULES, 4096),
 )
-_TRAINED: dict[str, Any] = {
-    "agent": {"horizon": 128, "minibatch": 4096, "epochs": 4, "widths": [64, 64]},
-    "training": {"num_envs": 512, "total_steps": 10**9},
-    "evaluation": {"every": 1.0},
-}
 
 
 def checks(settings: Settings) -> Iterable[Row]:
-    """Stepping on one thread, and training on all cores."""
-    settings = with_runs(settings, 5)
-    for name, env, copies in _STEPPED:
-        unit = f"steps/s of {name} from a file, with checks ({copies:,} copies, one thread)"
-        yield _row(name, unit, partial(_stepped, env, copies), settings)
-    unit = "steps/s of training forex from a file, with checks (512 copies)"
-    yield _row("forex", unit, _trained, settings)
-
-
-def _row(name: str, unit: str, measure: Any, settings: Settings) -> Row:
-    source = Path(str(importlib.import_module(f"slipstream.envs.{name}").__file__))
-    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        file = shutil.copy(source, folder)
-        measured = alternate(
-            lambda: measure(file, settings.seconds),
-            lambda: measure(name, settings.seconds),
-            runs=settings.runs,
-            until=settings.until,
+    """Cost of a step with checks, relative to one without."""
+    for name, env, copies in _KERNELS:
+        asked = {"name": name, "settings": dict(env), "num_envs": copies}
+        asked["seconds"] = 4 * settings.seconds
+        found = run_worker("ours.checked_steps", asked, threads=1)
+        ratio = Ratio(*(float(found[key]) for key in ("ratio", "least", "most")))
+        yield Row(
+            case="checks",
+            unit=f"ns per step of {name} with checks ({copies:,} copies, one thread's CPU time); "
+            "ratio = cost relative to without, range of the middle 80 %",
+            ours=float(found["checked"]),
+            peer=float(found["plain"]),
+            peer_name="without",
+            ratio=ratio,
+            **judged(Goal("<=", 1.5), ratio.median),
         )
-    return Row(
-        case="checks",
-        unit=unit,
-        ours=measured.ours,
-        peer=measured.peer,
-        peer_name="the same kernel built in, without",
-        ratio=measured.ratio,
-        runs=measured.runs,
-        others_cpu=measured.others_cpu,
-    )
-
-
-def _stepped(env: Mapping[str, Any], copies: int, name: str, seconds: float) -> float:
-    asked = {"name": name, "settings": dict(env), "num_envs": copies, "seconds": seconds}
-    answer = run_worker("ours.vector_steps", {**asked, "threads": 1}, threads=1)
-    return float(answer["steps_per_second"])
-
-
-def _trained(name: str, seconds: float) -> float:
-    config = {**_TRAINED, "env": {"name": name, **ALL_RULES}}
-    answer = run_worker("ours.ppo", {"config": config, "seconds": seconds})
-    return float(answer["steps_per_second"])
