@@ -79,6 +79,8 @@ def _timeline(kernel: Kernel, p: Any, d: Any) -> Any:
 def _call(kernel: Kernel, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return function(*arguments)
+    except KernelError as error:  # of a Spec, which does not know whose it is
+        raise KernelError(f"{_where(kernel, function.__name__)}: {error}") from error
     except SlipstreamError:
         raise
     except (Exception, SystemExit) as error:
@@ -178,12 +180,6 @@ def check_spec(kernel: Kernel, spec: Any) -> None:
     if type(spec.players) is not int or spec.players < 1:
         raise KernelError(
             f"{where} returned players={spec.players!r}; give their number, 1 or more."
-        )
-    limit = spec.max_episode_steps
-    if limit is not None and (not isinstance(limit, int | np.integer) or limit < 1):
-        raise KernelError(
-            f"{where} returned max_episode_steps={limit!r}; give a number of steps, 1 or more, or "
-            "None for no limit."
         )
     if kernel.mask is not None and spec.choices == 0:
         raise KernelError(
