@@ -42,7 +42,10 @@ SPECS = {
     'Spec(space, spaces.Discrete(2), trace="x")': ('trace=("field",)',),
     'Spec(space, spaces.Discrete(2), trace=("y",))': ("the trace `y` is not a field",),
     "Spec(space, spaces.Discrete(2), players=0)": ("players=0", "1 or more"),
-    "Spec(space, spaces.Discrete(2), max_episode_steps=0)": ("`max_episode_steps` is 0", "from 1 on"),
+    "Spec(space, spaces.Discrete(2), max_episode_steps=0)": (
+        "`max_episode_steps` is 0",
+        "from 1 on",
+    ),
     "Spec(space, spaces.Discrete(2), max_episode_steps=-1)": ("`max_episode_steps` is -1", "None"),
     "Spec(space, spaces.Discrete(2), fixed_mean=np.zeros(3))": ("fixed_mean of shape (3,)",),
     "Spec(space, spaces.Discrete(0))": ("`Spec(space, spaces.Discrete(0))`", "in `spec`"),
