@@ -229,6 +229,28 @@ def test_a_kernels_time_limit_is_a_number_of_steps(limit):
         Spec(spaces.Box(0, 1, (1,)), spaces.Discrete(2), max_episode_steps=limit)
 
 
+@pytest.mark.parametrize("late", [1, 6])
+def test_what_breaks_at_once_is_said_before_anything_is_trained(late):
+    """So that a study says it, too, instead of a search in which every trial failed."""
+
+    class Late(Broken):
+        def __init__(self):
+            super().__init__(action=spaces.MultiDiscrete([3, 2], start=[1, 4]))
+            self.left = late
+
+        def step(self, action):
+            assert self.action_space.contains(action)
+            self.left -= 1
+            return (FINE if self.left else None), 0.0, False, False, {}
+
+    gymnasium.register("SlipstreamLate-v0", Late, disable_env_checker=True)
+    try:
+        with pytest.raises(KernelError, match=r"`step`.*None"):
+            resolve_environment("gym:SlipstreamLate-v0", {})
+    finally:
+        del gymnasium.registry["SlipstreamLate-v0"]
+
+
 def test_modules_that_end_the_process_are_named(tmp_path, monkeypatch):
     (tmp_path / "leaves_at_once.py").write_text("import sys\nsys.exit(0)\n")
     (tmp_path / "breaks_at_once.py").write_text("1 / 0\n")

@@ -127,7 +127,10 @@ def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
         kwargs = dict(settings.get("kwargs") or {})
         one = np.zeros(1, np.uint64)
         probe = GymnasiumVectorEnv(name.removeprefix(GYMNASIUM), one, one, kwargs=kwargs)
-        probe.close()
+        try:
+            probe.try_out()
+        finally:
+            probe.close()
         return Environment(name, probe.spec, kwargs=kwargs)
     kernel = load_kernel(name)
     loaded = kernel.load(kernel.configure(settings))

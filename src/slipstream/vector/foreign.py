@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from gymnasium import spaces
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.vector.forms import ObservationForm, describe, is_image
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of Gymnasium's own messages
 _SPACE_BYTES = 32  # of a Box for each number: bounds, and whether there are any, twice
 _MEMORY_SHARE = 0.8
 
@@ -144,6 +146,8 @@ def flag(value: Any) -> bool | None:
 
 def reward_of(value: Any) -> float | None:
     """The number that an environment returned as its reward; None where it is none."""
+    if type(value) is float:  # nearly always
+        return value
     if isinstance(value, (float, int, np.floating, np.integer, np.bool_, np.ndarray)):
         array = np.asarray(value)
         if array.size == 1 and array.dtype.kind in "biuf":  # some return shape (1,)
@@ -205,5 +209,5 @@ def _foreign(file: str) -> bool:
 
 def _short(error: BaseException) -> str:
     """An error's text, on one line and not endless."""
-    text = " ".join(str(error).split())
+    text = " ".join(_COLOURS.sub("", str(error)).split())
     return text if len(text) <= 300 else f"{text[:300]} ..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,9 +17,10 @@ from slipstream.core.spec import Spec
 from slipstream.vector.foreign import flag, flat_spaces, make_gymnasium, raised, reward_of
 from slipstream.vector.forms import MisfitError, observation_form
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
+from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
 
 _SEED_MASK = np.uint64(2**31 - 1)  # Gymnasium seeds are non-negative and fit an int32 everywhere
+_TRIED = 10  # steps of a copy before anything else is done with it
 LONGEST_LOG = 10_000  # steps of an episode that are kept to be taken again
 
 
@@ -95,6 +97,16 @@ class GymnasiumVectorEnv(VectorEnv):
         self.spec = replace(spec, fixed_mean=mean, fixed_std=std)
         self.envs += [make_gymnasium(self.env_id, kwargs) for _ in range(1, self.num_envs)]
 
+    def try_out(self) -> None:
+        """Steps the first copies a little, so that what breaks at once is said before all else."""
+        out, space = blank(self), copy.deepcopy(self.envs[0].action_space)
+        space.seed(0)
+        self.reset_rows(out.obs)
+        for t in range(_TRIED):
+            drawn = [space.sample() for _ in range(self.num_envs)]
+            rows = self.actions.rows(np.stack(drawn), (self.num_envs,), self.spec.action_width)
+            self.step_rows(rows, out, t)
+
     def _make_log(self) -> NDArray[Any]:
         """Room for the actions of each copy's episode, [E, longest, K]; none in evaluations."""
         longest = min(self.spec.max_episode_steps or LONGEST_LOG, LONGEST_LOG)
@@ -118,8 +130,6 @@ class GymnasiumVectorEnv(VectorEnv):
             self.observations.write(observation, row)
         except MisfitError as error:
             raise self._fail(e, doing, f"the observation {error}") from None
-        if row.dtype == np.float32 and not np.isfinite(row).all():
-            raise self._fail(e, doing, "an observation with NaN or infinity in it")
 
     def _begin(self, e: int, obs: NDArray[Any]) -> None:
         with np.errstate(over="ignore"):
