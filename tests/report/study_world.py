@@ -63,15 +63,15 @@ class SkilledPool(FakePool):
             group = np.repeat([0, 1], DAYS)
         agent = member.config.agent
         merit = 1.0 - abs(np.log10(agent.learning_rate) + 3.0) - 0.02 * agent.epochs
-        merit *= milestone / iterations(member.config)
+        merit = max(merit, 0.05) * milestone / iterations(member.config)
         own = np.random.default_rng(seed_of("own", member.seed, milestone))
-        market = np.random.default_rng(7).normal(2e-4, 0.02, 4 * DAYS + HOLDOUT)[days - FIRST]
+        market = np.random.default_rng(7).normal(4e-3, 0.02, 4 * DAYS + HOLDOUT)[days - FIRST]
+        if not self.benchmark:
+            market = np.zeros(len(days))
         returns = market + self.skill * merit + own.normal(0.0, 0.008, len(days))
         idle = member.name.startswith(tuple(f"search-{t:05d}" for t in self.idle))
         metrics = {"mean_exposure": 0.0 if idle else 0.6, "fills": 0.0 if idle else 400.0}
         count = int(group.max()) + 1
-        if not self.benchmark:
-            market = np.zeros(len(days))
         return Passes(days, returns, market, group.astype(np.int64), [metrics] * count)
 
 

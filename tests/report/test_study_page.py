@@ -10,12 +10,16 @@ import study_world
 from fake_pool import MARKET
 
 from slipstream.core.errors import CheckpointError
-from slipstream.report import canvas, study_wording
+from slipstream.report import canvas, study_tables, study_wording
 from slipstream.report.page import render
 from slipstream.report.study_page import study_page, write_study_page
+from slipstream.report.study_random import RandomTraders
 from slipstream.report.study_view import read_view
+from slipstream.studies.deflated import expected_best
 from slipstream.studies.export import export_text
-from slipstream.studies.sentences import NO_CASH_WINNER, NO_GAME_WINNER, NO_WINNER
+from slipstream.studies.paths import daily_mix
+from slipstream.studies.reader import StudyReader
+from slipstream.studies.sentences import NO_CASH_WINNER, NO_GAME_WINNER, NO_WINNER, holdout_bound
 from slipstream.studies.status import best_config, status_lines
 
 
@@ -66,8 +70,11 @@ def cells(page, caption):
 def test_the_winners_holdout_is_the_headline(view, page):
     first = view.holdout.each[0]
     sharpe = first.mean() / first.std(ddof=1) * 365**0.5
-    assert page.headline.startswith(f"Hold-out Sharpe {sharpe:.1f}, 95 % interval ")
-    assert "after 45 trials the best of 45 skill-less ones" in page.headline
+    winner = view.result["winner"]["trial"]
+    assert page.headline == (
+        f"Confirmed winner: trial {winner}. It gains on the hold-out, which is no proof."
+    )
+    assert page.sentences[0].startswith(f"Hold-out Sharpe {sharpe:.1f}, 95 % interval ")
     assert page.sections[0].title == "Hold-out"
     assert any("Promotion needs" in line and line.endswith("met.") for line in page.sentences)
     table = cells(page, "Hold-out")
@@ -93,15 +100,119 @@ def test_rebalanced_equal_weight_is_the_second_line(view):
 
 def test_what_qualifies_it_comes_first(page):
     warnings = page.warnings
-    assert "optimistic by construction" in warnings[0]
-    assert "Pruning stopped" in warnings[1] and "armed" in warnings[1]
-    assert "standard deviation of about 0.16" in warnings[2]
+    assert "does not undo that choice" in warnings[0]
+    assert warnings[1].startswith("On the hold-out the lower bound of ")
+    assert "optimistic by construction" in warnings[2]
+    assert "Pruning stopped" in warnings[3] and "armed" in warnings[3]
+    assert "standard deviation of about 0.16" in warnings[4]
+
+
+def test_the_bound_on_the_holdout_is_said_in_words():
+    told = {"lcb": 0.31, "own_lcb": -0.2}
+    assert holdout_bound(told, True) == (
+        "On the hold-out the lower bound of its information ratio against equal weight (0.31) is "
+        "above 0, but the lower bound of its own Sharpe ratio (-0.20) is not above 0: luck may "
+        "explain it."
+    )
+    assert holdout_bound({"lcb": 0.4}, False) == (
+        "On the hold-out the lower bound of its Sharpe ratio (0.40) is above 0."
+    )
+    assert holdout_bound({"mean": 3.0}, False) == ""
+
+
+def proven(view, percentile=99.0):
+    """A view whose hold-out is as good as one can be."""
+    sure = np.random.default_rng(0).normal(6e-3, 0.01, view.holdout.each.shape)
+    return replace(
+        view,
+        holdout=replace(view.holdout, each=sure),
+        random=RandomTraders(percentile, 200),
+        random_missing="",
+    )
+
+
+def with_result(view, **changes):
+    return replace(view, result={**json.loads(json.dumps(view.result)), **changes})
+
+
+def loud(view):
+    text = said(view)
+    assert ("profitable" in text) == ("outperforms" in text)
+    return "profitable" in text
+
+
+def test_loud_words_need_all_conditions(view):
+    """Trading-rules 15: first opening, interval, size, 95 % of matched random traders."""
+    sure = proven(view)
+    assert loud(sure) and "outperforms equal weight" in said(sure)
+    assert study_page(sure).headline.endswith("It was profitable on the hold-out.")
+    assert loud(proven(view, 95.0))
+
+    assert not loud(proven(view, 94.4))
+    assert "94 % of matched random traders did worse, and 95 % must" in said(proven(view, 94.4))
+
+    unknown = replace(sure, random=None, random_missing="the prices have changed")
+    assert not loud(unknown) and "would have made: the prices have changed" in said(unknown)
+
+    holdout = {**view.result["holdout"], "opening": 2}
+    assert not loud(with_result(sure, holdout=holdout))
+    winner = {**view.result["winner"], "forced": True}
+    assert not loud(with_result(sure, winner=winner))
+
+
+def test_the_review_case_of_a_small_size_is_not_called_profitable(view):
+    """Sharpe 3.3 whose interval excludes zero, on 42 days that can confirm 4.8 at best."""
+    days = 42
+    returns = np.tile([0.012, -0.008], days // 2) + np.linspace(-1e-4, 1e-4, days)
+    returns += 3.3 / 365**0.5 * returns.std(ddof=1) - returns.mean()
+    short = replace(
+        view.holdout,
+        time=view.holdout.time[:days],
+        each=returns[None],
+        benchmark=view.holdout.benchmark[:days],
+    )
+    text = said(replace(view, holdout=short, random=RandomTraders(99.0, 200)))
+    assert "profitable" not in text and "outperforms" not in text
+    assert "its Sharpe ratio, 3.3, is not above 4.8, the smallest that the hold-out can" in text
+
+
+def test_one_phrase_has_one_value(view):
+    """The best of N skill-less ones: the deflated ratio's own bar, wherever it is named."""
+    told = view.result["evidence"]["deflated_sharpe"]
+    bar = told["expected"] * 365**0.5
+    text = " ".join([said(view), *study_wording.chance(view)])
+    values = re.findall(
+        r"best of 45 skill-less ones is expected to show an annual \D*(\d+\.\d)", text
+    )
+    assert len(values) == 2 and set(values) == {f"{bar:.1f}"}
+    rows = dict(row[:2] for row in study_tables.evidence(view).rows)
+    assert rows["Expected of the best of 45 skill-less trials"] == f"{bar:.2f}"
+    assert bar >= expected_best(45, told["days"] / 365) - 1e-9
+
+
+def test_the_deflated_ratio_is_of_returns_in_excess_of_the_market(view, skilled):
+    told = view.result["evidence"]["deflated_sharpe"]
+    with StudyReader(skilled) as reader:
+        passes = reader.passes("search")
+    folds = [passes[told["trial"], 0, fold] for fold in range(6)]
+    mix = daily_mix(folds)[1] - daily_mix([replace(one, returns=one.benchmark) for one in folds])[1]
+    assert told["sharpe"] == pytest.approx(mix.mean() / mix.std(ddof=1))
+
+
+def test_survivors_that_are_too_alike_are_said(view):
+    told = {**view.result["evidence"]["deflated_sharpe"]}
+    told |= {"measured_deviation": told["deviation"] / 2}
+    alike = with_result(view, evidence={**view.result["evidence"], "deflated_sharpe": told})
+    assert "survivors of pruning are too alike" in said(alike)
+    rows = dict(row[:2] for row in study_tables.evidence(alike).rows)
+    assert "survivors are too alike" in rows["Deviation of annual ratios over finished trials"]
+    told["measured_deviation"] = told["deviation"]
+    different = with_result(view, evidence={**view.result["evidence"], "deflated_sharpe": told})
+    assert "too alike" not in said(different)
 
 
 def test_later_looks_at_the_holdout_are_the_first_thing_said(view):
-    sure = np.random.default_rng(0).normal(6e-3, 0.01, view.holdout.each.shape)
-    view = replace(view, holdout=replace(view.holdout, each=sure))
-    assert "profitable" in said(view) and "outperforms equal weight" in said(view)
+    view = proven(view)
     result = json.loads(json.dumps(view.result))
     result["holdout"]["opening"] = 3
     seen = replace(view, result=result)
@@ -113,7 +224,10 @@ def test_later_looks_at_the_holdout_are_the_first_thing_said(view):
 def test_disarmed_rungs_are_said(view):
     rungs = [{"share": 1 / 3, "judged": 40, "pruned": 0, "rho": -0.21, "armed": False}]
     told = said(replace(view, result={**view.result, "rungs": rungs}))
-    assert "33 % of the budget is disarmed (rank correlation with final scores -0.21)" in told
+    assert "33 % of the budget was disarmed (rank correlation with final scores -0.21: " in told
+    rungs[0]["rho"] = None
+    told = said(replace(view, result={**view.result, "rungs": rungs}))
+    assert "of the budget never stopped a trial: too few had finished to know" in told
 
 
 def test_rungs_that_fall_together_are_no_failed_rungs(tmp_path):
@@ -150,7 +264,7 @@ def test_nobody_wins_on_noise_and_nothing_is_recommended(noise):
 def test_a_winner_without_proof_is_not_called_profitable(view):
     random = np.random.default_rng(0)
     lines = replace(view.holdout, each=random.normal(1e-4, 0.02, view.holdout.each.shape))
-    told = said(replace(view, holdout=lines))
+    told = said(replace(proven(view), holdout=lines))
     assert "profitable" not in told
     assert "outperforms" not in told
 
@@ -193,10 +307,11 @@ def test_a_terminal_shows_each_folds_benchmark_and_what_the_data_can_show(view):
     folds = view.trial(view.shown).folds
     parts = [f"{fold['sharpe']:.2f} ({fold['benchmark_sharpe']:.2f})" for fold in folds]
     assert line.endswith(f"annual Sharpe ratio (equal weight's): {', '.join(parts)}.")
-    years = [4 * study_world.DAYS / 365.25, study_world.HOLDOUT / 365]  # 1.645 / sqrt(years)
+    years = [4 * study_world.DAYS / 365.25, study_world.HOLDOUT / 365]
     assert (
-        f"{1.64485 / years[0] ** 0.5:.1f} on the folds ({years[0]:.2f} years), "
-        f"{1.64485 / years[1] ** 0.5:.1f} on the hold-out ({years[1]:.2f} years)." in told[-2]
+        f"{2.24140 / years[0] ** 0.5:.1f} on the folds for one of 4 candidates "  # 0.05 / 4
+        f"({years[0]:.2f} years), {1.64485 / years[1] ** 0.5:.1f} on the hold-out "
+        f"({years[1]:.2f} years)." in told[-2]
     )
     assert f"cover {years[0]:.2f} years" in study_wording.chance(view)[0]
     assert told[-1].startswith("Policy: ")
@@ -208,7 +323,9 @@ def test_confirmation_lists_equal_weight_and_cash(view, page):
     best = max(view.result["confirmation"]["candidates"], key=lambda one: one["lcb"])
     assert table.rows[0][0] == f"trial {best['trial']}, winner"
     assert table.rows[0][4] == f"{best['lcb']:.2f}"
-    assert "0.013 quantile" in table.note  # 0.05 / 4
+    assert "0.013 quantile: the level of the bound, 0.05, is shared by 4 cand" in table.note
+    assert table.columns[5] == "own Sharpe, lower bound"
+    assert table.rows[0][5] == f"{best['own_lcb']:.2f}"
 
 
 def test_learning_rate_is_what_mattered(view):

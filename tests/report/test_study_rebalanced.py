@@ -10,7 +10,7 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.report import study_rebalanced
+from slipstream.report import study_environment
 from slipstream.report.portfolio_baselines import EQUAL_WEIGHT, rebalanced, rivals
 from slipstream.report.portfolio_passes import PortfolioPasses
 from slipstream.report.study_rebalanced import rebalanced_returns, replayed
@@ -69,16 +69,20 @@ def test_why_there_is_no_second_line(market, monkeypatch):
                 raise here[0]
             return here[0]
 
-    monkeypatch.setattr(study_rebalanced, "EnvironmentSource", Source)
-    monkeypatch.setattr(study_rebalanced, "BACKEND", "serial")
+    monkeypatch.setattr(study_environment, "EnvironmentSource", Source)
+
+    def told(days, digest=DIGEST):
+        found, why = study_environment.study_environment(reader_of(digest), {})
+        return (None, why) if found is None else rebalanced_returns(found, days, "serial")
+
     portfolio = Environment("portfolio", kernel.spec(loaded.params["holdout"][0], loaded.data))
     here[:] = [replace(portfolio, kernel=kernel, loaded=loaded)]
     days, returns = replayed(kernel, loaded, "serial")
-    found, why = rebalanced_returns(reader_of(), {}, days)
+    found, why = told(days)
     assert np.array_equal(found, returns) and why == ""
-    assert "other days" in rebalanced_returns(reader_of(), {}, days + 1)[1]
-    assert "have changed" in rebalanced_returns(reader_of("cd" * 32), {}, days)[1]
+    assert "other days" in told(days + 1)[1]
+    assert "have changed" in told(days, "cd" * 32)[1]
     here[:] = [resolve_environment("cartpole", {})]
-    assert rebalanced_returns(reader_of(), {}, days) == (None, "")
+    assert told(days, None) == (None, "")
     here[:] = [DataError("no folder")]
-    assert "no longer where" in rebalanced_returns(reader_of(), {}, days)[1]
+    assert "no longer where" in told(days)[1]

@@ -33,6 +33,7 @@ def test_not_beating_as_specified():
     assert lines == ["The agent does not beat buy and hold: -3.1 % against +2.0 %."]
 
 
+@pytest.mark.parametrize("proven", [(), ("flat",)])
 @pytest.mark.parametrize(
     ("interval", "difference", "loud"),
     [
@@ -46,17 +47,26 @@ def test_not_beating_as_specified():
         (None, None, False),
     ],
 )
-def test_outperforms_only_when_intervals_exclude_zero(interval, difference, loud):
-    (line,) = wo.comparisons(0.05, {"flat": 0.0}, interval, {"flat": difference})
-    assert ("outperforms" in line) == loud
+def test_outperforms_only_when_proven_and_intervals_exclude_zero(
+    interval, difference, loud, proven
+):
+    (line,) = wo.comparisons(0.05, {"flat": 0.0}, interval, {"flat": difference}, proven)
+    assert ("outperforms" in line) == (loud and bool(proven))
+    assert ("chance may explain" in line) == (not loud)
 
 
+@pytest.mark.parametrize("proven", [False, True])
 @pytest.mark.parametrize("interval", [(0.5, 2.0), (-0.5, 2.0), (-2.0, -0.5), (0.0, 1.0), None])
 @pytest.mark.parametrize("total", [0.05, 0.0, -0.05])
-def test_profitable_only_when_the_interval_excludes_zero(interval, total):
-    text = wo.verdict("test", total, interval)
-    allowed = interval is not None and interval[0] > 0 and total > 0
+def test_profitable_only_when_proven_and_the_interval_excludes_zero(interval, total, proven):
+    text = wo.verdict("test", total, interval, proven=proven)
+    allowed = proven and interval is not None and interval[0] > 0 and total > 0
     assert ("profitable" in text) == allowed
+
+
+def test_a_run_proves_nothing_and_says_why():
+    text = wo.verdict("test", 0.5, (1.0, 2.0))
+    assert "excludes zero. That is no proof: these bars may be looked at as often as" in text
 
 
 def test_nothing_is_proved_on_bars_that_were_used():

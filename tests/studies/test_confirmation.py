@@ -78,9 +78,9 @@ def test_skill_wins():
     random = np.random.default_rng(4)
     excess = [random.normal(0, 0.01, (5, 300)) for _ in range(10)]
     excess[6] += 0.003
-    found = bo.confirm(excess, market(1), 365)
+    found = bo.confirm(excess, market(1, drift=0.004), 365)
     assert found.winner == found.best == 6
-    assert found.bounds.lower[6] > 0
+    assert found.bounds.lower[6] > 0 and found.own[6] > 0
     assert found.bounds.level == pytest.approx(0.005)
 
 
@@ -110,6 +110,40 @@ def test_equal_weight_is_a_candidate():
     found = bo.confirm([np.zeros((5, 300))], market(3, drift=0.01), 365)
     assert found.winner is None
     assert "not above 0" in found.reason
+
+
+def test_whoever_loses_beside_a_greater_loss_is_no_winner():
+    """The review's case: -20 % beside an equal weight that lost 88 %."""
+    random = np.random.default_rng(11)
+    falling = market(2, days=300)
+    falling += np.log(0.12) / 300 - falling.mean()
+    mine = 0.3 * falling + random.normal(0, 1e-3, (5, 300))
+    mine += np.log(0.80) / 300 - mine.mean(axis=1, keepdims=True)
+    found = bo.confirm([mine - falling], falling, 365)
+    assert found.bounds.lower[0] > max(found.cash, 0.0)  # by these two alone it had won
+    assert found.own[0] < 0.0
+    assert found.winner is None and found.best == 0
+    assert "its own Sharpe ratio is -" in found.reason
+
+
+def test_the_own_bound_is_that_of_the_same_resamples():
+    random = np.random.default_rng(3)
+    other = market(6, drift=0.001)
+    excess = [random.normal(0.001, 0.01, (4, 300)) for _ in range(3)]
+    found = bo.confirm(excess, other, 365, level=0.06, draws=400, seed=9)
+    alone = bo.lower_bounds([one + other for one in excess], 365, 0.02, draws=400, seed=9)
+    np.testing.assert_array_equal(found.own, alone.lower)
+
+
+def test_a_candidate_that_gains_wins_over_a_better_one_that_loses():
+    random = np.random.default_rng(12)
+    falling = market(8, days=400)
+    falling += -0.004 - falling.mean()
+    steady = 0.0008 + random.normal(0, 0.001, (5, 400))  # gains
+    hedged = 0.5 * falling + 0.0012 + random.normal(0, 1e-4, (5, 400))  # loses by less than cash
+    found = bo.confirm([steady - falling, hedged - falling], falling, 365)
+    assert found.own[0] > 0 > found.own[1]
+    assert found.winner == 0
 
 
 def test_the_same_returns_have_the_same_bound():

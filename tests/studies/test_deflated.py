@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from slipstream.studies import deflated as de
+from slipstream.studies.member import Passes
 from slipstream.studies.overfitting import NotComputed
+from slipstream.studies.paths import daily_benchmark, daily_matrix
 
 
 def test_the_papers_example():
@@ -86,7 +88,8 @@ def test_parts_by_hand():
     column = matrix[:, 2]
     ratios = matrix.mean(axis=0) / matrix.std(axis=0, ddof=1)
     assert found.sharpe == pytest.approx(ratios[2])
-    assert found.deviation == pytest.approx(ratios.std(ddof=1))
+    assert found.measured_deviation == pytest.approx(ratios.std(ddof=1))
+    assert found.deviation == pytest.approx(max(ratios.std(ddof=1), 0.05))  # 1 / sqrt(400)
     scaled = (column - column.mean()) / column.std()
     assert found.kurtosis == pytest.approx(np.mean(scaled**4))
     assert found.skew == pytest.approx(np.mean(scaled**3))
@@ -104,3 +107,75 @@ def test_too_little_says_why(matrix, words):
     found = de.deflated_sharpe(matrix, 0, 5)
     assert isinstance(found, NotComputed)
     assert words in found.reason
+
+
+def long_only_trials(seed, trials=100, days=338, market_sharpe=2.0):
+    """Skill-less: random long-only weights of ten assets in a market with this Sharpe ratio."""
+    random = np.random.default_rng(seed)
+    common = random.normal(0.0, 0.02, days)
+    common += market_sharpe / math.sqrt(365) * 0.02 - common.mean()
+    assets = common[:, None] + random.normal(0.0, 0.01, (days, 10))
+    weights = random.dirichlet(np.full(10, 100.0), trials)
+    equal, group = assets.mean(axis=1), np.zeros(days, np.int64)
+    return [[Passes(np.arange(days), assets @ w, equal, group)] for w in weights]
+
+
+def sure(trials, excess):
+    """Deflated Sharpe ratio of the best of them."""
+    days, matrix = daily_matrix(trials)
+    if excess:
+        matrix = matrix - daily_benchmark(trials, days)[:, None]
+    best = int(np.argmax(matrix.mean(axis=0) / matrix.std(axis=0)))
+    return de.deflated_sharpe(matrix, best, len(trials)).value
+
+
+@pytest.mark.parametrize("days", [338, 8 * 365])
+def test_a_rising_market_is_no_skill(days):
+    """100 skill-less long-only trials in a market of Sharpe 2: nobody is called skilled.
+
+    With 338 days V's floor alone would do, with eight years only the market's returns taken off.
+    """
+    studies = [long_only_trials(seed, days=days) for seed in range(20)]
+    assert max(sure(one, excess=True) for one in studies) < 0.95
+    assert np.mean([sure(one, excess=True) for one in studies]) < 0.7
+    if days > 2_000:
+        assert min(sure(one, excess=False) for one in studies) >= 0.95  # what absolute returns say
+
+
+def test_survivors_of_pruning_are_too_alike():
+    """V is at least 1/days: pruned studies of noise look no surer than whole ones."""
+    whole, pruned, naive = [], [], []
+    for seed in range(200):
+        matrix = np.random.default_rng(seed).normal(0.0, 0.01, (338, 100))
+        ratios = matrix.mean(axis=0) / matrix.std(axis=0, ddof=1)
+        order = np.argsort(ratios)
+        survivors = matrix[:, order[50:]]  # the lower half never finished
+        whole.append(de.deflated_sharpe(matrix, int(order[-1]), 100))
+        pruned.append(de.deflated_sharpe(survivors, 49, 100))
+        bar = pruned[-1].measured_deviation * de.expected_maximum(100)
+        naive.append(de.probabilistic_sharpe(pruned[-1].sharpe, bar, 338))
+    sure = [np.mean(np.array([one.value for one in found]) >= 0.8) for found in (whole, pruned)]
+    assert sure[0] <= 0.06 and sure[1] <= 0.06
+    assert np.mean(np.array(naive) >= 0.8) > 0.5  # what V of the survivors alone had said
+    annual = [np.mean([one.expected for one in found]) * 365**0.5 for found in (whole, pruned)]
+    assert annual[1] == pytest.approx(annual[0], rel=0.05)
+
+
+def test_the_floor_of_v_by_hand():
+    matrix = np.random.default_rng(5).normal(0.0, 0.01, (400, 1)) + np.zeros((1, 30))
+    matrix[:, 1:] += 1e-6 * np.random.default_rng(6).normal(size=(400, 29))  # one strategy, copied
+    found = de.deflated_sharpe(matrix, 0, 30)
+    assert found.measured_deviation < 1e-3 < found.deviation == pytest.approx(1.0 / 20.0)
+    assert found.expected == pytest.approx(0.05 * de.expected_maximum(30))
+    # The bar of the deflated ratio and that of the page are one where luck alone separates trials.
+    assert found.expected * 365**0.5 == pytest.approx(de.expected_best(30, 400 / 365))
+
+
+def test_what_folds_and_holdout_can_confirm():
+    """Ten candidates share 0.05 on the folds: 2.576 / 1.645 = 1.57 times the plain figure."""
+    told = de.findable({"folds": 4.0, "holdout": 1.0}, candidates=10)
+    assert told["folds"]["sharpe"] == pytest.approx(2.5758 / 2.0, abs=1e-4)
+    assert told["holdout"]["sharpe"] == pytest.approx(1.6449, abs=1e-4)
+    ratio = told["folds"]["sharpe"] / de.smallest_confirmable(4.0)
+    assert ratio == pytest.approx(1.566, abs=1e-3)
+    assert de.findable({"folds": 4.0}, 1)["folds"]["sharpe"] == pytest.approx(0.8224, abs=1e-4)

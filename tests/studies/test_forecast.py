@@ -100,11 +100,19 @@ def test_passes_over_the_data_and_the_smallest_effect(tmp_path):
     speed = measure(pool, setup)
     said = " ".join(forecast(setup, SPEC, speed, facts, tmp_path).sentences)
     assert "2.0 passes" in said
-    assert "0.8 on the folds (4.00 years)" in said  # 1.645 / sqrt(4)
+    # Ten candidates share 0.05: 2.576 / sqrt(4). The hold-out is shown to one: 1.645 / sqrt(1).
+    assert "1.3 on the folds for one of 10 candidates (4.00 years)" in said
     assert "1.6 on the hold-out (1.00 years)" in said
     assert "A round trip costs 20.0 basis points" in said
     assert round_trip(facts) == 20.0
     assert round_trip({}) is None
+
+
+def test_a_single_bar_is_not_bars(tmp_path):
+    facts = {"round_trip": {"A": {"basis_points": 3.0}}, "bar_move": {"A": 4.0}}
+    setup = plan(market=MARKET)
+    said = forecast(setup, SPEC, Speed(1e5, 0.1, None, 12), facts, tmp_path).sentences
+    assert said[-1].endswith("against its cost once held about 1 bar (0.1 h).")
 
 
 def test_a_market_without_equal_weight_tells_how_a_bar_moves(tmp_path):

@@ -17,7 +17,7 @@ IN_FLIGHT = 16  # trials; with six folds each, groups have their full size
 COPIES, HORIZON = 12, 256
 
 # A planted bar opens at the last close: another column takes the place of the one that says so.
-_PLANTED_FEATURES = tuple(
+PLANTED_FEATURES = tuple(
     "log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]
 )
 
@@ -106,6 +106,6 @@ def market(data_dir: str | None) -> Iterator[dict[str, Any]]:
     folder = tempfile.mkdtemp(prefix="slipstream-bench-")
     try:
         write_planted_crypto(folder, BARS)
-        yield {"data": {"folder": folder}, "features": list(_PLANTED_FEATURES)}
+        yield {"data": {"folder": folder}, "features": list(PLANTED_FEATURES)}
     finally:
         shutil.rmtree(folder)

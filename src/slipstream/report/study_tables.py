@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.market.finding import plural
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.market_tables import fall, interval
 from slipstream.report.page import Table
@@ -73,27 +74,32 @@ def candidates(view: StudyView) -> Table:
                 number(one.get("value"), 2),
                 spread,
                 number(one.get("lcb"), 2),
+                *([number(one.get("own_lcb"), 2)] if view.benchmark else []),
                 one.get("excluded") or "",
             ]
         )
     if view.benchmark:
-        rows.append(["equal weight", "", "0.00", "", "0.00", ""])
-        rows.append(["cash", "", "", "", number(told.get("cash"), 2), ""])
+        rows.append(["equal weight", "", "0.00", "", "0.00", "", ""])
+        rows.append(["cash", "", "", "", number(told.get("cash"), 2), "0.00", ""])
     elif view.market:
         rows.append(["cash", "", "0.00", "", "0.00", ""])
     value = "mean return"
     if view.market:
         value = "information ratio" if view.benchmark else "Sharpe"
-    columns = ("", "search score", value, "single seeds", "lower bound", "excluded")
+    own = ("own Sharpe, lower bound",) if view.benchmark else ()
+    columns = ("", "search score", value, "single seeds", "lower bound", *own, "excluded")
     count = max(len(told["candidates"]), 1)
     note = (
         f"{told['seeds']} fresh seeds on every fold, {told['bootstrap']:,} resamples of seeds and "
-        f"days (the same days for all); the lower bound is the {told['error'] / count:.2g} "
-        f"quantile: {told['error']:g} shared by {count} candidates."
+        f"days (the same days for all); the lower bound is the {told['level'] / count:.2g} "
+        f"quantile: the level of the bound, {told['level']:g}, is shared by "
+        f"{plural(count, 'candidate')}."
     )
     if view.market:
         less = " minus equal weight's" if view.benchmark else ""
         note += f" Daily returns{less}, averaged over the backtest paths."
+    if view.benchmark:
+        note += " Whoever wins beats equal weight, and has a Sharpe ratio of its own above 0."
     return Table("Confirmation", columns, rows, emphasis=emphasis, note=note)
 
 
@@ -134,19 +140,21 @@ def evidence(view: StudyView) -> Table:
         rows.append(["Probability of backtest overfitting (PBO)", _not(pbo)])
     if "value" in deflated:
         root = math.sqrt(view.days_per_year) if view.days_per_year else 1.0
+        ratio = "information ratio" if view.benchmark else "Sharpe ratio"
         rows += [
             [f"Deflated Sharpe ratio of trial {deflated['trial']}", number(deflated["value"], 2)],
             [
                 f"the same with {number(deflated['effective_trials'], 0)} effective trials",
                 number(deflated["effective_value"], 2),
             ],
-            ["Its annual Sharpe ratio on the folds", number(deflated["sharpe"] * root, 2)],
+            [f"Its annual {ratio} on the folds", number(deflated["sharpe"] * root, 2)],
             [
                 f"Expected of the best of {deflated['trials']:g} skill-less trials",
                 number(deflated["expected"] * root, 2),
             ],
+            ["Deviation of annual ratios over finished trials", _deviations(deflated, root)],
             [
-                f"Expected of the best of {number(deflated['effective_trials'], 0)}",
+                f"Expected of the best of {number(deflated['effective_trials'], 0)} effective ones",
                 number(deflated["effective_expected"] * root, 2),
             ],
             [
@@ -162,7 +170,20 @@ def evidence(view: StudyView) -> Table:
         "ratio is above what the best of all started trials would show without skill; an "
         "indicator, because the sampler's trials are not independent."
     )
+    if view.benchmark:
+        note += (
+            " Its returns are those in excess of equal weight's: a market that rises is no skill."
+        )
     return Table("What chance alone could show", ("", "value"), rows, note=note)
+
+
+def _deviations(told: Mapping[str, Any], root: float) -> str:
+    """As used; and as measured, where that is less."""
+    used, measured = told["deviation"], told.get("measured_deviation", told["deviation"])
+    if measured >= used:
+        return number(used * root, 2)
+    least, found = number(used * root, 2), number(measured * root, 2)
+    return f"{least}, the least for {told['days']} days; {found} measured: survivors are too alike"
 
 
 def _not(told: Mapping[str, Any]) -> str:
@@ -179,7 +200,8 @@ def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
             continue
         counted = [number(rung[name], 0) for name in ("judged", "pruned")]
         state = "armed" if rung["armed"] else "disarmed"
-        rows.append([label, *counted, number(rung["rho"], 2), state])
+        rho = "not known" if rung["rho"] is None else number(rung["rho"], 2)
+        rows.append([label, *counted, rho, state])
     columns = ("", "trials scored", "stopped", "rank correlation", "at the end")
     return Table("Rungs", columns, rows)
 

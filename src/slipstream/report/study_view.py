@@ -11,6 +11,8 @@ import numpy as np
 from slipstream.core.errors import CheckpointError
 from slipstream.report.origin import origin
 from slipstream.report.statistics import Floats, Ints
+from slipstream.report.study_environment import study_environment
+from slipstream.report.study_random import RandomTraders, random_traders
 from slipstream.report.study_rebalanced import rebalanced_returns
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.importance import importances
@@ -79,7 +81,9 @@ class StudyView:
         shown: trial whose curves are drawn: the winner, else the best candidate, else the best.
         development: its backtest paths with the search's own seed.
         fresh: its mean over paths with each fresh seed of the confirmation.
-        holdout: its seeds on the hold-out.
+        holdout: its seeds on the hold-out, the deployable one first.
+        random: where that one's return stands among matched random traders; None where it is not
+            known, and `random_missing` says why.
         fold_dates: first and last day of each tested group.
         provenance: label and text.
         notes: what was done to the data.
@@ -96,6 +100,8 @@ class StudyView:
     development: Lines | None = None
     fresh: Lines | None = None
     holdout: Lines | None = None
+    random: RandomTraders | None = None
+    random_missing: str = ""
     fold_dates: Sequence[str] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
@@ -195,11 +201,24 @@ def _with_lines(view: StudyView, reader: StudyReader, layout: Layout, shown: int
     if held:
         returns = np.array([one.returns for one in held])
         lines = _lines(view, held[0].days, returns, held[0].benchmark)
-        if view.benchmark:
-            more, why = rebalanced_returns(reader, view.trial(shown).overrides, held[0].days)
-            lines = replace(lines, rebalanced=more, missing=why)
-        view = replace(view, holdout=lines)
+        view = _beside(replace(view, holdout=lines), reader, held[0])
     return view
+
+
+def _beside(view: StudyView, reader: StudyReader, deployed: Passes) -> StudyView:
+    """With what is replayed on the hold-out beside the deployed policy."""
+    assert view.holdout is not None and view.shown is not None
+    environment, why = study_environment(reader, view.trial(view.shown).overrides)
+    if environment is None or environment.kernel is None:
+        why = why or "this environment is no kernel"
+        lines = replace(view.holdout, missing=why) if view.benchmark else view.holdout
+        return replace(view, holdout=lines, random_missing=why)
+    lines = view.holdout
+    if view.benchmark:
+        more, missing = rebalanced_returns(environment, deployed.days)
+        lines = replace(lines, rebalanced=more, missing=missing)
+    random, why = random_traders(reader.folder, environment, deployed.days, deployed.returns)
+    return replace(view, holdout=lines, random=random, random_missing=why)
 
 
 def _lines(view: StudyView, days: Ints, each: Floats, benchmark: Floats) -> Lines:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from slipstream.market.finding import plural
 from slipstream.report import wording
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.statistics import sharpe
+from slipstream.report.study_proof import lacking, outperformed
 from slipstream.report.study_view import Lines, StudyView
 from slipstream.report.wording import number, percent, share
-from slipstream.studies.deflated import expected_best, smallest_confirmable
+from slipstream.studies.deflated import expected_best
 from slipstream.studies.overfitting import ON_NOISE
-from slipstream.studies.sentences import no_winner
+from slipstream.studies.sentences import NOT_UNDONE, holdout_bound, no_winner, one_of
 
 HOLDOUT = "hold-out"
 OPTIMISTIC = (
@@ -38,6 +41,9 @@ def warnings(view: StudyView) -> list[str]:
             f"{no_winner(result)} Trial {result['winner']['trial']} was deployed by force all the "
             "same."
         )
+    elif result["winner"] is not None and view.market:
+        bound = holdout_bound(result["holdout"] or {}, view.benchmark)
+        lines += [text for text in (NOT_UNDONE, bound) if text]
     lines.append(OPTIMISTIC)
     lines += [text for text in (_pruning(view), _pbo(result), _left_out(result)) if text]
     if (result.get("deployed") or {}).get("refit"):
@@ -46,7 +52,7 @@ def warnings(view: StudyView) -> list[str]:
 
 
 def opening(view: StudyView) -> list[str]:
-    """The headline, and the sentences below it."""
+    """A short verdict, and the sentences below it."""
     result = view.result
     winner, told = result["winner"], result["holdout"]
     if winner is None:
@@ -62,15 +68,27 @@ def opening(view: StudyView) -> list[str]:
         return [f"{name} Mean return of its final seeds on fresh episodes: {mean}.", _tried(result)]
     if view.holdout is None or view.days_per_year is None or told is None:
         return [f"{name} Every seed of its final training diverged.", _tried(result)]
-    lines = _held(view.holdout, view.days_per_year, told, result["trials"]["asked"])
+    lines = _held(view, view.holdout, view.days_per_year, told)
     if winner["forced"]:
-        lines = [no_winner(result), *lines]
+        lines = [no_winner(result), *lines, name]
+    else:
+        lines = [f"{name} {_short(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
-    return [*lines, *_seeds(view.holdout, view.days_per_year, told, label), name, _tried(result)]
+    more = _seeds(view.holdout, view.days_per_year, told, label)
+    return [*lines, *more, *best_of(view), _tried(result)]
 
 
-def _held(lines: Lines, periods: float, told: Mapping[str, Any], trials: int) -> list[str]:
-    """Headline and comparisons of the deployable policy: the first seed, fixed in advance."""
+def _short(view: StudyView, lines: Lines) -> str:
+    """The hold-out in half a sentence."""
+    if float(np.prod(1.0 + lines.each[0])) <= 1.0:
+        return "It loses money on the hold-out."
+    if lacking(view):
+        return "It gains on the hold-out, which is no proof."
+    return "It was profitable on the hold-out."
+
+
+def _held(view: StudyView, lines: Lines, periods: float, told: Mapping[str, Any]) -> list[str]:
+    """Figures and comparisons of the deployable policy: the first seed, fixed in advance."""
     mine, other = lines.each[0], lines.benchmark
     interval = sharpe_interval(mine, periods)
     growth = float(np.prod(1.0 + mine) - 1.0)
@@ -80,11 +98,17 @@ def _held(lines: Lines, periods: float, told: Mapping[str, Any], trials: int) ->
         differences["equal weight"] = sharpe_interval(mine - other, periods)
     unseen = told["opening"] <= 1
     proof = interval if unseen else None  # bars that were looked at before prove nothing
-    return [
-        wording.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods, trials),
-        wording.verdict(HOLDOUT, growth, interval, unseen),
-        *wording.comparisons(growth, rivals, proof, differences),
+    missing = lacking(view)
+    found = [
+        wording.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods),
+        wording.verdict(HOLDOUT, growth, interval, unseen, not missing, "; ".join(missing)),
+        *wording.comparisons(growth, rivals, proof, differences, outperformed(view)),
     ]
+    if view.random is not None:
+        found += wording.random_traders(view.random.percentile, view.random.draws)
+    elif view.random_missing:
+        found.append(f"It is not compared with random traders: {view.random_missing}.")
+    return found
 
 
 def _seeds(lines: Lines, periods: float, told: Mapping[str, Any], label: str) -> list[str]:
@@ -125,16 +149,22 @@ def _pruning(view: StudyView) -> str:
     stopped = view.result["trials"]["pruned"]
     if not rungs:
         return ""
-    parts = []
-    for rung in rungs:
-        state = (
-            f"{'armed' if rung['armed'] else 'disarmed'} (rank correlation with final scores "
-            f"{number(rung['rho'], 2)})"
-        )
-        if rung.get("same_as"):
-            state = f"the same as {rung['same_as']}: the budget has too few rollouts"
-        parts.append(f"the rung at {share(rung['share'])} of the budget is {state}")
-    return f"Pruning stopped {stopped} trials: {'; '.join(parts)}."
+    parts = [f"the rung at {share(rung['share'])} of the budget {standing(rung)}" for rung in rungs]
+    return f"Pruning stopped {plural(stopped, 'trial')}: {'; '.join(parts)}."
+
+
+def standing(rung: Mapping[str, Any]) -> str:
+    """What a rung did at the end, in words."""
+    if rung.get("same_as"):
+        return f"is the same as {rung['same_as']}: the budget has too few rollouts"
+    if rung["rho"] is None:
+        return "never stopped a trial: too few had finished to know whether it predicts their ends"
+    known = f"rank correlation with final scores {number(rung['rho'], 2)}"
+    return (
+        f"was armed ({known})"
+        if rung["armed"]
+        else f"was disarmed ({known}: it predicts too little)"
+    )
 
 
 def _pbo(result: Mapping[str, Any]) -> str:
@@ -161,23 +191,44 @@ def chance(view: StudyView) -> list[str]:
     findable = view.result.get("findable")
     if findable is None:
         return []
-    years = findable["folds"]["years"]
-    trials = view.result["trials"]["asked"]
-    found = [
-        f"The folds' test blocks cover {years:.2f} years. The smallest Sharpe that this much data "
-        f"could confirm is {number(smallest_confirmable(years))}"
-    ]
-    best = expected_best(trials, years)
-    if best is not None:
-        found[0] += (
-            f"; after {trials} trials the best of {trials} skill-less ones is expected to show "
-            f"{number(best)}"
-        )
-    later = findable["holdout"]
+    folds, later = findable["folds"], findable["holdout"]
     return [
-        f"{found[0]}.",
-        f"For the hold-out, {later['years']:.2f} years, it is {number(later['sharpe'])}.",
+        f"The folds' test blocks cover {folds['years']:.2f} years. The smallest Sharpe that they "
+        f"can confirm for {one_of(folds['candidates'])} is {number(folds['sharpe'])}.",
+        *best_of(view),
+        f"The smallest Sharpe that the hold-out, {later['years']:.2f} years, can confirm is "
+        f"{number(later['sharpe'])}.",
     ]
+
+
+def best_of(view: StudyView) -> list[str]:
+    """What the best of as many skill-less trials would show on the folds: one bar on the page.
+
+    It is the one that the deflated Sharpe ratio is measured against; where that is not computed,
+    the same with the least deviation that trials can have.
+    """
+    trials = view.result["trials"]["asked"]
+    told = (view.result.get("evidence") or {}).get("deflated_sharpe") or {}
+    findable = view.result.get("findable")
+    bar = None
+    if "expected" in told and view.days_per_year is not None:
+        bar = float(told["expected"]) * math.sqrt(view.days_per_year)
+    elif findable is not None:
+        bar = expected_best(trials, findable["folds"]["years"])
+    if bar is None:
+        return []
+    ratio = "information ratio against equal weight" if view.benchmark else "Sharpe ratio"
+    lines = [
+        f"On the folds, where {trials} trials were tried, the best of {trials} skill-less ones is "
+        f"expected to show an annual {ratio} of {number(bar)}."
+    ]
+    if told.get("measured_deviation", math.inf) < told.get("deviation", 0.0):
+        lines.append(
+            "The finished trials are more alike than independent ones would be (survivors of "
+            "pruning are too alike), so the deviation of Sharpe ratios is taken to be at least one "
+            "over the root of the number of days."
+        )
+    return lines
 
 
 def search(view: StudyView) -> list[str]:

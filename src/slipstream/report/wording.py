@@ -1,13 +1,14 @@
 """The report's sentences. What the data does not show is not said.
 
-The words "profitable" and "outperforms" are written here and nowhere else, and only when the 95 %
-interval of the hold-out's Sharpe ratio lies above zero.
+The words "profitable" and "outperforms" are written only for a study's hold-out that proves them;
+see `slipstream.report.study_proof`. A run's page never says them: its bars may be looked at as
+often as somebody likes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from slipstream.core.percent import NOTHING, percent
 from slipstream.studies.deflated import expected_best, smallest_confirmable
@@ -90,22 +91,44 @@ def excludes_zero(interval: tuple[float, float] | None) -> bool:
     return interval is not None and interval[0] > 0.0
 
 
+RUNS_PROVE_NOTHING = (
+    "these bars may be looked at as often as somebody likes; only a study's hold-out, opened once, "
+    "can prove anything"
+)
+
+
 def verdict(
     split: str,
     total_return: float,
     interval: tuple[float, float] | None,
     unseen: bool = True,
+    proven: bool = False,
+    lacking: str = RUNS_PROVE_NOTHING,
 ) -> str:
-    """Whether money was made, and whether that can be told from luck."""
+    """Whether money was made, and whether that can be told from luck.
+
+    Args:
+        split: what the bars are called.
+        total_return: a fraction.
+        interval: of the Sharpe ratio.
+        unseen: nothing was learned from these bars or chosen on them.
+        proven: everything holds that trading-rules 15 asks for; studies only.
+        lacking: where it does not, what lacks although the interval excludes zero.
+    """
     gain = f"{percent(total_return)} after costs on the {split} bars"
     if not unseen:
         return (
             f"The agent ends at {gain}; it has learned from them or was chosen on them: no proof."
         )
     if excludes_zero(interval) and total_return > 0.0:
+        if proven:
+            return (
+                f"The agent was profitable: {gain}, and the 95 % interval of its Sharpe ratio "
+                "excludes zero."
+            )
         return (
-            f"The agent was profitable: {gain}, and the 95 % interval of its Sharpe ratio excludes "
-            "zero."
+            f"The agent ends at {gain}, and the 95 % interval of its Sharpe ratio excludes zero. "
+            f"That is no proof: {lacking}."
         )
     if interval is not None and interval[1] < 0.0:
         return (
@@ -124,6 +147,7 @@ def comparisons(
     others: Mapping[str, float],
     interval: tuple[float, float] | None,
     differences: Mapping[str, tuple[float, float] | None],
+    proven: Collection[str] = (),
 ) -> list[str]:
     """One sentence per baseline.
 
@@ -132,13 +156,15 @@ def comparisons(
         others: total returns of the baselines by name.
         interval: of the agent's Sharpe ratio.
         differences: interval of the Sharpe ratio of the daily returns minus each baseline's.
+        proven: baselines that the agent has been shown to be better than; studies only.
     """
     lines = []
     for name, other in others.items():
         if agent <= other:
             lines.append(f"The agent does not beat {name}: {against(agent, other)}.")
         elif excludes_zero(interval) and excludes_zero(differences.get(name)):
-            lines.append(f"The agent outperforms {name}: {against(agent, other)}.")
+            shown = "outperforms" if name in proven else "is ahead of"
+            lines.append(f"The agent {shown} {name}: {against(agent, other)}.")
         else:
             lines.append(
                 f"The agent is ahead of {name}, {against(agent, other)}, but by no more than "

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 MEAN_BLOCK = 10.0  # days
 DRAWS = 2_000
 SEED = 20_260_101  # fixed: the same returns always have the same bound
-ERROR = 0.05  # chance of a wrong winner, shared among the candidates
+LEVEL = 0.05  # of the bounds, shared among the candidates
 _NO_DEVIATION = 1e-15
 
 
@@ -120,13 +120,16 @@ class Confirmation:
 
     Attributes:
         bounds: of the candidates, against equal weight.
+        own: lower bounds of their own Sharpe ratios at the same level [K].
         cash: lower bound of holding cash, against equal weight; equal weight's own is 0.
         best: index of the candidate with the highest lower bound.
-        winner: the same where it is above equal weight's and cash's, else None.
+        winner: of the candidates that beat equal weight, cash and zero by all these bounds the one
+            with the highest; None where there is none.
         reason: why there is no winner.
     """
 
     bounds: Bounds
+    own: Floats
     cash: float
     best: int
     winner: int | None
@@ -137,7 +140,7 @@ def confirm(
     excess: Sequence[Floats],
     benchmark: Floats,
     periods: float,
-    error: float = ERROR,
+    level: float = LEVEL,
     draws: int = DRAWS,
     mean_block: float = MEAN_BLOCK,
     seed: int = SEED,
@@ -145,25 +148,39 @@ def confirm(
 ) -> Confirmation:
     """Chooses the candidate with the highest lower bound, if it beats equal weight and cash.
 
+    To beat equal weight is not enough where equal weight loses: the candidate's own Sharpe ratio
+    must be above zero by the same bound. The bounds rank; they do not undo that the candidates were
+    chosen among many trials on the same days.
+
     Args:
         excess: for each of K candidates its daily net returns minus equal weight's, averaged over
             the backtest paths, [R, n].
         benchmark: equal weight's daily returns on those days [n].
         periods: days a year.
-        error: the bound is the error / K quantile.
+        level: the bound is the level / K quantile.
         draws, mean_block, seed: of the bootstrap.
         rival: what the benchmark is called; where it is cash, its returns are 0.
     """
-    found = lower_bounds(
-        [*excess, -benchmark[None]], periods, error / len(excess), draws, mean_block, seed
-    )
+    shared = level / len(excess)
+    found = lower_bounds([*excess, -benchmark[None]], periods, shared, draws, mean_block, seed)
     bounds = Bounds(found.ratio[:-1], found.lower[:-1], found.level)
+    own = bounds.lower
+    if benchmark.any():  # drawn as above: the same seeds and days
+        mine = [one + benchmark for one in excess]
+        own = lower_bounds(mine, periods, shared, draws, mean_block, seed).lower
     cash, best = float(found.lower[-1]), int(np.argmax(bounds.lower))
     highest = float(bounds.lower[best])
+    able = (bounds.lower > max(cash, 0.0)) & (own > 0.0)
+    if able.any():
+        winner = int(np.argmax(np.where(able, bounds.lower, -np.inf)))
+        return Confirmation(bounds, own, cash, best, winner, "")
     if highest <= 0.0:
         reason = f"the highest lower bound against {rival} is {highest:.2f}, not above 0"
     elif highest <= cash:
         reason = f"the highest lower bound is {highest:.2f}, and that of cash is {cash:.2f}"
     else:
-        return Confirmation(bounds, cash, best, best, "")
-    return Confirmation(bounds, cash, best, None, reason)
+        reason = (
+            f"the best candidate beats {rival}, but the lower bound of its own Sharpe ratio is "
+            f"{own[best]:.2f}, not above 0"
+        )
+    return Confirmation(bounds, own, cash, best, None, reason)

@@ -50,7 +50,11 @@ class ConfirmationConfig(Config):
     block_days: Annotated[float, Field(ge=1)] = Field(
         10.0, description="mean length of a block of days that is resampled together"
     )
-    error: Share = Field(0.05, description="chance of a wrong winner, shared among the candidates")
+    level: Share = Field(
+        0.05,
+        description="level of the bounds: the candidates share it on the folds, so that each is "
+        "judged by its level / top quantile; the hold-out has it whole",
+    )
 
 
 class StudyConfig(Config):

@@ -29,8 +29,9 @@ class Confirmed:
         winner: the trial with the highest lower bound; None where it beats nothing (markets).
         best: the one with the highest lower bound, winner or not.
         candidates: per trial `trial`, `search_score`, `value` (information ratio against equal
-            weight, or cash where there is none; games: mean return), `lcb`, `seeds` (the value of
-            each), `excluded` (why).
+            weight, or cash where there is none; games: mean return), `lcb`, `own_lcb` (of its own
+            Sharpe ratio, where there is equal weight), `seeds` (the value of each), `excluded`
+            (why).
         cash: lower bound of holding cash, 0 where it is the benchmark; None for games.
         reason: why there is no winner.
     """
@@ -114,7 +115,7 @@ def _confirm_markets(
         excess,
         benchmark,
         periods,
-        error=settings.error * len(kept) / len(rows),  # excluded candidates were tried, too
+        level=settings.level * len(kept) / len(rows),  # excluded candidates were tried, too
         draws=settings.bootstrap,
         mean_block=settings.block_days,
         seed=_seed(plan),
@@ -126,6 +127,8 @@ def _confirm_markets(
             "lcb": float(found.bounds.lower[k]),
             "seeds": [information_ratio(one[None], periods) for one in excess[k]],
         }
+        if plan.market.benchmark:
+            rows[trial]["own_lcb"] = float(found.own[k])
     winner = None if found.winner is None else kept[found.winner]
     return Confirmed(winner, kept[found.best], list(rows.values()), found.cash, found.reason)
 
@@ -175,10 +178,10 @@ def _confirm_games(
 
 
 def mean_bound(values: Floats, settings: ConfirmationConfig, tried: int, seed: int) -> float:
-    """The (error / tried) quantile of the mean of `values` resampled with replacement."""
+    """The (level / tried) quantile of the mean of `values` resampled with replacement."""
     random = np.random.Generator(np.random.PCG64(seed))
     drawn = random.integers(0, len(values), (settings.bootstrap, len(values)))
-    return float(np.quantile(values[drawn].mean(axis=1), settings.error / tried))
+    return float(np.quantile(values[drawn].mean(axis=1), settings.level / tried))
 
 
 def _by_seed(plan: Plan, trial: int, outcomes: Mapping[Slot, Outcome]) -> list[list[Passes]]:

@@ -1,7 +1,7 @@
 """What chance alone would show: the best of many skill-less trials, and the deflated Sharpe ratio.
 
-Source: Bailey and Lopez de Prado 2014, "The Deflated Sharpe Ratio". Ratios are of daily returns and
-not annualised unless a name says so.
+Source: Bailey and Lopez de Prado 2014, "The Deflated Sharpe Ratio". Ratios are of daily returns, in
+excess of the benchmark's where there is one, and not annualised unless a name says so.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from slipstream.studies.overfitting import NotComputed
 
 Floats = NDArray[np.float64]
 
+LEVEL = 0.05  # of a one-sided test
 FEWEST_DAYS = 20
 FEWEST_TRIALS = 2
-INDICATOR = "An indicator: the sampler's trials are not independent."
 _EULER = 0.5772156649015329
 _NORMAL = NormalDist()
 _YEAR = 365.25 * 86_400  # seconds
@@ -35,7 +35,10 @@ class Deflated:
         sharpe: the chosen trial's, daily.
         days: it was measured on.
         skew, kurtosis: of its daily returns (a normal distribution has 0 and 3).
-        deviation: of the Sharpe ratios over finished trials, daily.
+        deviation: of the Sharpe ratios over finished trials, daily; at least 1 / sqrt(days), which
+            is what luck alone makes of trials that have nothing in common.
+        measured_deviation: the same as the finished trials show it. Survivors of pruning, and
+            variations of one strategy, are more alike than independent trials.
         trials: N, all that were started: the headline.
         expected: Sharpe ratio that the best of them is expected to show without skill.
         value: probability that the true ratio is above `expected`.
@@ -48,6 +51,7 @@ class Deflated:
     skew: float
     kurtosis: float
     deviation: float
+    measured_deviation: float
     trials: float
     expected: float
     value: float
@@ -68,12 +72,16 @@ def expected_maximum(trials: float) -> float:
     return max(best, 0.0)
 
 
-def smallest_confirmable(years: float) -> float | None:
-    """Annual Sharpe ratio whose one-sided 5 % test would just reject zero after so many years.
+def smallest_confirmable(years: float, level: float = LEVEL) -> float | None:
+    """Annual Sharpe ratio whose one-sided test would just reject zero after so many years.
 
     The estimate of a skill-less strategy's ratio has a deviation of about 1 / sqrt(years).
+
+    Args:
+        years: of test data.
+        level: of the test; one of K candidates is tested at a K-th of it.
     """
-    return _NORMAL.inv_cdf(0.95) / math.sqrt(years) if years > 0.0 else None
+    return _NORMAL.inv_cdf(1.0 - level) / math.sqrt(years) if years > 0.0 else None
 
 
 def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
@@ -90,9 +98,26 @@ def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
     return {name: span / _YEAR for name, span in seconds.items()}
 
 
-def findable(years: Mapping[str, float]) -> dict[str, dict[str, float | None]]:
-    """For each span of test data its `years` and the smallest `sharpe` that it can confirm."""
-    return {name: {"years": y, "sharpe": smallest_confirmable(y)} for name, y in years.items()}
+def findable(
+    years: Mapping[str, float], candidates: int, level: float = LEVEL
+) -> dict[str, dict[str, float | None]]:
+    """For each span of test data its `years` and the smallest `sharpe` that it can confirm.
+
+    Args:
+        years: of ``folds`` and ``holdout``.
+        candidates: K, who are confirmed on the folds and share the level there; the hold-out is
+            shown to one.
+        level: of the bounds.
+    """
+    shared = {"folds": max(candidates, 1), "holdout": 1}
+    return {
+        name: {
+            "years": span,
+            "candidates": shared[name],
+            "sharpe": smallest_confirmable(span, level / shared[name]),
+        }
+        for name, span in years.items()
+    }
 
 
 def expected_best(trials: int, years: float) -> float | None:
@@ -133,7 +158,8 @@ def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> Deflated | Not
     """Deflates the Sharpe ratio of the trial that was chosen.
 
     Args:
-        matrix: daily returns of the finished trials [days, trials].
+        matrix: daily returns of the finished trials [days, trials], in excess of the benchmark's
+            where there is one: a rising market is no skill.
         chosen: its column.
         started: all trials that were started, pruned and failed ones included.
     """
@@ -151,13 +177,26 @@ def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> Deflated | Not
     skew, kurtosis = float(np.mean(scaled**3)), float(np.mean(scaled**4))
     spread = matrix.std(axis=0, ddof=1)
     every = np.where(spread > 1e-15, matrix.mean(axis=0) / np.where(spread > 0.0, spread, 1.0), 0.0)
-    between = float(every.std(ddof=1))
+    measured = float(every.std(ddof=1))
+    between = max(measured, 1.0 / math.sqrt(days))
     fewer = effective_trials(matrix, started)
 
     def judged(trials: float) -> tuple[float, float]:
         bar = between * expected_maximum(trials)
         return bar, probabilistic_sharpe(ratio, bar, days, skew, kurtosis)
 
+    (bar, value), (fewer_bar, fewer_value) = judged(started), judged(fewer)
     return Deflated(
-        ratio, days, skew, kurtosis, between, started, *judged(started), fewer, *judged(fewer)
+        sharpe=ratio,
+        days=days,
+        skew=skew,
+        kurtosis=kurtosis,
+        deviation=between,
+        measured_deviation=measured,
+        trials=started,
+        expected=bar,
+        value=value,
+        effective_trials=fewer,
+        effective_expected=fewer_bar,
+        effective_value=fewer_value,
     )

@@ -72,9 +72,9 @@ def holdout_facts(
     Returns:
         `opening`, `seeds` (a mapping each), and over the seeds that did not diverge the means:
         games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and `lcb` (information
-        ratio against equal weight and its lower bound), `beats_equal_weight`, `beats_cash`,
-        `promoted`. Where there is no equal weight, nothing says `benchmark` or `equal_weight`, and
-        the ratio is against cash.
+        ratio against equal weight and its lower bound), `own_lcb` (of the Sharpe ratio itself),
+        `beats_equal_weight`, `beats_cash`, `promoted`. Where there is no equal weight, nothing says
+        `benchmark` or `equal_weight`, and the ratio is against cash.
     """
     seeds = [_seed_facts(plan, slot, outcomes[slot]) for slot in slots]
     facts: dict[str, Any] = {"opening": opening, "seeds": seeds}
@@ -87,16 +87,21 @@ def holdout_facts(
     mine = float(np.mean([np.prod(1.0 + one.returns) - 1.0 for one in found]))
     other = float(np.mean([np.prod(1.0 + one.benchmark) - 1.0 for one in found]))
     settings = plan.study.confirmation
+    excess, benchmark = _excess(found)
     bounds = lower_bounds(
-        [_excess(found)],
+        [excess, excess + benchmark],
         plan.market.days_per_year,
-        settings.error,
+        settings.level,
         settings.bootstrap,
         settings.block_days,
         seed_of(plan.study.seed, "holdout"),
     )
     if plan.market.benchmark:
-        facts |= {"benchmark_return": other, "beats_equal_weight": mine > other}
+        facts |= {
+            "benchmark_return": other,
+            "own_lcb": float(bounds.lower[1]),
+            "beats_equal_weight": mine > other,
+        }
     return {
         **facts,
         "mean_return": mine,
@@ -120,8 +125,11 @@ def _seed_facts(plan: Plan, slot: Slot, outcome: Outcome) -> dict[str, Any]:
     return facts
 
 
-def _excess(passes: Sequence[Passes]) -> NDArray[np.float64]:
-    """Daily returns minus equal weight's [R, n]; a policy earns nothing on days it did not see."""
+def _excess(passes: Sequence[Passes]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Daily returns minus equal weight's [R, n], and equal weight's [n].
+
+    A policy earns nothing on days it did not see.
+    """
     each = [(*by_day(one.days, one.returns), by_day(one.days, one.benchmark)[1]) for one in passes]
     days = np.unique(np.concatenate([mine for mine, _, _ in each]))
     benchmark = np.zeros(len(days))
@@ -130,7 +138,7 @@ def _excess(passes: Sequence[Passes]) -> NDArray[np.float64]:
     block = np.tile(-benchmark, (len(each), 1))
     for row, (mine, returns, other) in enumerate(each):
         block[row, np.searchsorted(days, mine)] = returns - other
-    return block
+    return block, benchmark
 
 
 def save_policy(

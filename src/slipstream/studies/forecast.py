@@ -14,6 +14,7 @@ import numpy as np
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
+from slipstream.market.finding import plural
 from slipstream.studies.deflated import findable, tested_years
 from slipstream.studies.ledger import Slot
 from slipstream.studies.member import Member, Outcome, Passes
@@ -205,14 +206,18 @@ def _findable(
     market, folds = plan.market, provenance.get("folds") or {}
     assert market is not None
     if folds:
-        sentences.append(findable_sentence(findable(tested_years(folds))))
+        confirmation = plan.study.confirmation
+        candidates = min(confirmation.top, plan.study.n_trials)
+        told = findable(tested_years(folds), candidates, confirmation.level)
+        sentences.append(findable_sentence(told))
     trip, bar = round_trip(provenance), bar_move(market, speed, provenance)
     if trip and bar:
         bars = max(1.0, (trip / bar) ** 2)
         held = bars * market.bar_seconds / 3600
         sentences.append(
             f"A round trip costs {trip:.1f} basis points and a bar moves {bar:.1f}: a position "
-            f"breaks even against its cost once held about {bars:,.0f} bars ({held:,.1f} h)."
+            f"breaks even against its cost once held about {plural(round(bars), 'bar')} "
+            f"({held:,.1f} h)."
         )
 
 

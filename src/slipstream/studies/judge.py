@@ -13,7 +13,7 @@ from slipstream.studies.config import StudyConfig
 from slipstream.studies.ledger import Verdict
 from slipstream.studies.member import Outcome
 from slipstream.studies.objective import FoldResult, fold_score, trial_score
-from slipstream.studies.rungs import DISARMED, armed, stops
+from slipstream.studies.rungs import CHOSEN, DISARMED, Reached, Rule, armed, stops
 from slipstream.studies.scheduler import Event
 
 
@@ -23,10 +23,11 @@ class Judge:
     Args:
         study: objective and pruning.
         market: None for games.
+        rule: who stops at an armed rung, besides those that the best trial beats in every fold.
     """
 
-    def __init__(self, study: StudyConfig, market: MarketSpec | None) -> None:
-        self._study, self._market = study, market
+    def __init__(self, study: StudyConfig, market: MarketSpec | None, rule: Rule = CHOSEN) -> None:
+        self._study, self._market, self._rule = study, market, rule
         self._rungs: dict[int, dict[int, Verdict]] = {}  # by stage, then trial
         self._final: dict[int, float] = {}
         self._best: int | None = None
@@ -58,7 +59,7 @@ class Judge:
             return Verdict(*head, "failed", None, reason="a test return is not a number")
         kind, rho, reason = "complete" if last else "continued", None, ""
         if not last:
-            stop, rho, reason = self._stops(event, score, results)
+            stop, rho, reason = self.stops(event, score, [one.score for one in results])
             kind = "pruned" if stop else "continued"
         folds = [as_mapping(one) for one in results]
         return Verdict(*head, kind, score, folds, rho, reason)
@@ -67,10 +68,15 @@ class Judge:
         assert outcome.passes is not None
         return fold_score(outcome.passes, self._market, self._study.objective)
 
-    def _stops(
-        self, event: Event, score: float, results: Sequence[FoldResult]
+    def stops(
+        self, event: Event, score: float, folds: Sequence[float]
     ) -> tuple[bool, float | None, str]:
-        """Whether the trial is stopped at this rung, the rung's correlation, and why."""
+        """Whether the trial is stopped at this rung, the rung's correlation, and why.
+
+        Args:
+            event: that it reached the rung.
+            score, folds: the trial's and its folds' there.
+        """
         pruning = self._study.pruning
         if not pruning.enabled:
             return False, None, "pruning is off"
@@ -90,12 +96,11 @@ class Judge:
         rivals = None
         if incumbent is not None:
             rivals = np.array([fold["score"] for fold in incumbent.folds], np.float64)
-        found = stops(
-            score,
+        reached = Reached(
             np.array([verdict.score for verdict in earlier.values()], np.float64),
-            np.array([one.score for one in results], np.float64),
-            rivals,
+            np.array([trial in self._final for trial in earlier], np.bool_),
         )
+        found = stops(score, reached, np.array(folds, np.float64), rivals, self._rule)
         return bool(found), rho, found
 
 

@@ -97,7 +97,10 @@ def daily_mix(folds: Sequence[Passes]) -> tuple[Days, Floats]:
     That of an equal-capital mix of the fold policies for which the day is a test day: the mean of
     what each of them made of it.
     """
-    parts = [by_day(passes.days, passes.returns) for passes in folds]
+    return _mix([by_day(passes.days, passes.returns) for passes in folds])
+
+
+def _mix(parts: Sequence[tuple[Days, Floats]]) -> tuple[Days, Floats]:
     unique, place = np.unique(np.concatenate([days for days, _ in parts]), return_inverse=True)
     total = np.bincount(place, np.concatenate([returns for _, returns in parts]), len(unique))
     return unique, total / np.bincount(place, minlength=len(unique))
@@ -119,3 +122,17 @@ def daily_matrix(trials: Sequence[Sequence[Passes]]) -> tuple[Days, Floats]:
     for column, (mine, returns) in enumerate(mixes):
         matrix[np.searchsorted(days, mine), column] = returns
     return days, matrix
+
+
+def daily_benchmark(trials: Sequence[Sequence[Passes]], days: Days) -> Floats:
+    """What the benchmark returned on each of these days [n]: mixed as the trials' returns are.
+
+    Args:
+        trials: as for `daily_matrix`; the first one that lived to see a day tells of it.
+        days: of the matrix.
+    """
+    found = np.zeros(len(days))
+    for folds in reversed(trials):
+        mine, returns = _mix([by_day(passes.days, passes.benchmark) for passes in folds])
+        found[np.searchsorted(days, mine)] = returns
+    return found

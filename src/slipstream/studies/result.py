@@ -13,21 +13,24 @@
     best                       {trial, score, folds: [{score, sharpe, benchmark_sharpe, inactive}]}
                                by search score: optimistic by construction; null without one
     shown                      {trial, folds} of the winner, else the best candidate, else the best
-    findable                   {folds: {years, sharpe}, holdout: {years, sharpe}} the test data and
-                               the smallest annual Sharpe ratio that it can confirm; null for games
+    findable                   {folds, holdout: {years, candidates, sharpe}} the test data, how
+                               many candidates share the level of its bound, and the smallest annual
+                               Sharpe ratio that it can confirm; null for games
     rungs                      [{share, same_as, judged, pruned, armed, rho}] rho: the last one
                                known; same_as: "the rung before" or "the end" of trials, where the
                                budget has too few rollouts to tell them apart; else null
-    evidence                   {pbo: {...} | {reason}, deflated_sharpe: {...} | {reason}}
-    confirmation               {seeds, bootstrap, error, candidates: [{trial, search_score, value,
-                               lcb, seeds: [...], excluded}], cash, winner, best, reason}
+    evidence                   {pbo: {...} | {reason}, deflated_sharpe: {...} | {reason}}; the
+                               latter of daily returns minus equal weight's, where there is one
+    confirmation               {seeds, bootstrap, level, candidates: [{trial, search_score, value,
+                               lcb, own_lcb, seeds: [...], excluded}], cash, winner, best, reason}
                                value: information ratio against equal weight, or else cash;
-                               games: mean return
+                               games: mean return; lcb: its lower bound; own_lcb: of the Sharpe
+                               ratio itself, where there is equal weight
     winner                     {trial, params, overrides, forced} | null
     holdout                    {opening, seeds: [{seed, failed, score, sharpe, benchmark_sharpe,
                                total_return, benchmark_return, days, ...}], mean_return,
-                               benchmark_return, ratio, lcb, beats_equal_weight, beats_cash,
-                               promoted} (games: {opening: 0, seeds, mean}) | null
+                               benchmark_return, ratio, lcb, own_lcb, beats_equal_weight,
+                               beats_cash, promoted} (games: {opening: 0, seeds, mean}) | null
     deployed                   {policy, label, refit, refit_label} | null
     seconds                    wall clock by phase; workers: {search: {env, policy, update,
                                evaluate, overhead}, ...}
@@ -88,13 +91,13 @@ def result_of(
         "trials": _counts(trials, ledger, plan),
         "best": _best(ranked[0]) if ranked else None,
         "shown": _shown(chosen, confirmed, deployed, ranked),
-        "findable": _findable(plan, facts, deployed.holdout),
+        "findable": _findable(plan, facts, confirmed, deployed.holdout),
         "rungs": _rungs(plan, trials),
         "evidence": evidence,
         "confirmation": {
             "seeds": confirmation.seeds,
             "bootstrap": confirmation.bootstrap,
-            "error": confirmation.error,
+            "level": confirmation.level,
             "candidates": [dict(one) for one in confirmed.candidates],
             "cash": confirmed.cash,
             "winner": confirmed.winner,
@@ -145,7 +148,7 @@ def _shown(
 
 
 def _findable(
-    plan: Plan, facts: Mapping[str, Any], holdout: Mapping[str, Any] | None
+    plan: Plan, facts: Mapping[str, Any], confirmed: Confirmed, holdout: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
     """Of the groups that are tested, and of the hold-out: by its days, where it was opened."""
     told = facts.get("folds")
@@ -155,7 +158,8 @@ def _findable(
     days = [seed["days"] for seed in (holdout or {}).get("seeds", ()) if seed.get("days")]
     if days:
         years["holdout"] = days[0] / plan.market.days_per_year
-    return findable(years)
+    confirmation = plan.study.confirmation
+    return findable(years, len(confirmed.candidates) or confirmation.top, confirmation.level)
 
 
 def _rungs(plan: Plan, trials: Sequence[Trial]) -> list[dict[str, Any]]:

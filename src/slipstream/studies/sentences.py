@@ -10,6 +10,10 @@ from slipstream.core.percent import percent
 NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended."
 NO_CASH_WINNER = "No configuration beat cash; nothing is recommended."
 NO_GAME_WINNER = "No trial could be confirmed; nothing is recommended."
+NOT_UNDONE = (
+    "The confirmation ranks candidates on the very days that chose them among all trials, and does "
+    "not undo that choice."
+)
 
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
@@ -27,8 +31,11 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     if winner is not None:
         how = "Deployed by force" if winner["forced"] else "Confirmed winner"
         found.append(f"{how}: trial {winner['trial']}.")
+        if result["market"] and not winner["forced"]:
+            found.append(NOT_UNDONE)
     if holdout is not None and result["market"]:
         found.append(_holdout_sentence(holdout, result["benchmark"]))
+        found += [text for text in (holdout_bound(holdout, result["benchmark"]),) if text]
     elif holdout is not None and holdout.get("mean") is not None:
         found.append(f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}.")
     found += [text for text in (_folds(result), findable_sentence(result["findable"])) if text]
@@ -64,16 +71,44 @@ def findable_sentence(told: Mapping[str, Any] | None) -> str:
     """The effect that this much test data can show.
 
     Args:
-        told: `years` and `sharpe` of ``folds`` and ``holdout``; None: nothing to say.
+        told: `years`, `candidates` and `sharpe` of ``folds`` and ``holdout``; None: nothing to say.
     """
     if told is None:
         return ""
     folds, holdout = told["folds"], told["holdout"]
     return (
         "The smallest annual Sharpe ratio that the test data can confirm: "
-        f"{folds['sharpe']:.1f} on the folds ({folds['years']:.2f} years), "
-        f"{holdout['sharpe']:.1f} on the hold-out ({holdout['years']:.2f} years)."
+        f"{folds['sharpe']:.1f} on the folds for {one_of(folds['candidates'])} "
+        f"({folds['years']:.2f} years), {holdout['sharpe']:.1f} on the hold-out "
+        f"({holdout['years']:.2f} years)."
     )
+
+
+def one_of(candidates: int) -> str:
+    """Who shares the level of a bound, in words."""
+    return "the only candidate" if candidates == 1 else f"one of {candidates} candidates"
+
+
+def holdout_bound(holdout: Mapping[str, Any], benchmark: bool) -> str:
+    """Whether the lower bound on the hold-out is above 0, in words; empty where there is none."""
+    lcb = holdout.get("lcb")
+    if lcb is None:
+        return ""
+    bounds = {"its Sharpe ratio": lcb}
+    if benchmark:
+        bounds = {"its information ratio against equal weight": lcb}
+        if holdout.get("own_lcb") is not None:
+            bounds["its own Sharpe ratio"] = holdout["own_lcb"]
+    above: dict[bool, list[str]] = {True: [], False: []}
+    for name, bound in bounds.items():
+        above[bound > 0.0].append(f"{name} ({bound:.2f})")
+    parts = []
+    if above[True]:
+        parts.append(f"the lower bound of {' and of '.join(above[True])} is above 0")
+    if above[False]:
+        names = " and of ".join(above[False])
+        parts.append(f"the lower bound of {names} is not above 0: luck may explain it")
+    return f"On the hold-out {', but '.join(parts)}."
 
 
 def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
@@ -81,16 +116,11 @@ def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
         return "Every seed of the final training diverged; the hold-out says nothing."
     promoted = "promoted" if holdout["promoted"] else "not promoted"
     text = f"Hold-out, mean of the final seeds: {percent(holdout['mean_return'])}"
-    lcb = holdout.get("lcb")
     if not benchmark:
         told = "above cash" if holdout["beats_cash"] else "not above cash"
-        bound = "" if lcb is None else f", lower bound of the Sharpe ratio {lcb:.2f}"
-        return f"{text}: {told}{bound}; {promoted}."
+        return f"{text}: {told}; {promoted}."
     rivals = {"equal weight": holdout["beats_equal_weight"], "cash": holdout["beats_cash"]}
     beaten = " and ".join(name for name, yes in rivals.items() if yes)
     told = f"above {beaten}" if beaten else "above neither equal weight nor cash"
-    bound = "" if lcb is None else f", lower bound of the information ratio {lcb:.2f}"
-    return (
-        f"{text} against {percent(holdout['benchmark_return'])} of equal weight: "
-        f"{told}{bound}; {promoted}."
-    )
+    other = percent(holdout["benchmark_return"])
+    return f"{text} against {other} of equal weight: {told}; {promoted}."
