@@ -15,7 +15,7 @@ study = slipstream.tune(
         "training": {"num_envs": 16, "total_steps": steps},
         "evaluation": {"episodes": 20},
     },
-    study_name="pole",  # studies/pole; the same call goes on with it after a kill
+    study_name="example-08",  # studies/example-08; the same call goes on after a kill
     study={
         "n_trials": 6,
         "fold_seeds": 2,  # without prices a fold is a seed

@@ -246,3 +246,30 @@ def test_too_few_bars_for_folds(folder: Path, tmp_path: Path) -> None:
 def test_a_feature_that_never_forgets_cannot_be_studied(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"'obv' .* never forgets.*`features: \[rsi_14\]`"):
         folds(folder, features=["rsi_14", "obv"])
+
+
+def test_the_hold_out_is_not_read_for_costs_or_dead_features(tmp_path: Path) -> None:
+    """Two folders that differ in the hold-out's bars only say the same, also after `vary`."""
+    told = []
+    for name, last in (("calm", 1e-4), ("wild", 9e-3)):
+        place = tmp_path / name
+        place.mkdir()
+        write_symbol(place, "EURUSD", bars=BARS, seed=1)
+        file = place / "EURUSD.parquet"
+        table = pl.read_parquet(file)
+        late = np.arange(len(table)) >= int(0.9 * len(table))
+        table = table.with_columns(
+            spread=pl.Series(np.where(late, last, 1e-4)),
+            quiet=pl.Series(np.where(late & (name == "wild"), 1.0, 0.0)),
+        )
+        table.write_parquet(file)
+        more = {"features": ["log_return_1", "quiet"], "data": {"spread_pips": None}}
+        loaded = folds(place, **more)
+        varied = forex.vary(loaded, configured(place, slippage_pips=0.5, **more))
+        told.append([loaded, varied])
+    for calm, wild in zip(*told, strict=True):
+        assert wild.provenance["round_trip"] == calm.provenance["round_trip"]
+        assert wild.notes == calm.notes
+        assert any("feature quiet never changes" in note for note in wild.notes)
+    assert told[1][0].provenance["round_trip"]["EURUSD"]["pips"] == pytest.approx(1.0)
+    assert told[1][1].provenance["round_trip"]["EURUSD"]["pips"] == pytest.approx(2.0)

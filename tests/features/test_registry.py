@@ -10,6 +10,7 @@ from slipstream.features.registry import (
     DEFAULT_FEATURES,
     FEATURES,
     compute,
+    never_changes,
     refuse_endless,
     resolve,
     warm_up_rows,
@@ -196,11 +197,14 @@ def test_flat_prices_stay_finite(demo_bars):
 
 
 def test_constant_columns_are_named(demo_bars):
-    features = compute(["spread_rel", "rsi_14"], demo_bars, HOUR)
-    assert features.notes == (
-        "EURUSD: feature spread_rel never changes (it is 0 in every bar) and tells an agent "
-        "nothing; leave it out.",
-    )
+    names = ["spread_rel", "rsi_14"]
+    features = compute(names, demo_bars, HOUR)
+    values = features.values[features.warm_up :]
+    assert never_changes("EURUSD", names, values) == [
+        "EURUSD: feature spread_rel never changes (it is 0 in every bar that is trained on) and "
+        "tells an agent nothing; leave it out.",
+    ]
+    assert never_changes("EURUSD", names, values[:1]) == []
 
 
 @pytest.mark.parametrize(

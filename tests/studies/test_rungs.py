@@ -4,9 +4,21 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from slipstream.studies.rungs import BEHIND, LOWER_HALF, armed, rank_correlation, stops
+from slipstream.studies.rungs import (
+    BEHIND,
+    LOWER_HALF,
+    RECENT,
+    Reached,
+    armed,
+    rank_correlation,
+    stops,
+)
 
 ARRAY = np.array
+
+
+def reached(scores):
+    return Reached(ARRAY(scores, float), np.zeros(len(scores), bool))
 
 
 def test_correlation_is_spearmans_with_ties():
@@ -61,12 +73,29 @@ def test_failed_trials_tell_nothing():
     ],
 )
 def test_lower_half(score, earlier, stopped):
-    found = stops(score, ARRAY(earlier, float), ARRAY([score]), None)
+    found = stops(score, reached(earlier), ARRAY([score]), None)
     assert found == (LOWER_HALF if stopped else "")
 
 
 def test_behind_the_best_in_every_fold():
     best = ARRAY([1.0, 2.0, 3.0])
-    earlier = ARRAY([0.1, 0.2])
+    earlier = reached([0.1, 0.2])
     assert stops(1.5, earlier, ARRAY([0.9, 1.9, 2.9]), best) == BEHIND
     assert stops(1.5, earlier, ARRAY([0.9, 1.9, 3.0]), best) == ""  # level in one
+
+
+def test_the_lower_half_is_of_those_that_came_last():
+    """A sampler that has learned: 200 poor trials no longer make a mediocre one look good."""
+    recent = np.linspace(10.0, 20.0, RECENT)
+    earlier = [*np.linspace(0.0, 1.0, 200), *recent]
+    assert stops(14.8, reached(earlier), ARRAY([14.8]), None) == LOWER_HALF
+    assert stops(15.1, reached(earlier), ARRAY([15.1]), None) == ""
+    assert stops(0.9, reached(recent[::-1]), ARRAY([0.9]), None) == LOWER_HALF
+
+
+def test_another_rule_can_be_tried():
+    def never(score, reached):
+        return ""
+
+    assert stops(0.0, reached([1.0, 2.0]), ARRAY([0.0]), None, never) == ""
+    assert stops(0.0, reached([1.0, 2.0]), ARRAY([0.0]), ARRAY([1.0]), never) == BEHIND

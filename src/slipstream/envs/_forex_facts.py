@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ from numpy.typing import NDArray
 
 from slipstream.envs._forex_config import Config
 from slipstream.envs._forex_table import Table
+from slipstream.features.registry import never_changes
 from slipstream.market.market import Market
 from slipstream.market.symbols import pip
 
 
-def notes_of(config: Config, bars: NDArray[np.float64]) -> list[str]:
-    """Sentences about the settings; `bars` float64 [rows, 8] of all symbols."""
+def notes_of(config: Config, bars: Iterable[NDArray[np.float64]]) -> list[str]:
+    """Sentences about the settings; `bars` float64 [n, 8] of each symbol, those trained on."""
     notes = []
     if config.fill == "compat_same_close":
         notes.append(
@@ -23,9 +25,19 @@ def notes_of(config: Config, bars: NDArray[np.float64]) -> list[str]:
         )
     if config.swap_long == 0.0 and config.swap_short == 0.0:
         notes.append("Financing not modelled: `swap_long` and `swap_short` are 0.")
-    free = not bars[:, 4].any() and config.slippage_pips == 0.0
+    free = not any(own[:, 4].any() for own in bars) and config.slippage_pips == 0.0
     if free and config.commission_per_million == 0.0:
         notes.append("Trading is free here: spread, slippage and commission are all 0.")
+    return notes
+
+
+def feature_notes(config: Config, tables: list[Table], window: list[int]) -> list[str]:
+    """Sentences about features that never change in a window of UTC seconds."""
+    notes = []
+    for table in tables:
+        low, high = np.searchsorted(table.time, window)
+        own = table.features[low:high, : len(config.features)]
+        notes += never_changes(table.symbol, config.features, own)
     return notes
 
 
@@ -59,15 +71,31 @@ def bar_moves(tables: list[Table], window: list[int], bar_seconds: int) -> dict[
     return moves
 
 
+def bars_in(
+    tables: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]], window: list[int]
+) -> dict[str, NDArray[np.float64]]:
+    """Bars [n, 8] of each symbol that begin in a window of UTC seconds."""
+    found = {}
+    for symbol, (time, bars) in tables.items():
+        low, high = np.searchsorted(time, window)
+        found[symbol] = bars[low:high]
+    return found
+
+
 def facts_of(
     config: Config, market: Market, tables: list[Table], windows: dict[str, list[int]]
 ) -> dict[str, Any]:
     """JSON-able facts for the run directory.
 
+    What is told about costs and moves is of the bars that are trained on: of folds those are the
+    development bars, and the hold-out is not read.
+
     Args:
         config, market, tables: settings, files, and what was made of them.
         windows: UTC seconds by split; what is trained on comes first.
     """
+    window = next(iter(windows.values()))
+    known = bars_in({table.symbol: (table.time, table.bars) for table in tables}, window)
     return {
         "market_sha256": market.hash,
         "accepted": list(market.accepted),
@@ -76,6 +104,6 @@ def facts_of(
         "bars": {table.symbol: len(table.time) for table in tables},
         "windows_utc_seconds": windows,
         "converted_by": {table.symbol: table.rates.pair for table in tables},
-        "round_trip": round_trips(config, {table.symbol: table.bars for table in tables}),
-        "bar_move": bar_moves(tables, next(iter(windows.values())), market.bar_seconds),
+        "round_trip": round_trips(config, known),
+        "bar_move": bar_moves(tables, window, market.bar_seconds),
     }

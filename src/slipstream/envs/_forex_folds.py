@@ -13,7 +13,7 @@ from slipstream.core.kernel import Loaded
 from slipstream.envs._forex_arrays import Layout, arrays_of, offsets_of, trained_variances
 from slipstream.envs._forex_calendar import calendar_bits
 from slipstream.envs._forex_config import Config
-from slipstream.envs._forex_facts import facts_of, notes_of, round_trips
+from slipstream.envs._forex_facts import bars_in, facts_of, feature_notes, notes_of, round_trips
 from slipstream.envs._forex_params import passes, settings, starts, training
 from slipstream.envs._forex_record import Data, Params
 from slipstream.envs._forex_spec import name_of
@@ -95,10 +95,12 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     facts = fold_facts(split, plan, timeline, market.bar_seconds)
     windows = {name: facts[name] for name in ("development", "holdout")}
     notes = [*market.notes, *(note for table in tables for note in table.notes)]
+    notes += feature_notes(config, tables, windows["development"])
+    own = bars_in({one.symbol: (one.time, one.bars) for one in tables}, windows["development"])
     return Loaded(
         data,
         _records(config, data, picked, market.bar_seconds, market.kind),
-        (*notes, *notes_of(config, data.bars)),
+        (*notes, *notes_of(config, own.values())),
         {
             **facts_of(config, market, tables, windows),
             "carried": {"return_variance": trained_variances(data, whole_development)},
@@ -126,8 +128,9 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
     if any(getattr(before, name) != getattr(config, name) for name in _CLOCK):
         data = data._replace(calendar=_calendar(data, facts, config))
     ends = np.cumsum(list(facts["bars"].values()))[:-1]
-    bars = dict(zip(facts["bars"], np.split(data.bars, ends), strict=True))
-    kept = len(loaded.notes) - len(notes_of(before, data.bars))
+    parts = zip(np.split(data.time, ends), np.split(data.bars, ends), strict=True)
+    bars = bars_in(dict(zip(facts["bars"], parts, strict=True)), folds["development"])
+    kept = len(loaded.notes) - len(notes_of(before, bars.values()))
     picked = {
         split: _picked(records, data)
         for split, records in loaded.params.items()
@@ -136,7 +139,7 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
     return Loaded(
         data,
         _records(config, data, picked, facts["bar_seconds"], facts["kind"]),
-        (*loaded.notes[:kept], *notes_of(config, data.bars)),
+        (*loaded.notes[:kept], *notes_of(config, bars.values())),
         {
             **facts,
             "round_trip": round_trips(config, bars),

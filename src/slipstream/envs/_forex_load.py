@@ -8,7 +8,7 @@ from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
 from slipstream.envs._forex_arrays import Layout, arrays_of, offsets_of, trained_variances
 from slipstream.envs._forex_config import Config
-from slipstream.envs._forex_facts import facts_of, notes_of
+from slipstream.envs._forex_facts import bars_in, facts_of, feature_notes, notes_of
 from slipstream.envs._forex_params import params_of
 from slipstream.envs._forex_table import Table, tables_of
 from slipstream.market.calendar import calendar
@@ -81,8 +81,11 @@ def _assemble(market: Market, tables: list[Table], times: Times, config: Config)
     data = arrays_of(tables, layout, config)
     days = calendar(market.kind, market.bar_seconds)
     params = params_of(config, data.segments, picked, market.bar_seconds, days)
-    notes += notes_of(config, data.bars)
     windows = {name: list(window) for name, window in times.items()}
+    trained = windows["train"]
+    own = bars_in({table.symbol: (table.time, table.bars) for table in tables}, trained)
+    notes += feature_notes(config, tables, trained)
+    notes += notes_of(config, own.values())
     carried = {"return_variance": trained_variances(data, picked["train"])}
     facts = {**facts_of(config, market, tables, windows), "carried": carried}
     return Loaded(data, params, tuple(notes), facts)

@@ -67,6 +67,6 @@ def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[
         np.concatenate([values, clock], axis=1).astype(np.float32),
         calendar_bits(time, market.bar_seconds, days.day_roll, config),
         rates,
-        (*features.notes, *((rates.note,) if rates.note else ())),
+        (rates.note,) if rates.note else (),
     )
     return table, warm_up

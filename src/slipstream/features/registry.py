@@ -115,13 +115,11 @@ class Features:
         values: float64 [rows, F]; row t uses bars <= t. The first `warm_up` rows must not be used.
         names: the columns' names, in the order asked for.
         warm_up: rows to drop, the longest warm-up of the columns.
-        notes: sentences the user must see, such as a column that never changes.
     """
 
     values: FloatArray
     names: tuple[str, ...]
     warm_up: int
-    notes: tuple[str, ...] = ()
 
 
 def resolve(
@@ -197,18 +195,30 @@ def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
             "shorter windows."
         )
     values = np.empty((len(bars), len(names)))
-    notes = []
     for index, name in enumerate(names):
         column = column_of(name, bars)
         values[:, index] = column
         require_finite(bars, name, column, warm_up)
-        if np.ptp(column[warm_up:]) == 0.0:
-            notes.append(
-                f"{bars.symbol}: feature {name} never changes (it is {column[-1]:g} in every "
-                "bar) and tells an agent nothing; leave it out."
-            )
     values.flags.writeable = False
-    return Features(values, tuple(names), warm_up, tuple(notes))
+    return Features(values, tuple(names), warm_up)
+
+
+def never_changes(symbol: str, names: Sequence[str], values: NDArray[np.floating]) -> list[str]:
+    """Sentences about columns that tell an agent nothing.
+
+    Args:
+        symbol: whose columns they are.
+        names: of the columns.
+        values: [rows, F], of the bars that may be read: a study's hold-out is not among them.
+    """
+    if len(values) < 2:
+        return []
+    return [
+        f"{symbol}: feature {name} never changes (it is {column[-1]:g} in every bar that is "
+        "trained on) and tells an agent nothing; leave it out."
+        for name, column in zip(names, values.T, strict=True)
+        if np.ptp(column) == 0.0
+    ]
 
 
 def refuse_endless(names: Sequence[str], columns: Collection[str] = ()) -> None:

@@ -1,22 +1,23 @@
-"""What a terminal shows of a study: one live line, or plain lines where nobody can redraw."""
+"""What a terminal shows of a study: live lines, or plain ones where nobody can redraw."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from slipstream.studies.progress import Standing
+from slipstream.studies.standing import Standing
 from slipstream.training.console import clock, number, short
 
 _PLAIN_SECONDS = 30.0
+_GAP = "  "
 
 
 class StudyConsole:
-    """Shows where a study stands.
+    """Shows where a study stands, folded to the terminal's width.
 
     Args:
         console: where to.
@@ -33,17 +34,18 @@ class StudyConsole:
         self._shown = ""
 
     def show(self, standing: Standing) -> None:
-        """Redraws the line; where nobody can redraw, a line now and then if it changed."""
-        line = standing_line(standing)
+        """Redraws the lines; where nobody can redraw, a line now and then if it changed."""
         if self._console.is_terminal:
             if self._live is None:
                 self._live = Live(Text(""), console=self._console, auto_refresh=False)
                 self._live.transient = True
                 self._live.start()
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+            lines = folded(standing_parts(standing), self._console.width)
+            text = Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+            self._live.update(text, refresh=True)
         elif self._now() - self._drawn >= _PLAIN_SECONDS and counts(standing) != self._shown:
             self._drawn, self._shown = self._now(), counts(standing)
-            self.say(line)
+            self.say(standing_line(standing))
 
     def say(self, line: str, style: str | None = None) -> None:
         """Prints a sentence above the live line."""
@@ -61,7 +63,8 @@ def counts(standing: Standing) -> str:
     if standing.phase != "search":
         return f"{standing.phase} {standing.members_done}/{standing.members} members"
     ended = standing.complete + standing.pruned + standing.failed
-    parts = [f"{standing.complete} done", f"{standing.pruned} pruned"]
+    idle = f" ({standing.inactive} inactive)" if standing.inactive else ""
+    parts = [f"{standing.complete} done{idle}", f"{standing.pruned} pruned"]
     if standing.failed:
         parts.append(f"{standing.failed} failed")
     parts.append(f"{standing.running} running")
@@ -70,6 +73,22 @@ def counts(standing: Standing) -> str:
 
 def standing_line(standing: Standing) -> str:
     """Everything in one line, most important first."""
+    return _GAP.join(standing_parts(standing))
+
+
+def folded(parts: Sequence[str], width: int) -> list[str]:
+    """Lines of whole parts, none wider than `width` unless a part alone is."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(_GAP) + len(part) <= width:
+            lines[-1] += _GAP + part
+        else:
+            lines.append(part)
+    return lines
+
+
+def standing_parts(standing: Standing) -> list[str]:
+    """What there is to tell, most important first."""
     parts = [counts(standing)]
     if standing.trials_per_hour is not None and standing.phase == "search":
         parts.append(f"{short(standing.trials_per_hour)} trials/h")
@@ -88,4 +107,4 @@ def standing_line(standing: Standing) -> str:
     if standing.memory:
         held = f"{standing.memory / 2**30:.1f} GiB"
         parts.append(f"CPU {standing.cpu:.0f} %  GPU not used  memory {held}")
-    return "  ".join(parts)
+    return parts

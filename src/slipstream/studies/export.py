@@ -12,6 +12,7 @@ from slipstream.studies.reader import StudyReader, Trial
 from slipstream.training.files import plain
 
 FORMATS = ("csv", "json")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by
 
 
 def export_text(folder: StudyFolder, kind: str) -> str:
@@ -19,7 +20,8 @@ def export_text(folder: StudyFolder, kind: str) -> str:
 
     Args:
         folder: the study's.
-        kind: ``csv`` (a column for each param and fold) or ``json`` (everything).
+        kind: ``csv`` (a column for each param and fold; a text that a spreadsheet would run as a
+            formula has an apostrophe before it) or ``json`` (everything, as it is).
     """
     with StudyReader(folder) as reader:
         trials = reader.trials()
@@ -29,10 +31,18 @@ def export_text(folder: StudyFolder, kind: str) -> str:
     records = [_row(trial) for trial in trials]
     names = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([_guarded(name) for name in names])
+    writer.writerows([[_guarded(record.get(name)) for name in names] for record in records])
     return text.getvalue()
+
+
+def _guarded(value: Any) -> Any:
+    """Numbers as they are; text, such as a choice or a reason, never as a formula."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    told = str(value)
+    return f"'{told}" if told.startswith(_FORMULA) else told
 
 
 def _record(trial: Trial) -> dict[str, Any]:

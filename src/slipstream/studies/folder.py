@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.studies.storage import DATABASE
 from slipstream.training.files import disk_errors, write_json
 from slipstream.training.lock import is_locked, take_lock
 
 STUDIES = "studies"
+DATABASE = "study.db"  # Optuna's storage, unless another is named
 _REMEDIES = {  # for files that others can be made from
     "result.json": "delete the file, and `slipstream study resume` writes it again",
     "stop.json": "delete the file, and stop the study again",

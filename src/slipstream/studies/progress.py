@@ -1,64 +1,18 @@
-"""Where a study stands: numbers for the terminal, for `study status` and for `--hours`."""
+"""How far a study is: measured for the terminal, for `study status` and for `--hours`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 import psutil
 
 from slipstream.studies.plan import Plan
 from slipstream.studies.search import Search
+from slipstream.studies.standing import Standing
 
 _LIVELY = 5.0  # seconds between two looks at the machine
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A study at a moment.
-
-    Attributes:
-        phase: ``search``, ``confirmation``, ``final training``, ``report`` or ``done``.
-        trials: asked at most; complete, pruned, failed, running: of those asked.
-        members, members_done: of the phase after the search.
-        trials_per_hour, steps_per_second: of this session; None before the first outcome.
-        eta: seconds to the end of everything; None before the first outcome.
-        best: score of the best complete trial that is active in every fold, its number, and its
-            95 % interval.
-        shares: of the workers' time by env, policy, update, evaluate, overhead.
-        cpu: percent of one core, of all processes; memory: bytes, shared pages counted once.
-        elapsed: seconds of this session.
-        at: UTC seconds; `process`: who runs it.
-    """
-
-    phase: str
-    trials: int = 0
-    complete: int = 0
-    pruned: int = 0
-    failed: int = 0
-    running: int = 0
-    members: int = 0
-    members_done: int = 0
-    trials_per_hour: float | None = None
-    steps_per_second: float | None = None
-    eta: float | None = None
-    best: float | None = None
-    best_trial: int | None = None
-    best_low: float | None = None
-    best_high: float | None = None
-    shares: Mapping[str, float] = field(default_factory=dict)
-    cpu: float = 0.0
-    memory: int = 0
-    elapsed: float = 0.0
-    at: float = 0.0
-    process: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the ledger."""
-        return asdict(self)
 
 
 class Meter:
@@ -152,6 +106,7 @@ def standing(
         phase="search",
         trials=search.scheduler.limit,
         running=asked - ended,
+        inactive=sum(v.kind == "complete" and v.inactive for v in search.verdicts.values()),
         trials_per_hour=3600 * search.ended_now / elapsed if search.ended_now else None,
         steps_per_second=speed,
         eta=left / speed if speed else None,

@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 Floats = NDArray[np.float64]
 
 LEAST_CORRELATION = 0.5
-RECENT = 32  # trials
+RECENT = 48  # trials, three times those in flight
 FEWEST = 3  # finished trials; two always correlate perfectly
 
 DISARMED = "rung disarmed"

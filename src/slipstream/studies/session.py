@@ -13,8 +13,9 @@ from slipstream.studies.ledger import Ledger, Slot
 from slipstream.studies.member import Outcome
 from slipstream.studies.phases import train_all
 from slipstream.studies.plan import Plan
-from slipstream.studies.progress import Meter, Standing
+from slipstream.studies.progress import Meter
 from slipstream.studies.search import Trainer
+from slipstream.studies.standing import Standing
 from slipstream.training.config import RunConfig
 from slipstream.training.interruption import Interrupted, Interruption
 

@@ -12,8 +12,8 @@ from typing import Any
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.studies.folder import StudyFolder
 from slipstream.studies.machinery import Pools
-from slipstream.studies.progress import Standing
 from slipstream.studies.setup import prepare
+from slipstream.studies.standing import Standing
 from slipstream.studies.storage import shown
 from slipstream.studies.study import Options, Study
 from slipstream.studies.study_file import read_study

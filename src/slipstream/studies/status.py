@@ -8,9 +8,8 @@ from typing import Any
 from slipstream.core.errors import CheckpointError
 from slipstream.studies.console import standing_line
 from slipstream.studies.folder import StudyFolder
-from slipstream.studies.machines.machine import machine_lines
-from slipstream.studies.progress import Standing
 from slipstream.studies.reader import StudyReader, Trial
+from slipstream.studies.standing import Standing
 from slipstream.training.config import resolve
 
 _SHOWN = 5
@@ -28,6 +27,8 @@ def status_lines(folder: StudyFolder) -> list[str]:
             lines.append("Complete.")
         elif running:
             lines.append(_running_line(status))
+            from slipstream.studies.machines.machine import machine_lines  # torch: seconds to load
+
             lines += machine_lines(folder.path)
         else:
             lines.append(
@@ -37,6 +38,9 @@ def status_lines(folder: StudyFolder) -> list[str]:
             f"{sum(t.state == state for t in trials)} {state}"
             for state in ("complete", "pruned", "failed", "running")
         ]
+        idle = sum(t.state == "complete" and t.inactive for t in trials)
+        if idle:
+            counts[0] += f" ({idle} inactive: hardly traded in a fold, cannot win)"
         asked = f"{len(trials)} of {reader.study.n_trials} trials asked"
         cut = reader.fact("cut")
         lines.append(f"{asked}{'' if cut is None else ', cut there'}: {', '.join(counts)}")

@@ -24,8 +24,9 @@ from optuna.trial import TrialState
 from sqlalchemy.pool import NullPool
 
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
+from slipstream.studies.folder import DATABASE
 
-DATABASE, JOURNAL = "study.db", "study.log"
+JOURNAL = "study.log"
 _IDENTITY = "slipstream"
 _RETRY_SECONDS = 30.0
 _TROUBLE = (OptunaError, sqlalchemy.exc.SQLAlchemyError, OSError)

@@ -17,12 +17,13 @@ from slipstream.studies.interval import score_interval
 from slipstream.studies.judge import Judge
 from slipstream.studies.ledger import Ledger
 from slipstream.studies.plan import Plan
-from slipstream.studies.progress import Standing, remaining_steps, standing
+from slipstream.studies.progress import remaining_steps, standing
 from slipstream.studies.result import result_of
 from slipstream.studies.rung_log import RungLog
 from slipstream.studies.search import Search
 from slipstream.studies.session import PolicyTrainer, Session
 from slipstream.studies.space import Space
+from slipstream.studies.standing import Standing
 from slipstream.studies.storage import Mirror, shown, storage_url
 from slipstream.studies.study_file import write_study
 from slipstream.studies.winner import confirm_best, deploy

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipstream.core.config import validate
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.space import Space
 from slipstream.training import yaml_file
 from slipstream.training.config import RunConfig
 from slipstream.training.target import read_yaml
+
+if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
+    from slipstream.studies.space import Space
 
 STUDY = "study"
 
