@@ -159,7 +159,6 @@ def test_several_columns_keep_their_order_and_the_longest_warm_up(demo_bars):
     assert features.warm_up == warm_up_rows(["rsi_14"])
     assert not features.values.flags.writeable
     assert np.isfinite(features.values[features.warm_up :]).all()
-    assert features.notes == ()
 
 
 def test_default_features_are_stationary():
