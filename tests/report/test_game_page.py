@@ -159,7 +159,7 @@ def test_a_run_is_reported_on_fresh_episodes(trained, tmp_path):
     assert run.game.validations == 10 and len(run.game.sampled) == 20
     assert run.game.steps == trained.result["progress"]["steps"]
     text = write_report(run, tmp_path).read_text(encoding="utf-8")
-    for part in ("20 fresh episodes", "Settings, averaged over seeds", "learning_rate", "drawn"):
+    for part in ("20 fresh episodes", "Settings, averaged over seeds", "0.0001", "drawn"):
         assert part in text, part
     assert {p.stem for p in tmp_path.glob("figures/*.png")} == {"learning_curve", "episode_returns"}
 
