@@ -97,7 +97,7 @@ def test_errors_reach_the_caller(steps, threads):
     state["state.time"][:5] = 0
     state["state.time"][5] = 1
     run.env.set_state(state, run.fresh().obs)
-    with pytest.raises(KernelError, match=r"environment 5 \(seed 7, index 5\)"):
+    with pytest.raises(KernelError, match=r"environment 5 \(seed 7, index 5, "):
         run.step(1)
     run.reset()
     run.step(1)

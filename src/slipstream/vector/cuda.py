@@ -22,6 +22,8 @@ from slipstream.vector.reached import Reached
 HELPERS = ("take", "lane", "lanes", "make_data", "clear", "copy_metrics", "begin")
 """Functions of the text that its entries call."""
 
+_BATCH = 8  # arrays that the loop of an unchecked kernel is handed
+
 # Text, because the simulator looks for `cuda` among a function's globals.
 _BINDINGS = """
 def take(counts, which):
@@ -69,7 +71,8 @@ def simulated_loop(kernel: Kernel, spec: Spec, blocks: int = 2, threads: int = 3
         configured = cuda.jit(getattr(module, name))[blocks, threads]
 
         def entry(*arguments: Any) -> None:
-            configured(*arguments)
+            # What is kept to name a user's mistakes is one thread's at a time: left out.
+            configured(*(a[:_BATCH] if isinstance(a, tuple) else a for a in arguments))
 
         return entry
 
