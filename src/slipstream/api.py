@@ -34,6 +34,7 @@ from slipstream.training.environment import (
 )
 from slipstream.training.events import Listener
 from slipstream.training.files import plain
+from slipstream.training.interruption import Interrupted
 from slipstream.training.own_kernel import check_own_kernel
 from slipstream.training.provenance import changed_facts
 from slipstream.training.remarks import remarks
@@ -93,10 +94,10 @@ def train(
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)
     check_own_kernel(environment, config.env_settings, say or _to_stderr)
-    run = Run.create(config, path, **({"say": say} if say else {}))
     said = [one for one in (preset_note(config), choice, passed_over(target)) if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
-    run.record(environment=_facts(environment), notes=notes)
+    facts = {"environment": _facts(environment), "notes": notes}
+    run = Run.create(config, path, **({"say": say} if say else {}), **facts)
     for sentence in said:
         run.say(sentence)
     return _finish(run, environment, partial(trainer.train, run.config), listeners, report)
@@ -409,17 +410,27 @@ def _finish(
     run.lock()
     try:
         begin(run, listeners, environment=environment)
-    except BaseException:
+    except BaseException as error:
         run.discard_if_unused()
+        if isinstance(error, KeyboardInterrupt) and run.path.exists():
+            raise Interrupted(run.path, how=_AT_ONCE) from None
         raise
     finally:
         run.close()
     if report:
         from slipstream.report.report import report_run
 
-        # The same look at the test split as the score that training has just printed.
-        run.say(f"Report: {report_run(run, count=False, say=run.say)}")
+        try:
+            # The same look at the test split as the score that training has just printed.
+            run.say(f"Report: {report_run(run, count=False, say=run.say)}")
+        except KeyboardInterrupt:
+            command = f"slipstream evaluate {run.path}"
+            raise Interrupted(run.path, command, _UNREPORTED) from None
     return run
+
+
+_AT_ONCE = "Stopped at once: what came after the last checkpoint is done again. Go on with:"
+_UNREPORTED = "Training is complete, its report is not. Write it with:"
 
 
 def deployed_folder(path: Path) -> Path | None:

@@ -15,6 +15,7 @@ from slipstream.training import checkpoint
 from slipstream.training.config import resolve
 from slipstream.training.environment import resolve_environment
 from slipstream.training.run import Run
+from slipstream.training.sizing import resolve_num_envs
 from slipstream.training.trainer import train
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "kernels" / "shop.py")
@@ -45,10 +46,11 @@ def test_alone_and_in_company(tmp_path, capsys, name, changes):
     written = tmp_path / "my.yaml"
     written.write_text(capsys.readouterr().out)
 
-    together = _config(written, changes, TOGETHER, seed=5)
-    environment = resolve_environment(together.env_name, together.env_settings)
+    asked = resolve(written, {**changes, "evaluation.episodes": 5})
+    environment = resolve_environment(asked.env_name, asked.env_settings)
     last = TOGETHER - 1
-    alone = _config(written, changes, 1, seed=5 + last)
+    together = _two_rollouts(asked, environment, TOGETHER, seed=5)
+    alone = _two_rollouts(asked, environment, 1, seed=5 + last)
     mine = _state(tmp_path / "alone", alone, environment, 0)
     for shards in (1, TOGETHER):
         config = together.with_training(shards=shards)
@@ -58,13 +60,11 @@ def test_alone_and_in_company(tmp_path, capsys, name, changes):
         assert different == []
 
 
-def _config(written, changes, members, seed):
-    """As it was written, for two rollouts."""
-    config = resolve(written, {**changes, "evaluation.episodes": 5})
-    if config.training.num_envs == "auto":
-        config = config.with_training(num_envs=16)
+def _two_rollouts(asked, environment, members, seed):
+    """As it was written, cut short after its sizes were settled."""
+    config, _ = resolve_num_envs(asked.with_training(members=members, seed=seed), environment)
     steps = 2 * config.agent.horizon * config.training.num_envs
-    return config.with_training(members=members, seed=seed, total_steps=steps)
+    return config.with_training(total_steps=steps)
 
 
 def _state(path, config, environment, member):

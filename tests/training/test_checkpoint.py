@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -79,12 +80,46 @@ def break_manifest(folder):
     (folder / checkpoint.MANIFEST).write_text("{")
 
 
+def edit_manifest(folder, **changes):
+    path = folder / checkpoint.MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def other_steps(folder):
+    edit_manifest(folder, steps=-1)
+
+
+def other_seal(folder):
+    edit_manifest(folder, sha256="0" * 64)
+
+
+def no_seal(folder):
+    edit_manifest(folder, sha256=None)
+
+
+def older_and_of_wrong_shape(folder):
+    edit_manifest(folder, format=1, sha256=None, files=[])
+
+
+def a_list(folder):
+    (folder / checkpoint.MANIFEST).write_text("[1, 2]")
+
+
+def a_pipe(folder):
+    (folder / checkpoint.STATE).unlink()
+    os.mkfifo(folder / checkpoint.STATE)
+
+
 def other_format(folder):
     (folder / checkpoint.MANIFEST).write_text(json.dumps({"format": 99}))
 
 
 @pytest.mark.parametrize(
-    "damage", [corrupt, truncate, lose_state, lose_manifest, break_manifest, other_format]
+    "damage",
+    [
+        *(corrupt, truncate, lose_state, lose_manifest, break_manifest, other_format, other_steps),
+        *(other_seal, no_seal, older_and_of_wrong_shape, a_list, a_pipe),
+    ],
 )
 def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, damage):
     save(tmp_path, 1)
@@ -124,6 +159,68 @@ def test_rotation_keeps_the_newest_whole_ones(tmp_path):
     checkpoint.rotate(tmp_path, 2)
     kept = [path.name for path in sorted(tmp_path.iterdir())]
     assert kept == [checkpoint.folder_name(steps) for steps in (3, 4, 5)]
+
+
+def test_a_checkpoint_under_another_name_is_passed_over(tmp_path):
+    save(tmp_path, 1)
+    save(tmp_path, 2).rename(tmp_path / checkpoint.folder_name(3))
+    said = []
+    found = checkpoint.load_newest(tmp_path, said.append, "c")
+    assert found is not None and found[2]["steps"] == 1
+    assert "under another name" in said[0]
+
+
+def test_a_checkpoint_of_the_format_before_is_read(tmp_path):
+    folder = save(tmp_path, 2)
+    path = folder / checkpoint.MANIFEST
+    manifest = {**json.loads(path.read_text()), "format": 1}
+    del manifest["sha256"]
+    path.write_text(json.dumps(manifest))
+    assert checkpoint.load(folder)[1]["steps"] == 2
+
+
+ERRORS = {
+    "ENOSPC": "The disk is full",
+    "EDQUOT": "Your share of the disk is used up",
+    "EFBIG": "larger than files may be here",
+    "EROFS": "may not be written",
+    "EIO": "the disk reports an error",
+    "EMFILE": "as many files open as it may",
+    "ENOTSUP": "may not be written",
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_whatever_the_system_refuses_is_one_paragraph(tmp_path, monkeypatch, name):
+    def refuse(*arguments, **keywords):
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+
+    monkeypatch.setattr(files.os, "fsync", refuse)
+    for write in (lambda: files.write_text(tmp_path / "a", "x"), lambda: save(tmp_path, 2)):
+        with pytest.raises(ResourceError, match=ERRORS[name]) as error:
+            write()
+        assert str(tmp_path) in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_cannot_be_is_one_paragraph(tmp_path):
+    for name in ("x" * 300, "nul\0"):
+        with pytest.raises(ResourceError, match="may not be written"):
+            files.write_text(tmp_path / name, "x")
+    files.write_text(tmp_path / ("y" * 250), "as long as a name may be")
+
+
+def test_what_killed_processes_left_is_swept(tmp_path):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (tmp_path / f".member-000-{dead.pid}-abcd.partial").mkdir()
+    (tmp_path / f".member-000-{dead.pid}-abcd.partial" / "state").write_text("half")
+    (tmp_path / f".result.json-{dead.pid}-abcd.partial").write_text("half")
+    (tmp_path / f".config.yaml-{os.getppid()}-abcd.partial").write_text("being written")
+    (tmp_path / "mine.partial").write_text("x")
+    files.sweep(tmp_path)
+    left = {f".config.yaml-{os.getppid()}-abcd.partial", "mine.partial"}
+    assert {path.name for path in tmp_path.iterdir()} == left
 
 
 def full_disk(*arguments, **keywords):

@@ -37,7 +37,7 @@ def evaluated(steps, scores=(0.5, np.nan)):
 
 
 def test_a_row_per_member_and_iteration(tmp_path):
-    writer = TableWriter(tmp_path)
+    writer = TableWriter(tmp_path, print)
     for event in (started(), updated(100), updated(200), evaluated(200)):
         writer(event)
     writer.close()
@@ -55,7 +55,7 @@ def test_a_row_per_member_and_iteration(tmp_path):
 
 
 def test_rows_are_on_disk_at_once(tmp_path):
-    writer = TableWriter(tmp_path)
+    writer = TableWriter(tmp_path, print)
     writer(started())
     writer(updated(100))
     assert len(table.read(tmp_path / "metrics.csv")["steps"]) == 2
@@ -63,13 +63,13 @@ def test_rows_are_on_disk_at_once(tmp_path):
 
 
 def test_a_resumed_run_drops_what_will_come_again(tmp_path):
-    writer = TableWriter(tmp_path)
+    writer = TableWriter(tmp_path, print)
     for event in (started(), *(updated(100 * k) for k in range(1, 6)), evaluated(300)):
         writer(event)
     writer.close()
     with (tmp_path / "metrics.csv").open("a") as file:
         file.write("0,600,6,6")  # a kill in the middle of a line
-    resumed = TableWriter(tmp_path)
+    resumed = TableWriter(tmp_path, print)
     resumed(started(200))
     resumed(updated(300))
     resumed.close()
@@ -78,7 +78,7 @@ def test_a_resumed_run_drops_what_will_come_again(tmp_path):
 
 
 def test_a_new_column_widens_the_table(tmp_path):
-    rows = table.Table(tmp_path / "t.csv")
+    rows = table.Table(tmp_path / "t.csv", print)
     rows.append([{"a": 1}])
     rows.append([{"a": 2, "b": 0.5}])
     rows.append([{"a": 3}])
@@ -88,7 +88,7 @@ def test_a_new_column_widens_the_table(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_said(tmp_path):
-    rows = table.Table(tmp_path / "t.csv")
+    rows = table.Table(tmp_path / "t.csv", print)
     rows.append([{"a": 1}])
     rows.close()
     rows._file = AppendedFile(Path("/dev/full"))
@@ -235,3 +235,65 @@ def test_progress_counts_and_copies():
     assert now.fraction == 1.0
     assert (before.steps, before.finished) == (600, False)
     assert Progress.from_dict(now.as_dict()) == now
+
+
+def bad_header(path):
+    lines = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(lines[0].replace(b"steps", b"\xffeps") + b"\n" + lines[1])
+
+
+def short_header(path):
+    lines = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(b"member,steps\n" + lines[1])
+
+
+def no_header(path):
+    path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
+
+
+def bad_line(path):
+    lines = path.read_bytes().split(b"\n")
+    lines[2] = b"\0" * 20
+    path.write_bytes(b"\n".join(lines))
+
+
+def a_folder(path):
+    path.rename(path.with_name("kept"))
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept"),
+    [(bad_header, 0), (short_header, 0), (no_header, 0), (bad_line, 3), (a_folder, 0)],
+)
+def test_a_damaged_table_is_moved_aside_and_nothing_is_erased(tmp_path, damage, kept):
+    said = []
+    writer = TableWriter(tmp_path, said.append)
+    for event in (started(), updated(100), updated(200)):
+        writer(event)
+    writer.close()
+    damage(tmp_path / "metrics.csv")
+    before = (tmp_path / "metrics.csv").read_bytes() if damage is not a_folder else None
+    resumed = TableWriter(tmp_path, said.append)
+    resumed(started(200))
+    resumed(updated(300))
+    resumed.close()
+    aside = tmp_path / "metrics.csv.damaged-1"
+    assert len(said) == 1 and "metrics.csv is damaged" in said[0] and aside.name in said[0]
+    assert aside.is_dir() if before is None else aside.read_bytes() == before
+    assert len(table.read(tmp_path / "metrics.csv")["steps"]) == kept + 2
+
+
+def test_a_sound_table_is_not_called_damaged(tmp_path):
+    said = []
+    for _ in range(2):
+        writer = TableWriter(tmp_path, said.append)
+        for event in (started(100), updated(200)):
+            writer(event)
+        writer.close()
+    (tmp_path / "evaluations.csv").write_text("")  # a disk that was full
+    writer = TableWriter(tmp_path, said.append)
+    writer(started(200))
+    writer(evaluated(300))
+    writer.close()
+    assert said == []

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
 from slipstream.training.best import present_members
 from slipstream.training.config import resolve
 from slipstream.training.events import Started
@@ -133,8 +138,9 @@ def test_no_valid_best_policy_is_an_error(run):
 
 def test_the_result_is_json_without_nan(run):
     assert run.result is None
-    run.save_result({"score": float("nan"), "members": [np.int64(3)]})
-    assert run.result == {"score": None, "members": [3]}
+    facts = {"progress": {}, "score_is": "mean", "chosen_on": "train"}
+    run.save_result({**facts, "score": float("nan"), "members": [{"seed": np.int64(3)}]})
+    assert run.result == {**facts, "score": None, "members": [{"seed": 3}]}
 
 
 def test_one_process_trains_a_run(run):
@@ -161,3 +167,109 @@ def test_a_run_that_has_a_checkpoint_stays(run):
 def test_events_are_written_down(run):
     run.listener(Started(Progress(10), 2, 4, 1, "compiled", "cpu"))
     assert run.metrics() == {}
+
+
+FIRST_MOMENTS = """
+import os, signal, sys
+from slipstream.training import files, run
+from slipstream.training.config import resolve
+
+calls = [0]
+def count(name, original):
+    def wrapped(*arguments, **keywords):
+        calls[0] += 1
+        if calls[0] == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **keywords)
+    return wrapped
+
+for module, name in (
+    (os, "mkdir"), (os, "replace"), (os, "fsync"), (files, "sync_folder"), (run, "take_lock")
+):
+    setattr(module, name, count(name, getattr(module, name)))
+run.Run.create(resolve("cartpole", {"training.num_envs": 4}), sys.argv[1])
+print(calls[0])
+"""
+
+
+def test_a_kill_in_the_first_moments_leaves_no_dead_end(config, tmp_path):
+    """Killed before each of its system calls that matter, a run can be begun again or resumed."""
+    program = [sys.executable, "-c", FIRST_MOMENTS]
+    done = subprocess.run([*program, tmp_path / "x", "0"], capture_output=True, check=True)
+    calls = int(done.stdout)
+    assert calls >= 8
+    begun, resumed = 0, 0
+    for number in range(1, calls + 1):
+        place = tmp_path / str(number)
+        killed = subprocess.run([*program, place, str(number)], capture_output=True, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        if (place / "config.yaml").exists():
+            again = Run.open(place)
+            resumed += 1
+        else:
+            if (place / "checkpoints").exists():
+                with pytest.raises(CheckpointError, match="the same `slipstream train` command"):
+                    Run.open(place)
+            again = Run.create(config, place)
+            begun += 1
+        again.lock()
+        assert again.load_checkpoint() is None
+        assert not list(place.glob(".*.partial"))
+        again.close()
+    assert begun >= 4 and resumed >= 1
+
+
+def test_a_directory_with_work_in_it_is_not_taken_over(run, config):
+    save(run, 100)
+    run.close()
+    (run.path / "config.yaml").unlink()
+    with pytest.raises(ConfigError, match="is not empty"):
+        Run.create(config, run.path)
+    with pytest.raises(CheckpointError, match="is not a run directory"):
+        Run.open(run.path)
+
+
+def test_the_next_trainer_removes_what_a_kill_left(run):
+    run.close()
+    for folder in (".member-000.abcd", ".member-001-1-abcd.partial"):
+        (run.path / "best" / folder).mkdir()
+    again = Run.open(run.path)
+    again.lock()
+    again.close()
+    assert list((run.path / "best").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["result.json", "provenance.json"])
+@pytest.mark.parametrize("text", ["", "[]", "3", '{"members": 7, "notes": 3}', "[" * 100_000])
+def test_json_of_the_wrong_shape_is_one_paragraph(run, name, text):
+    (run.path / name).write_text(text)
+    with pytest.raises(CheckpointError, match=f"{name} cannot be read"):
+        _ = run.result, run.provenance
+
+
+def test_a_changed_result_is_not_believed(run):
+    run.save_result({"members": [], "progress": {}, "score_is": "mean", "chosen_on": "train"})
+    text = (run.path / "result.json").read_text()
+    (run.path / "result.json").write_text(text.replace("mean", "best"))
+    with pytest.raises(CheckpointError, match="hash"):
+        _ = run.result
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.csv", ".lock", "provenance.json"])
+def test_a_pipe_in_a_run_directory_is_waited_for_by_nobody(run, name):
+    run.close()
+    (run.path / name).unlink(missing_ok=True)
+    os.mkfifo(run.path / name)
+    with suppress(SlipstreamError):
+        again = Run.open(run.path, lambda text: None)
+        _ = again.provenance, again.metrics()
+        again.lock()
+        again.close()
+
+
+def test_names_that_cannot_be(config, tmp_path):
+    for name in ("x" * 300, "nul\0"):
+        with pytest.raises(SlipstreamError):
+            Run.create(config, tmp_path / name)
+        with pytest.raises(CheckpointError, match="is not a run directory"):
+            Run.open(tmp_path / name)

@@ -3,6 +3,9 @@
 Every command imports what it needs when it runs, so that `slipstream --help` is fast.
 """
 
-from slipstream.cli.main import main
+try:
+    from slipstream.cli.main import main
+except KeyboardInterrupt:  # Ctrl-C before there was a command
+    raise SystemExit(130) from None
 
 __all__ = ["main"]

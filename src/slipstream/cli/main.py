@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import sys
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from slipstream.cli import data, inspect, measure, start, study, tune_machine, work
+from slipstream.cli.faults import (
+    INTERRUPTED,
+    USER_ERROR,
+    Stopped,
+    complain,
+    complain_of_fault,
+    standing_output,
+)
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.printable import printable
-
-USER_ERROR, INTERRUPTED = 2, 130
 
 _PIP_LINES = {
     "gym_anytrading": "pip install --no-deps gym-anytrading==2.0.0",
@@ -21,8 +27,20 @@ _PIP_LINES = {
     "numba_cuda": "pip install 'slipstream[cuda-check]'",
 }
 
+
+class _Commands(TyperGroup):
+    """Lets Ctrl-C through, which Typer would call "Aborted!"."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Stopped from None
+
+
 app = typer.Typer(
     name="slipstream",
+    cls=_Commands,
     help="Trains reinforcement-learning agents on thousands of environments at once.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -55,34 +73,59 @@ def options(version: bool = typer.Option(False, "--version", help="Print the ver
 def main(arguments: list[str] | None = None) -> Any:
     """Runs a command; the entry point of `slipstream`.
 
-    Exit codes: 0 done, 2 the user must change something, 130 interrupted with a checkpoint written.
+    Exit codes: 0 done, 1 slipstream's own fault, 2 the user must change something, 130 interrupted
+    (after a checkpoint, where there was something to keep).
     """
+    given = sys.argv[1:] if arguments is None else arguments
+    with standing_output(_works(given)) as output:
+        code = _run(arguments)
+        sys.stdout.flush()
+        lost = output.lost
+        if code == 0 and lost is not None and lost.errno != errno.EPIPE and not _works(given):
+            complain(f"Standard output could not be written ({lost.strerror or lost}).")
+            code = USER_ERROR
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> int:
+    """The command's exit code, everything said."""
     try:
         app(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except SlipstreamError as error:
-        _complain(str(error))
-        sys.exit(USER_ERROR)
+        complain(str(error))
+        return USER_ERROR
     except ModuleNotFoundError as error:
-        _complain(_missing_module(error))
-        sys.exit(USER_ERROR)
-    except BrokenPipeError:  # the reader of a pipe went away, as in `slipstream list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        if (error.name or "").partition(".")[0] == "slipstream":
+            return complain_of_fault(error)
+        complain(_missing_module(error))
+        return USER_ERROR
+    except Stopped:
+        complain("Interrupted.")
+        return INTERRUPTED
     except Exception as error:
         # Looked up by name: its module is only imported by the commands that train.
         if type(error).__name__ != "Interrupted":
-            raise
-        _complain(f"Stopped after a checkpoint. Go on with: {error.command}")  # type: ignore[attr-defined]
-        sys.exit(INTERRUPTED)
+            return complain_of_fault(error)
+        complain(str(error))
+        return INTERRUPTED
+    return 0
 
 
-def _complain(text: str) -> None:
-    print(printable(" ".join(text.split())), file=sys.stderr)
+def _works(arguments: list[str]) -> bool:
+    """Whether a command's result is files: what it says may be lost."""
+    first = tuple(arguments[:1])
+    return first in _WORK or tuple(arguments[:2]) in _WORK
+
+
+_WORK = {
+    *(("train",), ("resume",), ("evaluate",), ("tune",)),
+    *(("study", "resume"), ("study", "work")),
+}
 
 
 def _missing_module(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
-    if package == "slipstream":
-        raise error
     line = _PIP_LINES.get(package, f"pip install {package}")
     return f"This needs the package {package}, which is not installed. Install it with: {line}"

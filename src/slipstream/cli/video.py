@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.training.files import disk_errors
 from slipstream.training.target import GYMNASIUM
 
 if TYPE_CHECKING:
@@ -33,11 +34,12 @@ def film(run: Run, path: Path) -> Path:
             f"--video {path} needs the program ffmpeg; install it, or write a .gif."
         )
     frames = _frames(run)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".gif":
-        _write_gif(path, frames)
-    else:
-        _write_mp4(path, frames)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".gif":
+            _write_gif(path, frames)
+        else:
+            _write_mp4(path, frames)
     return path
 
 

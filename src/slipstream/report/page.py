@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from slipstream.report.canvas import png
+from slipstream.training.files import disk_errors, write_bytes, write_text
 
 _TEMPLATES = Environment(
     loader=PackageLoader("slipstream.report", "."),
@@ -118,10 +119,15 @@ def render(page: Page) -> str:
 
 
 def write(page: Page, folder: Path, name: str = "report.html") -> Path:
-    """Writes the page and `figures/*.png`; returns the page's path."""
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    """Writes the page and `figures/*.png`; returns the page's path.
+
+    Raises:
+        ResourceError: they cannot be written; a page that was there before is as it was.
+    """
+    figures, path = folder / "figures", folder / name
+    with disk_errors(figures):
+        figures.mkdir(parents=True, exist_ok=True)
     for shown in page.pictures:
-        (folder / "figures" / f"{shown.name}.png").write_bytes(shown.png)
-    path = folder / name
-    path.write_text(render(page), encoding="utf-8")
+        write_bytes(figures / f"{shown.name}.png", shown.png)
+    write_text(path, render(page))
     return path

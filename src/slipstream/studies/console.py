@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -11,6 +13,7 @@ from rich.text import Text
 
 from slipstream.studies.standing import Standing
 from slipstream.training.console import clock, number, short
+from slipstream.training.output import steady
 
 _PLAIN_SECONDS = 30.0
 _GAP = "  "
@@ -27,7 +30,7 @@ class StudyConsole:
     def __init__(
         self, console: Console | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console(highlight=False)
+        self._console = console or Console(file=cast(TextIO, steady(sys.stdout)), highlight=False)
         self._now = now
         self._live: Live | None = None
         self._drawn = -1e9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.training.files import disk_errors, write_json
+from slipstream.core.reader import read_json
+from slipstream.training.files import disk_errors, write_json, write_sealed
 from slipstream.training.lock import is_locked, take_lock
 
 STUDIES = "studies"
@@ -18,6 +18,23 @@ DATABASE = "study.db"  # Optuna's storage, unless another is named
 _REMEDIES = {  # for files that others can be made from
     "result.json": "delete the file, and `slipstream study resume` writes it again",
     "stop.json": "delete the file, and stop the study again",
+}
+
+_SHAPES: dict[str, Any] = {
+    "result.json": {
+        "study": str,
+        "market": bool,
+        "objective": str,
+        "folds": int,
+        "trials": dict.fromkeys(("asked", "complete", "pruned", "failed"), int),
+        "rungs": [{}],
+        "confirmation": {"candidates": [{}], "seeds": int},
+        "seconds": {"workers": {}},
+        "steps": {},
+        "sentences": [str],
+    },
+    "provenance.json": {"identity?": {}, "environment?": {}, "notes?": [str]},
+    "stop.json": {"now": bool},
 }
 
 
@@ -155,11 +172,11 @@ class StudyFolder:
 
     def record(self, **facts: Any) -> None:
         """Adds JSON-able facts to `provenance.json`."""
-        write_json(self.path / "provenance.json", {**self.provenance, **facts})
+        write_sealed(self.path / "provenance.json", {**self.provenance, **facts})
 
     def save_result(self, result: dict[str, Any]) -> None:
         """Writes `result.json`."""
-        write_json(self.path / "result.json", result)
+        write_sealed(self.path / "result.json", result)
 
     def ask_to_stop(self, now: bool) -> None:
         """Leaves a request for the process that runs the study, or for the next one."""
@@ -200,13 +217,6 @@ class StudyFolder:
             self._lock = None
 
     def _json(self, name: str) -> dict[str, Any] | None:
-        path = self.path / name
-        try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise CheckpointError(
-                f"{path} cannot be read ({error}). The study's trials are intact in ledger.db: "
-                f"{_REMEDIES.get(name, 'restore the file from a backup')}."
-            ) from error
+        remedy = _REMEDIES.get(name, "restore the file from a backup")
+        intact = f"The study's trials are intact in ledger.db: {remedy}."
+        return read_json(self.path / name, CheckpointError, intact, _SHAPES[name])

@@ -13,6 +13,7 @@ from optuna.distributions import BaseDistribution
 
 from slipstream.core.config import nearest, validate
 from slipstream.core.errors import ConfigError
+from slipstream.core.reader import read_text
 from slipstream.studies.range import Range
 from slipstream.studies.rollouts import fit_rollout
 from slipstream.studies.settings import ROLLOUT_ROWS, Setting, setting, settings
@@ -258,11 +259,7 @@ def _values(path: str, base: RunConfig) -> Sequence[Any]:
 def _read(name: str) -> Any:
     """The mapping in a published space's file, or in a user's."""
     if name.endswith((".yaml", ".yml")):
-        try:
-            text = Path(name).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise ConfigError(f"The search space {name} cannot be read: {reason}.") from None
+        text = read_text(Path(name).expanduser(), "The search space")
         return yaml_file.parse(text, name)
     if name not in published():
         known: Iterable[str] = [DEFAULT, *published()]

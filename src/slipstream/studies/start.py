@@ -17,9 +17,11 @@ from slipstream.studies.standing import Standing
 from slipstream.studies.storage import shown
 from slipstream.studies.study import Options, Study
 from slipstream.studies.study_file import read_study
+from slipstream.training.interruption import Interrupted
 from slipstream.training.target import read_yaml
 from slipstream.vector.threaded import usable_cores
 
+_UNREPORTED = "The study is complete, its page is not. Write it with:"
 Say = Callable[[str], None]
 Show = Callable[[Standing], None]
 Report = Callable[[StudyFolder], Path]
@@ -60,7 +62,11 @@ def tune(
     options = Options(resources.storage, resources.hours, resources.force_deploy)
     Study(folder, base, config, space, machinery, options, say, show or _nobody).run()
     if report is not None:
-        say(f"Report: {report(folder)}")
+        try:
+            say(f"Report: {report(folder)}")
+        except KeyboardInterrupt:
+            command = f"slipstream study report {folder.handle}"
+            raise Interrupted(folder.path, command, _UNREPORTED) from None
     return folder
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from slipstream.core.errors import SlipstreamError
+from slipstream.core.errors import ResourceError, SlipstreamError
 from slipstream.studies.member import Outcome
 from slipstream.studies.source import EnvironmentSource
 from slipstream.studies.state import LiveStates
@@ -48,16 +48,23 @@ class Worker:
     ) -> None:
         context = multiprocessing.get_context("fork")
         self.generation = source.generation
-        self.pipe, theirs = context.Pipe()
         torch.set_num_threads(1)  # a forked child must not inherit a pool that it cannot use
-        self._process = context.Process(
-            target=_serve,
-            args=(theirs, [*inherited, self.pipe], source, live, os.getpid()),
-            daemon=True,
-            name="slipstream study worker",
-        )
-        self._process.start()
-        theirs.close()
+        try:
+            self.pipe, theirs = context.Pipe()
+            self._process = context.Process(
+                target=_serve,
+                args=(theirs, [*inherited, self.pipe], source, live, os.getpid()),
+                daemon=True,
+                name="slipstream study worker",
+            )
+            with theirs:
+                self._process.start()
+        except OSError as error:
+            raise ResourceError(
+                f"A worker process could not be started ({error.strerror}): the system allows no "
+                "more processes, open files or memory (see `ulimit -u`, `ulimit -n`). Raise the "
+                "limit, or give fewer --workers; results do not depend on them."
+            ) from error
 
     @property
     def pid(self) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,9 +15,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from slipstream.core.errors import CheckpointError
-from slipstream.training.files import sha256, whole_folder, write_json
+from slipstream.core.reader import UnreadableError, misfit, read_json
+from slipstream.training.files import remove, sha256, whole_folder, write_sealed
 
-FORMAT = 1
+FORMAT = 2
+_READ = (1, FORMAT)  # manifests of format 1 carry no hash of themselves
 STATE, MANIFEST = "state.safetensors", "manifest.json"
 Tensors = dict[str, NDArray[Any]]
 
@@ -34,7 +35,8 @@ def save(
     Args:
         folder: the checkpoint's folder.
         tensors: NumPy arrays or CPU torch tensors; dtypes and bits survive.
-        manifest: JSON-able facts; `format` and `files` (hashes) are added.
+        manifest: JSON-able facts; `format`, `files` (hashes) and `sha256` (of the manifest
+            itself) are added.
         keep: where the replaced checkpoint stays, in place of the one before it.
 
     Raises:
@@ -46,13 +48,15 @@ def save(
         try:
             safetensors.numpy.save_file(arrays, path)
         except SafetensorError as error:  # it reports the system's errors as text
-            if "os error 28" in str(error) or "No space left" in str(error):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
-            raise
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None:
+                raise
+            code = int(number[1])
+            raise OSError(code, os.strerror(code), str(path)) from error
         with path.open("rb+") as file:
             os.fsync(file.fileno())
         files = {STATE: {"sha256": sha256(path), "bytes": path.stat().st_size}}
-        write_json(place / MANIFEST, {"format": FORMAT, **manifest, "files": files})
+        write_sealed(place / MANIFEST, {**manifest, "format": FORMAT, "files": files})
     return folder
 
 
@@ -65,16 +69,15 @@ def load(folder: Path) -> tuple[Tensors, dict[str, Any]]:
     manifest = read_manifest(folder)
     path = folder / STATE
     try:
-        expected = manifest["files"][STATE]["sha256"]
-        if not path.is_file():
-            raise CheckpointError(f"The checkpoint {folder} lacks {STATE}; use another one.")
-        if sha256(path) != expected:
+        if sha256(path) != manifest["files"][STATE]["sha256"]:
             raise CheckpointError(
                 f"The checkpoint {folder} is corrupt: {STATE} is not the file that was written "
                 "(its hash differs). Use another checkpoint."
             )
         return safetensors.numpy.load_file(path), manifest
-    except (KeyError, TypeError, SafetensorError, OSError) as error:
+    except FileNotFoundError:
+        raise CheckpointError(f"The checkpoint {folder} lacks {STATE}; use another one.") from None
+    except (UnreadableError, SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(
             f"The checkpoint {folder} cannot be read ({type(error).__name__}: {error}). "
             "Use another checkpoint."
@@ -82,23 +85,32 @@ def load(folder: Path) -> tuple[Tensors, dict[str, Any]]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest alone; the tensors are not looked at."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    """The manifest alone; the tensors are not looked at.
+
+    Raises:
+        CheckpointError: there is none, it is of another format, or not as it was written.
+    """
+    manifest = read_json(
+        folder / MANIFEST,
+        CheckpointError,
+        "Use another checkpoint.",
+        sealed=lambda facts: facts.get("format") == FORMAT,
+    )
+    if manifest is None:
         raise CheckpointError(
             f"{folder} is not a checkpoint: it has no {MANIFEST}. Give a folder that slipstream "
             "wrote."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder / MANIFEST} cannot be read: {error}.") from error
-    version = manifest.get("format") if isinstance(manifest, dict) else None
-    if version != FORMAT:
+        )
+    version = manifest.get("format")
+    if isinstance(version, bool) or version not in _READ:
         raise CheckpointError(
             f"{folder} has checkpoint format {version!r}, this slipstream reads {FORMAT}; "
             "use the version that wrote it, or train again."
         )
-    return dict(manifest)
+    problem = misfit(manifest, {"files": {STATE: {"sha256": str, "bytes": int}}, "policy?": {}})
+    if problem is not None:
+        raise CheckpointError(f"{folder / MANIFEST} cannot be used: {problem}.")
+    return manifest
 
 
 def checkpoints(parent: Path) -> list[Path]:
@@ -112,7 +124,10 @@ def folder_name(steps: int) -> str:
 
 
 def load_newest(
-    parent: Path, say: Callable[[str], None], config_hash: str | None = None
+    parent: Path,
+    say: Callable[[str], None],
+    config_hash: str | None = None,
+    shape: Mapping[str, Any] | None = None,
 ) -> tuple[Path, Tensors, dict[str, Any]] | None:
     """The newest checkpoint that is whole and belongs to this config; None before the first one.
 
@@ -120,6 +135,7 @@ def load_newest(
         parent: folder of checkpoints.
         say: told about every one that had to be passed over, and why.
         config_hash: what the manifest's `config` must be.
+        shape: what else it must hold, see `misfit`.
 
     Raises:
         CheckpointError: there are checkpoints, and none of them can be used.
@@ -128,6 +144,11 @@ def load_newest(
     for folder in reversed(found):
         try:
             tensors, manifest = load(folder)
+            problem = misfit(manifest, {"steps": int, **(shape or {})})
+            if problem is not None:
+                raise CheckpointError(f"{folder / MANIFEST} cannot be used: {problem}.")
+            if folder.name != folder_name(manifest["steps"]):
+                raise CheckpointError(f"The checkpoint {folder} was written under another name.")
             if config_hash is not None and manifest.get("config") != config_hash:
                 raise CheckpointError(
                     f"The checkpoint {folder} was written by a run of another config."
@@ -150,7 +171,7 @@ def rotate(parent: Path, keep: int) -> None:
     The newest whole one always stays: corrupt folders do not count as kept.
     """
     for leftover in parent.glob(".step-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+        remove(leftover)
     whole = 0
     for folder in reversed(checkpoints(parent)):
         if whole >= keep:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO, cast
 
 import numpy as np
 from rich.console import Console
@@ -20,6 +21,7 @@ from slipstream.training.events import (
     Started,
     Updated,
 )
+from slipstream.training.output import steady
 from slipstream.training.progress import Progress
 
 _REDRAWS = 8  # of the live line, per second
@@ -38,7 +40,7 @@ class ConsoleListener:
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console(highlight=False)
+        self._console = console or Console(file=cast(TextIO, steady(sys.stdout)), highlight=False)
         self._clock = clock
         self._live: Live | None = None
         self._speed = Speed()

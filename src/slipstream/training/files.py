@@ -13,36 +13,53 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.errors import ResourceError
+import psutil
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
+from slipstream.core.errors import ResourceError
+from slipstream.core.reader import SEAL, regular_file, seal
+
+_INTACT = "What was written before it is intact; "
+_FULL = "The disk is full: {path} could not be written. " + _INTACT
+_REMEDIES = {  # by what the system says; {path} is what was being written
+    errno.ENOSPC: _FULL + "free some space on that disk and resume.",
+    errno.EDQUOT: "Your share of the disk is used up: {path} could not be written. "
+    + _INTACT
+    + "free some of it and resume.",
+    errno.EFBIG: "{path} could not be written: it would be larger than files may be here (see "
+    "`ulimit -f`). " + _INTACT + "raise the limit and resume.",
+    errno.EMFILE: "{path} could not be opened: this process has as many files open as it may (see "
+    "`ulimit -n`). Raise the limit, or use fewer shards or workers.",
+    errno.ENFILE: "{path} could not be opened: this machine has as many files open as it may. End "
+    "other programs, or use fewer shards or workers.",
+    errno.EIO: "{path} could not be written: the disk reports an error ({reason}). "
+    + _INTACT
+    + "copy it elsewhere and resume there.",
+}
+_OTHER = "{path} may not be written ({reason}); choose another folder, or mend its permissions."
+_PARTIAL = ".partial"
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns a full or unwritable disk into a `ResourceError` that says what was being written."""
+    """Turns what the system says against writing into a `ResourceError` that names the file."""
     try:
         yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise ResourceError(
-                f"The disk is full: {path} could not be written. What was written before it is "
-                "intact; free some space on that disk and resume."
-            ) from error
-        if error.errno in _REFUSED + _IMPOSSIBLE:
-            raise ResourceError(
-                f"{path} may not be written ({error.strerror}); choose another folder, "
-                "or mend its permissions."
-            ) from error
+    except BrokenPipeError:  # of a pipe or socket, not of a disk
         raise
+    except OSError as error:
+        sentence = _REMEDIES.get(error.errno or 0, _OTHER)
+        reason = error.strerror or str(error)
+        raise ResourceError(sentence.format(path=path, reason=reason)) from error
+    except ValueError as error:
+        if "null byte" not in str(error):  # in a name; other errors are not the disk's
+            raise
+        raise ResourceError(_OTHER.format(path=repr(str(path)), reason=error)) from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replaces `path` by `content` in one step: a crash leaves the old bytes or the new ones."""
     with disk_errors(path):
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, name = tempfile.mkstemp(_PARTIAL, _prefix(path), path.parent)
         temporary = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -68,6 +85,12 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(plain(values), indent=2, allow_nan=False) + "\n")
 
 
+def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
+    """`write_json` with a hash of the facts, which `read_json` verifies."""
+    facts = plain(values)
+    write_json(path, {**facts, SEAL: seal(facts)})
+
+
 @contextmanager
 def whole_folder(path: Path, keep: Path | None = None) -> Iterator[Path]:
     """A folder that appears under its name only when the body has filled it without an error.
@@ -77,13 +100,13 @@ def whole_folder(path: Path, keep: Path | None = None) -> Iterator[Path]:
     """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        temporary = Path(tempfile.mkdtemp(_PARTIAL, _prefix(path), path.parent))
         try:
             yield temporary
             temporary.chmod(0o777 & ~_UMASK)
             sync_folder(temporary)
             if path.exists():
-                old = keep or temporary.with_name(temporary.name + ".old")
+                old = keep or temporary.with_name(f"{_prefix(path)}old{_PARTIAL}")
                 shutil.rmtree(old, ignore_errors=True)
                 os.replace(path, old)
                 os.replace(temporary, path)
@@ -97,13 +120,44 @@ def whole_folder(path: Path, keep: Path | None = None) -> Iterator[Path]:
         sync_folder(path.parent)
 
 
+def sweep(*folders: Path) -> None:
+    """Removes what killed processes left half written; what living ones write is let alone."""
+    for folder in folders:
+        for leftover in folder.glob(f".*{_PARTIAL}"):
+            writer = leftover.name.removesuffix(_PARTIAL).rsplit("-", 2)[-2:-1]
+            number = int(writer[0]) if writer and writer[0].isdigit() else 0
+            if number not in (0, os.getpid()) and psutil.pid_exists(number):
+                continue
+            remove(leftover)
+
+
+def is_partial(path: Path) -> bool:
+    """Whether a name is that of something which was never finished."""
+    return path.name.startswith(".") and path.name.endswith(_PARTIAL)
+
+
+def remove(path: Path) -> None:
+    """Deletes a file or a folder, where that can be done."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _prefix(path: Path) -> str:
+    """Hidden, short enough for any name, and saying which process writes: `sweep` reads it."""
+    return f".{path.name[:80]}-{os.getpid()}-"
+
+
 class AppendedFile:
     """A file that grows, unbuffered: a full disk is noticed at once and only once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with disk_errors(path):
-            self._file = path.open("ab", buffering=0)
+        with disk_errors(path):  # a pipe that nobody reads is refused, not waited for
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+            self._file = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
 
     def write(self, content: bytes) -> None:
         """Appends all of `content`.
@@ -132,7 +186,12 @@ def sync_folder(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file."""
+    """Hex digest of a regular file.
+
+    Raises:
+        UnreadableError: it is something else.
+    """
+    regular_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

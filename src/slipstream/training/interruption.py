@@ -15,16 +15,21 @@ _SIGNALS = tuple(
 
 
 class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
-    """Training was asked to stop; its state is in a checkpoint.
+    """Training was asked to stop; what was done is kept.
 
     Attributes:
         run: the directory of the run or study.
         command: what goes on with it.
     """
 
-    def __init__(self, run: Path, command: str | None = None) -> None:
+    def __init__(
+        self,
+        run: Path,
+        command: str | None = None,
+        how: str = "Stopped after a checkpoint. Go on with:",
+    ) -> None:
         self.run, self.command = run, command or f"slipstream resume {run}"
-        super().__init__(f"stopped; go on with: {self.command}")
+        super().__init__(f"{how} {self.command}")
 
 
 class StoppedError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ METRICS, EVALUATIONS = "metrics.csv", "evaluations.csv"
 class TableWriter:
     """Writes `metrics.csv` (one row per member and iteration) and `evaluations.csv`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.metrics = Table(folder / METRICS)
-        self.evaluations = Table(folder / EVALUATIONS)
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self.metrics = Table(folder / METRICS, say)
+        self.evaluations = Table(folder / EVALUATIONS, say)
 
     def __call__(self, event: Event) -> None:
         """Listens."""

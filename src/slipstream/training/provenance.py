@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from slipstream.training import repository
 
 LIBRARIES = (
     "slipstream",
@@ -34,7 +35,10 @@ def describe() -> dict[str, Any]:
         "command": shlex.join(sys.argv),
         "folder": str(Path.cwd()),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "git": {"folder": git(Path.cwd()), "slipstream": git(Path(__file__).parent)},
+        "git": {
+            "folder": repository.describe(Path.cwd()),
+            "slipstream": repository.describe(Path(__file__).absolute().parent),
+        },
         "versions": versions(),
         "machine": machine(),
     }
@@ -96,15 +100,6 @@ def gpus() -> list[dict[str, Any]]:
         pynvml.nvmlShutdown()
 
 
-def git(folder: Path) -> dict[str, Any] | None:
-    """Commit of the repository that holds `folder`, and whether files differ from it."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if not commit:
-        return None
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "dirty": bool(changed)}
-
-
 def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Names of what differs between two descriptions of an environment; sources by their names."""
     changed = []
@@ -115,17 +110,3 @@ def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
         elif old != new:
             changed.append(key)
     return changed
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()

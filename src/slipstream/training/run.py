@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -13,11 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
+from slipstream.core.reader import is_there, read_json
 from slipstream.training import checkpoint, provenance
 from slipstream.training.config import RunConfig, load
 from slipstream.training.events import Event
-from slipstream.training.files import disk_errors, write_json, write_text
-from slipstream.training.lock import take_lock
+from slipstream.training.files import (
+    disk_errors,
+    is_partial,
+    remove,
+    sweep,
+    write_sealed,
+    write_text,
+)
+from slipstream.training.lock import LOCK, take_lock
 from slipstream.training.metrics import EVALUATIONS, METRICS, TableWriter
 from slipstream.training.table import read
 from slipstream.training.tensorboard import TensorBoardWriter, hyper_parameters
@@ -29,8 +36,19 @@ CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
 CHECKPOINTS, BEST, TENSORBOARD = "checkpoints", "best", "tensorboard"
 
 
+_SHAPES: dict[str, Any] = {
+    RESULT: {"members": [{}], "progress": {}, "score_is": str, "chosen_on": str},
+    PROVENANCE: {"test_reads?": int, "environment?": {}, "notes?": [str]},
+}
+_PROGRESS = {
+    **dict.fromkeys(("budget", "steps", "iterations", "updates"), int),
+    **dict.fromkeys(("seconds_env", "seconds_policy", "seconds_update", "wall"), (int, float)),
+}
+
+
 def _to_stderr(message: str) -> None:
-    print(message, file=sys.stderr)
+    with suppress(OSError):  # nobody reads it: what is said matters less than what is done
+        print(message, file=sys.stderr)
 
 
 class Run:
@@ -68,20 +86,35 @@ class Run:
         config: RunConfig,
         out: str | Path | None = None,
         say: Callable[[str], None] = _to_stderr,
+        **facts: Any,
     ) -> Run:
         """Makes a new directory: `out`, else `training.out`, else one named by the time.
+
+        The config is written last: with it the directory is a run. What a kill left without it is
+        taken over.
+
+        Args:
+            config: resolved.
+            out: where.
+            say: see `Run`.
+            facts: JSON-able, added to `provenance.json`.
 
         Raises:
             ConfigError: there is a run or anything else already.
         """
         path = free_path(config, out)
-        with disk_errors(path):
-            (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-            (path / BEST).mkdir(exist_ok=True)
-        config = config.with_training(out=str(path))
-        write_json(path / PROVENANCE, provenance.describe())
-        write_text(path / CONFIG, config.to_yaml())
-        return cls(path, config, say)
+        run = cls(path, config.with_training(out=str(path)), say)
+        try:
+            with disk_errors(path):
+                path.mkdir(parents=True, exist_ok=True)
+                run.lock()
+                (path / CHECKPOINTS).mkdir(exist_ok=True)
+                (path / BEST).mkdir(exist_ok=True)
+            write_sealed(path / PROVENANCE, {**provenance.describe(), **facts})
+            write_text(path / CONFIG, run.config.to_yaml())
+        finally:
+            run.close()
+        return run
 
     @classmethod
     def open(cls, path: str | Path, say: Callable[[str], None] = _to_stderr) -> Run:
@@ -91,7 +124,12 @@ class Run:
             CheckpointError: it is none.
         """
         folder = Path(path).expanduser().absolute()
-        if not (folder / CONFIG).is_file():
+        if not is_there(folder / CONFIG):
+            if is_there(folder / CHECKPOINTS) and _holds_no_run(folder):
+                raise CheckpointError(
+                    f"{folder} has no {CONFIG}: its training was ended before it began. Give the "
+                    f"same `slipstream train` command again, with --out {path}."
+                )
             raise CheckpointError(
                 f"{folder} is not a run directory: it has no {CONFIG}. Give the directory that "
                 "`slipstream train` printed."
@@ -103,7 +141,7 @@ class Run:
         if not self._writers:
             self.lock()
             self._writers = (
-                TableWriter(self.path),
+                TableWriter(self.path, self.say),
                 TensorBoardWriter(self.path / TENSORBOARD, hyper_parameters(self.config)),
             )
         for writer in self._writers:
@@ -121,12 +159,16 @@ class Run:
 
     def discard_if_unused(self) -> None:
         """Removes the directory when training ended before its first iteration: nothing is lost."""
-        if not (self.path / METRICS).exists() and not any((self.path / CHECKPOINTS).iterdir()):
+        if not is_there(self.path / METRICS) and not checkpoint.checkpoints(
+            self.path / CHECKPOINTS
+        ):
             self.close()
             shutil.rmtree(self.path, ignore_errors=True)
 
     def lock(self) -> None:
         """Makes this process the only one that trains this run, until `close` or its death.
+
+        What a killed process left half written is removed.
 
         Raises:
             ConfigError: another process trains it.
@@ -134,6 +176,9 @@ class Run:
         if self._lock is None:
             refusal = f"Another process is training {self.path}; wait for it or stop it first."
             self._lock = take_lock(self.path, refusal)
+            sweep(self.path)
+            for leftover in (self.path / BEST).glob(".member-*"):
+                remove(leftover)
 
     def save_checkpoint(self, tensors: Mapping[str, Any], progress: Mapping[str, Any]) -> Path:
         """Writes the whole state, then deletes the oldest beyond `training.keep_last`.
@@ -155,7 +200,9 @@ class Run:
         Raises:
             CheckpointError: there are some and none is valid.
         """
-        found = checkpoint.load_newest(self.path / CHECKPOINTS, self.say, self.config.hash)
+        found = checkpoint.load_newest(
+            self.path / CHECKPOINTS, self.say, self.config.hash, {"progress": _PROGRESS}
+        )
         if found is None:
             return None
         folder, tensors, manifest = found
@@ -210,7 +257,7 @@ class Run:
 
     def save_result(self, result: Mapping[str, Any]) -> None:
         """Writes `result.json`: the run is complete."""
-        write_json(self.path / RESULT, result)
+        write_sealed(self.path / RESULT, result)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -225,7 +272,7 @@ class Run:
     @property
     def test_reads(self) -> int:
         """How often the test split was scored: by the end of training, and by every evaluation."""
-        return int(self.provenance.get("test_reads", 0))
+        return max(0, int(self.provenance.get("test_reads", 0)))
 
     def count_test_read(self) -> int:
         """Writes down one more look at the test split, where that can be written; their number."""
@@ -236,7 +283,7 @@ class Run:
 
     def record(self, **facts: Any) -> None:
         """Adds JSON-able facts to `provenance.json`: data hashes, notes."""
-        write_json(self.path / PROVENANCE, {**self.provenance, **facts})
+        write_sealed(self.path / PROVENANCE, {**self.provenance, **facts})
 
     def metrics(self) -> dict[str, list[float | str | None]]:
         """Columns of `metrics.csv`."""
@@ -257,18 +304,28 @@ def free_path(config: RunConfig, out: str | Path | None = None) -> Path:
     if not wanted:
         return _fresh_name(config.short_name)
     path = Path(wanted).expanduser().absolute()
-    if path.exists() and not path.is_dir():
+    if is_there(path) and not path.is_dir():
         raise ConfigError(
             f"{path} is a file, and a run is written into a directory of its own: name one that "
             "does not exist with --out."
         )
-    if path.is_dir() and any(path.iterdir()):
-        held = "holds a run" if (path / CONFIG).exists() else "is not empty"
+    if is_there(path) and not _holds_no_run(path):
+        held = "holds a run" if is_there(path / CONFIG) else "is not empty"
         raise ConfigError(
             f"{path} {held} already and is never overwritten. Go on with it by `slipstream resume "
             f"{path}`, or name another directory with --out."
         )
     return path
+
+
+def _holds_no_run(path: Path) -> bool:
+    """Whether a directory is empty, or holds no more than a run that was killed as it began."""
+    with disk_errors(path):
+        names = {one.name for one in path.iterdir() if not is_partial(one)}
+        begun = not any(
+            any((path / name).iterdir()) for name in (CHECKPOINTS, BEST) if (path / name).is_dir()
+        )
+    return begun and names <= {CHECKPOINTS, BEST, PROVENANCE, LOCK}
 
 
 def _previous(folder: Path) -> Path:
@@ -277,14 +334,8 @@ def _previous(folder: Path) -> Path:
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({error}); restore it, or train again into another directory."
-        ) from error
+    remedy = "Restore it, or delete it: `slipstream resume` then goes on without what it said."
+    return read_json(path, CheckpointError, remedy, _SHAPES[path.name])
 
 
 def _fresh_name(name: str) -> Path:

@@ -40,7 +40,9 @@ class EvaluationConfig(Config):
     """How policies are scored while training."""
 
     every: Share = Field(0.1, description="share of the budget between validations")
-    episodes: Count = Field(100, description="episodes a score is the mean of (not in markets)")
+    episodes: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        100, description="episodes a score is the mean of (not in markets)"
+    )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         1_000_003, description="the same episodes every time"
     )

@@ -5,27 +5,33 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slipstream.training.files import AppendedFile, write_text
+from slipstream.core.errors import CheckpointError
+from slipstream.core.reader import UnreadableError, content, is_there
+from slipstream.training.files import AppendedFile, disk_errors, write_text
 
 Row = Mapping[str, Any]
+_LIMIT = 1 << 33  # bytes of a table
 
 
 class Table:
     """Rows appended to a CSV file; the header grows when a row brings a new column.
 
     NaN and None are empty cells; floats are written with all their digits.
+
+    Args:
+        path: of the file.
+        say: told when a damaged file was moved aside.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._columns: list[str] = []
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self.path, self._say = path, say
+        self._columns: list[str] | None = None  # None: not looked at yet
         self._file: AppendedFile | None = None
-        if path.exists():
-            self._columns = _split(path)[0]
 
     def append(self, rows: Sequence[Row]) -> None:
         """Hands all rows to the system at once.
@@ -35,6 +41,8 @@ class Table:
         """
         if not rows:
             return
+        if self._columns is None:
+            self._columns = self._split()[0]
         fresh = [name for name in rows[0] if name not in self._columns]
         if fresh:
             self._widen(fresh)
@@ -44,18 +52,23 @@ class Table:
         self._file.write(("\n".join(lines) + "\n").encode())
 
     def cut(self, column: str, last: float) -> None:
-        """Drops rows whose `column` is beyond `last`, and a line that a kill left unfinished."""
+        """Drops rows whose `column` is beyond `last`, and a line that a kill left unfinished.
+
+        Nothing else is lost: a table with rows or a header that this cannot have written is moved
+        aside first.
+        """
         self.close()
-        if not self.path.exists():
+        if not is_there(self.path):
             return
-        columns, rows = _split(self.path)
-        place = columns.index(column) if column in columns else -1
-        kept = [
-            row
-            for row in rows
-            if len(row) == len(columns) and place >= 0 and _number(row[place]) <= last
-        ]
-        self._rewrite(columns, kept)
+        columns, rows = self._split()
+        if rows and column not in columns:
+            self._move_aside(f"its header has no column `{column}`")
+            columns, rows = [], []
+        place = columns.index(column) if rows else 0
+        whole = [row for row in rows if len(row) == len(columns) and not _odd(row[place])]
+        if len(whole) < len(rows):
+            self._move_aside(f"{len(rows) - len(whole)} of its lines cannot be read")
+        self._rewrite(columns, [row for row in whole if float(row[place]) <= last])
 
     def close(self) -> None:
         """Closes the file; the next append opens it again."""
@@ -65,7 +78,7 @@ class Table:
 
     def _widen(self, fresh: list[str]) -> None:
         self.close()
-        columns, rows = _split(self.path) if self.path.exists() else ([], [])
+        columns, rows = self._split()
         padding = [""] * len(fresh)
         self._rewrite(columns + fresh, [row + padding for row in rows if len(row) == len(columns)])
 
@@ -75,23 +88,52 @@ class Table:
         write_text(self.path, text.getvalue())
         self._columns = columns
 
+    def _split(self) -> tuple[list[str], list[list[str]]]:
+        """Header and rows; a file that is no table is moved aside."""
+        try:
+            return _split(self.path)
+        except UnreadableError as error:
+            self._move_aside(str(error))
+            return [], []
+
+    def _move_aside(self, why: str) -> None:
+        number = 1
+        while is_there(aside := self.path.with_name(f"{self.path.name}.damaged-{number}")):
+            number += 1
+        with disk_errors(aside):
+            os.replace(self.path, aside)
+        self._say(
+            f"{self.path} is damaged: {why}. It is kept as {aside.name}, and the table goes on "
+            "with what could be read."
+        )
+
 
 def read(path: Path) -> dict[str, list[float | str | None]]:
     """Columns of a table by name: numbers where a cell is one, None where it is empty.
 
     Rows that a kill left unfinished are left out.
     """
-    if not path.exists():
-        return {}
-    columns, rows = _split(path)
+    try:
+        columns, rows = _split(path)
+    except UnreadableError as error:
+        raise CheckpointError(
+            f"The table {path} cannot be read: {error}. Move it away, or restore it."
+        ) from error
     whole = [row for row in rows if len(row) == len(columns)]
     return {name: [_value(row[place]) for row in whole] for place, name in enumerate(columns)}
 
 
 def _split(path: Path) -> tuple[list[str], list[list[str]]]:
-    text = path.read_text(encoding="utf-8", errors="replace")
+    """Header and rows of a table; nothing where there is no file."""
+    try:
+        text = content(path, _LIMIT).decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return [], []
     whole = text[: text.rfind("\n") + 1]  # a kill may cut the last line anywhere
-    rows = list(csv.reader(io.StringIO(whole)))
+    try:
+        rows = list(csv.reader(io.StringIO(whole)))
+    except csv.Error as error:
+        raise UnreadableError(f"it is no table ({error})") from error
     return (rows[0], rows[1:]) if rows else ([], [])
 
 
@@ -102,11 +144,12 @@ def _cell(value: Any) -> str:
     return f'"{text}"' if "," in text else text
 
 
-def _number(text: str) -> float:
+def _odd(text: str) -> bool:
+    """Whether a cell that must hold a number does not."""
     try:
-        return float(text)
+        return not math.isfinite(float(text))
     except ValueError:
-        return math.inf
+        return True
 
 
 def _value(text: str) -> float | str | None:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from slipstream.core.config import nearest
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import list_kernels, load_kernel
+from slipstream.core.reader import is_there, read_text
 from slipstream.training import yaml_file
 
 GYMNASIUM = "gym:"
@@ -25,7 +26,7 @@ def read_target(target: str) -> dict[str, Any]:
         return read_yaml(Path(target))
     if target.startswith(GYMNASIUM) or target.endswith(".py") or target in list_kernels():
         return {"env": {"name": target}}
-    if Path(target).exists():
+    if is_there(Path(target)):
         raise ConfigError(
             f"{target} is not something to train: give a .yaml file, a kernel's .py file, the "
             "name of an environment (`slipstream list`), or gym:ID."
@@ -36,11 +37,7 @@ def read_target(target: str) -> dict[str, Any]:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The sections in a YAML file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"The config file {path} cannot be read: {reason}.") from None
+    text = read_text(path, "The config file")
     values = yaml_file.parse(text, str(path))
     if not isinstance(values, dict):
         raise ConfigError(

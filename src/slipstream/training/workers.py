@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +31,7 @@ from slipstream.training.shard import Shard, cut
 from slipstream.vector.threaded import usable_cores
 
 _PATIENCE_SECONDS = 10.0
+_BEFORE_WAITING = 100  # at exit: before multiprocessing waits for its children
 
 
 class Workers(ABC):
@@ -156,17 +158,27 @@ class ProcessWorkers(Workers):
         torch.set_num_threads(1)  # a forked child must not inherit a pool that it cannot use
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
-        for part in members:
-            ours, theirs = context.Pipe()
-            self._pipes.append(ours)
-            # Ends that the child inherits: it must see when this process is gone.
-            arguments = (theirs, list(self._pipes), config, environment, part, go_on)
-            process = context.Process(
-                target=_serve, args=arguments, daemon=True, name=f"slipstream {part}"
-            )
-            process.start()
-            theirs.close()
-            self._processes.append(process)
+        # Should `close` never be called: at exit Python waits for children, who wait for a word.
+        self._abandoned = Finalize(
+            self, _abandon, (self._pipes, self._processes), exitpriority=_BEFORE_WAITING
+        )
+        try:
+            for part in members:
+                ours, theirs = context.Pipe()
+                self._pipes.append(ours)
+                # Ends that the child inherits: it must see when this process is gone.
+                arguments = (theirs, list(self._pipes), config, environment, part, go_on)
+                process = context.Process(
+                    target=_serve, args=arguments, daemon=True, name=f"slipstream {part}"
+                )
+                with theirs:
+                    process.start()
+                self._processes.append(process)
+        except BaseException as error:
+            self._end()
+            if isinstance(error, OSError):
+                raise _no_process(len(members), len(self._processes), error) from error
+            raise
 
     def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         for i, own in enumerate(arguments):
@@ -211,16 +223,39 @@ class ProcessWorkers(Workers):
         )
 
     def close(self) -> None:
-        for pipe in self._pipes:
-            with suppress(OSError):
-                pipe.send(None)
-            pipe.close()
-        for process in self._processes:
-            process.join(_PATIENCE_SECONDS)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        try:
+            for pipe in self._pipes:
+                with suppress(OSError, ValueError):  # it is gone, or was cut off in a message
+                    pipe.send(None)
+                pipe.close()
+            for process in self._processes:
+                process.join(_PATIENCE_SECONDS)
+        finally:  # also when interrupted
+            self._end()
+
+    def _end(self) -> None:
+        """Leaves no child, whatever it does."""
+        self._abandoned.cancel()
+        _abandon(self._pipes, self._processes)
         torch.set_num_threads(self._threads)
+
+
+def _abandon(pipes: Sequence[Connection], processes: Sequence[Any]) -> None:
+    for pipe in pipes:
+        pipe.close()
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _no_process(wanted: int, begun: int, error: OSError) -> ResourceError:
+    return ResourceError(
+        f"Only {begun} of {wanted} worker processes could be started ({error.strerror}): the "
+        "system allows no more processes, open files or memory (see `ulimit -u`, `ulimit -n`). "
+        f"Raise the limit, or set training.shards to less than {max(2, begun)}; results do not "
+        "depend on it."
+    )
 
 
 def _value(answer: tuple[bool, Any]) -> Any:

@@ -28,6 +28,9 @@ _SCALARS = (
 )
 
 
+_DEEPEST, _MOST = 50, 200_000  # nested collections, and values: nobody writes more by hand
+
+
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as in PyYAML
 
@@ -85,6 +88,7 @@ def parse(text: str, source: str) -> Any:
         ConfigError: bad syntax or a repeated key, with line and column.
     """
     try:
+        _check_size(text)
         # _Loader is a SafeLoader: it builds plain values only.
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -92,9 +96,40 @@ def parse(text: str, source: str) -> Any:
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = str(error.problem or error.context or "it cannot be read").rstrip(".")
         raise ConfigError(f"{source}{place}: {problem}. Mend that line of the YAML.") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = " ".join(str(error).split()).rstrip(".")
         raise ConfigError(f"{source} is not YAML: {problem}.") from None
+
+
+def _check_size(text: str) -> None:
+    """Refuses what nobody writes by hand, before it costs time or memory.
+
+    Anchors may stand for whole sections: what they stand for is counted wherever they are named.
+    """
+    depth, total = 0, 0
+    inside: list[tuple[str | None, int]] = []  # collections that are open: anchor, numbers before
+    sizes: dict[str, int] = {}
+    for event in yaml.parse(text, Loader=_Loader):
+        total += 1
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in inside):
+                raise _problem(f"`*{event.anchor}` stands inside of what it names", event)
+            total += sizes.get(event.anchor or "", 0)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            inside.append((event.anchor, total))
+            depth = len(inside)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = inside.pop()
+            if anchor is not None:
+                sizes[anchor] = total - before
+        if depth > _DEEPEST:
+            raise _problem(f"it is nested more than {_DEEPEST} deep", event)
+        if total > _MOST:
+            raise _problem(f"it has more than {_MOST:,} values", event)
+
+
+def _problem(sentence: str, event: Any) -> yaml.MarkedYAMLError:
+    return yaml.composer.ComposerError(None, None, sentence, event.start_mark)
 
 
 def dump(values: Mapping[str, Any]) -> str:

@@ -1,0 +1,115 @@
+"""The last line of defence: whatever goes wrong is one paragraph, and nothing is said in vain."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from slipstream.core.printable import printable
+from slipstream.training.output import Output
+
+FAULT, USER_ERROR, INTERRUPTED = 1, 2, 130
+
+
+class Stopped(Exception):  # noqa: N818 - stopping on request is no error
+    """Ctrl-C, where nothing had to be kept."""
+
+
+def complain(text: str) -> None:
+    """One paragraph on standard error."""
+    print(printable(" ".join(text.split())), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def standing_output(works: bool) -> Iterator[Output]:
+    """Standard output and error that survive their readers, while the body runs.
+
+    Args:
+        works: say when standard output is lost that the work goes on.
+    """
+    for handle in range(3):  # else the next file that is opened would be standard output
+        try:
+            os.fstat(handle)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    before = sys.stdout, sys.stderr
+
+    def tell(error: OSError) -> None:
+        if works:
+            complain(
+                f"Standard output is lost ({error.strerror or error}); the work goes on, and what "
+                "it says from here on is not shown."
+            )
+
+    output = Output(before[0], tell)
+    sys.stdout, sys.stderr = output, Output(before[1])
+    try:
+        yield output
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def complain_of_fault(error: Exception) -> int:
+    """Says what nobody expected in one paragraph, with its traceback in a file; the exit code."""
+    if _was_interrupted(error):
+        complain("Interrupted.")
+        return INTERRUPTED
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    what = what if len(what) <= 500 else f"{what[:500]} ..."
+    details = _write_details(error)
+    if isinstance(error, MemoryError):
+        complain(
+            f"There is not enough memory ({what}). Ask for less: fewer copies, members or steps of "
+            f"a rollout, a shorter stretch of data. {details}"
+        )
+        return USER_ERROR
+    if isinstance(error, OSError):
+        complain(
+            f"The system refused something that slipstream needed ({what}). Mend what it names: "
+            f"permissions, space, a limit of this process. {details}"
+        )
+        return USER_ERROR
+    complain(
+        f"slipstream failed in a way that it should not ({what}). {details} Please report it to "
+        "whoever gave you slipstream, with that file, the command and its config."
+    )
+    return FAULT
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Ctrl-C while a library was loaded may come out as an error of that library."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _write_details(error: Exception) -> str:
+    """Where the traceback is, as a sentence; it is shown where it can be written nowhere."""
+    from slipstream import __version__
+
+    trace = "".join(traceback.format_exception(error))
+    head = (
+        f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')}\n{' '.join(sys.argv)}\n"
+        f"slipstream {__version__}, Python {platform.python_version()}, {platform.platform()}\n\n"
+    )
+    name = ""
+    with suppress(OSError):
+        handle, name = tempfile.mkstemp(".txt", "slipstream-error-")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(head + trace)
+        return f"The details are in {name}."
+    if name:
+        with suppress(OSError):
+            os.unlink(name)
+    print(trace, file=sys.stderr)
+    return "The details stand above: no folder for temporary files can be written."

@@ -1,0 +1,199 @@
+"""The one way in for small files: a regular file of bounded size, read whole, or a clear error.
+
+A named pipe, a device, a folder or a file without end is refused before a byte is read, so that
+nothing hangs and no memory is filled. What other libraries open (tables of prices, weights) is
+checked by `regular_file` first.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.errors import ConfigError, SlipstreamError
+
+SEAL = "sha256"  # a file's last key: see `seal`
+TEXT_LIMIT = 1 << 20  # bytes of what people write: configs, kernels
+JSON_LIMIT = 1 << 28  # bytes of what slipstream writes
+_KINDS = (
+    (stat.S_ISDIR, "it is a folder"),
+    (stat.S_ISFIFO, "it is a named pipe"),
+    (stat.S_ISSOCK, "it is a socket"),
+    (stat.S_ISCHR, "it is a device"),
+    (stat.S_ISBLK, "it is a device"),
+)
+
+
+class UnreadableError(Exception):
+    """Why a file cannot be read, as half a sentence; callers say what to do."""
+
+
+def is_there(path: Path) -> bool:
+    """Whether anything has this name; false where no file could have it."""
+    try:
+        os.lstat(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def regular_file(path: Path, limit: int | None = None) -> os.stat_result:
+    """What the system knows about a regular file of at most `limit` bytes.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+        UnreadableError: it is no regular file, too large, or may not be looked at.
+    """
+    try:
+        facts = os.stat(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UnreadableError(_reason(error)) from error
+    except ValueError as error:  # a NUL in the name
+        raise UnreadableError(f"its name cannot be a file's ({error})") from error
+    for is_kind, sentence in _KINDS:
+        if is_kind(facts.st_mode):
+            raise UnreadableError(f"{sentence}, not a file")
+    if limit is not None and facts.st_size > limit:
+        raise UnreadableError(f"it has {facts.st_size:,} bytes, and {limit:,} are the most")
+    return facts
+
+
+def content(path: Path, limit: int = JSON_LIMIT) -> bytes:
+    """All bytes of a regular file.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+        UnreadableError: see `regular_file`; also where reading fails.
+    """
+    regular_file(path, limit)
+    try:
+        # Were it exchanged for a pipe meanwhile, opening it would not wait for a writer.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(handle, "rb") as file:
+            found = file.read(limit + 1)
+    except OSError as error:
+        raise UnreadableError(_reason(error)) from error
+    if len(found) > limit:
+        raise UnreadableError(f"it is longer than {limit:,} bytes")
+    return found
+
+
+def read_text(
+    path: Path, what: str, error: type[SlipstreamError] = ConfigError, remedy: str = ""
+) -> str:
+    """UTF-8 text that a person wrote.
+
+    Args:
+        path: of the file.
+        what: it is, in messages: ``"The config file"``.
+        error: raised with one paragraph.
+        remedy: the paragraph's last sentence.
+    """
+    try:
+        return content(path, TEXT_LIMIT).decode("utf-8-sig")
+    except FileNotFoundError:
+        reason = "there is no such file"
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8 text"
+    except UnreadableError as problem:
+        reason = str(problem)
+    raise error(f"{what} {path} cannot be read: {reason}. {remedy}".strip())
+
+
+def read_json(
+    path: Path,
+    error: type[SlipstreamError],
+    remedy: str,
+    shape: Any = None,
+    sealed: Callable[[Mapping[str, Any]], bool] | None = None,
+) -> dict[str, Any] | None:
+    """A mapping that slipstream wrote, its seal verified and taken off; None without a file.
+
+    Args:
+        path: of the file.
+        error: raised with one paragraph where it cannot be read or is something else.
+        remedy: the paragraph's last sentence.
+        shape: see `misfit`.
+        sealed: whether such facts must carry a seal; by default none need to.
+    """
+    try:
+        values = json.loads(content(path).decode("utf-8"))
+        problem = misfit(values, {} if shape is None else shape)
+        if problem is None:
+            written = values.pop(SEAL, None)
+            if written is None and not (sealed and sealed(values)):
+                return dict(values)
+            if written == seal(values):
+                return dict(values)
+            problem = "the hash that it carries is of other facts"
+        reason = f"it is not what slipstream wrote: {problem}"
+    except FileNotFoundError:
+        return None
+    except UnreadableError as problem:
+        reason = str(problem)
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except ValueError as problem:  # of JSON or of UTF-8
+        reason = str(problem)
+    raise error(f"{path} cannot be read: {reason}. {remedy}")
+
+
+def seal(values: Mapping[str, Any]) -> str:
+    """sha256 of the facts of a JSON file, whatever their order and spacing: its `SEAL`."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def misfit(value: Any, shape: Any, where: str = "it") -> str | None:
+    """How a JSON value departs from a shape; None where it fits.
+
+    Args:
+        value: as `json.loads` gives it.
+        shape: a type or a tuple of types; a mapping of keys to shapes, optional ones with a ``?``
+            at their end; a list of one shape, which all items have.
+        where: what the value is called.
+    """
+    if isinstance(shape, Mapping):
+        if not isinstance(value, dict):
+            return f"{where} is {_named(value)}, not a mapping"
+        for key, below in shape.items():
+            name = key.removesuffix("?")
+            if name not in value:
+                if key.endswith("?"):
+                    continue
+                return f"{where} lacks {name!r}" if where != "it" else f"{name!r} is missing"
+            found = misfit(value[name], below, f"`{name}`")
+            if found is not None:
+                return found
+        return None
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{where} is {_named(value)}, not a list"
+        items = (misfit(one, shape[0], f"{where}, item {k},") for k, one in enumerate(value))
+        return next((one for one in items if one is not None), None)
+    wanted = shape if isinstance(shape, tuple) else (shape,)
+    if isinstance(value, bool) and bool not in wanted:
+        return f"{where} is {_named(value)}"
+    return None if isinstance(value, wanted) else f"{where} is {_named(value)}"
+
+
+def _named(value: Any) -> str:
+    """What a JSON value is, in words."""
+    text = json.dumps(value)
+    if isinstance(value, (dict, list)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.ENAMETOOLONG:
+        return "its name is too long"
+    return (error.strerror or type(error).__name__).lower()

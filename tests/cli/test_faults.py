@@ -1,0 +1,212 @@
+"""Whatever happens is one paragraph and an exit code, and no reader's leaving stops the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slipstream.training.run import Run
+
+TRAIN = ["train", "cartpole", "--num-envs", "8", "--total-steps", "4096", "--members", "2"]
+TRAIN += ["--set", "training.shards=1", "--set", "agent.horizon=32", "--no-report"]
+TRAIN += ["--set", "evaluation.episodes=4", "--out", "run"]
+
+
+def shell(line, folder, **environment):
+    """Runs a line of bash in which $S is slipstream; stdout, stderr and code of the line."""
+    program = f"{sys.executable} -c 'from slipstream.cli import main; main()'"
+    return subprocess.run(
+        ["bash", "-c", f'S() {{ {program} "$@"; }}; {line}'],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def complete(folder):
+    return json.loads((folder / "run" / "result.json").read_text())["progress"]["steps"] >= 4096
+
+
+LOST = {
+    "head": ("S {train} | head -1; exit ${{PIPESTATUS[0]}}", "Broken pipe"),
+    "full": ("S {train} > /dev/full", "No space left on device"),
+    "closed": ("S {train} >&-", None),
+    "both full": ("S {train} > /dev/full 2> /dev/full", None),
+    "both read by nobody": ("S {train} |& true; exit ${{PIPESTATUS[0]}}", None),
+    "no input": ("S {train} <&- > /dev/null", None),
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_training_goes_on_without_its_readers(tmp_path, how):
+    line, reason = LOST[how]
+    done = shell(line.format(train=" ".join(TRAIN)), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert complete(tmp_path)
+    if reason is not None:
+        assert f"Standard output is lost ({reason}); the work goes on" in done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_an_ascii_terminal_is_enough(tmp_path):
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    done = shell(" ".join(["S", *TRAIN, "&& S list && S init cartpole"]), tmp_path, **ascii_only)
+    assert done.returncode == 0, done.stderr
+    assert complete(tmp_path)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_listing_says_that_it_could_not_be_written(tmp_path):
+    done = shell("S list | head -1; exit ${PIPESTATUS[0]}", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for command in ("list", "init cartpole", "--version"):
+        done = shell(f"S {command} > /dev/full", tmp_path)
+        assert done.returncode == 2, command
+        assert done.stderr == "Standard output could not be written (No space left on device).\n"
+
+
+def test_what_nobody_expected_is_one_paragraph_with_a_file(slipstream, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for error, code, words in (
+        (ZeroDivisionError("a\nb"), 1, "ZeroDivisionError: a b"),
+        (RecursionError(), 1, "Please report it"),
+        (MemoryError(), 2, "not enough memory"),
+        (OSError(5, "Input/output error", "prices.csv"), 2, "prices.csv"),
+        (ModuleNotFoundError("no", name="slipstream.gone"), 1, "Please report it"),
+    ):
+
+        def fail(*arguments, error=error):
+            raise error
+
+        monkeypatch.setattr(sys.modules["slipstream.cli.main"], "app", fail)
+        outcome = slipstream("train", "cartpole")
+        assert outcome.code == code
+        assert words in outcome.err
+        assert outcome.err.count("\n") == 1 and outcome.out == ""
+        details = Path(re.search(r"in (\S*slipstream-error-\S+\.txt)", outcome.err)[1])
+        assert type(error).__name__ in details.read_text() and "fail" in details.read_text()
+
+
+def test_where_no_file_can_be_written_the_traceback_is_shown(slipstream, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+
+    def fail(*arguments):
+        raise ZeroDivisionError("a")
+
+    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "app", fail)
+    outcome = slipstream("list")
+    assert outcome.code == 1
+    assert "Traceback" in outcome.err and "details stand above" in outcome.err
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.3, 1.0, 2.0, 4.0, 8.0])
+def test_ctrl_c_at_any_moment(tmp_path, moment):
+    program = "print('ready', flush=True); from slipstream.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *TRAIN, "--total-steps", "100000000"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.readline()
+    time.sleep(moment)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert "Traceback" not in err, err
+    assert process.returncode == 130
+    if (tmp_path / "run" / "config.yaml").exists():
+        assert f"Go on with: slipstream resume {tmp_path / 'run'}" in err
+        assert Run.open(tmp_path / "run").load_checkpoint() is not None
+    else:
+        assert err in ("", "Interrupted.\n")
+
+
+def test_ctrl_c_while_the_report_is_written(slipstream, monkeypatch):
+    def interrupt(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("slipstream.report.report.report_run", interrupt)
+    outcome = slipstream(*[one for one in TRAIN if one != "--no-report"])
+    assert outcome.code == 130
+    assert f"slipstream evaluate {Path('run').absolute()}" in outcome.err
+
+
+@pytest.mark.parametrize("limit", ["-n 64", "-n 40"])
+def test_more_shards_than_the_system_allows(tmp_path, limit):
+    line = " ".join(["S", *TRAIN, "--members 40 --set training.shards=40"])
+    done = shell(f"S list > /dev/null; ulimit {limit}; {line}", tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "worker processes could be started" in done.stderr
+    assert "training.shards" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()  # nothing began
+
+
+def test_a_limit_of_file_sizes_is_one_paragraph(tmp_path):
+    done = shell(f"S list > /dev/null; ulimit -f 2; S {' '.join(TRAIN)}", tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "larger than files may be here" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[" * 20_000, "nested more than 50 deep"),
+        ("env: " + "{a: " * 2_000 + "1" + "}" * 2_000, "nested more than 50 deep"),
+        ("a: &a [*a]", "stands inside of what it names"),
+        ("env: &e {name: cartpole, more: *e}", "stands inside of what it names"),
+        ("a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
+            f"{chr(98 + k)}: &{chr(98 + k)} [{','.join(['*' + chr(97 + k)] * 9)}]\n"
+            for k in range(9)
+        ), "more than 200,000 values"),
+    ],
+    ids=["flow", "braces", "recursive list", "recursive section", "laughs"],
+)  # fmt: skip
+def test_yaml_that_nobody_wrote_by_hand(slipstream, text, words):
+    Path("my.yaml").write_text(text)
+    outcome = slipstream("train", "my.yaml")
+    assert outcome.code == 2
+    assert words in outcome.err and outcome.err.count("\n") == 1
+
+
+def odd_files():
+    os.mkfifo("pipe.yaml")
+    Path("folder.yaml").mkdir()
+    Path("zero.yaml").symlink_to("/dev/zero")
+    Path("loop.yaml").symlink_to("loop.yaml")
+    return ["pipe.yaml", "folder.yaml", "zero.yaml", "loop.yaml", "x" * 300 + ".yaml", "none.yaml"]
+
+
+def test_targets_that_are_no_files(slipstream):
+    for name in odd_files():
+        outcome = slipstream("train", name)
+        assert outcome.code == 2 and "cannot be read" in outcome.err, name
+        assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "cartpole", "--out", "y" * 300),
+        ("train", "cartpole", "--set", "evaluation.episodes=1e9"),
+        ("resume", "y" * 300),
+        ("evaluate", "y" * 300),
+        ("train", "y" * 300),
+        ("train", "y" * 5000 + ".py"),
+    ],
+)
+def test_names_and_numbers_beyond_reason(slipstream, arguments):
+    outcome = slipstream(*arguments)
+    assert outcome.code == 2, outcome.err
+    assert outcome.err.count("\n") == 1
