@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import slipstream
+from slipstream.agents.policy import Policy
 from slipstream.core.errors import ConfigError
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.make import make_vector_env
@@ -107,7 +108,7 @@ def test_foreign_observations_and_actions_are_native():
         obs, _, _, truncated = env.step([5, 6])
         assert truncated.all() and obs["where"].tolist() == [2, 2]
         assert env.ended.ret.tolist() == [15, 18]
-        policy = slipstream.agents.policy.Policy([env.spec], [0])
+        policy = Policy([env.spec], [0])
         assert set(policy.act(obs)) <= {5, 6, 7}
         env.step(policy.act(obs, deterministic=False))
 
@@ -156,6 +157,60 @@ def test_several_players_are_stepped():
     env = slipstream.make_vec(KERNELS / "duel.py", 3)
     obs = env.reset()
     assert obs.shape[:2] == (3, 2)
-    assert env.step(np.zeros((3, 2), np.int64)).reward.shape == (3, 2)
+    actions = random_actions(env.spec, 3, np.random.default_rng(0), env.mask)
+    assert env.step(actions[..., 0]).reward.shape == (3, 2)
     with pytest.raises(ConfigError, match="player"):
         env.step(np.zeros(3, np.int64))
+
+
+def test_forbidden_choices_are_refused():
+    shop = Path(__file__).parents[2] / "examples" / "kernels" / "shop.py"
+    env = slipstream.make_vec(shop, 5)
+    env.reset(seed=1)
+    most = env.mask.shape[1] - 1 - env.mask[:, ::-1].argmax(axis=1)
+    full = most.copy()
+    full[3] = env.mask.shape[1] - 1
+    assert not env.mask[3, -1]
+    with pytest.raises(ConfigError, match=r"not allowed now, the first in copy 3.*env.mask"):
+        env.step(full)
+    env.step(most)
+    two = slipstream.make_vec(KERNELS / "masked.py", 4)
+    two.reset()
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        two.step(random_actions(two.spec, 4, draw, two.mask))
+
+
+STARTED = """
+from slipstream.envs.probes import *
+from slipstream.core.spec import Spec
+from gymnasium import spaces
+
+
+def step(s, action, p, d):
+    return float(action[0]), False, False
+
+
+def mask(s, p, d, out):
+    out[0], out[1], out[2] = True, False, True
+
+
+def spec(p, d):
+    return Spec(spaces.Box(-1.0, 1.0, (WIDTH,), np.float32), spaces.Discrete(3, start=5))
+"""
+
+
+def test_a_kernels_choices_may_begin_anywhere(tmp_path):
+    """Its action row holds 5 to 7, and so does what a policy returns."""
+    path = tmp_path / "started.py"
+    path.write_text(STARTED)
+    env = slipstream.make_vec(path, 3)
+    obs = env.reset()
+    assert env.step([5, 7, 5]).reward.tolist() == [5, 7, 5]
+    with pytest.raises(ConfigError, match="no integer from 5 to 7"):
+        env.step([0, 5, 5])
+    with pytest.raises(ConfigError, match="not allowed now, the first in copy 1"):
+        env.step([5, 6, 5])
+    policy = Policy([env.spec], [0])
+    assert set(policy.act(obs, mask=env.mask).tolist()) <= {5, 7}
+    env.step(policy.act(obs, mask=env.mask, deterministic=False))

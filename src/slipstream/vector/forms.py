@@ -258,6 +258,12 @@ class ActionForm:
         own = own.reshape((*lead, *leaf.shape))
         return own.astype(leaf.dtype)
 
+    def places(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """Where rows of choices [..., K] lie in a mask of all components' choices."""
+        sizes = self._leaf.sizes
+        assert sizes is not None and self.start is not None
+        return np.asarray(rows - self.start + np.cumsum(sizes) - sizes, np.int64)
+
     def rows(self, actions: Any, lead: tuple[int, ...], width: int) -> NDArray[Any]:
         """Rows [*lead, K] of a batch of actions [*lead, *shape], or of rows.
 

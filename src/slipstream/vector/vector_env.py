@@ -201,7 +201,7 @@ class VectorEnv(ABC):
             The results in fresh arrays; None where `out` is given.
 
         Raises:
-            ConfigError: actions of another shape, or that do not exist.
+            ConfigError: actions of another shape, that do not exist, or that `mask` forbids.
         """
         if out is not None:
             self.step_rows(actions, out, t)
@@ -215,11 +215,24 @@ class VectorEnv(ABC):
             rows = self.actions.rows(actions, lead, self.spec.action_width)
         except MisfitError as error:
             raise ConfigError(f"`step` of {self.num_envs} copies was given {error}.") from None
+        self._check_allowed(rows)
         made = blank(self)
         self.step_rows(rows, made, t)
         self._take(made.mask)
         obs = self.observations.native(made.obs)
         return Stepped(obs, made.reward, made.terminated, made.truncated)
+
+    def _check_allowed(self, rows: NDArray[Any]) -> None:
+        """Refuses a choice that the mask forbids: what a kernel does with it is undefined."""
+        if self.mask is None:
+            return
+        allowed = np.take_along_axis(self.mask, self.actions.places(rows), axis=-1)
+        if not allowed.all():
+            place = tuple(int(i) for i in np.argwhere(~allowed)[0])
+            raise ConfigError(
+                f"`step` was given choices that are not allowed now, the first in copy {place[0]}: "
+                "choose among those that `env.mask` allows, as policy.act(obs, mask=env.mask) does."
+            )
 
     def _take(self, mask: NDArray[np.bool_] | None) -> None:
         self.mask = mask
