@@ -239,7 +239,8 @@ def resume(
 ) -> Run:
     """Goes on with a run that was stopped or killed, to the same weights as if it had not been.
 
-    A run that is complete is left as it is.
+    A run that is complete is left as it is. Gymnasium environments that are not deterministic begin
+    fresh episodes, which is said and recorded.
     """
     run = path if isinstance(path, Run) else Run.open(path)
     if run.result is not None:
