@@ -18,7 +18,7 @@ from slipstream.bench.page import render
 from slipstream.bench.passed import passed
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Settings, cases_of, run_suite
-from slipstream.bench.table import cells, markdown
+from slipstream.bench.table import cells, markdown, pivot
 from slipstream.bench.worker import WorkerError, run_worker
 from slipstream.core.errors import ConfigError
 
@@ -221,6 +221,26 @@ def test_the_page_is_filled_from_results(tmp_path: Path) -> None:
     assert "Not measured yet." in text
     assert render(text, tmp_path) == text
     assert markdown(result["rows"]).count("\n") == 2
+
+
+def test_a_suite_of_cases_by_market_is_one_table(tmp_path: Path) -> None:
+    rows = [
+        Row(case=case, unit=f"{market}: share of the optimum", ours=share).as_json()
+        for case, market, share in [("a", "slow", 0.953), ("a", "fast", -0.2), ("b", "fast", 0.5)]
+    ]
+    assert pivot(rows).splitlines() == [
+        "| share of the optimum | slow | fast |",
+        "| --- | --- | --- |",
+        "| a | 0.95 | -0.20 |",
+        "| b | - | 0.50 |",
+    ]
+
+
+def test_the_table_of_remedies_is_that_of_its_file() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "portfolio.md").read_text(encoding="utf-8")
+    assert "<!-- results/portfolio-remedies.json -->" in page
+    assert render(page, root / "results") == page
 
 
 def test_a_pass_is_written_down(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "units": (UNITS, LARGE, {**LARGE, "buy_share": 0.5}),
     "action_map": ({}, "softmax", "simplex"),
     "sharpness": ({"action_map": "softmax"}, 5.0, 2.0),
-    "max_change": ({}, 0.25, 0.5),
+    "max_change": ({"action_map": "change"}, 0.25, 0.5),
     "band": ({}, 0.05, 0.3),
     "decide_every": ({}, 2, 3),
     "min_holding": ({}, 0, 5),
@@ -233,7 +233,7 @@ def test_the_list_of_settings_is_complete() -> None:
 
 # What unit orders do not read: the value that is refused, beside the default.
 REFUSED: dict[str, Any] = {
-    "action_map": "softmax",
+    "action_map": "change",
     "sharpness": 2.0,
     "max_change": 0.1,
     "band": 0.3,
@@ -292,7 +292,7 @@ def test_rules_of_unit_orders_are_refused_with_target_weights(key: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "needed"),
     [
-        ({"sharpness": 2.0}, "action_map: softmax"),
+        ({"action_map": "change", "sharpness": 2.0}, "action_map: softmax"),
         ({"action_map": "simplex", "max_change": 0.1}, "action_map: change"),
         ({"norm_reward": 0.5}, "reward: excess_value or mixed"),
         ({"start_volume": 1e6}, "fee_tiers"),

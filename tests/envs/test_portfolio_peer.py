@@ -13,9 +13,7 @@ from slipstream.bench.peers.portfolio_env import PortfolioEnv, Prices
 def test_the_peers_environment_is_the_kernels(seed: int) -> None:
     rows, assets = 500, 7
     panel = random_panel(rows, assets, seed)
-    world = World(
-        panel, action_map="softmax"
-    )  # a window: started at its first row, liquidated at its last
+    world = World(panel)  # a window: started at its first row, liquidated at its last
     whole = np.array([[0, rows]])
     none = np.zeros((rows, 2 * assets), np.float32)
     env = PortfolioEnv(Prices(panel.open, panel.close, none, whole, whole), part=0)

@@ -216,7 +216,7 @@ def test_running_figures_are_those_of_the_equity_curve() -> None:
 
 
 def test_observations_are_features_weights_and_cash() -> None:
-    world = World(random_panel(30, 2, 1), lookback=2, fee=0.0, max_change=1.0)
+    world = World(random_panel(30, 2, 1), lookback=2, fee=0.0, sharpness=5.0)
     assert world.observe().shape == (2 * 2 * 2 + 3,)
     world.step([1.0, -1.0, -1.0])
     row, bar = world.observe(), int(world.s.bar)

@@ -45,7 +45,7 @@ CONFIG = {
             "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
             "agent.discount": {"low": 0.8, "high": 0.99},
             "env.band": {"low": 0.02, "high": 0.2},
-            "env.max_change": {"low": 0.1, "high": 1.0},
+            "env.sharpness": {"low": 2.0, "high": 40.0},
         },
     },
 }

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md: ``python -m slipstream.bench.page PAGE RESULTS``."""
+"""Writes the tables of a page: ``python -m slipstream.bench.page PAGE RESULTS``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.bench.table import markdown
+from slipstream.bench.table import markdown, pivot
 
 # <!-- results/env.json --> ... <!-- end -->: what stands between is replaced.
 _MARK = re.compile(r"(<!-- results/(?P<file>[\w-]+\.json) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -33,7 +33,8 @@ def _section(result: Mapping[str, Any]) -> str:
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
         f"Python {machine['python']}; {machine['date']}; `{result['command']}`. {versions}."
     )
-    return f"{markdown(result['rows'])}\n\n{facts}"
+    table = pivot if result.get("suite") == "learn" else markdown
+    return f"{table(result['rows'])}\n\n{facts}"
 
 
 def main(page: str, results: str) -> None:

@@ -20,7 +20,7 @@ from slipstream.bench.worker import WorkerError
 from slipstream.core.config import nearest
 from slipstream.core.errors import ConfigError, ResourceError
 
-SUITES = ("env", "train", "study")
+SUITES = ("env", "train", "study", "learn")
 _LIMIT_SECONDS = 540.0  # for a suite without --full, and a minute to spare
 
 
@@ -84,7 +84,7 @@ def run_suite(
     """Measures a suite and returns what is written to `json_file`.
 
     Args:
-        suite: ``env``, ``train`` or ``study``.
+        suite: ``env``, ``train``, ``study`` or ``learn``.
         json_file: where the result goes; rewritten after each case, so that nothing is lost.
         full: more and longer runs, without a time limit.
         only: names of cases, empty for all.

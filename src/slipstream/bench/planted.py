@@ -1,0 +1,134 @@
+"""Planted portfolios to learn on: fresh paths as environments, and what a pass on one is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.features.sets import FEATURE_SETS
+from slipstream.market import planted_crypto as crypto
+from slipstream.market import planted_reversion as reversion
+from slipstream.market.config import DataConfig
+from slipstream.market.panel import Panel, load_panel
+from slipstream.market.planted_assets import BASIS_POINT
+from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.track import Track
+
+# A planted bar opens at the last close: another column takes the place of the one that says so.
+FEATURES = ["log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]]
+
+
+class Market(Protocol):
+    """What is known of a planted market."""
+
+    @property
+    def fee(self) -> float:
+        """Fraction of notional, each side."""
+
+    @property
+    def optimum(self) -> float:
+        """Log growth a bar of the best policy that sees the state."""
+
+    def write(self, folder: Path, bars: int, seed: int) -> None:
+        """Writes a path."""
+
+    def drift(self, panel: Panel) -> NDArray[np.float64]:
+        """Expected log growth of each asset in the bar after each row, [T, A]."""
+
+
+@dataclass(frozen=True)
+class Regimes:
+    """planted-crypto: one asset rises for 288 bars on average."""
+
+    market: crypto.PlantedCrypto
+
+    @property
+    def fee(self) -> float:
+        return self.market.fee
+
+    @property
+    def optimum(self) -> float:
+        return crypto.optimum(self.market)
+
+    def write(self, folder: Path, bars: int, seed: int) -> None:
+        crypto.write_planted_crypto(folder, bars, seed, self.market)
+
+    def drift(self, panel: Panel) -> NDArray[np.float64]:
+        return crypto.drift_of(crypto.hot_assets(panel), len(panel.symbols), self.market)
+
+
+@dataclass(frozen=True)
+class Reversion:
+    """planted-reversion: an edge of one bar."""
+
+    market: reversion.PlantedReversion
+
+    @property
+    def fee(self) -> float:
+        return self.market.fee
+
+    @property
+    def optimum(self) -> float:
+        return reversion.optimum(self.market).gain
+
+    def write(self, folder: Path, bars: int, seed: int) -> None:
+        reversion.write_planted_reversion(folder, bars, seed, self.market)
+
+    def drift(self, panel: Panel) -> NDArray[np.float64]:
+        return reversion.drift_of(reversion.shocks(panel), self.market)
+
+
+MARKETS: dict[str, Market] = {
+    "regimes, 20 bp": Regimes(crypto.PlantedCrypto(strength=20.0 * BASIS_POINT)),
+    "regimes, 8 bp": Regimes(crypto.PlantedCrypto(strength=8.0 * BASIS_POINT)),
+    "reversion, fee 1 bp": Reversion(reversion.PlantedReversion(fee=1.0 * BASIS_POINT)),
+    "reversion, fee 10 bp": Reversion(reversion.PlantedReversion(fee=10.0 * BASIS_POINT)),
+}
+
+
+def environment_of(
+    market: Market,
+    folder: Path,
+    bars: int,
+    seed: int,
+    split: tuple[float, float, float],
+    settings: Mapping[str, Any] | None = None,
+) -> Environment:
+    """A fresh path as the portfolio environment, cut into train, validation and test."""
+    market.write(folder, bars, seed)
+    return resolve_environment(
+        "portfolio",
+        {
+            "data": {"folder": str(folder)},
+            "features": FEATURES,
+            "fee": market.fee,
+            "split": dict(zip(("train", "validation", "test"), split, strict=True)),
+            **(settings or {}),
+        },
+    )
+
+
+def drift_in(market: Market, folder: Path) -> NDArray[np.float64]:
+    """Expected log growth of each asset in the bar after each row of a path's files, [T, A]."""
+    return market.drift(load_panel(DataConfig(folder=str(folder))))
+
+
+def share_of_optimum(
+    track: Track, environment: Environment, market: Market, drift: NDArray[np.float64]
+) -> float:
+    """Conditional drift of what a pass held, after its fees, over the optimum's."""
+    assert environment.loaded is not None
+    bars = len(track.trace["bar"]) - 1  # the last one sells everything
+    bar = track.trace["bar"][:bars].astype(int)
+    start = environment.loaded.params["train"][0].initial_equity
+    before = np.concatenate([[start], track.trace["equity"][: bars - 1]])
+    assets = drift.shape[1]
+    opens = environment.loaded.data.prices[bar, assets : 2 * assets]
+    weights = track.trace["units"][:bars] * opens / before[:, None]
+    fees = np.diff(track.trace["cost_fee"][:bars], prepend=0.0) / before
+    return float(((weights * drift[bar - 1]).sum() - fees.sum()) / bars / market.optimum)
