@@ -555,7 +555,7 @@ def test_an_observation_does_not_know_whether_a_missing_asset_returns(tmp_path: 
             out = np.zeros(kernel.spec(p, loaded.data).observation_shape, np.float32)
             portfolio.observe(s, p, loaded.data, out)
             rows.append(out)
-            portfolio.step(s, np.zeros(4, np.float32), p, loaded.data)
+            portfolio.step(s, np.array([-1, -1, -1, 1], np.float32), p, loaded.data)
         seen.append((loaded, np.stack(rows)))
     (late, with_return), (gone, without) = seen
     assert late.data.segments[0, 0] == gone.data.segments[0, 0]

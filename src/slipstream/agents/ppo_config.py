@@ -72,7 +72,7 @@ class PPOConfig(AgentConfig):
     gae_lambda: Fraction | tuple[Fraction, ...] = Field(
         0.95,
         description="lambda of the advantage estimate",
-        json_schema_extra=searched(0.5, 0.99),
+        json_schema_extra=searched(0.3, 0.99),
     )
     max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
         0.5,

@@ -53,7 +53,7 @@ SETTINGS = {
         "epochs": 4,
         "learning_rate": 3e-4,
         "discount": 0.8,
-        "gae_lambda": 0.5,
+        "gae_lambda": 0.3,
     },
     "training": {"num_envs": 12, "total_steps": 100_000},
 }

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-SHARPNESS, BAND, FEE, SMALLEST_ORDER, EQUITY = 20.0, 0.05, 0.001, 10.0, 100_000.0
+SHARPNESS, BAND, FEE, SMALLEST_ORDER, EQUITY = 30.0, 0.05, 0.001, 10.0, 100_000.0
 QUANTITY_STEP = 1e-8
 EPISODE = 2_016
 RUNWAY = 200
