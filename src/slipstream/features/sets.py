@@ -7,9 +7,8 @@ from collections.abc import Collection, Sequence
 from slipstream.features.registry import require_distinct, resolve
 
 # The window of the volume's score is the longest memory: what a hole costs, and the embargo of
-# folds. On planted-crypto (regimes of 288 bars on average; share of the optimum after 100,000
-# steps, median of 4 seeds; hot drift 20 / 8 bp) 1,440 bars reach 0.95 / 0.76, 1,008 - / 0.71, 720
-# 0.94 / 0.63, 288 0.95 / 0.50.
+# folds. What other windows leave of planted edges: the table of docs/portfolio.md, by
+# `slipstream bench learn --json results/portfolio-remedies.json`.
 FEATURE_SETS: dict[str, tuple[str, ...]] = {
     "portfolio": (
         "log_open",

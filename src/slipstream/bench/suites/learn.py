@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from slipstream.bench.machine import Neighbours
-from slipstream.bench.planted import MARKETS
+from slipstream.bench.planted import FEATURES, MARKETS
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Case, Settings
 from slipstream.bench.worker import run_worker
@@ -42,6 +42,12 @@ class Remedy(NamedTuple):
 
 _CHANGE = {"action_map": "change"}
 
+
+def _volume(window: int) -> dict[str, Any]:
+    """The default features with the volume's score over another window."""
+    return {"features": [name.replace("volume_z_720", f"volume_z_{window}") for name in FEATURES]}
+
+
 REMEDIES = (
     Remedy("the defaults, 400,000 steps, 8 seeds", {}, {}, 400_000, 8, goal=0.8),
     Remedy("the defaults", {}, {}),
@@ -55,6 +61,8 @@ REMEDIES = (
     Remedy("`agent.discount: 0.99`", {}, {"discount": 0.99}),
     Remedy("a wider band, `band: 0.15`", {"band": 0.15}, {}),
     Remedy("fee annealing, `fee_ramp_bars: 6000`", {"fee_ramp_bars": 6_000}, {}),
+    Remedy("a longer memory, `volume_z_1440`", _volume(1_440), {}),
+    Remedy("a shorter one, `volume_z_288`", _volume(288), {}),
     Remedy("rarer decisions, `decide_every: 6`", {"decide_every": 6}, {}),
 )
 
