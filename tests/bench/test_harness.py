@@ -16,8 +16,10 @@ from slipstream.bench.alternate import alternate
 from slipstream.bench.machine import Neighbours, describe, threads, versions
 from slipstream.bench.page import render
 from slipstream.bench.passed import passed
+from slipstream.bench.planted import MARKETS
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Settings, cases_of, run_suite
+from slipstream.bench.suites import learn
 from slipstream.bench.table import cells, markdown, pivot
 from slipstream.bench.worker import WorkerError, run_worker
 from slipstream.core.errors import ConfigError
@@ -248,3 +250,22 @@ def test_a_pass_is_written_down(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "test-all.json").read_text())
     assert written["command"] == "make test-all"
     assert written["passed"].endswith("Z")
+
+
+def test_remedies_are_cases_and_the_required_markets_have_a_goal() -> None:
+    cases = cases_of("learn")
+    assert list(cases) == [remedy.case for remedy in learn.REMEDIES]
+    assert set(learn.REQUIRED) < set(MARKETS)
+    asked: list[dict[str, object]] = []
+
+    def answer(module: str, settings: dict[str, object], **_: object) -> dict[str, object]:
+        asked.append(settings)
+        return {"shares": [0.7, 0.9, 0.85]}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learn, "run_worker", answer)
+        rows = list(cases["defaults_400k"](Settings()))
+    assert [row.ours for row in rows] == [0.85] * 4
+    assert [row.holds for row in rows] == [True, None, True, True]
+    assert {one["steps"] for one in asked} == {400_000} and {one["seeds"] for one in asked} == {8}
+    assert [one["market"] for one in asked] == list(MARKETS)

@@ -26,12 +26,14 @@ class Remedy(NamedTuple):
     """What differs from the defaults.
 
     Attributes:
+        case: its name for ``--case``.
         name: as the table has it.
         env, agent: settings.
         steps, seeds: how much is trained.
         goal: share of the optimum to be reached on the required markets.
     """
 
+    case: str
     name: str
     env: dict[str, Any]
     agent: dict[str, Any]
@@ -49,21 +51,24 @@ def _volume(window: int) -> dict[str, Any]:
 
 
 REMEDIES = (
-    Remedy("the defaults, 400,000 steps, 8 seeds", {}, {}, 400_000, 8, goal=0.8),
-    Remedy("the defaults", {}, {}),
-    Remedy("`action_map: change`, up to 0.5", _CHANGE, {}),
-    Remedy("`change`, `max_change: 1.0`", {**_CHANGE, "max_change": 1.0}, {}),
-    Remedy("`action_map: simplex`", {"action_map": "simplex"}, {}),
-    Remedy("a flatter map, `sharpness: 5`", {"sharpness": 5.0}, {}),
+    Remedy("defaults_400k", "the defaults, 400,000 steps, 8 seeds", {}, {}, 400_000, 8, goal=0.8),
+    Remedy("defaults", "the defaults", {}, {}),
+    Remedy("change", "`action_map: change`, up to 0.5", _CHANGE, {}),
+    Remedy("change_1", "`change`, `max_change: 1.0`", {**_CHANGE, "max_change": 1.0}, {}),
+    Remedy("simplex", "`action_map: simplex`", {"action_map": "simplex"}, {}),
+    Remedy("sharpness_5", "a flatter map, `sharpness: 5`", {"sharpness": 5.0}, {}),
     Remedy(
-        "longer sight, `discount` and `gae_lambda` 0.9", {}, {"discount": 0.9, "gae_lambda": 0.9}
+        "long_sight",
+        "longer sight, `discount` and `gae_lambda` 0.9",
+        {},
+        {"discount": 0.9, "gae_lambda": 0.9},
     ),
-    Remedy("`agent.discount: 0.99`", {}, {"discount": 0.99}),
-    Remedy("a wider band, `band: 0.15`", {"band": 0.15}, {}),
-    Remedy("fee annealing, `fee_ramp_bars: 6000`", {"fee_ramp_bars": 6_000}, {}),
-    Remedy("a longer memory, `volume_z_1440`", _volume(1_440), {}),
-    Remedy("a shorter one, `volume_z_288`", _volume(288), {}),
-    Remedy("rarer decisions, `decide_every: 6`", {"decide_every": 6}, {}),
+    Remedy("discount_99", "`agent.discount: 0.99`", {}, {"discount": 0.99}),
+    Remedy("band", "a wider band, `band: 0.15`", {"band": 0.15}, {}),
+    Remedy("fee_ramp", "fee annealing, `fee_ramp_bars: 6000`", {"fee_ramp_bars": 6_000}, {}),
+    Remedy("volume_1440", "a longer memory, `volume_z_1440`", _volume(1_440), {}),
+    Remedy("volume_288", "a shorter one, `volume_z_288`", _volume(288), {}),
+    Remedy("decide_every", "rarer decisions, `decide_every: 6`", {"decide_every": 6}, {}),
 )
 
 
@@ -94,4 +99,4 @@ def _rows(remedy: Remedy, settings: Settings) -> Iterable[Row]:
         )
 
 
-CASES: dict[str, Case] = {remedy.name: functools.partial(_rows, remedy) for remedy in REMEDIES}
+CASES: dict[str, Case] = {remedy.case: functools.partial(_rows, remedy) for remedy in REMEDIES}
