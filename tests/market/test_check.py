@@ -260,7 +260,7 @@ def test_negative_and_wide_spreads(folder, frame, put):
 
 def test_symbol_names_that_do_not_parse(folder, frame):
     found = findings(folder(EURUSD_M15=frame()), market="fx")
-    assert "contains EURUSD" in found["symbol_name"].message
+    assert "contains EURUSD: `files: {EURUSD: EURUSD_M15.parquet}`" in found["symbol_name"].message
     assert found["symbol_name"].severity == "warning"
     assert findings(folder(EURUSD_M15=coins(frame)))["symbol_name"].severity == "warning"
 

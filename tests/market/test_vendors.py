@@ -248,3 +248,12 @@ def test_sloppy_vendors_raise_no_alarm(tmp_path):
             for found in inspect(DataConfig(folder=str(tmp_path), time_zone=zone)).findings
         }
         assert "weekend_bars" in kinds and not kinds & {"local_time", "close_labelled"}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/GMT+5", "America/New_York+7", "Europe/Helsinki"])
+@pytest.mark.parametrize("symbol", ["EURUSD", "XAUUSD"])
+def test_thin_minutes_prove_their_zone(tmp_path, symbol, zone):
+    """Gold opens an hour later; every fifth minute has no trade, and most weeks begin late."""
+    one = truth(symbol, 60, "2021-01-11", 130)
+    one = one.rows(np.random.default_rng(0).random(len(one.time)) > 0.2)
+    assert through(tmp_path, Vendor(iso(NAIVE, "time", zone), zone), [one]) == "proven"

@@ -358,6 +358,15 @@ def finrl(folder: Path, one: Truth) -> None:
     path.write_text(before + data.write_csv(include_header=not before))
 
 
+def investing(folder: Path, one: Truth) -> None:
+    """Newest first, American dates, the close called price, volumes such as 1.20K or none."""
+    columns = {"Date": text(one.time, "%m/%d/%Y %H:%M"), "Price": one.prices["close"]}
+    columns |= {name.title(): one.prices[name] for name in ("open", "high", "low")}
+    volume = [""] * len(one.time) if "USDT" not in one.symbol else ["1.20K"] * len(one.time)
+    data = pl.DataFrame({**columns, "Vol.": volume, "Change %": ["0.10%"] * len(one.time)})
+    data.reverse().write_csv(folder / f"{one.symbol}.csv", quote_style="always")
+
+
 NAIVE = "%Y-%m-%d %H:%M:%S"
 ZONES = (
     "UTC",
@@ -394,6 +403,7 @@ VENDORS: dict[str, Vendor] = {
     "Polygon, crypto": Vendor(polygon("X:"), markets=("24/7",)),
     "Tiingo": Vendor(tiingo, markets=BOTH),
     "Alpha Vantage": Vendor(newest_first, "UTC"),
+    "Investing": Vendor(investing, "UTC", needs={"time_format": "%m/%d/%Y %H:%M"}, markets=BOTH),
     "TrueFX bars": Vendor(iso("%Y%m%d %H:%M:%S.000", "timestamp"), "UTC"),
     "Stooq": Vendor(stooq, "Europe/Warsaw"),
     "US spreadsheet": Vendor(

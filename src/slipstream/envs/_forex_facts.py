@@ -82,6 +82,12 @@ def bars_in(
     return found
 
 
+def accepted(market: Market, tables: list[Table]) -> list[str]:
+    """What `accept` let in, in the market's symbols and in the pairs that convert their profits."""
+    converting = [sentence for table in tables for sentence in table.rates.accepted]
+    return [*market.accepted, *dict.fromkeys(converting)]
+
+
 def facts_of(
     config: Config, market: Market, tables: list[Table], windows: dict[str, list[int]]
 ) -> dict[str, Any]:
@@ -98,7 +104,7 @@ def facts_of(
     known = bars_in({table.symbol: (table.time, table.bars) for table in tables}, window)
     return {
         "market_sha256": market.hash,
-        "accepted": list(market.accepted),
+        "accepted": accepted(market, tables),
         "symbols": [table.symbol for table in tables],
         "bar_seconds": market.bar_seconds,
         "bars": {table.symbol: len(table.time) for table in tables},

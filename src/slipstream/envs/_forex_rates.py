@@ -26,6 +26,7 @@ class Rates(NamedTuple):
         inverse: the rate is 1 / mid of the traded pair itself.
         pair: the converting pair, None where none is needed.
         note: a sentence the user must see, or None.
+        accepted: findings about the converting pair that the config's `accept` let in.
     """
 
     at_open: NDArray[np.float64]
@@ -34,6 +35,7 @@ class Rates(NamedTuple):
     inverse: bool
     pair: str | None
     note: str | None
+    accepted: tuple[str, ...] = ()
 
 
 def conversion(bars: Bars, account: str, market: Market, data: DataConfig) -> Rates:
@@ -54,7 +56,9 @@ def conversion(bars: Bars, account: str, market: Market, data: DataConfig) -> Ra
         return Rates(ones, ones, always, False, None, None)
     if pair.base == account:
         return Rates(1.0 / bars.open, 1.0 / bars.close, always, True, bars.symbol, None)
-    second, quoted_in_account = _converting_pair(bars.symbol, pair.quote, account, market, data)
+    second, quoted_in_account, accepted = _converting_pair(
+        bars.symbol, pair.quote, account, market, data
+    )
     closed_at = second.time + market.bar_seconds
     at_open, age_open = _last_close(second, closed_at, bars.time, bars.time + market.bar_seconds)
     at_close, age_close = _last_close(
@@ -74,13 +78,13 @@ def conversion(bars: Bars, account: str, market: Market, data: DataConfig) -> Ra
             f" {dropped:,} bars were left out because {second.symbol} had no close within "
             f"{MAX_AGE} bars before them (first: {when} UTC)."
         )
-    return Rates(at_open, at_close, usable, False, second.symbol, note)
+    return Rates(at_open, at_close, usable, False, second.symbol, note, accepted)
 
 
 def _converting_pair(
     symbol: str, quote: str, account: str, market: Market, data: DataConfig
-) -> tuple[Bars, bool]:
-    """The bars that convert `quote`, and whether they are quoted in the account currency."""
+) -> tuple[Bars, bool, tuple[str, ...]]:
+    """The bars that convert `quote`, whether in the account currency, and what was accepted."""
     currencies = {one: parse(one) for one in market.symbols}
     folder = data.model_copy(update={"symbols": None})
     try:
@@ -92,13 +96,13 @@ def _converting_pair(
         if pair is None or {pair.base, pair.quote} != {quote, account}:
             continue
         if name in currencies:
-            bars = market.symbol(name)
+            bars, accepted = market.symbol(name), ()
         else:
             second = load_market(data.model_copy(update={"symbols": (name,)}))
             if second.bar_seconds != market.bar_seconds:
                 continue
-            bars = second.symbol(name)
-        return bars, pair.quote == account
+            bars, accepted = second.symbol(name), second.accepted
+        return bars, pair.quote == account, accepted
     raise DataError(
         f"{symbol} earns {quote}, and turning that into {account} needs {quote}{account} or "
         f"{account}{quote} with bars of the same length; neither is in {data.folder}. Add one of "

@@ -7,6 +7,9 @@ import polars as pl
 
 from slipstream.market.bars import FloatArray
 
+_LETTERED = r"^\d[\d.]*[KMB]$"
+_SIZES = {"K": 1e3, "M": 1e6, "B": 1e9}
+
 
 def is_clock(column: pl.Series) -> bool:
     """Whether a column is a time of day, which needs its date beside it."""
@@ -18,6 +21,13 @@ def is_clock(column: pl.Series) -> bool:
         return False
     clock = r"^\s*(?:\d{1,2}:\d{2}.*|\d{4}|\d{6})$"
     return bool(column.drop_nulls().head(100).str.contains(clock).all())
+
+
+def is_blank(column: pl.Series) -> bool:
+    """Whether no cell holds anything."""
+    if column.dtype == pl.String:
+        column = column.filter(column.str.strip_chars() != "")
+    return column.null_count() == len(column)
 
 
 def is_numeric(column: pl.Series) -> bool:
@@ -34,6 +44,8 @@ def numbers(column: pl.Series) -> FloatArray:
         column = column.str.strip_chars()
         cast = column.cast(pl.Float64, strict=False)
         if cast.null_count() > column.null_count():
+            if column.str.contains(_LETTERED).any():  # 12.5K, 1.2M
+                return _lettered(column)
             if column.str.contains(r"^\d{1,3}(,\d{3})+\.\d+$").any():  # 103,428.50
                 column = column.str.replace_all(",", "", literal=True)
             elif cast.null_count() == len(column):  # decimal commas
@@ -43,3 +55,10 @@ def numbers(column: pl.Series) -> FloatArray:
     elif column.dtype.is_nested() or column.dtype.is_temporal():
         return np.full(len(column), np.nan)
     return column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().copy()
+
+
+def _lettered(column: pl.Series) -> FloatArray:
+    """Numbers that end in K, M or B, float64 [n]."""
+    values = column.str.strip_chars_end("KMB").cast(pl.Float64, strict=False)
+    letters = column.str.slice(-1).replace_strict(_SIZES, default=1.0, return_dtype=pl.Float64)
+    return (values * letters).fill_null(np.nan).to_numpy().copy()

@@ -229,7 +229,7 @@ def _odd(
     if kind == "fx" and not assumed:
         findings += week_findings(table, bars, seconds, config)
     ignore = outage_bars(bars, seconds, kind)
-    return findings + quality_findings(bars, seconds, kind, ignore)
+    return findings + quality_findings(bars, seconds, kind, ignore, table.path.name)
 
 
 def _declared(table: RawTable, config: DataConfig) -> list[Finding]:

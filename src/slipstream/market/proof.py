@@ -85,7 +85,7 @@ def _judged(edges: Edges, found: list[Fit], tables: Sequence[RawTable]) -> Proof
     names = alike(edges, best)
     zone = next((hint for hint in hints if hint in names), names[0])
     if rivals:
-        contenders = (zone, *(one.zone for one in rivals))
+        contenders = tuple(dict.fromkeys([zone, *(one.zone for one in rivals)]))
         listed = " and ".join(contenders)
         return Proof(None, best.time_is, f"{weekends} fit {listed} equally well", contenders)
     same = [name for name in names if name != zone]

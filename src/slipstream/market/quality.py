@@ -9,6 +9,7 @@ from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
 from slipstream.market.calendar import calendar, calendar_warning
 from slipstream.market.finding import Finding, Severity, first_times, plural, stamp
 from slipstream.market.holes import find_holes, silent
+from slipstream.market.remedy import pasted
 from slipstream.market.spreads import wide_findings
 from slipstream.market.symbols import MarketKind
 
@@ -20,7 +21,7 @@ _NOISE = 3.0  # deviations, 1 / sqrt(n) each, that chance may show
 
 
 def quality_findings(
-    bars: Bars, bar_seconds: int, kind: MarketKind, ignore: BoolArray
+    bars: Bars, bar_seconds: int, kind: MarketKind, ignore: BoolArray, file: str
 ) -> list[Finding]:
     """Everything about one symbol's numbers that its user should know.
 
@@ -29,6 +30,7 @@ def quality_findings(
         bar_seconds: length of a bar.
         kind: trading hours.
         ignore: bars already reported as part of an outage, bool [n].
+        file: name of its file.
     """
     findings = _silence(bars)
     findings += _stale(bars, ignore)
@@ -36,7 +38,7 @@ def quality_findings(
     findings += _bounce(bars)
     findings += wide_findings(bars)
     findings += _alignment(bars, bar_seconds)
-    findings += _name(bars.symbol, kind)
+    findings += _name(bars.symbol, kind, file)
     warning = calendar_warning(bars.symbol, bars.time, bar_seconds, calendar(kind, bar_seconds))
     if warning is not None:
         message = warning.removeprefix(f"{bars.symbol} ").rstrip(".")
@@ -48,11 +50,12 @@ def quality_findings(
     return findings
 
 
-def _name(symbol: str, kind: MarketKind) -> list[Finding]:
+def _name(symbol: str, kind: MarketKind, file: str) -> list[Finding]:
     if symbols.parse(symbol) is not None:
         return []
     guess = symbols.find_pair(symbol)
-    advice = f", though it contains {guess}: `files: {{{guess}: FILE}}` names it" if guess else ""
+    named = pasted({"files": {guess: file}})
+    advice = f", though it contains {guess}: {named} names it" if guess else ""
     severity: Severity = "warning" if guess or kind == "fx" else "info"
     return [
         Finding(

@@ -14,7 +14,7 @@ import polars as pl
 from slipstream.core.errors import DataError
 from slipstream.market import stamps, symbols
 from slipstream.market.bars import BoolArray, FloatArray
-from slipstream.market.cells import is_clock, is_numeric, numbers
+from slipstream.market.cells import is_blank, is_clock, is_numeric, numbers
 from slipstream.market.columns import PRICES, named, of_symbol
 from slipstream.market.config import DataConfig
 from slipstream.market.dialect import Dialect, sniff, with_header
@@ -119,7 +119,9 @@ def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
     columns = {
         name: (quoted if name == "close" else numbers(frame[name])) * scale for name in PRICES
     }
-    volume = numbers(frame["volume"]) if "volume" in frame.columns else np.zeros(frame.height)
+    volume = np.zeros(frame.height)
+    if "volume" in frame.columns and not is_blank(frame["volume"]):
+        volume = numbers(frame["volume"])  # a column of nothing is no volume
     extra = {
         name: numbers(frame[name])
         for name in frame.columns
@@ -192,7 +194,9 @@ def _spread(frame: pl.DataFrame, symbol: str, config: DataConfig) -> Spread | No
     if config.spread_pips is not None:
         width = config.spread_pips * symbols.pip(symbol)
         return Spread(np.full(frame.height, width), f"{config.spread_pips:g} pips from the config")
-    meaning = next((name for name in SPREADS if name in frame.columns), None)
+    filled = [name for name in SPREADS if name in frame.columns]
+    filled = [name for name in filled if not is_blank(frame[name])]
+    meaning = next(iter(filled), None)
     if meaning is None:
         return None
     column = numbers(frame[meaning])
