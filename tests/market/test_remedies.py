@@ -13,6 +13,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.market.catalogue import ACCEPTABLE, CATALOGUE
 from slipstream.market.check import check, render
 from slipstream.market.config import DataConfig
+from slipstream.market.discover import describe_folder, propose
 from slipstream.market.market import load_market
 
 PRICES = ("open", "high", "low", "close")
@@ -173,6 +174,26 @@ def test_other_units_of_every_symbol(tmp_path, symbol, factor):
     with pytest.raises(DataError) as refusal:
         load({"folder": str(tmp_path)})
     assert remedies(refusal.value)[0] == {"price_scale": {symbol: pytest.approx(1.0 / factor)}}
+
+
+@pytest.mark.parametrize(
+    ("values", "ways"),
+    [
+        ([12.0], ["spread_points"]),
+        ([8.0, 15.0, 31.0], ["spread_points"]),
+        ([1.0, 2.0], ["spread_points", "spread_pips"]),
+        ([0.7, 1.2], ["spread_pips"]),
+        ([1.234, 0.876], ["spread_points", "spread_pips"]),
+    ],
+)
+def test_units_of_a_spread_are_proven_or_asked_for(tmp_path, frame, values, ways):
+    one = scaled(frame(), 1.0, 5)
+    column = np.resize(np.array(values), len(one))
+    one.with_columns(spread=pl.Series(column)).write_parquet(tmp_path / "EURUSD.parquet")
+    (finding,) = check(DataConfig(folder=str(tmp_path))).of("spread_unit")
+    assert [way["columns"]["spread"] for way in finding.remedies] == ways
+    section = propose(describe_folder(tmp_path).data_section).section
+    assert section.get("columns") == ({"spread": ways[0]} if len(ways) == 1 else None)
 
 
 def test_acceptance_is_by_name(folder, frame):

@@ -5,6 +5,7 @@ What must never happen is that other bars than the vendor's are loaded without a
 
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,18 @@ from slipstream.market.symbols import pip
 from slipstream.training import yaml_file
 
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
+
+
+def sampled(*axes: object) -> list[Any]:
+    """All combinations, a quarter of them in `make test`, the others in `make test-all`."""
+    every = list(product(*axes))
+    step = len(axes[-1])
+    return [
+        pytest.param(*one, marks=() if (k // step + k % step) % 4 == 0 else pytest.mark.long)
+        for k, one in enumerate(every)
+    ]
+
+
 CRYPTO = [name for name, vendor in VENDORS.items() if "24/7" in vendor.markets]
 
 
@@ -115,8 +128,7 @@ NOT_DAILY = {"MetaTrader 5, EU DST", "MetaTrader 5, no DST"}
 UNKNOWABLE = {"a week", "two weeks", "days"}
 
 
-@pytest.mark.parametrize("span", SHORT)
-@pytest.mark.parametrize("name", FX)
+@pytest.mark.parametrize(("name", "span"), sampled(FX, SHORT))
 def test_short_and_coarse_files_are_never_read_wrongly(tmp_path, name, span):
     vendor, (bar_seconds, start, days) = VENDORS[name], SHORT[span]
     if (span == "days" and name in NOT_DAILY) or (span in UNKNOWABLE and "close" in name):
@@ -126,8 +138,10 @@ def test_short_and_coarse_files_are_never_read_wrongly(tmp_path, name, span):
         assert outcome == "proven"
 
 
-@pytest.mark.parametrize("zone", ZONES)
-@pytest.mark.parametrize("start", ["2021-01-04", "2021-03-01", "2021-07-01", "2021-10-11"])
+STARTS = ("2021-01-04", "2021-03-01", "2021-07-01", "2021-10-11")
+
+
+@pytest.mark.parametrize(("zone", "start"), sampled(ZONES, STARTS))
 def test_a_wrong_zone_is_refused_with_one_that_helps(tmp_path, zone, start):
     """Six weeks of every clock, read as if in every other one."""
     one = truth("EURUSD", 900, start, 42)
@@ -153,8 +167,7 @@ FIRST_HOURS = {
 }
 
 
-@pytest.mark.parametrize("when", FIRST_HOURS)
-@pytest.mark.parametrize("name", FX)
+@pytest.mark.parametrize(("name", "when"), sampled(FX, FIRST_HOURS))
 def test_a_missing_first_hour_of_the_week_proves_nothing(tmp_path, name, when):
     if name in ("Dukascopy", "JForex"):
         pytest.skip("their candles without trades leave no hour out")

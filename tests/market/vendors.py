@@ -177,6 +177,13 @@ def metatrader_python(suffix: str, zone: str = "America/New_York+7") -> Writer:
     return write
 
 
+def ticks_and_price_spreads(folder: Path, one: Truth) -> None:
+    """Columns named as MetaTrader's, but spreads in price units."""
+    stamps = text(one.time, "%Y-%m-%dT%H:%M:%SZ")
+    data = renamed(frame(one, stamps), volume="tick_volume")
+    data.with_columns(spread=one.points * one.point).write_csv(folder / f"{one.symbol}_BID.csv")
+
+
 def histdata(folder: Path, one: Truth) -> None:
     stamps = text(wall(one.time, "Etc/GMT+5"), "%Y%m%d %H%M%S")
     data = frame(one, stamps).with_columns(volume=0)
@@ -393,6 +400,7 @@ VENDORS: dict[str, Vendor] = {
         metatrader_python("parquet"), "America/New_York+7", "bid", True
     ),
     "MetaTrader, Python, csv": Vendor(metatrader_python("csv"), "America/New_York+7", "bid", True),
+    "MetaTrader's names": Vendor(ticks_and_price_spreads, None, "bid", True),
     "HistData": Vendor(histdata, "Etc/GMT+5", "bid"),
     "Dukascopy": Vendor(dukascopy("Gmt time", "UTC"), None, "bid"),
     "JForex": Vendor(dukascopy("Time (EET)", "Europe/Helsinki"), "Europe/Helsinki", "bid"),

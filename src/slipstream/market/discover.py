@@ -150,10 +150,8 @@ def propose(section: dict[str, object]) -> Proposal:
 
 
 def _is_proven(remedies: tuple[Remedy, ...]) -> bool:
-    """Whether there is one thing to write, or the first of several units, and it is no choice."""
-    if not remedies or not set(remedies[0]) <= _PROVEN:
-        return False
-    return "time_zone" not in remedies[0] or len(remedies) == 1
+    """Whether there is one thing to write, and it is no choice of the user's."""
+    return len(remedies) == 1 and set(remedies[0]) <= _PROVEN
 
 
 def describe_folder(path: str | Path, account_currency: str = "USD") -> FolderDescription:

@@ -18,6 +18,10 @@ _WIDE_PIPS, _WIDE_SHARE = 50.0, 1e-3
 _NONSENSE = 0.01
 # Whole numbers beside finer prices are points above this share; 5 rupiah of 16,000 are not.
 _WHOLE = 5e-4
+# Whole numbers from here on are points, not pips: nobody deals at four pips all day.
+_POINTS = 4.0
+_NOTHING = 1e-7  # of the price: a hundredth of a pip of EURUSD
+_FRACTION = 0.1  # of a point, less than which spreads in points cannot be in the median
 _FEWEST = 100  # bars that tell the last digit of a quote
 
 
@@ -45,10 +49,13 @@ def spread_findings(table: RawTable, config: DataConfig) -> list[Finding]:
     finer = resolution(table.quoted) < 1.0
     if spread.meaning == "spread" and whole and finer and share > _WHOLE:
         what = f"whole numbers (median {typical:g}) beside finer prices: these are points"
-        remedies = _readings(table, spread, config, share)
+        remedies = _readings(table, spread, config)
+    elif spread.meaning == "spread_points" and 0.0 < typical < _FRACTION:
+        what = f"{typical:g} in the median: no broker quotes a fraction of its last digit"
+        remedies = _readings(table, spread, config)
     elif share > _NONSENSE:
         what = f"{100.0 * share:.3g} % of the price in the median ({typical:g})"
-        remedies = _readings(table, spread, config, share)
+        remedies = _readings(table, spread, config)
     else:
         return []
     return [
@@ -90,27 +97,30 @@ def _median(values: FloatArray) -> float:
     return float(np.median(values)) if len(values) else 0.0
 
 
-def _readings(
-    table: RawTable, spread: Spread, config: DataConfig, share: float
-) -> tuple[Remedy, ...]:
-    """Other units in which the column would be a spread, the likeliest first."""
+def _readings(table: RawTable, spread: Spread, config: DataConfig) -> tuple[Remedy, ...]:
+    """Other units in which the column would be a spread: one where its numbers leave one."""
     assert spread.column is not None
-    close = table.columns["close"]
-    header = spread_header(table, config)
-    ways: list[tuple[str, float]] = [
-        ("spread_points", _point(table, config)),
-        ("spread_pips", symbols.pip(table.symbol)),
-    ]
-    if not whole_numbers(spread.column[np.isfinite(spread.column)]).all():
-        ways.reverse()
+    column = spread.column[np.isfinite(spread.column)]
+    header, point = spread_header(table, config), _point(table, config)
+    units = {
+        "spread": config.scale_of(table.symbol),
+        "spread_points": point,
+        "spread_pips": symbols.pip(table.symbol),
+    }
+    del units[spread.meaning]
+    shares = {m: _share(spread.column * u, table.columns["close"]) for m, u in units.items()}
+    found = [meaning for meaning, share in shares.items() if _NOTHING < share <= _NONSENSE]
+    if whole_numbers(column).all() and _median(column[column > 0.0]) >= _POINTS:
+        found = [m for m in found if m == "spread_points"] or found
+    elif whole_numbers(10.0 * column).all() and not whole_numbers(column).all():
+        found = [m for m in found if m == "spread_pips"] or found
     remedies: list[Remedy] = []
-    for meaning, unit in ways:
-        if meaning != spread.meaning and _share(spread.column * unit, close) <= _NONSENSE:
-            remedy: dict[str, object] = {"columns": {header: meaning}}
-            if meaning == "spread_points" and unit != config.point_of(table.symbol):
-                remedy["point"] = {table.symbol: unit}
-            remedies.append(remedy)
-    return tuple(remedies) or ({"columns": {header: "unused_spread"}},)
+    for meaning in found or ["unused_spread"]:
+        remedy: dict[str, object] = {"columns": {header: meaning}}
+        if meaning == "spread_points" and point != config.point_of(table.symbol):
+            remedy["point"] = {table.symbol: point}
+        remedies.append(remedy)
+    return tuple(remedies)
 
 
 def spread_header(table: RawTable, config: DataConfig) -> str:
