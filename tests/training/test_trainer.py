@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -179,15 +180,16 @@ def test_a_corrupt_checkpoint_falls_back_to_the_one_before(tmp_path):
 
 def test_a_member_that_fails_stops_alone(tmp_path):
     events = []
-    change = {"agent.learning_rate": [3e-4, 1e38], "agent.max_grad_norm": None}
-    run = _train(tmp_path, "run", _config(members=2, **change), [events.append])
+    config = _config(members=2, **{"agent.max_grad_norm": None})
+    # No setting that is allowed makes a member diverge at once.
+    agent = config.agent.model_copy(update={"learning_rate": (3e-4, 1e38)})
+    run = _train(tmp_path, "run", replace(config, agent=agent), [events.append])
     failed = [event.member for event in events if isinstance(event, Failed)]
     assert failed == [1]
     good, bad = run.result["members"]
     assert (good["failed"], bad["failed"]) == (False, True)
-    alone = _final_state(
-        _train(tmp_path, "alone", _config(**{**change, "agent.learning_rate": 3e-4}))
-    )
+    healthy = _config(**{"agent.max_grad_norm": None, "agent.learning_rate": 3e-4})
+    alone = _final_state(_train(tmp_path, "alone", healthy))
     state = _member(_final_state(run), 0, 2)
     _assert_same(alone, state)
 
