@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
+from typing import Any
 
 from slipstream.core.printable import printable
 from slipstream.training.output import Output
@@ -19,6 +23,32 @@ FAULT, USER_ERROR, INTERRUPTED = 1, 2, 130
 
 class Stopped(Exception):  # noqa: N818 - stopping on request is no error
     """Ctrl-C, where nothing had to be kept."""
+
+
+class CtrlC:
+    """Remembers that it was pressed, whatever libraries make of the exception that it raises."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self._before: Any = None
+
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        self.pressed = True
+        raise KeyboardInterrupt
+
+    def __enter__(self) -> CtrlC:
+        if threading.current_thread() is threading.main_thread():  # only it may set handlers
+            self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
 
 
 def complain(text: str) -> None:

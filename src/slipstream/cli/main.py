@@ -11,8 +11,10 @@ from typer.core import TyperGroup
 
 from slipstream.cli import data, inspect, measure, start, study, tune_machine, work
 from slipstream.cli.faults import (
+    FAULT,
     INTERRUPTED,
     USER_ERROR,
+    CtrlC,
     Stopped,
     complain,
     complain_of_fault,
@@ -77,8 +79,10 @@ def main(arguments: list[str] | None = None) -> Any:
     (after a checkpoint, where there was something to keep).
     """
     given = sys.argv[1:] if arguments is None else arguments
-    with standing_output(_works(given)) as output:
+    with standing_output(_works(given)) as output, CtrlC() as ctrl_c:
         code = _run(arguments)
+        if ctrl_c.pressed and code == FAULT:  # a library took it for an error
+            code = INTERRUPTED
         sys.stdout.flush()
         lost = output.lost
         if code == 0 and lost is not None and lost.errno != errno.EPIPE and not _works(given):
