@@ -42,6 +42,8 @@ STATEMENTS = {
     "data written": ("d.table[0] = 2.0", "which all copies share"),
     "data added to": ("d.table[0] += 2.0", "which all copies share"),
     "params written": ("p.width = 2.0", "which all copies share"),
+    "endless loop": ("while True:\n        s.x = 1.0", "`for i in range(n)`"),
+    "constant hidden": ("LIMIT = 2.0", "a field of STATE"),
     "two values": ("return 1.0, False", "`return reward, terminated, truncated`"),
     "reward alone": ("return 1.0", "`return reward, terminated, truncated`"),
     "module attribute": ("s.x = random.uniform(s)", "from slipstream.core.random import uniform"),

@@ -71,6 +71,11 @@ BROKEN = {
         "s.sum = 1 / (s.time - 1) if False else 1 / 0 + ",
         "ZeroDivision",
     ),
+    "endless": (
+        "s.time = s.time + 1",
+        "s.time = s.time + 1\n    while s.time > 2:\n        s.sum = s.sum + 0.0",
+        "no end after 3,000,000 lines; bound the loop",
+    ),
     "metric": ('Metric("late")', 'Metric("lat")', "`lat` is not a field of STATE"),
     "split": ('{"train": params, "test"', '{"training": params, "test"', "`train` is needed"),
 }

@@ -262,8 +262,21 @@ class SourceRules(ast.NodeVisitor):
                 self.fail(node, f"{kind} has no field `{node.attr}`; {advice}")
         self.generic_visit(node)
 
+    def visit_While(self, node: ast.While) -> None:
+        always = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        if always and not any(isinstance(one, ast.Break | ast.Return) for one in ast.walk(node)):
+            self.fail(node, "the loop never ends: write `for i in range(n)`, or a `break`")
+        self.generic_visit(node)
+
     def visit_Name(self, node: ast.Name) -> None:
         if node.id in self._local:
+            constant = self.function.__globals__.get(node.id)
+            if isinstance(node.ctx, ast.Store) and isinstance(constant, bool | int | float | tuple):
+                self.fail(
+                    node,
+                    f"`{node.id}` is a constant of the file, which this does not change: it makes "
+                    "a variable of the same name. Choose another one, or a field of STATE",
+                )
             return
         if node.id not in self.function.__globals__:
             if node.id not in BUILTINS:

@@ -8,7 +8,8 @@ check_environment(load_kernel("my_env.py"))
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from slipstream.vector.replay import empty_component, nothing_allowed
 from slipstream.vector.vector_env import VectorEnv, blank, member_indices
 
 _RECORDS, _RUNS = 8, 24  # Params records that are run one by one: of a split, of all
+_LINES = 3_000_000  # of a call, interpreted, after which it counts as endless
 _PATIENCE = 5  # times as many steps for an episode to end
 
 
@@ -156,6 +158,26 @@ def _same(mine: Mapping[str, Any], theirs: Mapping[str, Any], where: str, action
         )
 
 
+class EndlessLoopError(Exception):
+    """A call that seems never to end."""
+
+    def __str__(self) -> str:
+        return f"no end after {_LINES:,} lines"
+
+
+def _count(left: int) -> Callable[..., Any]:
+    """A trace function that ends a call after so many lines."""
+
+    def trace(frame: Any, event: str, argument: Any) -> Callable[..., Any]:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise EndlessLoopError
+        return trace
+
+    return trace
+
+
 class _Watch:
     """One interpreted environment whose inputs are compared before and after every call."""
 
@@ -253,10 +275,18 @@ class _Watch:
 
     def _call(self, name: str, *arguments: Any) -> Any:
         function = getattr(self.kernel, name)
+        outer = sys.gettrace()  # a debugger, or somebody who counts lines too
+        if outer is None and not self.kernel.built_in:
+            sys.settrace(_count(_LINES))
         try:
             return function(*arguments)
+        except EndlessLoopError as error:
+            advice = "bound the loop, as by `for i in range(n)`: compiled, it could not be stopped"
+            raise raised(self.where, function, error, advice) from None
         except Exception as error:
             raise raised(self.where, function, error) from error
+        finally:
+            sys.settrace(outer)
 
     def _fail(self, message: str) -> None:
         raise KernelError(f"{self.where}: {message}.")
