@@ -25,6 +25,7 @@ ALL_PAGES = (
     "CONTRIBUTING.md",
     "docs/glossary.md",
     "docs/performance.md",
+    "docs/rules.md",
 )
 BLOCK = re.compile(r"(?:<!-- file: (?P<file>[\w.]+) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
 
@@ -44,6 +45,17 @@ def test_python_blocks_run(
             (tmp_path / block["file"]).write_text(block["code"])
         else:
             exec(compile(block["code"], page, "exec"), names)
+
+
+def test_no_two_studies_of_the_docs_and_examples_share_a_name() -> None:
+    """Whoever tries one after the other would be told that the second is another study."""
+    places = [ROOT / page for page in ALL_PAGES] + sorted((ROOT / "examples").glob("*.py"))
+    found: dict[str, Path] = {}
+    for place in places:
+        for name in set(re.findall(r"study_name=\"([^\"]+)\"", place.read_text())):
+            assert name not in found, f"{name} is in {found.get(name)} and in {place}"
+            found[name] = place
+    assert len(found) >= 2
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from recorded_study import record
 
 from slipstream.bench.fold import Fold, Setup, best, measure
 from slipstream.bench.ours.study import Ran
@@ -19,11 +19,8 @@ from slipstream.core.errors import ConfigError
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.folder import StudyFolder
-from slipstream.studies.ledger import Ask, Ledger, Slot, Verdict
-from slipstream.studies.member import Outcome, Passes
 from slipstream.studies.space import Space
-from slipstream.studies.study_file import write_study
-from slipstream.training.config import RunConfig, resolve
+from slipstream.training.config import RunConfig
 
 
 def ran(**changes: float) -> Ran:
@@ -93,27 +90,6 @@ def test_the_configs_are_of_the_work_that_rows_name(tmp_path: Path) -> None:
         assert set(space.to_mapping()) == set(study.space)
         assert base.training.total_steps == size.steps and base.training.num_envs == 12
         assert (base.agent.horizon, base.agent.minibatch, base.agent.epochs) == (256, 256, 4)
-
-
-def record(folder: StudyFolder, quality: list[tuple[float, float]]) -> None:
-    """A study without pruning; `quality` is each trial's score at both rungs and at its end."""
-    base = resolve("cartpole", {"training.num_envs": 1, "training.total_steps": 30})
-    pruning = {"enabled": False, "record": True}
-    study = StudyConfig(n_trials=len(quality), fold_seeds=2, pruning=pruning)
-    space = Space.from_mapping({"agent.learning_rate": {"low": 1e-4, "high": 1e-2}}, base)
-    folder.path.mkdir()
-    folder.config.write_text(write_study(base, study, space))
-    with Ledger(folder.ledger) as ledger:
-        for trial, scores in enumerate(quality):
-            ledger.add_ask(Ask(trial, 0, {}, {}))
-            for stage, milestone in enumerate((10, 20, 30)):
-                score = scores[stage // 2]
-                passes = Passes(np.arange(2), np.full(2, score), np.zeros(2), np.arange(2))
-                slots = [Slot("search", trial, 0, fold) for fold in range(2)]
-                ledger.add_outcomes([Outcome(s.name, milestone, passes) for s in slots])
-                kind = "complete" if stage == 2 else "continued"
-                folds = [{"score": score}] * 2
-                ledger.add_verdict(Verdict(trial, stage, milestone, 0, kind, score, folds))
 
 
 def test_the_rule_of_pruning_is_replayed_over_recorded_scores(tmp_path: Path) -> None:

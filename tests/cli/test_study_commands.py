@@ -289,6 +289,13 @@ def test_bad_words_are_one_paragraph(slipstream, machinery, tmp_path, arguments,
     assert not (tmp_path / "studies").exists()
 
 
+def test_gpu_is_a_device_as_for_train(slipstream, machinery, tmp_path):
+    told = slipstream("tune", "cartpole", "--gpu", "0")
+    assert told.code == 2 and "training.device is 'cuda:0'" in told.err
+    both = slipstream("tune", "cartpole", "--gpu", "0", "--device", "cpu")
+    assert both.code == 2 and "--gpu and --device say the same thing" in both.err
+
+
 def test_a_study_that_is_not_there(slipstream, tmp_path):
     for command in ("status", "resume", "best", "export", "stop", "report"):
         done = slipstream("study", command, "nobody")

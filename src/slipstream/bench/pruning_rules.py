@@ -55,6 +55,7 @@ RULES: Mapping[str, Rule] = {
     "lower half of all earlier": behind(1 / 2),
     "lower half of the last 16": behind(1 / 2, 16),
     "lower half of the last 32": behind(1 / 2, 32),
+    "lower half of the last 48": behind(1 / 2, 48),
     "lower half of the last 64": behind(1 / 2, 64),
     "lower half of those that finished (Optuna's median)": behind(1 / 2, finished=True),
     "all but the upper third (successive halving, 3)": behind(1 / 3),
