@@ -282,13 +282,17 @@ def test_gymnasiums_time_limit_is_kept():
     env.close()
 
 
-def test_choices_are_one_hot_and_never_rescaled():
-    """A rare choice's deviation is tiny: divided by it, its 1 would outweigh all other columns."""
-    box, choice = spaces.Box(-1, 1, (2,)), spaces.Discrete(3)
+def test_choices_are_one_hot_and_their_scale_is_fixed():
+    """Mean 0 and the deviation of an even choice among n, sqrt(n - 1) / n, however rare one is."""
+    box, choice = spaces.Box(-1, 1, (2,)), spaces.Discrete(5)
     env = toys(observation=spaces.Dict({"a": choice, "b": spaces.Tuple((box, choice))}))
-    fixed = [0, 0, 0, np.nan, np.nan, 0, 0, 0]
-    assert np.array_equal(env.spec.fixed_mean, np.float32(fixed), equal_nan=True)
-    assert np.array_equal(env.spec.fixed_std, np.float32(fixed) + 1, equal_nan=True)
+    mean, std = [0] * 5 + [np.nan] * 2 + [0] * 5, [0.4] * 5 + [np.nan] * 2 + [0.4] * 5
+    assert np.array_equal(env.spec.fixed_mean, np.float32(mean), equal_nan=True)
+    assert np.array_equal(env.spec.fixed_std, np.float32(std), equal_nan=True)
     assert toys().spec.fixed_mean is None
-    for bits in (spaces.MultiBinary(4), spaces.MultiDiscrete([2, 3])):
-        assert (toys(observation=bits).spec.fixed_std == 1).all()
+    for space, wanted in (
+        (spaces.MultiBinary((2, 2)), [0.5] * 4),
+        (spaces.MultiDiscrete([2, 5]), [0.5] * 2 + [0.4] * 5),
+        (spaces.Discrete(1), [1.0]),
+    ):
+        assert np.allclose(toys(observation=space).spec.fixed_std, wanted)

@@ -149,18 +149,26 @@ class ObservationForm:
         return "; ".join(f"{leaf.name}: {_words(leaf)}" for leaf in self._leaves)
 
     def scale(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-        """Mean 0 and deviation 1 for columns that say what was chosen, NaN for numbers, each [D].
+        """Fixed mean and deviation of columns that say what was chosen, NaN for numbers, each [D].
 
-        A choice that is seldom seen has a tiny deviation: divided by it, its 1 would outweigh all
-        others, by another factor after every rollout. None where there are only numbers.
+        Mean 0, so that what was not chosen stays 0, and the deviation of a column when all n
+        choices are as likely: sqrt(n - 1) / n. With many choices a plain 1 would hardly move a
+        network, and a running deviation would be tiny for a choice that is seldom seen, whose 1
+        would then outweigh all others, by another factor after every rollout. None where there
+        are only numbers.
         """
         if self.layout != "flat" or not any(leaf.chosen for leaf in self._leaves):
             return None, None
-        mean = np.full(self.width, np.nan, np.float32)
+        mean, std = np.full((2, self.width), np.nan, np.float32)
         for leaf in self._leaves:
             if leaf.chosen:
                 mean[leaf.lo : leaf.hi] = 0.0
-        return mean, mean + 1.0
+                n = np.full(leaf.count, 2.0) if leaf.sizes is None else leaf.sizes.astype(float)
+                deviation = np.where(n > 1, np.sqrt(n - 1) / n, 1.0)
+                std[leaf.lo : leaf.hi] = np.repeat(
+                    deviation, 1 if leaf.sizes is None else leaf.sizes
+                )
+        return mean, std
 
     def write(self, observation: Any, row: NDArray[Any]) -> None:
         """Writes one observation into its row.
