@@ -10,7 +10,7 @@ import study_world
 from fake_pool import MARKET
 
 from slipstream.core.errors import CheckpointError
-from slipstream.report import canvas, study_tables, study_wording
+from slipstream.report import canvas, study_figures, study_tables, study_wording
 from slipstream.report.page import render
 from slipstream.report.study_page import study_page, write_study_page
 from slipstream.report.study_random import RandomTraders
@@ -75,12 +75,66 @@ def test_the_winners_holdout_is_the_headline(view, page):
         f"Confirmed winner: trial {winner}. It gains on the hold-out, which is no proof."
     )
     assert page.sentences[0].startswith(f"Hold-out Sharpe {sharpe:.1f}, 95 % interval ")
+    assert page.figures[1].value == f"{sharpe:.1f}"
+    assert f"Hold-out Sharpe {sharpe:.1f}, 95 % interval " in " ".join(page.lines)
     assert page.sections[0].title == "Hold-out"
     assert any("Promotion needs" in line and line.endswith("met.") for line in page.sentences)
     table = cells(page, "Hold-out")
     growth = 100 * (np.prod(1 + first) - 1)
     assert table.rows[0][:2] == ["seed 0, deployable", f"{growth:+.1f} %"]
     assert [row[0] for row in table.rows[-2:]] == ["equal weight, bought once", "cash"]
+
+
+def test_the_first_screen_shows_the_result_before_the_warnings(view, page):
+    assert len(page.headline) < 130
+    assert page.headline.startswith("Confirmed winner: trial ")
+    labels = [one.label for one in page.figures]
+    assert labels[:3] == [
+        "Return on the hold-out",
+        "Annual Sharpe ratio",
+        "Smallest Sharpe that could be confirmed",
+    ]
+    growth = 100 * (np.prod(1 + view.holdout.each[0]) - 1)
+    assert page.figures[0].value == f"{growth:+.1f} %"
+    assert page.figures[0].note.startswith(f"{study_world.HOLDOUT} days; equal weight ")
+    assert page.picture.name == "holdout"
+    html = render(page)
+    order = ['class="headline"', 'class="figures"', "<img", 'class="warning"', "<ul>", "<table"]
+    places = [html.index(part) for part in order]
+    assert places == sorted(places)
+    assert sum(shown.name == "holdout" for shown in page.pictures) == 1
+
+
+def test_a_study_without_a_winner_shows_what_was_tried(noise):
+    view = read_view(noise)
+    page = study_page(view)
+    assert page.picture.name == "confirmation"
+    told = {one.label: one for one in page.figures}
+    assert told["Trials"].value == "20"
+    bounds = [one["lcb"] for one in view.result["confirmation"]["candidates"] if "lcb" in one]
+    assert told["Best lower bound, fresh seeds"].value == f"{max(bounds):.2f}"
+    assert told["Overfitting probability"].value == f"{view.result['evidence']['pbo']['value']:.2f}"
+
+
+def test_the_table_of_trials_fits_the_page(view):
+    """Eight settings, those that mattered first; the others are named below."""
+    axes = [*view.axes, *(replace(view.axes[0], name=f"agent.other_{k}") for k in range(12))]
+    ranked = list(view.complete)
+    for trial in ranked:
+        trial.params.update({axis.name: 0.123456 for axis in axes if axis.name not in trial.params})
+    table = cells(study_page(replace(view, axes=axes)), "Best finished trials")
+    assert len(table.columns) == 2 + 8
+    assert table.columns[2] == "learning_rate"
+    assert "other_11" in table.note and "slipstream study export" in table.note
+    assert max(len(cell) for row in table.rows for cell in row) <= 8
+
+
+def test_settings_on_a_logarithmic_axis_are_numbers(view):
+    axes = [axis for axis in view.axes if axis.log]
+    figure = study_figures.slices(view.complete, axes)
+    canvas.png(figure)
+    texts = [text.get_text() for panel in figure.axes for text in panel.get_xticklabels()]
+    assert texts and not any("$" in text or "mathdefault" in text for text in texts)
 
 
 def test_rebalanced_equal_weight_is_the_second_line(view):

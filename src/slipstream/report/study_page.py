@@ -1,19 +1,28 @@
-"""study.html: the confirmed winner's hold-out first, and what qualifies it (trading-rules 15)."""
+"""study.html: the confirmed winner's hold-out first, then what qualifies it (trading-rules 15)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.report import study_figures, study_tables, study_wording, wording
+from slipstream.report import (
+    study_figures,
+    study_screen,
+    study_tables,
+    study_wording,
+    wording,
+)
 from slipstream.report.page import Page, Picture, Section, Table, picture, write
-from slipstream.report.study_view import StudyView, read_view
+from slipstream.report.study_view import Axis, StudyView, read_view
 from slipstream.studies.folder import StudyFolder
 
 _MOST_COLUMNS = 40  # trials in the heat map
 _MOST_SLICES = 9
 _MOST_AXES = 10
+_MOST_SETTINGS = 8  # columns of the table of trials: it fits a page of 1,000 pixels
+_FIRST = ("holdout", "confirmation", "trials")
 
 
 def write_study_page(folder: StudyFolder) -> Path:
@@ -28,7 +37,7 @@ def write_study_page(folder: StudyFolder) -> Path:
 def study_page(view: StudyView) -> Page:
     """Builds the page."""
     opening = study_wording.opening(view)
-    sections = [
+    every = [
         _holdout(view),
         _confirmation(view),
         _evidence(view),
@@ -37,13 +46,27 @@ def study_page(view: StudyView) -> Page:
         _development(view),
         _notes(view),
     ]
+    sections = [section for section in every if section is not None]
+    first = _first_picture(sections)
     return Page(
         title=f"Study {view.name}",
-        warnings=study_wording.warnings(view),
         headline=opening[0],
+        figures=study_screen.figures(view),
+        picture=first,
+        warnings=study_wording.warnings(view),
         sentences=opening[1:],
-        sections=[section for section in sections if section is not None],
+        sections=[_without(section, first) for section in sections],
     )
+
+
+def _first_picture(sections: Sequence[Section]) -> Picture | None:
+    """The hold-out's equity; where it was not opened, the confirmation, or else the trials."""
+    pictures = {shown.name: shown for section in sections for shown in section.pictures}
+    return next((pictures[name] for name in _FIRST if name in pictures), None)
+
+
+def _without(section: Section, shown: Picture | None) -> Section:
+    return replace(section, pictures=[one for one in section.pictures if one is not shown])
 
 
 def _holdout(view: StudyView) -> Section | None:
@@ -107,7 +130,7 @@ def _search(view: StudyView) -> Section:
         tables.append(study_tables.rungs(result["rungs"]))
     if view.shown is not None:
         tables.append(study_tables.folds(view.trial(view.shown), view.market, view.benchmark))
-    tables.append(study_tables.trials(ranked, view.axes, view.trials))
+    tables.append(study_tables.trials(ranked, _by_importance(view), view.trials, _MOST_SETTINGS))
     tables += study_tables.failed(view.trials)
     pictures = []
     if any(trial.score is not None for trial in view.trials):
@@ -120,13 +143,18 @@ def _search(view: StudyView) -> Section:
     return Section("Search", study_wording.search(view), tables, pictures)
 
 
+def _by_importance(view: StudyView) -> list[Axis]:
+    """What mattered most comes first."""
+    order = {name: place for place, name in enumerate(view.importance)}
+    return sorted(view.axes, key=lambda axis: order.get(axis.name, len(order)))
+
+
 def _settings(view: StudyView) -> Section:
     ranked = view.complete
     if len(ranked) < 2:
         return Section("Settings", ("Too few trials finished to compare settings.",))
     sentences = []
-    order = {name: place for place, name in enumerate(view.importance)}
-    axes = sorted(view.axes, key=lambda axis: order.get(axis.name, len(order)))
+    axes = _by_importance(view)
     pictures = []
     if view.importance:
         top = dict(list(view.importance.items())[:15])

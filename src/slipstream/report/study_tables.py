@@ -214,8 +214,11 @@ def counts(told: Mapping[str, Any]) -> Table:
     return Table("Trials", columns, rows)
 
 
-def trials(ranked: Sequence[Trial], axes: Sequence[Axis], every: Sequence[Trial]) -> Table:
-    """The best trials with their settings."""
+def trials(
+    ranked: Sequence[Trial], axes: Sequence[Axis], every: Sequence[Trial], most: int
+) -> Table:
+    """The best trials with the first `most` of their settings."""
+    hidden, axes = axes[most:], axes[:most]
     rows = [
         [
             str(trial.number),
@@ -225,13 +228,16 @@ def trials(ranked: Sequence[Trial], axes: Sequence[Axis], every: Sequence[Trial]
         for trial in ranked[:MOST_TRIALS]
     ]
     left = len(every) - len(rows)
-    note = f"{left} more in `slipstream study export`." if left else ""
+    parts = [f"{left} more trials"] if left else []
+    parts += [f"the settings {', '.join(axis.short for axis in hidden)}"] if hidden else []
+    note = f"{' and '.join(parts)} in `slipstream study export`." if parts else ""
+    note = note[:1].upper() + note[1:]
     columns = ("trial", "score", *(axis.short for axis in axes))
     return Table("Best finished trials", columns, rows, note=note)
 
 
 def _value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def failed(every: Sequence[Trial]) -> list[Table]:
