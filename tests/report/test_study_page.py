@@ -14,7 +14,7 @@ from slipstream.report import canvas, study_figures, study_tables, study_wording
 from slipstream.report.page import render
 from slipstream.report.study_page import study_page, write_study_page
 from slipstream.report.study_random import RandomTraders
-from slipstream.report.study_view import read_view
+from slipstream.report.study_view import Axis, read_view
 from slipstream.studies.deflated import expected_best
 from slipstream.studies.export import export_text
 from slipstream.studies.paths import daily_mix
@@ -118,7 +118,7 @@ def test_a_study_without_a_winner_shows_what_was_tried(noise):
 
 def test_the_table_of_trials_fits_the_page(view):
     """Eight settings, those that mattered first; the others are named below."""
-    axes = [*view.axes, *(replace(view.axes[0], name=f"agent.other_{k}") for k in range(12))]
+    axes = [*view.axes, *(Axis(f"agent.other_{k}") for k in range(12))]
     ranked = list(view.complete)
     for trial in ranked:
         trial.params.update({axis.name: 0.123456 for axis in axes if axis.name not in trial.params})
