@@ -149,8 +149,9 @@ def looks(run: RunEvaluation) -> list[str]:
 
 
 def never_traded(held: SplitView) -> bool:
-    """No order was filled."""
-    return not sum(track.metrics.get("fills", 0.0) for track in held.tracks)
+    """No order was filled and nothing was ever held."""
+    fills = sum(track.metrics.get("fills", 0.0) for track in held.tracks)
+    return not fills and not held.found.exposure
 
 
 def at_rest(held: SplitView) -> list[str]:
