@@ -229,7 +229,9 @@ def trials(
     ]
     left = len(every) - len(rows)
     parts = [f"{left} more trials"] if left else []
-    parts += [f"the settings {', '.join(axis.short for axis in hidden)}"] if hidden else []
+    if hidden:
+        kind = "setting" if len(hidden) == 1 else "settings"
+        parts.append(f"the {kind} {', '.join(axis.short for axis in hidden)}")
     note = f"{' and '.join(parts)} in `slipstream study export`." if parts else ""
     note = note[:1].upper() + note[1:]
     columns = ("trial", "score", *(axis.short for axis in axes))

@@ -9,6 +9,8 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution
 
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
 FEWEST = 20  # trials; below that importances are the sampler's own pattern
 
 
