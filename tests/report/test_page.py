@@ -198,6 +198,7 @@ def test_no_loud_words_on_bars_that_were_used(run):
 def test_a_second_look_at_the_hold_out_is_said_first(run, html):
     page = build_page(replace(run, holdout_reads=2))
     assert "evaluated 2 times" in page.warnings[0]
+    assert page.figures[0].note.endswith(", read 2 times")
     assert "has been evaluated" not in html
 
 

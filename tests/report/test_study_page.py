@@ -273,6 +273,7 @@ def test_later_looks_at_the_holdout_are_the_first_thing_said(view):
     assert "opened 3 times" in study_wording.warnings(seen)[0]
     assert "profitable" not in said(seen)
     assert "outperforms" not in said(seen)
+    assert study_page(seen).figures[0].note.startswith("opened 3 times; ")
 
 
 def test_disarmed_rungs_are_said(view):

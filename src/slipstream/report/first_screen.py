@@ -72,8 +72,11 @@ def figures(held: SplitView) -> list[KeyFigure]:
     """Return, Sharpe ratio, what could be confirmed, the rank among random traders, costs."""
     found, market = held.found, held.market
     days = span(found.days, market.days_per_year)
+    looked = f", read {held.run.holdout_reads} times" if held.run.holdout_reads > 1 else ""
     shown = [
-        KeyFigure("Return after costs", percent(found.total_return), f"{held.name}, {days}"),
+        KeyFigure(
+            "Return after costs", percent(found.total_return), f"{held.name}, {days}{looked}"
+        ),
         KeyFigure("Annual Sharpe ratio", *annual_sharpe(found.sharpe, found.interval)),
         KeyFigure(
             "Smallest Sharpe that could be confirmed",
