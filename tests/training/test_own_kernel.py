@@ -9,6 +9,7 @@ import slipstream
 from slipstream.core.errors import KernelError
 from slipstream.training import own_kernel
 from slipstream.training.environment import resolve_environment
+from slipstream.training.provenance import changed_facts
 
 CLOCK = Path(__file__).parents[1] / "vector" / "kernels" / "clock.py"
 SMALL = {"num_envs": 8, "total_steps": 4096}
@@ -124,3 +125,10 @@ def test_discrete_actions_with_a_start_are_trained_and_evaluated(write):
     policy = slipstream.load_policy(run)
     actions = policy.act(np.zeros((3, 4), np.float32))
     assert np.asarray(actions).ravel().tolist() == [6, 6, 6]
+
+
+def test_sources_that_changed_are_named():
+    before = {"name": "a", "sources": {"x": "1", "y": "2", "gone": "3"}, "market_sha256": "4"}
+    now = {"name": "a", "sources": {"x": "1", "y": "5", "new": "3"}, "market_sha256": "6"}
+    assert changed_facts(before, now) == ["market_sha256", "gone", "new", "y"]
+    assert not changed_facts(now, now)
