@@ -249,9 +249,12 @@ def test_a_feature_that_never_forgets_cannot_be_studied(folder: Path) -> None:
 
 
 def test_the_hold_out_is_not_read_for_costs_or_dead_features(tmp_path: Path) -> None:
-    """Two folders that differ in the hold-out's bars only say the same, also after `vary`."""
+    """Two folders that differ in the hold-out's bars only say the same, also after `vary`.
+
+    Spreads stay below 50 pips: the data check is of all bars, and warns of wider ones.
+    """
     told = []
-    for name, last in (("calm", 1e-4), ("wild", 9e-3)):
+    for name, last in (("calm", 1e-4), ("wild", 4e-3)):
         place = tmp_path / name
         place.mkdir()
         write_symbol(place, "EURUSD", bars=BARS, seed=1)

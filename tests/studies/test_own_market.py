@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import TOY
 from slipstream.core.errors import KernelError
 from slipstream.studies.pass_loop import PassLoop
 from slipstream.studies.passes import score
 from slipstream.studies.population import Place, policy_of
 
+TOY = str(Path(__file__).with_name("toy_market.py"))
 BROKEN = {
     "step": ("    s.held = wish\n", "    s.held = wish + d.prices[s.bar, 2 * s.bar]\n"),
     "observe": ("    out[1] = s.held\n", "    out[1] = s.held\n    out[s.bar] = 0.0\n"),
