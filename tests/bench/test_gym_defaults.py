@@ -38,6 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any
 def games(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Game("CartPole-v1", 0, 100, (1000, 5000), 5000, episodes=2)
     monkeypatch.setattr(case, "GAMES", (one,))
+    monkeypatch.setattr(case, "threads", lambda: 1)  # so that the order is one
 
 
 def test_a_cell_runs_once_until_something_it_depends_on_changes(
