@@ -51,7 +51,8 @@ def tune(
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the study; 0 unless given.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu; others are refused for now.")] = None,
-    gpu: Annotated[int | None, typer.Option(help="--gpu 0 is --device cuda:0.")] = None,
+    # As of `train`: scripts say it, and it is answered in a sentence.
+    gpu: Annotated[int | None, typer.Option(hidden=True)] = None,
     storage: Storage = None,
     workers: Workers = None,
     group_size: Annotated[
