@@ -57,12 +57,11 @@ def portfolio():
     return environment_of(pw.KERNEL, loaded)
 
 
-def recorded(environment, action):
+def recorded(environment, action, kind=PortfolioPasses):
     """Days and daily returns as the study would have kept them, and the tracks."""
-    tracks = Evaluator(environment, "holdout", backend="serial").run(
-        Fixed(action, None), record=True
-    )
-    passes = PortfolioPasses(environment.kernel, environment.loaded, "holdout", "serial")
+    evaluator = Evaluator(environment, "holdout", backend="serial")
+    tracks = evaluator.run(Fixed(action, None), record=True)
+    passes = kind(environment.kernel, environment.loaded, "holdout", "serial")
     days, returns = daily_returns(environment.kernel, environment.loaded, passes.params, tracks[0])
     return passes, tracks[0], days, returns
 
