@@ -1,0 +1,3 @@
+"""Input that looks malformed and is accepted, with the reason."""
+
+ACCEPTED: dict[str, str] = {}

@@ -1,0 +1,111 @@
+"""Malformed calls: options with wrong values, targets and folders that are something else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from malformed import Case, writes
+
+LONG = "x" * 5000
+NUMBERS = ("text", "-1", "0", "nan", "inf", "1e400", "true", "[1]", "{}", "", "1.5", LONG)
+
+
+def options() -> Iterator[Case]:
+    """Every option of `train` and `tune` with values that it cannot have."""
+    train = ("train", "cartpole", "--no-report")
+    small = ("--total-steps", "256")
+    for option in ("--num-envs", "--members", "--total-steps"):
+        for value in NUMBERS:
+            yield Case(f"train {option} {value[:20]!r}", (*train, *small, option, value))
+    for value in ("text", "-1", "nan", "1.5", "true", "[1]", "1e30", str(2**63), LONG):
+        yield Case(f"train --seed {value[:20]!r}", (*train, *small, "--seed", value))
+    for value in ("cuda", "cuda:99", "tpu", "", "mps", "0", LONG):
+        yield Case(f"train --device {value[:20]!r}", (*train, *small, "--device", value))
+    for value in ("x", "=", "=1", "agent", "agent=1", "agent.", ".epochs=1", "a.b.c.d=1", LONG):
+        yield Case(f"train --set {value[:20]!r}", (*train, *small, "--set", value))
+    for value in ("agent.epochs=", "agent.epochs=[", "agent.epochs=!!python/name:os.system"):
+        yield Case(f"train --set {value!r}", (*train, *small, "--set", value))
+    tune = ("tune", "cartpole", "--no-report", "--total-steps", "2048", "--study-name", "s")
+    for option, values in {
+        "--n-trials": ("0", "-1", "text", "1.5", "1e3", "nan"),
+        "--workers": ("-1", "text", "1.5"),
+        "--group-size": ("0", "-3", "text"),
+        "--hours": ("text", "-1", "nan", "0"),
+        "--seed": ("-1", "text", str(2**63)),
+        "--n-envs": ("0", "-1", "text"),
+        "--timeframe": ("5m", "soon", "-5m", ""),
+        "--storage": ("mysql://x", "sqlite:///no/such/folder/x.db", "postgresql://", ":", "x"),
+        "--device": ("cuda", "tpu"),
+        "--data-dir": ("no/such/folder", "/dev/null", ""),
+    }.items():
+        for value in values:
+            yield Case(f"tune {option} {value!r}", (*tune, option, value))
+    for name in ("../up", "a/b", "", ".", "..", "a\x1b[31m", LONG, "-x", "a b\n"):
+        argv = ("tune", "cartpole", "--n-trials", "1", f"--study-name={name}")
+        yield Case(f"tune --study-name {name[:20]!r}", argv)
+    for command in ("status", "report", "best", "export", "resume", "stop"):
+        for name in ("absent", "/dev/null", "", LONG):
+            yield Case(f"study {command} {name[:20]!r}", ("study", command, name))
+    yield Case("no such command", ("trian", "cartpole"))
+    yield Case("no such option", (*train, "--total-step", "3"))
+    yield Case("an option without value", (*train, "--seed"))
+    yield Case("two targets", ("train", "cartpole", "pendulum"))
+    yield Case("bench of nothing", ("bench", "nothing"))
+    yield Case("bench of no case", ("bench", "env", "--case", "nothing"))
+    yield Case("init of nothing", ("init", "cartpol"))
+    yield Case("init of a market without folder", ("init", "forex"))
+    yield Case("init of a game with a folder", ("init", "cartpole", "{folder}"))
+    yield Case("doctor of nothing", ("doctor", "cartpol"))
+    yield Case("compiling turned off", (*train, *small), env=(("NUMBA_DISABLE_JIT", "1"),))
+
+
+def _special(folder: Path) -> None:
+    """What a path may point at that is not an ordinary file."""
+    os.mkfifo(folder / "fifo.yaml")
+    os.mkfifo(folder / "fifo.py")
+    (folder / "zero.yaml").symlink_to("/dev/zero")
+    (folder / "zero.py").symlink_to("/dev/zero")
+    (folder / "full.yaml").symlink_to("/dev/full")
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    (folder / "gone.yaml").symlink_to("nowhere.yaml")
+    (folder / "folder.yaml").mkdir()
+    (folder / "folder.py").mkdir()
+    (folder / "file").write_text("a file\n")
+    (folder / "huge.yaml").touch()
+    os.truncate(folder / "huge.yaml", 4 << 30)
+
+
+def targets() -> Iterator[Case]:
+    names = ("fifo.yaml", "fifo.py", "zero.yaml", "zero.py", "full.yaml", "loop.yaml", "gone.yaml")
+    for name in (*names, "folder.yaml", "folder.py", "file", "huge.yaml", "absent.yaml", ""):
+        path = f"{{folder}}/{name}"
+        yield Case(f"train a target: {name!r}", ("train", path, "--no-report"), _special)
+        if name.endswith((".yaml", "file")):
+            yield Case(f"resume: {name!r}", ("resume", path), _special)
+            yield Case(f"evaluate: {name!r}", ("evaluate", path), _special)
+            yield Case(f"init forex on {name!r}", ("init", "forex", path), _special)
+            yield Case(f"data check of {name!r}", ("data", "check", path), _special)
+    for name in ("", " ", ".", "/", "gym:", "gym:No-v0", "gym:a:b:c", "gym:os:system", "gym: "):
+        yield Case(f"train {name!r}", ("train", name, "--no-report"))
+    overlong = (LONG, LONG + ".yaml", LONG + ".py", "gym:" + LONG)
+    for name in (*overlong, "a\nb", "\x1b[2J", "../cartpole"):
+        yield Case(f"train {name[:12]!r}{name[-5:]!r}", ("train", name, "--no-report"))
+
+
+def folders() -> Iterator[Case]:
+    """Run directories that cannot be made."""
+    train = ("train", "cartpole", "--no-report", "--total-steps", "256", "--out")
+    for name in ("/dev/null", "/dev/null/run", "/proc/run", "{folder}/file", "{folder}/file/run"):
+        yield Case(f"train --out {name}", (*train, name), _special)
+    yield Case("train --out a full folder", (*train, "{folder}"), writes("precious.txt", "keep"))
+    yield Case("train --out an overlong name", (*train, "{folder}/" + LONG))
+    yield Case("train --out nothing", (*train, ""))
+    for name in ("/proc/planted", "/dev/null", "{folder}/file", "{folder}/" + LONG):
+        shown = name[:20]
+        yield Case(f"planted-forex into {shown}", ("data", "planted-forex", name), _special)
+        yield Case(f"planted-crypto into {shown}", ("data", "planted-crypto", name), _special)
+    for option in (("--bars", "0"), ("--bars", "-5"), ("--bars", "text"), ("--seed", "-1")):
+        argv = ("data", "planted-forex", "{folder}/p", *option)
+        yield Case(f"planted-forex {' '.join(option)}", argv)

@@ -1,0 +1,31 @@
+"""Runs on Gymnasium environments that break the interface."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from malformed import Case
+
+HERE = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """The keys of `BROKEN`, without importing the module here."""
+    for node in ast.parse((HERE / "broken_envs.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "BROKEN":
+            assert isinstance(node.value, ast.Dict)
+            return [ast.literal_eval(key) for key in node.value.keys if key is not None]
+    raise AssertionError("broken_envs.py has no BROKEN")
+
+
+def environments() -> Iterator[Case]:
+    for name in names():
+        argv = ("train", f"gym:broken_envs:{name}-v0", "--no-report", "--total-steps", "2048")
+        yield Case(f"environment: {name}", argv)
+    for name in ("InitRaises", "ResetRaises", "StepRaises", "HugeSpace", "LateNan", "InitExits"):
+        argv = ("tune", f"gym:broken_envs:{name}-v0", "--n-trials", "1", "--total-steps", "2048")
+        more = ("--workers", "1", "--set", "study.trials_in_flight=1")
+        yield Case(f"environment of a study: {name}", (*argv, *more))
+    yield Case("a module that is missing", ("train", "gym:no_such_module:X-v0", "--no-report"))
