@@ -178,7 +178,7 @@ def test_a_suite_writes_its_file_and_goes_on_after_a_failure(
 def test_suites_have_the_cases_that_are_asked_for() -> None:
     assert list(cases_of("env")) == [
         *("forex_vs_sb3", "forex_bandwidth", "cartpole_vs_envpool"),
-        *("cartpole_single", "scaling", "memory"),
+        *("cartpole_single", "scaling", "checks", "memory"),
     ]
     assert list(cases_of("train")) == [
         *("ppo_vs_sb3_default", "ppo_vs_sb3_tuned", "time_to_score"),
