@@ -187,10 +187,11 @@ def study_pruned(settings: Settings) -> Iterable[Row]:
     )
     replayed = study.replayed
     assert replayed is not None
+    market = "a planted market" if settings.data_dir is None else "the prices given"
     yield Row(
         case="study_pruned_top",
-        unit=f"of the best {replayed.top} trials survive the rule over recorded rung scores "
-        f"({replayed.stopped} of {replayed.trials} stopped, {100 * replayed.iterations:.0f} % of "
+        unit=f"of the best {replayed.top} trials survive the rule over recorded rung scores, on "
+        f"{market} ({replayed.stopped} of {replayed.trials} stopped, {100 * replayed.iterations:.0f} % of "
         "the training left)",
         ours=float(replayed.top_left),
         **judged(Goal(">=", 4), float(replayed.top_left)),
