@@ -133,6 +133,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "swap_long": ({"swap_short": -1.0}, 0.0, -5.0),
     "swap_short": ({}, 0.0, -5.0),
     "reward": ({}, "log_return", "pnl"),
+    "return_variance": ({"reward": "differential_sharpe"}, 1e-8, 1e-6),
     "turnover_penalty": ({}, 0.0, 0.01),
     "holding_penalty": ({}, 0.0, 0.01),
     "drawdown_penalty": ({}, 0.0, 0.01),
