@@ -75,7 +75,7 @@ def test_costs_of_one_round_trip() -> None:
 
 
 def test_softmax_reaches_the_corners() -> None:
-    world = World(flat(), split="train", action_map="softmax", fee=0.0, band=0.0)
+    world = World(flat(), split="train", action_map="softmax", sharpness=5.0, fee=0.0, band=0.0)
     world.step([1.0, -1.0, -1.0])
     assert shares(world)[0] == pytest.approx(1.0 / (1.0 + 2.0 * math.exp(-10.0)), abs=1e-9)
     world.step([0.0, 0.0, 0.0])
