@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slipstream import api
-from slipstream.core.errors import ResourceError
+from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.training import table
 from slipstream.training.config import resolve
 from slipstream.training.events import Evaluated, Events, Finished, Started, Updated
@@ -282,6 +282,23 @@ def test_a_damaged_table_is_moved_aside_and_nothing_is_erased(tmp_path, damage, 
     assert len(said) == 1 and "metrics.csv is damaged" in said[0] and aside.name in said[0]
     assert aside.is_dir() if before is None else aside.read_bytes() == before
     assert len(table.read(tmp_path / "metrics.csv")["steps"]) == kept + 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(("score", "sc\x05re"), "no column `score`"), (("100", "1d0"), "'1d0', not a number")],
+)
+def test_a_damaged_table_is_not_read(tmp_path, change, words):
+    writer = TableWriter(tmp_path, print)
+    for event in (started(), updated(100), updated(200)):
+        writer(event)
+    writer.close()
+    path = tmp_path / "metrics.csv"
+    needed = ("member", "steps", "score")
+    assert len(table.read(path, numbers=needed)["steps"]) == 4
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(CheckpointError, match=words):
+        table.read(path, numbers=needed)
 
 
 def test_a_sound_table_is_not_called_damaged(tmp_path):

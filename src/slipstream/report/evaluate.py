@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from slipstream.core.errors import CheckpointError
 from slipstream.report.gather import gather
 from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
 from slipstream.report.origin import origin
@@ -153,6 +154,12 @@ def _curve(
     steps = np.array(table["steps"], dtype=np.float64)
     score = np.array([np.nan if v is None else v for v in table["score"]], dtype=np.float64)
     member = np.array(table["member"], dtype=np.float64).astype(int)
+    if len(member) and not 0 <= member.min() <= member.max() < members:
+        raise CheckpointError(
+            f"The run's tables name the members {member.min()} to {member.max()} where it has "
+            f"{members}: metrics.csv or evaluations.csv is damaged. Move both away, or restore "
+            "them."
+        )
     grid, place = np.unique(steps, return_inverse=True)
     values = np.full((len(grid), members), np.nan)
     values[place, member] = score

@@ -287,11 +287,11 @@ class Run:
 
     def metrics(self) -> dict[str, list[float | str | None]]:
         """Columns of `metrics.csv`."""
-        return read(self.path / METRICS)
+        return read(self.path / METRICS, numbers=("member", "steps", "score"))
 
     def evaluations(self) -> dict[str, list[float | str | None]]:
         """Columns of `evaluations.csv`."""
-        return read(self.path / EVALUATIONS)
+        return read(self.path / EVALUATIONS, numbers=("member", "steps", "score"), names=("split",))
 
 
 def free_path(config: RunConfig, out: str | Path | None = None) -> Path:

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,19 +108,37 @@ class Table:
         )
 
 
-def read(path: Path) -> dict[str, list[float | str | None]]:
+def read(
+    path: Path, numbers: Collection[str] = (), names: Collection[str] = ()
+) -> dict[str, list[float | str | None]]:
     """Columns of a table by name: numbers where a cell is one, None where it is empty.
 
     Rows that a kill left unfinished are left out.
+
+    Args:
+        path: of the table; without it there are no columns.
+        numbers: columns that must be there and hold numbers or nothing.
+        names: columns that must be there.
+
+    Raises:
+        CheckpointError: it cannot be read, or is damaged.
     """
     try:
         columns, rows = _split(path)
+        lacking = [name for name in (*numbers, *names) if columns and name not in columns]
+        if lacking:
+            raise UnreadableError(f"it has no column `{lacking[0]}`")
+        whole = [row for row in rows if len(row) == len(columns)]
+        table = {name: [_value(row[place]) for row in whole] for place, name in enumerate(columns)}
+        for name in numbers:
+            odd = [value for value in table.get(name, []) if isinstance(value, str)]
+            if odd:
+                raise UnreadableError(f"its column `{name}` holds {odd[0][:40]!r}, not a number")
     except UnreadableError as error:
         raise CheckpointError(
             f"The table {path} cannot be read: {error}. Move it away, or restore it."
         ) from error
-    whole = [row for row in rows if len(row) == len(columns)]
-    return {name: [_value(row[place]) for row in whole] for place, name in enumerate(columns)}
+    return table
 
 
 def _split(path: Path) -> tuple[list[str], list[list[str]]]:

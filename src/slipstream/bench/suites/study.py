@@ -191,8 +191,8 @@ def study_pruned(settings: Settings) -> Iterable[Row]:
     yield Row(
         case="study_pruned_top",
         unit=f"of the best {replayed.top} trials survive the rule over recorded rung scores, on "
-        f"{market} ({replayed.stopped} of {replayed.trials} stopped, {100 * replayed.iterations:.0f} % of "
-        "the training left)",
+        f"{market} ({replayed.stopped} of {replayed.trials} stopped, "
+        f"{100 * replayed.iterations:.0f} % of the training left)",
         ours=float(replayed.top_left),
         **judged(Goal(">=", 4), float(replayed.top_left)),
     )
