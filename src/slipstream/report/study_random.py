@@ -81,4 +81,4 @@ def random_traders(
     mine = float(passes.growth(padded(passes, tracks))[0]) - 1.0
     place = percentile(mine, random_returns(passes, tracks, draws))
     assert place is not None
-    return RandomTraders(place, draws), ""
+    return RandomTraders(float(place), draws), ""
