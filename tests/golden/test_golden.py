@@ -1,0 +1,25 @@
+"""What trainings and a study compute stays the same bits, however the code is arranged."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+_spec = importlib.util.spec_from_file_location("golden", Path(__file__).with_name("golden.py"))
+assert _spec is not None and _spec.loader is not None
+golden = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(golden)
+
+
+@pytest.mark.parametrize("case", golden.CASES)
+def test_bits_are_the_recorded_ones(case):
+    recorded = json.loads(golden.HASHES.read_text()).get(golden.machine())
+    if recorded is None:
+        pytest.skip(
+            f"no hashes are recorded for {golden.machine()}; compare two trees on this machine: "
+            "python tests/golden/golden.py compare TREE"
+        )
+    assert golden.hash_of(case) == recorded[case]
