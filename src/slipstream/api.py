@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from slipstream.agents.policy import Policy
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.kernel import load_kernel
 from slipstream.core.sources import source_hashes
+from slipstream.nets.policy import Policy
 from slipstream.training import checkpoint, trainer
 from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best
 from slipstream.training.config import RunConfig, resolve
@@ -47,7 +47,7 @@ from slipstream.vector.make import make_vector_env
 from slipstream.vector.vector_env import VectorEnv
 
 if TYPE_CHECKING:
-    from slipstream.studies.folder import StudyFolder
+    from slipstream.studies.record.folder import StudyFolder
 
 
 def train(
@@ -226,10 +226,10 @@ def report_study(name: str | Path | StudyFolder) -> Path:
     Returns:
         Its path.
     """
-    from slipstream.studies.folder import StudyFolder
+    from slipstream.studies.record.folder import StudyFolder
 
     folder = name if isinstance(name, StudyFolder) else StudyFolder.open(str(name))
-    from slipstream.report.study_page import write_study_page  # Matplotlib: only where it is needed
+    from slipstream.report.study.page import write_study_page  # Matplotlib: only where it is needed
 
     return write_study_page(folder)
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo import PPO
-from slipstream.agents.ppo_config import PPOConfig
+from slipstream.agents.ppo.config import PPOConfig
+from slipstream.agents.ppo.ppo import PPO
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Finals

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from slipstream.agents.policy import Policy
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
+from slipstream.nets.policy import Policy
 from slipstream.vector.foreign import flat_spaces
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
@@ -124,7 +124,7 @@ def test_the_outside_travels_with_an_exported_policy():
 def test_a_policy_of_older_versions_knows_rows():
     policy = policy_of(spaces.Discrete(4))
     manifest = {k: v for k, v in policy.manifest(0).items() if k not in ("native", "hash")}
-    from slipstream.agents import policy as module
+    from slipstream.nets import policy as module
 
     manifest["hash"] = module._digest(policy.to_tensors(0), manifest)
     again = Policy.from_tensors(policy.to_tensors(0), manifest)

@@ -5,16 +5,18 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.adam import LANES, Tally
-from slipstream.agents.compiled import loops
-from slipstream.agents.distributions import Categorical, DiagonalGaussian, MultiCategorical
-from slipstream.agents.gradients import RowGradients
-from slipstream.agents.layers import hyperbolic_tangent
-from slipstream.agents.member_gradient import Net, Rows
-from slipstream.agents.parameters import Parameters
-from slipstream.agents.policy import Policy
+from slipstream.agents.ppo.gradients import RowGradients
+from slipstream.agents.ppo.loops import loops
+from slipstream.agents.ppo.member_gradient import Net, Rows
+from slipstream.agents.ppo.tally import Tally
 from slipstream.core.spec import Spec
 from slipstream.experience.compiled import compile_loops
+from slipstream.nets import compiled as nets_compiled
+from slipstream.nets.adam import LANES
+from slipstream.nets.distributions import Categorical, DiagonalGaussian, MultiCategorical
+from slipstream.nets.layers import hyperbolic_tangent
+from slipstream.nets.parameters import Parameters
+from slipstream.nets.policy import Policy
 
 G, B, R = 2, 40, 90
 CLIP, VALUE_CLIP, ENTROPY, CRITIC = 0.2, 0.3, 0.05, 0.7
@@ -200,7 +202,7 @@ def test_sampled_choices_are_those_of_the_definition(masked):
     mask[..., [0, 2]] = True
     action, log_prob = np.zeros((105, 2), np.int64), np.zeros(105, np.float32)
     allowed = mask.reshape(105, 5) if masked else np.zeros((0, 0), bool)
-    loops()["sample_choices"](
+    nets_compiled.loops()["sample_choices"](
         head, noise.reshape(3, -1), allowed, np.array([2, 3]), action, log_prob
     )
     distribution = MultiCategorical(
@@ -217,7 +219,7 @@ def test_sampled_gaussians_are_those_of_the_definition():
     noise = rng.standard_normal((3, 35, 2)).astype(np.float32)
     log_std = (0.5 * rng.standard_normal((3, 2))).astype(np.float32)
     action, log_prob = np.zeros((105, 2), np.float32), np.zeros(105, np.float32)
-    loops()["sample_gaussian"](head, noise.reshape(3, -1), log_std, action, log_prob)
+    nets_compiled.loops()["sample_gaussian"](head, noise.reshape(3, -1), log_std, action, log_prob)
     distribution = DiagonalGaussian(torch.from_numpy(head[:, :35, :2]), torch.from_numpy(log_std))
     expected = distribution.sample(torch.from_numpy(noise))
     np.testing.assert_allclose(action, expected.view(105, 2), rtol=1e-5, atol=1e-6)
@@ -231,7 +233,7 @@ def test_scaled_rows_lie_by_member():
     obs = rng.standard_normal((t, m * n, d)).astype(np.float32)
     mean, inverse = rng.standard_normal((2, m, d)).astype(np.float32)
     out = np.zeros((m, 20, 8), np.float32)
-    loops()["scale_rows"](obs, mean, inverse, 1.5, 2, out)
+    nets_compiled.loops()["scale_rows"](obs, mean, inverse, 1.5, 2, out)
     expected = (obs.reshape(t, m, n, d) - mean[:, None]) * inverse[:, None]
     expected = expected.clip(-1.5, 1.5).transpose(1, 0, 2, 3).reshape(m, t * n, d)
     np.testing.assert_allclose(out[:, 2:14, :5], expected, rtol=1e-6)

@@ -7,8 +7,8 @@ import pytest
 import slipstream.agents
 from slipstream import api
 from slipstream.agents import discover
-from slipstream.agents.ppo import PPO
-from slipstream.agents.ppo_config import PPOConfig
+from slipstream.agents.ppo.config import PPOConfig
+from slipstream.agents.ppo.ppo import PPO
 from slipstream.core.errors import ConfigError
 from slipstream.training.config import resolve
 
@@ -16,8 +16,8 @@ SOURCE = '''
 """PPO that counts its updates."""
 from pydantic import Field
 
-from slipstream.agents.ppo import PPO
-from slipstream.agents.ppo_config import PPOConfig
+from slipstream.agents.ppo.ppo import PPO
+from slipstream.agents.ppo.config import PPOConfig
 
 updates = 0
 
@@ -47,6 +47,7 @@ def counting(tmp_path, monkeypatch):
 
 def forget():
     discover.list_agents.cache_clear()
+    discover._modules.cache_clear()
     discover.load_config.cache_clear()
 
 

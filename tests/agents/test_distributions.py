@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.actions import ActionMap
-from slipstream.agents.distributions import Categorical, DiagonalGaussian, MultiCategorical
+from slipstream.nets.actions import ActionMap
+from slipstream.nets.distributions import Categorical, DiagonalGaussian, MultiCategorical
 
 
 def cases():

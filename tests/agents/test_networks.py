@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from slipstream.agents.convolution import ConvolutionalNetwork
-from slipstream.agents.networks import MlpNetwork, input_width
-from slipstream.agents.parameters import Parameters
+from slipstream.nets.convolution import ConvolutionalNetwork
+from slipstream.nets.networks import MlpNetwork, input_width
+from slipstream.nets.parameters import Parameters
 
 
 def autograd_mlp(weights, name, x, activation):

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.adam import LANES, Tally
-from slipstream.agents.compiled import loops
-from slipstream.agents.parameters import Parameters
+from slipstream.agents.ppo.loops import loops
+from slipstream.agents.ppo.tally import Tally
+from slipstream.nets.adam import LANES
+from slipstream.nets.parameters import Parameters
 
 SHAPES = {"a.weight": (3, 5), "a.bias": (1, 5), "b": (7,)}
 

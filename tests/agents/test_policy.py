@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.policy import Policy
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.spec import Spec
+from slipstream.nets.policy import Policy
 from slipstream.vector import draws
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo import PPO
-from slipstream.agents.ppo_config import PPOConfig
+from slipstream.agents.ppo.config import PPOConfig
+from slipstream.agents.ppo.ppo import PPO
 from slipstream.experience.rollout import Rollout
 
 POPULATIONS = ([0], [23], [5, 6], [3, 4, 5, 6, 7, 8, 9])

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.inputs import update_bytes
-from slipstream.agents.ppo import PPO
-from slipstream.agents.ppo_config import PPOConfig
+from slipstream.agents.ppo.config import PPOConfig
+from slipstream.agents.ppo.inputs import update_bytes
+from slipstream.agents.ppo.ppo import PPO
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.experience.rollout import Rollout

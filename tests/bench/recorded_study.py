@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.ledger import Ask, Ledger, Slot, Verdict
-from slipstream.studies.member import Outcome, Passes
-from slipstream.studies.space import Space
-from slipstream.studies.study_file import write_study
+from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
+from slipstream.studies.record.study_file import write_study
+from slipstream.studies.space.space import Space
 from slipstream.training.config import resolve
 
 

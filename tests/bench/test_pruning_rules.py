@@ -12,8 +12,8 @@ from recorded_study import record
 
 from slipstream.bench.ours.study_replay import replay
 from slipstream.bench.pruning_rules import RULES, behind, compare, main, table
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.rungs import CHOSEN, RECENT, Reached
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.search.rungs import CHOSEN, RECENT, Reached
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,8 +18,8 @@ from slipstream.bench.suite import cases_of, run_suite
 from slipstream.core.errors import ConfigError
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.space import Space
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.space.space import Space
 from slipstream.training.config import RunConfig
 
 

@@ -14,7 +14,7 @@ from slipstream.cli import main
 from slipstream.core.errors import ResourceError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.setup import prepare
-from slipstream.studies.space import Space
+from slipstream.studies.space.space import Space
 from slipstream.training.config import load, resolve
 from slipstream.training.environment import resolve_environment
 from slipstream.training.sections import TrainingConfig

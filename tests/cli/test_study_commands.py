@@ -13,9 +13,9 @@ import numpy as np
 import optuna
 import pytest
 
-from slipstream.agents.ppo import PPO
+from slipstream.agents.ppo.ppo import PPO
 from slipstream.studies import start
-from slipstream.studies.storage import open_storage
+from slipstream.studies.record.storage import open_storage
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import resolve_environment

@@ -8,9 +8,9 @@ import numpy as np
 
 from slipstream.core.kernel import Loaded, load_kernel, params_table
 from slipstream.core.random import stream
-from slipstream.envs import forex
-from slipstream.envs._forex_params import params_of
-from slipstream.envs._forex_record import FLAT, NIGHT, ROLL
+from slipstream.envs.forex import kernel as forex
+from slipstream.envs.forex.params import params_of
+from slipstream.envs.forex.record import FLAT, NIGHT, ROLL
 from slipstream.market.calendar import calendar
 
 BAR = 900
@@ -18,7 +18,7 @@ KERNEL = load_kernel("forex")
 
 
 class Bar(NamedTuple):
-    """One bar by hand; mid prices, `flag` from `_forex_record` (ROLL, FLAT, n * NIGHT)."""
+    """One bar by hand; mid prices, `flag` from `record` (ROLL, FLAT, n * NIGHT)."""
 
     open: float
     high: float

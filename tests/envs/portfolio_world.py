@@ -8,10 +8,10 @@ import numpy as np
 
 from slipstream.core.kernel import Loaded, load_kernel, params_table
 from slipstream.core.random import stream
-from slipstream.envs import portfolio
-from slipstream.envs._portfolio_arrays import Layout, Table, arrays_of
-from slipstream.envs._portfolio_params import records_of
-from slipstream.envs._portfolio_record import state_dtype
+from slipstream.envs.portfolio import kernel as portfolio
+from slipstream.envs.portfolio.arrays import Layout, Table, arrays_of
+from slipstream.envs.portfolio.params import records_of
+from slipstream.envs.portfolio.record import state_dtype
 from slipstream.features.panel import PanelFeatures
 from slipstream.market.calendar import calendar
 from slipstream.market.panel import Panel

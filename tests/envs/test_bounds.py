@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.agents.ppo_config import PPOConfig
+from slipstream.agents.ppo.config import PPOConfig
 from slipstream.core.bounds import Bars
 from slipstream.core.config import Config, model_in, validate
 from slipstream.core.errors import ConfigError

@@ -10,7 +10,7 @@ import pytest
 from forex_folder import write_symbol
 
 from slipstream.core.kernel import load_kernel
-from slipstream.envs import forex
+from slipstream.envs.forex import kernel as forex
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, member_indices
 

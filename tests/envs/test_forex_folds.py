@@ -12,7 +12,7 @@ from forex_folder import BAR, write_symbol
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.kernel import Loaded, load_kernel
-from slipstream.envs import forex
+from slipstream.envs.forex import kernel as forex
 from slipstream.market.folds import FoldPlan
 from slipstream.training.episodes import replay
 from slipstream.vector.kernel_env import KernelVectorEnv

@@ -11,9 +11,9 @@ from forex_folder import write_symbol
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.kernel import Loaded, load_kernel
-from slipstream.envs import forex
-from slipstream.envs._forex_load import load_window
-from slipstream.envs._forex_record import (
+from slipstream.envs.forex import kernel as forex
+from slipstream.envs.forex.load import load_window
+from slipstream.envs.forex.record import (
     CLOSE,
     INVERSE,
     OPEN,

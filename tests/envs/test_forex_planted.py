@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.kernel import load_kernel
-from slipstream.envs._forex_record import CLOSE, OPEN
+from slipstream.envs.forex.record import CLOSE, OPEN
 from slipstream.market.planted import optimal_positions, write_planted_forex
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, member_indices

@@ -12,8 +12,8 @@ from portfolio_world import KERNEL
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.kernel import Loaded
-from slipstream.envs import portfolio
-from slipstream.envs._portfolio_config import UnitOrders
+from slipstream.envs.portfolio import kernel as portfolio
+from slipstream.envs.portfolio.config import UnitOrders
 from slipstream.market.folds import FoldPlan
 from slipstream.market.planted_crypto import write_planted_crypto
 from slipstream.vector.contract import blank, check_environment, compare, random_actions

@@ -9,7 +9,7 @@ import pytest
 from portfolio_world import COINS, World, random_panel
 
 from slipstream.bench.peers.numpy_unit_orders import NumpyUnitOrders
-from slipstream.envs._portfolio_arrays import ALPACA_LIMITS
+from slipstream.envs.portfolio.arrays import ALPACA_LIMITS
 
 ORIGINAL = {
     "orders": "units",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slipstream.agents.ppo_config import PPOConfig
+from slipstream.agents.ppo.config import PPOConfig
 from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment, resolve_environment
 from slipstream.training.shard import Shard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from planted_world import environment_of, hot_of, share_of_optimum
 
-from slipstream.envs import portfolio
+from slipstream.envs.portfolio import kernel as portfolio
 from slipstream.training.evaluation import Evaluator
 
 

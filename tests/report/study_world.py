@@ -11,10 +11,10 @@ import numpy as np
 from fake_pool import MARKET, SPACE, FakePool
 
 from slipstream.studies.config import StudyConfig, seed_of
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.member import Passes
-from slipstream.studies.plan import iterations
-from slipstream.studies.space import Space
+from slipstream.studies.engine.member import Passes
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.search.plan import iterations
+from slipstream.studies.space.space import Space
 from slipstream.studies.study import Options, Study, Survey
 from slipstream.training.config import resolve
 from slipstream.training.environment import resolve_environment

@@ -10,16 +10,24 @@ import study_world
 from fake_pool import MARKET
 
 from slipstream.core.errors import CheckpointError
-from slipstream.report import canvas, study_figures, study_tables, study_wording
+from slipstream.report import canvas
 from slipstream.report.page import render
-from slipstream.report.study_page import study_page, write_study_page
-from slipstream.report.study_random import RandomTraders
-from slipstream.report.study_view import Axis, read_view
-from slipstream.studies.deflated import expected_best
-from slipstream.studies.export import export_text
-from slipstream.studies.paths import daily_mix
-from slipstream.studies.reader import StudyReader
-from slipstream.studies.sentences import NO_CASH_WINNER, NO_GAME_WINNER, NO_WINNER, holdout_bound
+from slipstream.report.study import figures as study_figures
+from slipstream.report.study import tables as study_tables
+from slipstream.report.study import wording as study_wording
+from slipstream.report.study.page import study_page, write_study_page
+from slipstream.report.study.random_traders import RandomTraders
+from slipstream.report.study.view import Axis, read_view
+from slipstream.studies.outcome.sentences import (
+    NO_CASH_WINNER,
+    NO_GAME_WINNER,
+    NO_WINNER,
+    holdout_bound,
+)
+from slipstream.studies.record.export import export_text
+from slipstream.studies.record.reader import StudyReader
+from slipstream.studies.statistics.deflated import expected_best
+from slipstream.studies.statistics.paths import daily_mix
 from slipstream.studies.status import best_config, status_lines
 
 
@@ -437,7 +445,7 @@ def test_the_page_stands_alone(skilled):
 def test_an_unfinished_study_has_no_page(skilled, tmp_path):
     import shutil
 
-    from slipstream.studies.folder import StudyFolder
+    from slipstream.studies.record.folder import StudyFolder
 
     shutil.copytree(skilled.path, tmp_path / "half")
     (tmp_path / "half" / "result.json").unlink()

@@ -9,13 +9,13 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import CheckpointError
-from slipstream.report import study_random
 from slipstream.report.passes import Passes
 from slipstream.report.portfolio_passes import PortfolioPasses
 from slipstream.report.stress import percentile, random_returns
-from slipstream.report.study_environment import daily_returns
-from slipstream.report.study_random import random_traders
-from slipstream.studies.folder import StudyFolder
+from slipstream.report.study import random_traders as study_random
+from slipstream.report.study.environment import daily_returns
+from slipstream.report.study.random_traders import random_traders
+from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
 

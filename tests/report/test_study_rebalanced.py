@@ -10,10 +10,10 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.report import study_environment
 from slipstream.report.portfolio_baselines import EQUAL_WEIGHT, rebalanced, rivals
 from slipstream.report.portfolio_passes import PortfolioPasses
-from slipstream.report.study_rebalanced import rebalanced_returns, replayed
+from slipstream.report.study import environment as study_environment
+from slipstream.report.study.rebalanced import rebalanced_returns, replayed
 from slipstream.studies.config import StudyConfig
 from slipstream.training.config import resolve
 from slipstream.training.environment import Environment, resolve_environment

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from slipstream.market.folds import FoldPlan
-from slipstream.studies.member import Member
-from slipstream.studies.source import EnvironmentSource
-from slipstream.studies.state import LiveStates
-from slipstream.studies.stretch import Task, run_stretch
+from slipstream.studies.engine.member import Member
+from slipstream.studies.engine.source import EnvironmentSource
+from slipstream.studies.engine.state import LiveStates
+from slipstream.studies.engine.stretch import Task, run_stretch
 from slipstream.training.config import resolve
 
 sys.path.insert(0, str(Path(__file__).parent))

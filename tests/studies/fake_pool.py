@@ -11,10 +11,10 @@ import numpy as np
 
 from slipstream.core.spec import MarketSpec
 from slipstream.studies.config import StudyConfig, seed_of
-from slipstream.studies.ledger import Verdict
-from slipstream.studies.member import Member, Outcome, Passes
-from slipstream.studies.plan import Plan, iterations, rows_of
-from slipstream.studies.space import Space
+from slipstream.studies.engine.member import Member, Outcome, Passes
+from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.search.plan import Plan, iterations, rows_of
+from slipstream.studies.space.space import Space
 from slipstream.training.config import resolve
 
 MARKET = MarketSpec(("A", "B"), "USD", 1e4, 300, 105_120.0, 365.0, "00:00 UTC", benchmark=True)

@@ -10,19 +10,19 @@ from fake_pool import FakePool, plan
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.studies.config import seed_of
-from slipstream.studies.confirmation import (
+from slipstream.studies.engine.member import Passes
+from slipstream.studies.outcome.confirmation import (
     _aligned,
     candidates,
     confirm,
     confirmation_slots,
     mean_bound,
 )
-from slipstream.studies.final import final_slots, holdout_facts
-from slipstream.studies.identity import check_data, check_same, difference, identity
-from slipstream.studies.ledger import Ledger, Slot, Verdict
-from slipstream.studies.member import Passes
-from slipstream.studies.paths import Layout
+from slipstream.studies.outcome.final import final_slots, holdout_facts
 from slipstream.studies.phases import train_all
+from slipstream.studies.record.identity import check_data, check_same, difference, identity
+from slipstream.studies.record.ledger import Ledger, Slot, Verdict
+from slipstream.studies.statistics.paths import Layout
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}
 

@@ -5,9 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.studies import bootstrap as bo
-from slipstream.studies.member import Passes
-from slipstream.studies.paths import Layout, backtest_paths, by_day, daily_matrix, daily_mix
+from slipstream.studies.engine.member import Passes
+from slipstream.studies.statistics import bootstrap as bo
+from slipstream.studies.statistics.paths import (
+    Layout,
+    backtest_paths,
+    by_day,
+    daily_matrix,
+    daily_mix,
+)
 
 CPCV = Layout(  # 4 groups, 2 tested: six folds, three paths
     ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)),

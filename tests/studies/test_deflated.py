@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.studies import deflated as de
-from slipstream.studies.member import Passes
-from slipstream.studies.overfitting import NotComputed
-from slipstream.studies.paths import daily_benchmark, daily_matrix
+from slipstream.studies.engine.member import Passes
+from slipstream.studies.statistics import deflated as de
+from slipstream.studies.statistics.overfitting import NotComputed
+from slipstream.studies.statistics.paths import daily_benchmark, daily_matrix
 
 
 def test_the_papers_example():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.spec import MarketSpec
-from slipstream.studies.accounts import Account, account, join_accounts
+from slipstream.studies.engine.accounts import Account, account, join_accounts
 
 DAY, HOUR = 86_400, 3_600
 MIDNIGHT = 20_000 * DAY

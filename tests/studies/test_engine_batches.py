@@ -1,7 +1,7 @@
 """Who is trained beside whom: fair shares, sizes, shapes."""
 
-from slipstream.studies.batches import Batch, Job, next_batch
-from slipstream.studies.stretch import Task
+from slipstream.studies.engine.batches import Batch, Job, next_batch
+from slipstream.studies.engine.stretch import Task
 
 
 def jobs(count, shape="a", load=100, memory=1):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.policy import Policy
 from slipstream.core.errors import KernelError
-from slipstream.studies.pass_loop import PassLoop
-from slipstream.studies.passes import alike, score, step_passes
-from slipstream.studies.population import Place, Population, join_records, policy_of
+from slipstream.nets.policy import Policy
+from slipstream.studies.engine.pass_loop import PassLoop
+from slipstream.studies.engine.passes import alike, score, step_passes
+from slipstream.studies.engine.population import Place, Population, join_records, policy_of
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
 

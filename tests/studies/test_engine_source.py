@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.kernel import load_kernel
-from slipstream.studies.population import Place, shape_of
+from slipstream.studies.engine.population import Place, shape_of
 
 
 def test_data_are_read_once(engine):

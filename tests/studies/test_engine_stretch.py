@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from slipstream.agents.agent_config import AgentConfig
-from slipstream.studies.member import Member
-from slipstream.studies.population import shape_of
-from slipstream.studies.state import LiveStates
+from slipstream.studies.engine.member import Member
+from slipstream.studies.engine.population import shape_of
+from slipstream.studies.engine.state import LiveStates
 from slipstream.training.config import resolve
 from slipstream.training.environment import Environment
 from slipstream.training.shard import Shard
@@ -85,7 +85,7 @@ def test_same_as_a_run(engine, tmp_path):
 
 def test_gradient_parts_as_alone():
     """Nothing of a member's config follows from the number of members."""
-    from slipstream.studies.population import join_configs
+    from slipstream.studies.engine.population import join_configs
 
     config = resolve(
         "cartpole",
@@ -163,7 +163,7 @@ def test_policy_at_the_end_of_the_budget(engine, tmp_path):
     tensors, manifest = live.policy(member.name)
     import torch
 
-    from slipstream.agents.policy import Policy
+    from slipstream.nets.policy import Policy
 
     policy = Policy.from_tensors({k: torch.from_numpy(v) for k, v in tensors.items()}, manifest)
     assert policy.act_rows(np.zeros((1, 3), np.float32)).shape == (1, 1)

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from slipstream.core.errors import CheckpointError
-from slipstream.studies.folder import StudyFolder
+from slipstream.studies.record.folder import StudyFolder
 
 
 @pytest.fixture

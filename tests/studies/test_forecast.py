@@ -10,6 +10,7 @@ import pytest
 from fake_pool import MARKET, FakePool, plan
 
 from slipstream.core.errors import ResourceError
+from slipstream.studies.engine.size import member_bytes
 from slipstream.studies.forecast import (
     Speed,
     confirm_members,
@@ -19,8 +20,7 @@ from slipstream.studies.forecast import (
     round_trip,
 )
 from slipstream.studies.progress import Meter
-from slipstream.studies.size import member_bytes
-from slipstream.studies.space import Space
+from slipstream.studies.space.space import Space
 from slipstream.training.config import resolve
 from slipstream.training.environment import resolve_environment
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from fake_pool import MARKET
 
-from slipstream.studies.interval import score_interval
-from slipstream.studies.member import Passes
-from slipstream.studies.objective import fold_score, trial_score
+from slipstream.studies.engine.member import Passes
+from slipstream.studies.statistics.interval import score_interval
+from slipstream.studies.statistics.objective import fold_score, trial_score
 
 
 def passes(first: int, mine, other) -> Passes:

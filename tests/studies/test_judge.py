@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.judge import Judge
-from slipstream.studies.member import Outcome, Passes
-from slipstream.studies.rungs import BEHIND, LOWER_HALF
-from slipstream.studies.scheduler import Event
+from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.studies.search.judge import Judge
+from slipstream.studies.search.rungs import BEHIND, LOWER_HALF
+from slipstream.studies.search.scheduler import Event
 
 
 def outcome(value: float, fold: int = 0, trial: int = 0, failed: bool = False) -> Outcome:

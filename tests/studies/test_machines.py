@@ -17,7 +17,9 @@ from test_tune_killed import CONFIG, command, contents, whole
 
 from slipstream.core.errors import ConfigError
 from slipstream.market.folds import FoldPlan
-from slipstream.studies.folder import StudyFolder
+from slipstream.studies.engine.pool import Pool
+from slipstream.studies.engine.state import LiveStates
+from slipstream.studies.engine.stretch import Task
 from slipstream.studies.machines import desk as desk_module
 from slipstream.studies.machines import entry as entry_module
 from slipstream.studies.machines import relay as relay_module
@@ -26,15 +28,13 @@ from slipstream.studies.machines.entry import entry_of
 from slipstream.studies.machines.machine import machine_lines
 from slipstream.studies.machines.relay import Relay
 from slipstream.studies.machines.wire import Copies, pack, pack_tasks, unpack_tasks
-from slipstream.studies.pool import Pool
-from slipstream.studies.state import LiveStates
-from slipstream.studies.storage import storage_url
-from slipstream.studies.stretch import Task
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.storage import storage_url
 
 # A machine whose heart beats and whose states are handed in every 0.3 seconds, and which does not
 # mind that somebody edits slipstream while these tests run.
 GUEST = """
-from slipstream.studies import stretch
+from slipstream.studies.engine import stretch
 from slipstream.studies.machines import entry, lender, postgres
 entry._code_hash = lambda: "code"
 lender.SAVE_SECONDS = stretch.SAVE_SECONDS = postgres.HEARTBEAT_SECONDS = 0.3

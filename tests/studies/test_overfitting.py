@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from slipstream.studies.overfitting import PBO, NotComputed, pbo
+from slipstream.studies.statistics.overfitting import PBO, NotComputed, pbo
 
 
 def noise(seed, days=338, columns=50):

@@ -1,8 +1,8 @@
 """Sizes of batches follow measured speeds."""
 
-from slipstream.studies.batches import Job, next_batch
-from slipstream.studies.pace import SIZES, Pace
-from slipstream.studies.stretch import Task
+from slipstream.studies.engine.batches import Job, next_batch
+from slipstream.studies.engine.pace import SIZES, Pace
+from slipstream.studies.engine.stretch import Task
 
 
 def trained(pace: Pace, speeds: dict[int, float], rounds: int = 20) -> list[int]:

@@ -9,9 +9,9 @@ import pytest
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.market.folds import FoldPlan
 from slipstream.market.planted_crypto import write_planted_crypto
+from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.machines.entry import Entry, Premises, entry_of
 from slipstream.studies.machines.wire import pack
-from slipstream.studies.source import EnvironmentSource
 from slipstream.training.config import resolve
 
 

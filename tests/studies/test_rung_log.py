@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from slipstream.studies.config import PruningConfig
-from slipstream.studies.ledger import Verdict
-from slipstream.studies.rung_log import RungLog
-from slipstream.studies.rungs import DISARMED
+from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.search.rung_log import RungLog
+from slipstream.studies.search.rungs import DISARMED
 
 MILESTONES = (11, 22, 33)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from slipstream.studies.rungs import (
+from slipstream.studies.search.rungs import (
     BEHIND,
     LOWER_HALF,
     RECENT,

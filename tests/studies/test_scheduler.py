@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from slipstream.studies.scheduler import Event, Scheduler
+from slipstream.studies.search.scheduler import Event, Scheduler
 
 
 class Recorder:

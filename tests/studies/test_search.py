@@ -16,9 +16,9 @@ import pytest
 from fake_pool import FakePool, HalfJudge, plan
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.ledger import Ledger
-from slipstream.studies.search import Search
-from slipstream.studies.storage import Mirror, open_storage, storage_url
+from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.storage import Mirror, open_storage, storage_url
+from slipstream.studies.search.search import Search
 
 PRUNING = {"startup": 3}
 

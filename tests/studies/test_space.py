@@ -6,9 +6,9 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.range import Range
-from slipstream.studies.settings import ROLLOUT_ROWS
-from slipstream.studies.space import Space
+from slipstream.studies.space.range import Range
+from slipstream.studies.space.settings import ROLLOUT_ROWS
+from slipstream.studies.space.space import Space
 from slipstream.training.config import resolve
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

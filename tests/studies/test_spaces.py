@@ -9,8 +9,8 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.settings import ROLLOUT_ROWS
-from slipstream.studies.space import Space, published
+from slipstream.studies.space.settings import ROLLOUT_ROWS
+from slipstream.studies.space.space import Space, published
 from slipstream.training.config import resolve
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

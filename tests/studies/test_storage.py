@@ -12,9 +12,9 @@ from fake_pool import FakePool, HalfJudge, plan
 from optuna.storages import RDBStorage
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.studies.ledger import Ledger
-from slipstream.studies.search import Search
-from slipstream.studies.storage import Mirror, Told, open_storage, shown, storage_url
+from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.storage import Mirror, Told, open_storage, shown, storage_url
+from slipstream.studies.search.search import Search
 
 
 def open_mirror(folder: Path, url: str | None, said: list[str], timeout: float = 1.0) -> Mirror:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from slipstream.studies.console import StudyConsole, counts, folded, standing_parts
-from slipstream.studies.export import _guarded
+from slipstream.studies.record.export import _guarded
 from slipstream.studies.standing import Standing
 
 BUSY = Standing(

@@ -16,13 +16,13 @@ import pytest
 import slipstream
 from slipstream.core.errors import CheckpointError
 from slipstream.market.planted_crypto import write_planted_crypto
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.ledger import Ledger, Slot
-from slipstream.studies.plan import Plan
+from slipstream.studies.engine.source import EnvironmentSource
+from slipstream.studies.engine.state import LiveStates, Weights
+from slipstream.studies.engine.stretch import Task, run_stretch
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.ledger import Ledger, Slot
+from slipstream.studies.search.plan import Plan
 from slipstream.studies.setup import prepare
-from slipstream.studies.source import EnvironmentSource
-from slipstream.studies.state import LiveStates, Weights
-from slipstream.studies.stretch import Task, run_stretch
 from slipstream.training import yaml_file
 
 IN_FLIGHT, FOLDS, TRIALS = 16, 6, 20

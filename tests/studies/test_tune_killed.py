@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.ledger import Ledger
-from slipstream.studies.state import Weights
+from slipstream.studies.engine.state import Weights
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.ledger import Ledger
 
 CONFIG = """
 env: cartpole

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, ResourceError
+from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.studies.engine.state import LiveStates, State, fingerprint
+from slipstream.studies.engine.stretch import Task
 from slipstream.studies.machines.wire import (
     Copies,
     Lost,
@@ -19,9 +22,6 @@ from slipstream.studies.machines.wire import (
     unpack_answer,
     unpack_tasks,
 )
-from slipstream.studies.member import Outcome, Passes
-from slipstream.studies.state import LiveStates, State, fingerprint
-from slipstream.studies.stretch import Task
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 
 import slipstream
-from slipstream.agents.policy import Policy
 from slipstream.core.errors import ConfigError
+from slipstream.nets.policy import Policy
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.make import make_vector_env
 

@@ -1,9 +1,10 @@
-"""Agents: found by file name in this folder, so that a new one is one new file.
+"""Agents: found by name in this folder, so that a new one is one new file or folder.
 
-A module here that declares `Agent` at its top level is the agent of its name. Its parts:
+A file `<name>.py` that declares `Agent` at its top level is the agent of its name, and so is a
+folder `<name>/` whose `<name>.py` does. Its parts:
 
-    Config  what a user may write under `agent:`, an `AgentConfig`. It may stand in
-            `<name>_config.py` instead, so that a config can be read without waiting for PyTorch.
+    Config  what a user may write under `agent:`, an `AgentConfig`. In a folder it stands in
+            `config.py`, so that a config can be read without waiting for what learns.
     Agent   Agent(config, specs, seeds, num_envs): acts and learns; `ppo.PPO` shows what it has.
 """
 
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,21 @@ _DECLARES = re.compile(r"^(class Agent\b|Agent\b.*=)", re.MULTILINE)
 @functools.cache
 def list_agents() -> tuple[str, ...]:
     """Names of all agents; no module is imported."""
-    folders = importlib.import_module(__package__).__path__
-    files = [file for folder in folders for file in Path(folder).glob("*.py")]
-    texts = {file.stem: file.read_text(encoding="utf-8") for file in files}
-    return tuple(sorted(name for name, text in texts.items() if _DECLARES.search(text)))
+    return tuple(sorted(_modules()))
+
+
+@functools.cache
+def _modules() -> dict[str, str]:
+    """The module of each agent, by the agent's name."""
+    found = {}
+    for folder in map(Path, importlib.import_module(__package__).__path__):
+        alone = [(file.stem, file, file.stem) for file in folder.glob("*.py")]
+        whole = [(f.stem, f, f"{f.stem}.{f.stem}") for f in folder.glob("*/*.py")]
+        whole = [one for one in whole if one[1].parent.name == one[0]]
+        for name, file, module in (*alone, *whole):
+            if _DECLARES.search(file.read_text(encoding="utf-8")):
+                found[name] = f"{__package__}.{module}"
+    return found
 
 
 @functools.cache
@@ -44,10 +55,11 @@ def load_config(name: str) -> type[AgentConfig]:
         guess = nearest(name, known)
         advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}."
         raise ConfigError(f"There is no agent `{name}`; {advice}")
-    light = f"{__package__}.{name}_config"
-    found = importlib.util.find_spec(light) is not None
-    module = importlib.import_module(light if found else f"{__package__}.{name}")
-    config: type[AgentConfig] = module.Config
+    module, folder = _modules()[name], f"{__package__}.{name}"
+    light = f"{folder}.config"
+    config: type[AgentConfig] = importlib.import_module(
+        light if module.startswith(f"{folder}.") else module
+    ).Config
     return config
 
 
@@ -55,5 +67,5 @@ def load_agent(config: AgentConfig) -> Any:
     """The class that learns with such a config."""
     for name in list_agents():
         if load_config(name) is type(config):
-            return importlib.import_module(f"{__package__}.{name}").Agent
+            return importlib.import_module(_modules()[name]).Agent
     raise ConfigError(f"No agent is configured by {type(config).__name__}.")

@@ -4,7 +4,7 @@
     python -m slipstream.bench.pruning_rules compare FOLDER... --json results/pruning-rules.json
 
 Any study that was run with ``study.pruning: {enabled: false, record: true}`` can be compared. The
-rule in force is `slipstream.studies.rungs.CHOSEN`; docs/rules.md says why.
+rule in force is `slipstream.studies.search.rungs.CHOSEN`; docs/rules.md says why.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from slipstream.bench.ours.study_replay import replay
 from slipstream.bench.study_settings import PLANTED_FEATURES, Size, study_config
 from slipstream.bench.suite import write_result
 from slipstream.market.planted_crypto import BASIS_POINT, PlantedCrypto, write_planted_crypto
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.plan import steps_of
-from slipstream.studies.reader import StudyReader
-from slipstream.studies.rungs import Reached, Rule, ahead
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.reader import StudyReader
+from slipstream.studies.search.plan import steps_of
+from slipstream.studies.search.rungs import Reached, Rule, ahead
 
 RECORDED = (1 / 9, 1 / 3, 2 / 3)  # shares of the budget at which a recorded study is scored
 DEFAULT = (1 / 3, 2 / 3)

@@ -180,7 +180,7 @@ def work(
 @app.command()
 def status(name: StudyName) -> None:
     """Says where a study stands; also while another process runs it."""
-    from slipstream.studies.folder import StudyFolder
+    from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.status import status_lines
 
     for line in status_lines(StudyFolder.open(name)):
@@ -195,7 +195,7 @@ def best(
     ] = None,
 ) -> None:
     """Prints the winner's config: slipstream study best NAME > best.yaml."""
-    from slipstream.studies.folder import StudyFolder
+    from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.status import best_config
 
     typer.echo(best_config(StudyFolder.open(name), trial), nl=False)
@@ -211,8 +211,8 @@ def export(
     format_: Annotated[str, typer.Option("--format", help="csv or json, without --out.")] = "csv",
 ) -> None:
     """Writes all trials: numbers, states, scores, folds and params."""
-    from slipstream.studies.export import FORMATS, export_text
-    from slipstream.studies.folder import StudyFolder
+    from slipstream.studies.record.export import FORMATS, export_text
+    from slipstream.studies.record.folder import StudyFolder
     from slipstream.training.files import write_text
 
     kind = out.suffix.removeprefix(".") if out is not None else format_
@@ -234,7 +234,7 @@ def stop(
     ] = False,
 ) -> None:
     """Ends the search after the trials in flight, and goes on to the confirmation."""
-    from slipstream.studies.folder import StudyFolder
+    from slipstream.studies.record.folder import StudyFolder
 
     folder = StudyFolder.open(name)
     if folder.result is not None and not folder.locked:

@@ -107,11 +107,19 @@ class Kernel(NamedTuple):
 
 
 def list_kernels() -> list[str]:
-    """Names of the built-in kernels: files of `slipstream.envs` without a leading underscore."""
+    """Names of the built-in kernels, files and folders of `slipstream.envs`."""
+    return sorted(_built_in())
+
+
+def _built_in() -> dict[str, str]:
+    """The module of each built-in kernel, by the kernel's name: `NAME.py` or `NAME/kernel.py`."""
     package = importlib.import_module("slipstream.envs")
-    return sorted(
-        m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")
-    )
+    found = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            inner = f"{module.name}.kernel" if module.ispkg else module.name
+            found[module.name] = f"slipstream.envs.{inner}"
+    return found
 
 
 def load_kernel(name_or_path: str) -> Kernel:
@@ -133,7 +141,7 @@ def load_kernel(name_or_path: str) -> Kernel:
                 f"There is no environment `{name_or_path}`; {advice} A file of your own is named "
                 "by its path (`my_env.py`), a Gymnasium environment by `gym:ID`."
             )
-        module = importlib.import_module(f"slipstream.envs.{name_or_path}")
+        module = importlib.import_module(_built_in()[name_or_path])
         name = name_or_path
     return _checked(name, module)
 

@@ -12,9 +12,25 @@ import numpy as np
 from slipstream.experience.moments import column_moments, discounted_returns
 from slipstream.vector import render
 
-_FLAGS = np.zeros((1, 1), np.bool_)
-_ROW, _ROWS = np.zeros(1, np.float32), np.zeros((1, 1), np.float32)
-_SUM, _SUMS = np.zeros(1), np.zeros((1, 1))
+
+def of_float32(ndim: int) -> Any:
+    """An example of the type of a float32 array."""
+    return np.zeros((1,) * ndim, np.float32)
+
+
+def of_float64(ndim: int) -> Any:
+    """Of a float64 array."""
+    return np.zeros((1,) * ndim, np.float64)
+
+
+def of_int64(ndim: int) -> Any:
+    """Of an int64 array."""
+    return np.zeros((1,) * ndim, np.int64)
+
+
+def of_bool(ndim: int) -> Any:
+    """Of a bool array."""
+    return np.zeros((1,) * ndim, np.bool_)
 
 
 def compile_loops(
@@ -46,7 +62,12 @@ def loops() -> dict[str, Any]:
     return compile_loops(
         "experience",
         {
-            column_moments: (_ROWS[None], _FLAGS, _SUM, _SUMS, _SUMS),
-            discounted_returns: (_ROWS, _FLAGS, _FLAGS, _ROW, _ROW, _ROWS),
+            column_moments: (
+                *(of_float32(3), of_bool(2), of_float64(1), of_float64(2), of_float64(2)),
+            ),
+            discounted_returns: (
+                *(of_float32(2), of_bool(2), of_bool(2), of_float32(1), of_float32(1)),
+                of_float32(2),
+            ),
         },
     )

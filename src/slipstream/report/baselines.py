@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from slipstream.envs._forex_record import (
+from slipstream.envs.forex.record import (
     CLOSE,
 )
 from slipstream.report.inputs import Comparison

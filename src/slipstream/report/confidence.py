@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from slipstream.report.statistics import Floats
-from slipstream.studies.bootstrap import DRAWS, SEED, stationary_rows
+from slipstream.studies.statistics.bootstrap import DRAWS, SEED, stationary_rows
 
 FEWEST_DAYS = 20  # below this a bootstrap says nothing
 

@@ -22,7 +22,7 @@ from slipstream.report.wording import (
     share,
     span,
 )
-from slipstream.studies.deflated import smallest_confirmable
+from slipstream.studies.statistics.deflated import smallest_confirmable
 
 RUINED = -0.9  # total return from which on an account is called ruined
 FOLLOWS = 0.5  # correlation of daily returns from which on a member goes with the market

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.spec import MarketSpec
-from slipstream.envs._forex_record import CLOSE
+from slipstream.envs.forex.record import CLOSE
 from slipstream.report.baselines import compare, rivals
 from slipstream.report.inputs import Comparison, Curve, Prices, RunEvaluation
 from slipstream.report.passes import Passes, comparable, round_trip

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.envs._forex_record import (
+from slipstream.envs.forex.record import (
     CLOSE,
     NEXT_CLOSE,
     NEXT_OPEN,

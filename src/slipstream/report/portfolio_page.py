@@ -12,7 +12,7 @@ from slipstream.report.page import Page
 from slipstream.report.split_view import SplitView
 from slipstream.report.stress import percentile
 from slipstream.report.wording import number
-from slipstream.studies.objective import LEAST_EXPOSURE, LEAST_FILLS
+from slipstream.studies.statistics.objective import LEAST_EXPOSURE, LEAST_FILLS
 
 
 def portfolio_page(run: RunEvaluation) -> Page:

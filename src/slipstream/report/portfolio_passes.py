@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.kernel import Loaded
-from slipstream.envs._portfolio_record import CHANGE, SIMPLEX
-from slipstream.envs._portfolio_spec import names_of
+from slipstream.envs.portfolio.record import CHANGE, SIMPLEX
+from slipstream.envs.portfolio.spec import names_of
 from slipstream.report.passes import Actions, Passes
 from slipstream.report.statistics import Floats
 from slipstream.training.track import Track

@@ -1,7 +1,7 @@
 """The report's sentences. What the data does not show is not said.
 
 The words "profitable" and "outperforms" are written only for a study's hold-out that proves them;
-see `slipstream.report.study_proof`. A run's page never says them: its bars may be looked at as
+see `slipstream.report.study.proof`. A run's page never says them: its bars may be looked at as
 often as somebody likes.
 """
 
@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from slipstream.core.percent import NOTHING, percent
-from slipstream.studies.deflated import expected_best, smallest_confirmable
+from slipstream.studies.statistics.deflated import expected_best, smallest_confirmable
 
 
 def number(value: float | None, digits: int = 1) -> str:

@@ -15,13 +15,13 @@ import numpy as np
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
 from slipstream.market.finding import plural
-from slipstream.studies.deflated import findable, tested_years
-from slipstream.studies.ledger import Slot
-from slipstream.studies.member import Member, Outcome, Passes
-from slipstream.studies.plan import Plan, iterations, rows_of, steps_of
-from slipstream.studies.search import Trainer
-from slipstream.studies.sentences import findable_sentence
-from slipstream.studies.size import member_bytes, weight_bytes
+from slipstream.studies.engine.member import Member, Outcome, Passes
+from slipstream.studies.engine.size import member_bytes, weight_bytes
+from slipstream.studies.outcome.sentences import findable_sentence
+from slipstream.studies.record.ledger import Slot
+from slipstream.studies.search.plan import Plan, iterations, rows_of, steps_of
+from slipstream.studies.search.search import Trainer
+from slipstream.studies.statistics.deflated import findable, tested_years
 from slipstream.training.config import RunConfig
 
 MIN_UPDATES = 50  # optimiser updates per member, below which little is learned

@@ -9,12 +9,12 @@ from multiprocessing.connection import Connection
 from slipstream.core.errors import ConfigError
 from slipstream.core.sources import source_hashes
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.ledger import Ledger
+from slipstream.studies.engine.pool import EnvironmentSource, Pool
 from slipstream.studies.machines.entry import Entry, entry_of
-from slipstream.studies.pool import EnvironmentSource, Pool
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.storage import storage_url
 from slipstream.studies.session import PolicyTrainer
-from slipstream.studies.storage import storage_url
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
 from slipstream.training.interruption import Interrupted, Interruption

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from slipstream.studies.ledger import Ledger, Slot
-from slipstream.studies.member import Outcome
-from slipstream.studies.plan import Plan, iterations
-from slipstream.studies.search import Trainer
+from slipstream.studies.engine.member import Outcome
+from slipstream.studies.record.ledger import Ledger, Slot
+from slipstream.studies.search.plan import Plan, iterations
+from slipstream.studies.search.search import Trainer
 from slipstream.training.config import RunConfig
 
 _POLL_SECONDS = 0.5

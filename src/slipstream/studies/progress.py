@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import psutil
 
-from slipstream.studies.plan import Plan
-from slipstream.studies.search import Search
+from slipstream.studies.search.plan import Plan
+from slipstream.studies.search.search import Search
 from slipstream.studies.standing import Standing
 
 _LIVELY = 5.0  # seconds between two looks at the machine

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.ledger import Ledger, Slot
-from slipstream.studies.member import Outcome
+from slipstream.studies.engine.member import Outcome
 from slipstream.studies.phases import train_all
-from slipstream.studies.plan import Plan
 from slipstream.studies.progress import Meter
-from slipstream.studies.search import Trainer
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.ledger import Ledger, Slot
+from slipstream.studies.search.plan import Plan
+from slipstream.studies.search.search import Trainer
 from slipstream.studies.standing import Standing
 from slipstream.training.config import RunConfig
 from slipstream.training.interruption import Interrupted, Interruption

@@ -10,8 +10,8 @@ from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import load_kernel
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.space import Space
-from slipstream.studies.study_file import STUDY, study_section
+from slipstream.studies.record.study_file import STUDY, study_section
+from slipstream.studies.space.space import Space
 from slipstream.training.config import RunConfig
 from slipstream.training.target import GYMNASIUM, copied, override, read_target
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.studies.folder import StudyFolder
 from slipstream.studies.machinery import Pools
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.storage import shown
+from slipstream.studies.record.study_file import read_study
 from slipstream.studies.setup import prepare
 from slipstream.studies.standing import Standing
-from slipstream.studies.storage import shown
 from slipstream.studies.study import Options, Study
-from slipstream.studies.study_file import read_study
 from slipstream.training.interruption import Interrupted
 from slipstream.training.target import read_yaml
 from slipstream.vector.threaded import usable_cores

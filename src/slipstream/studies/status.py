@@ -7,8 +7,8 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError
 from slipstream.studies.console import standing_line
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.reader import StudyReader, Trial
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.reader import StudyReader, Trial
 from slipstream.studies.standing import Standing
 from slipstream.training.config import resolve
 

@@ -10,23 +10,23 @@ from typing import Any, Protocol
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.studies.config import StudyConfig, digest
-from slipstream.studies.folder import StudyFolder
 from slipstream.studies.forecast import check_disk, confirm_members, forecast, measure
-from slipstream.studies.identity import check_data, check_same, identity
-from slipstream.studies.interval import score_interval
-from slipstream.studies.judge import Judge
-from slipstream.studies.ledger import Ledger
-from slipstream.studies.plan import Plan
+from slipstream.studies.outcome.result import result_of
+from slipstream.studies.outcome.winner import confirm_best, deploy
 from slipstream.studies.progress import remaining_steps, standing
-from slipstream.studies.result import result_of
-from slipstream.studies.rung_log import RungLog
-from slipstream.studies.search import Search
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.identity import check_data, check_same, identity
+from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.storage import Mirror, shown, storage_url
+from slipstream.studies.record.study_file import write_study
+from slipstream.studies.search.judge import Judge
+from slipstream.studies.search.plan import Plan
+from slipstream.studies.search.rung_log import RungLog
+from slipstream.studies.search.search import Search
 from slipstream.studies.session import PolicyTrainer, Session
-from slipstream.studies.space import Space
+from slipstream.studies.space.space import Space
 from slipstream.studies.standing import Standing
-from slipstream.studies.storage import Mirror, shown, storage_url
-from slipstream.studies.study_file import write_study
-from slipstream.studies.winner import confirm_best, deploy
+from slipstream.studies.statistics.interval import score_interval
 from slipstream.training import provenance
 from slipstream.training.config import RunConfig
 from slipstream.training.files import write_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from slipstream.agents.policy import Policy
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.nets.policy import Policy
 from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.ppo import PPO
+from slipstream.agents.ppo.ppo import PPO
 from slipstream.core.errors import KernelError
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes

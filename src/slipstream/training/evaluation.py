@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.policy import Policy
+from slipstream.nets.policy import Policy
 from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.episodes import Seen, run_episodes
 from slipstream.training.track import Track, score, values

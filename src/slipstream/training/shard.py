@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.discover import load_agent
-from slipstream.agents.minibatches import in_sequence
+from slipstream.agents.ppo.minibatches import in_sequence
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.training.collector import Collector, Run

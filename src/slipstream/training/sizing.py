@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import psutil
 
-from slipstream.agents.inputs import update_bytes
+from slipstream.agents.ppo.inputs import update_bytes
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.experience.rollout import rollout_bytes
 from slipstream.training.config import RunConfig

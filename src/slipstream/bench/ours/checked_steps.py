@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import statistics
 import tempfile
@@ -12,6 +11,7 @@ from typing import Any
 
 from slipstream.bench.ours.vector_steps import Block
 from slipstream.bench.worker import serve
+from slipstream.core.kernel import load_kernel
 from slipstream.training.environment import resolve_environment
 from slipstream.vector.vector_env import member_indices
 
@@ -27,7 +27,7 @@ def measure(
     lengthen no block, and warm or cold caches are shared by both.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        source = str(importlib.import_module(f"slipstream.envs.{name}").__file__)
+        source = str(load_kernel(name).module.__file__)
         targets = (shutil.copy(source, folder), name)
         blocks = []
         for target in targets:

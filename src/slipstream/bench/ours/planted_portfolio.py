@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.agents.ppo_config import PPOConfig
+from slipstream.agents.ppo.config import PPOConfig
 from slipstream.bench.planted import MARKETS, drift_in, environment_of, share_of_optimum
 from slipstream.bench.worker import serve
-from slipstream.envs import portfolio
+from slipstream.envs.portfolio import kernel as portfolio
 from slipstream.training.crew import Crew
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.shard import Shard

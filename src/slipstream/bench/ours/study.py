@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import psutil
 
 from slipstream.bench.worker import WorkerError
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.reader import StudyReader
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.reader import StudyReader
 from slipstream.training import yaml_file
 
 _PROGRAM = "from slipstream.cli import main; main()"  # what the command `slipstream` does

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.folder import StudyFolder
-from slipstream.studies.judge import Judge
-from slipstream.studies.ledger import Verdict
-from slipstream.studies.reader import StudyReader, Trial
-from slipstream.studies.rungs import CHOSEN, DISARMED, Rule
-from slipstream.studies.scheduler import Event, Scheduler
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.record.reader import StudyReader, Trial
+from slipstream.studies.search.judge import Judge
+from slipstream.studies.search.rungs import CHOSEN, DISARMED, Rule
+from slipstream.studies.search.scheduler import Event, Scheduler
 
 TOP, CANDIDATES = 5, 10
 

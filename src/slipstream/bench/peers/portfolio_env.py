@@ -1,7 +1,8 @@
 """A portfolio as a Gymnasium environment in plain NumPy: how a peer's users would write it.
 
-Target weights by the rules of `slipstream.envs.portfolio` with its defaults: softmax of the action,
-a band without trades, fills at the next open, a fee on notional, reward beside equal weight.
+Target weights by the rules of `slipstream.envs.portfolio` with its defaults: softmax of the
+action, a band without trades, fills at the next open, a fee on notional, reward beside equal
+weight.
 """
 
 from __future__ import annotations

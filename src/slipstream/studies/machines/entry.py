@@ -15,8 +15,8 @@ from slipstream.core.config import validate
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.core.kernel import list_kernels
 from slipstream.market.folds import FoldPlan
+from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.machines.wire import FORMAT, Copies, pack, unpack
-from slipstream.studies.source import EnvironmentSource
 from slipstream.training import provenance
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment

@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.studies.machines.desk import GuestDesk, Posted
 from slipstream.studies.machines.entry import Entry, Premises
 from slipstream.studies.machines.lender import Lender
-from slipstream.studies.storage import shown, storage_url
+from slipstream.studies.record.storage import shown, storage_url
 from slipstream.training import provenance
 from slipstream.training.interruption import Interrupted, Interruption
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError, SlipstreamError
+from slipstream.studies.engine.seats import Lost
+from slipstream.studies.engine.state import LiveStates
+from slipstream.studies.engine.stretch import SAVE_SECONDS, Task
+from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
 from slipstream.studies.machines.desk import Assigned, GuestDesk, Posted
 from slipstream.studies.machines.entry import Premises
 from slipstream.studies.machines.postgres import Heart, Unreachable
-from slipstream.studies.machines.wire import Lost, blamed, pack, pack_answer, unpack_tasks
-from slipstream.studies.state import LiveStates
-from slipstream.studies.stretch import SAVE_SECONDS, Task
-from slipstream.studies.worker import PATIENCE_SECONDS, Worker
+from slipstream.studies.machines.wire import blamed, pack, pack_answer, unpack_tasks
 
 _POLL_SECONDS = 1.0  # notifications come sooner
 _RETRY_SECONDS = 2.0

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slipstream.studies.engine.member import Outcome
 from slipstream.studies.machines.remote_worker import RemoteWorker
-from slipstream.studies.member import Outcome
 
 _FILE = "machines.json"
 _EVERY_SECONDS = 5.0

@@ -14,7 +14,7 @@ import psycopg
 from psycopg import conninfo
 
 from slipstream.core.errors import ResourceError
-from slipstream.studies.storage import shown
+from slipstream.studies.record.storage import shown
 
 HEARTBEAT_SECONDS = 5.0
 _PATIENCE_SECONDS = 10

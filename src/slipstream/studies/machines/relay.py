@@ -14,15 +14,16 @@ from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
-from slipstream.studies.ledger import Slot
+from slipstream.studies.engine.seats import Lost
+from slipstream.studies.engine.state import LiveStates, fingerprint
 from slipstream.studies.machines.desk import LEFT, MACHINE_SILENT, Guest, OwnerDesk
 from slipstream.studies.machines.entry import Entry
 from slipstream.studies.machines.machine import Machine, MachineFile
 from slipstream.studies.machines.postgres import Heart, Unreachable
 from slipstream.studies.machines.remote_worker import RemoteWorker
-from slipstream.studies.machines.wire import Lost, pack_tasks, unpack, unpack_answer
-from slipstream.studies.state import LiveStates, fingerprint
-from slipstream.studies.storage import shown
+from slipstream.studies.machines.wire import pack_tasks, unpack, unpack_answer
+from slipstream.studies.record.ledger import Slot
+from slipstream.studies.record.storage import shown
 
 _POLL_SECONDS = 1.0  # notifications come sooner
 _RETRY_SECONDS = 2.0

@@ -9,15 +9,15 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from slipstream.core.errors import SlipstreamError
-from slipstream.studies.machines.wire import Lost
-from slipstream.studies.member import Outcome
-from slipstream.studies.stretch import Task
+from slipstream.studies.engine.member import Outcome
+from slipstream.studies.engine.seats import Lost
+from slipstream.studies.engine.stretch import Task
 
 Answer: TypeAlias = list[Outcome] | Lost | SlipstreamError
 
 
 class RemoteWorker:
-    """Has the face of `slipstream.studies.worker.Worker`; a relay does what it is asked.
+    """Has the face of `slipstream.studies.engine.worker.Worker`; a relay does what it is asked.
 
     Args:
         machine: unique name of the machine; `host`: as people call it.

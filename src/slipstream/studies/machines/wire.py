@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
-from slipstream.studies.ledger import Slot
-from slipstream.studies.member import Member, Outcome, Passes
-from slipstream.studies.state import fingerprint
-from slipstream.studies.stretch import Task
+from slipstream.studies.engine.member import Member, Outcome, Passes
+from slipstream.studies.engine.seats import Lost
+from slipstream.studies.engine.state import fingerprint
+from slipstream.studies.engine.stretch import Task
+from slipstream.studies.record.ledger import Slot
 from slipstream.training.config import RunConfig
 from slipstream.training.files import plain
 
@@ -32,22 +33,6 @@ _BLAMED: dict[str, type[SlipstreamError]] = {
     "ConfigError": ConfigError,
 }
 """What a member's own numbers can cause; other errors are the machine's."""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A stretch that came to nothing; its members go on from their last saved states.
-
-    Attributes:
-        how: for people, after the worker's name: ``was killed by SIGKILL``.
-        cause: `died` may be the members' doing (memory), `silent` is a machine or a network that
-            went away, `left` was asked for.
-    """
-
-    how: str
-    cause: str
-
-    CAUSES = ("died", "silent", "left")
 
 
 @dataclass(frozen=True)

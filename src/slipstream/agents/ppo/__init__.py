@@ -1,0 +1,1 @@
+"""PPO over the member axis, in loops that are compiled."""

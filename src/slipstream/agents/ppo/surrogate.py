@@ -1,0 +1,244 @@
+"""Losses of a minibatch and their derivatives with respect to the networks' outputs.
+
+Plain loops over rows, compiled by `compiled.py`. Rows are read where they lie, in the order of the
+epoch's permutation; sums are float64 and in that order, member by member, so that a member's
+numbers do not depend on the others.
+
+Shapes: g members, b rows of a block of a minibatch, R rows of a member's rollout.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from slipstream.agents.ppo.losses import clipped_surrogate, value_error
+
+# Columns of a packed row; the action follows.
+LOG_PROB = 0
+ADVANTAGE = 1
+TARGET = 2
+VALUE = 3
+VALID = 4
+ACTION = 5
+
+# Per-member settings, [g, 4].
+CLIP = 0
+VALUE_CLIP = 1
+ENTROPY = 2
+CRITIC = 3
+
+STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+APPROX_KL = 3
+
+
+def pack_rows(
+    log_prob: Any, advantage: Any, target: Any, value: Any, valid: Any, action: Any, packed: Any
+) -> None:
+    """Puts what the losses need of a row side by side, by member: a row is one piece of memory.
+
+    Args:
+        log_prob, advantage, target: float32 [T, M N]; value: float32 [>= T, M N].
+        valid: bool [T, M N].
+        action: float32 [T, M N, K], exact for choices below 2^24.
+        packed: float32 [M, T N, 5 + K], written; row t N + n of member m for (t, m N + n).
+    """
+    members = packed.shape[0]
+    copies = log_prob.shape[1] // members
+    for m in range(members):
+        for t in range(log_prob.shape[0]):
+            for n in range(copies):
+                e, row = m * copies + n, packed[m, t * copies + n]
+                row[LOG_PROB] = log_prob[t, e]
+                row[ADVANTAGE] = advantage[t, e]
+                row[TARGET] = target[t, e]
+                row[VALUE] = value[t, e]
+                row[VALID] = 1.0 if valid[t, e] else 0.0
+                for j in range(action.shape[2]):
+                    row[ACTION + j] = action[t, e, j]
+
+
+def explained_variances(packed: Any, out: Any) -> None:
+    """1 - Var(target - value) / Var(target) of each member's valid rows; 0 for constant targets.
+
+    Args:
+        packed: float32 [M, R, 5 + K]; out: float64 [M], written.
+    """
+    for m in range(packed.shape[0]):
+        count = 0.0
+        mean = 0.0
+        mean_error = 0.0
+        for r in range(packed.shape[1]):
+            count += packed[m, r, VALID]
+            mean += packed[m, r, VALID] * packed[m, r, TARGET]
+            mean_error += packed[m, r, VALID] * (packed[m, r, TARGET] - packed[m, r, VALUE])
+        mean /= max(count, 1.0)
+        mean_error /= max(count, 1.0)
+        spread = 0.0
+        unexplained = 0.0
+        for r in range(packed.shape[1]):
+            target = packed[m, r, TARGET] - mean
+            error = packed[m, r, TARGET] - packed[m, r, VALUE] - mean_error
+            spread += packed[m, r, VALID] * target * target
+            unexplained += packed[m, r, VALID] * error * error
+        out[m] = 1.0 - unexplained / spread if spread > 0.0 else 0.0
+
+
+def advantage_moments(packed: Any, order: Any, rows: int, normalise: bool, out: Any) -> None:
+    """What minibatches need of all their rows before they are cut into parts.
+
+    Args:
+        packed: float32 [g, R, 5 + K]; order: int64 [g, R]; rows: B.
+        normalise: whether advantages get mean 0 and deviation 1.
+        out: float64 [g, R / B, 3], written: weight 1 / (valid rows), mean, 1 / (deviation + 1e-8).
+    """
+    for m in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            count = 0.0
+            total = 0.0
+            for i in range(k * rows, (k + 1) * rows):
+                r = order[m, i]
+                count += packed[m, r, VALID]
+                total += packed[m, r, VALID] * packed[m, r, ADVANTAGE]
+            weight = 1.0 / max(count, 1.0)
+            mean = total * weight
+            square = 0.0
+            for i in range(k * rows, (k + 1) * rows):
+                r = order[m, i]
+                centred = packed[m, r, ADVANTAGE] - mean
+                square += packed[m, r, VALID] * centred * centred
+            out[m, k, 0] = weight
+            out[m, k, 1] = mean if normalise else 0.0
+            out[m, k, 2] = 1.0 / (math.sqrt(square * weight) + 1e-8) if normalise else 1.0
+
+
+def row_losses(
+    row: Any, log_prob: float, value: float, moments: Any, settings: Any, statistics: Any
+) -> tuple[float, float, float]:
+    """Adds a packed row's losses to statistics [5].
+
+    Returns:
+        weight of the row; d loss / d log_prob and d loss / d value, weighted.
+    """
+    weight = moments[0] * row[VALID]
+    advantage = (row[ADVANTAGE] - moments[1]) * moments[2]
+    log_ratio = log_prob - row[LOG_PROB]
+    policy, d_log_prob, kl, outside = clipped_surrogate(log_ratio, advantage, settings[CLIP])
+    critic, d_value = value_error(
+        value, float(row[TARGET]), float(row[VALUE]), settings[VALUE_CLIP]
+    )
+    statistics[0] += weight * policy
+    statistics[1] += weight * critic
+    statistics[3] += weight * kl
+    statistics[4] += weight * outside
+    return weight, weight * d_log_prob, weight * settings[CRITIC] * d_value
+
+
+def choices_gradient(
+    head: Any, value: Any, packed: Any, order: Any, at: int, mask: Any, sizes: Any, moments: Any,
+    settings: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
+) -> None:  # fmt: skip
+    """Discrete and multi-discrete actions: softmax p = exp(z - log sum exp z) of each component.
+
+    log p(a) has derivative onehot(a) - p with respect to z, and H = -sum p log p
+    has -p (log p + H).
+
+    Args:
+        head, value: float32 [b, padded], of rows order[at : at + b] of packed [R, 5 + K].
+        mask: bool [R, choices] of allowed choices, or [0, 0] for none.
+        sizes: int64 [K], choices of each component.
+        moments: [3], the minibatch's of `advantage_moments`; settings: float64 [4].
+        d_head, d_value: float32, shaped like head and value, written (padding stays as it is).
+        statistics: float64 [5], sums of weighted losses, added to.
+        scratch: float64 [2, choices], overwritten.
+    """
+    masked = mask.shape[0] > 0
+    p, d = scratch[0], scratch[1]  # probabilities; d loss / d logits of the entropy alone
+    for i in range(head.shape[0]):
+        r = order[at + i]
+        z, row = head[i], packed[r]
+        pull = moments[0] * row[VALID] * settings[ENTROPY]
+        log_prob = 0.0
+        entropy = 0.0
+        first = 0
+        for c in range(len(sizes)):
+            last = first + sizes[c]
+            top = -math.inf
+            for j in range(first, last):
+                if not masked or mask[r, j]:
+                    top = max(top, float(z[j]))
+            total = 0.0
+            weighted = 0.0
+            for j in range(first, last):
+                p[j] = 0.0
+                if not masked or mask[r, j]:
+                    below = float(z[j]) - top
+                    p[j] = math.exp(below)
+                    total += p[j]
+                    weighted += p[j] * below
+            log_total = math.log(total)
+            h = log_total - weighted / total  # H = log total - sum p z
+            for j in range(first, last):
+                p[j] /= total
+                d[j] = 0.0
+                if p[j] > 0.0:
+                    d[j] = pull * p[j] * (float(z[j]) - top - log_total + h)
+            action = first + int(row[ACTION + c])
+            log_prob += float(z[action]) - top - log_total
+            entropy += h
+            first = last
+        weight, d_log_prob, d_v = row_losses(
+            row, log_prob, float(value[i, 0]), moments, settings, statistics
+        )
+        statistics[2] += weight * entropy
+        d_value[i, 0] = d_v
+        first = 0
+        for c in range(len(sizes)):
+            last = first + sizes[c]
+            for j in range(first, last):
+                d_head[i, j] = d[j] - p[j] * d_log_prob
+            action = first + int(row[ACTION + c])
+            d_head[i, action] = d[action] + (1.0 - p[action]) * d_log_prob
+            first = last
+
+
+def gaussian_gradient(
+    head: Any, value: Any, log_std: Any, packed: Any, order: Any, at: int, moments: Any,
+    settings: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any, scratch: Any,
+) -> None:  # fmt: skip
+    """Continuous actions: independent normals whose log_std is the same in every state.
+
+    With u = (a - mean) / std: log p = sum(-u^2/2 - log_std - log(2 pi)/2), whose derivatives are
+    u / std with respect to the mean and u^2 - 1 with respect to log_std;
+    H = sum(log_std + log(2 pi e)/2).
+
+    Args:
+        log_std: float32 [K]; d_log_std: float64 [K], added to; the others as above.
+    """
+    half_log = 0.5 * math.log(2.0 * math.pi)
+    width = len(log_std)
+    inverse, u = scratch[0], scratch[1]
+    entropy = 0.0
+    constant = 0.0
+    for j in range(width):
+        inverse[j] = math.exp(-float(log_std[j]))
+        constant += float(log_std[j]) + half_log
+        entropy += float(log_std[j]) + half_log + 0.5
+    total_weight = 0.0
+    for i in range(head.shape[0]):
+        row, mean, to = packed[order[at + i]], head[i], d_head[i]
+        square = 0.0
+        for j in range(width):
+            u[j] = (row[ACTION + j] - mean[j]) * inverse[j]
+            square += u[j] * u[j]
+        weight, d_log_prob, d_v = row_losses(
+            row, -0.5 * square - constant, float(value[i, 0]), moments, settings, statistics
+        )
+        total_weight += weight
+        d_value[i, 0] = d_v
+        for j in range(width):
+            to[j] = d_log_prob * u[j] * inverse[j]
+            d_log_std[j] += d_log_prob * (u[j] * u[j] - 1.0)
+    statistics[2] += total_weight * entropy
+    for j in range(width):
+        d_log_std[j] -= settings[ENTROPY] * total_weight

@@ -1,0 +1,1 @@
+"""Forex: one symbol's position a copy, on real bars with spread, rollover and exits."""

@@ -1,0 +1,260 @@
+"""Trading one currency pair a copy, many pairs in one batch, on real bars.
+
+The agent sees bar t complete and names a target position; it fills at the next bar's open (or
+close), and equity is marked at that bar's close. Orders and fills live in `orders`, exits
+that nobody ordered in `exits`, rewards in `rewards`, arrays and records in
+`record`, loading in `load` and `folds`, the outside (spaces, metrics) in
+`spec`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from slipstream.core.memory import prefetch, prefetch_record
+from slipstream.core.random import integer
+from slipstream.envs.forex.config import Config
+from slipstream.envs.forex.exits import NO_EXIT, STOP_OUT, exit_at_open, exit_in_bar
+from slipstream.envs.forex.folds import load_folds, timeline, vary
+from slipstream.envs.forex.load import load, load_window
+from slipstream.envs.forex.orders import fill, order
+from slipstream.envs.forex.record import (
+    ATR,
+    CLOSE,
+    DIFFERENTIAL_SHARPE,
+    FLAT,
+    HIGH,
+    INVERSE,
+    LOW,
+    NEXT_CLOSE,
+    NEXT_OPEN,
+    NIGHT,
+    OPEN,
+    PIP,
+    RATE_CLOSE,
+    RATE_OPEN,
+    ROLL,
+    SAME_CLOSE,
+    SPREAD,
+    STATE,
+    VARIANCE,
+    Data,
+    Params,
+)
+from slipstream.envs.forex.rewards import reward
+from slipstream.envs.forex.spec import CLOCK, spec
+
+__all__ = [
+    "STATE",
+    "Config",
+    "Data",
+    "Params",
+    "ahead",
+    "conclude",
+    "load",
+    "load_folds",
+    "load_window",
+    "observe",
+    "reset",
+    "spec",
+    "step",
+    "timeline",
+    "vary",
+]
+
+
+def reset(s: Any, p: Any, d: Any) -> None:
+    """Draws a start among the valid ones of the record's segments, or takes the window's first row.
+
+    The loop hands over a record of zeros, so only what starts otherwise is set.
+    """
+    segment = p.first_segment
+    start = 0
+    if not p.evaluation:
+        start = integer(s, p.num_starts)
+        for k in range(p.first_segment, p.first_segment + p.num_segments):
+            segment = k
+            starts = max(d.segments[k, 1] - d.segments[k, 0] - p.runway, 0)
+            if start < starts:
+                break
+            start -= starts
+    s.segment = segment
+    s.bar = d.segments[segment, 0] + start
+    s.last = d.segments[segment, 1] - 1
+    s.cash = p.initial_equity
+    s.equity = p.initial_equity
+    s.peak = p.initial_equity
+    s.day_equity = p.initial_equity
+    s.long_blocked_to = -1
+    s.short_blocked_to = -1
+    s.reduce_only_to = -1
+    s.sharpe_b = d.constants[segment, VARIANCE]
+
+
+def ahead(s: Any, p: Any, d: Any) -> None:
+    """Asks for the next bar and what is observed there: copies stand at bars far apart.
+
+    Measured with 2,048 copies a thread: 90 ns a step instead of 105 on 100,000 bars, nothing on
+    6,000, which stay in the cache.
+    """
+    row = s.bar + 1
+    prefetch(d.bars, row, 0)
+    prefetch_record(d.calendar, row, 0)
+    for k in range(0, p.lookback * (p.num_features + CLOCK), 16):  # numbers of a cache line
+        prefetch(d.features, row + 1 - p.lookback, k)
+
+
+def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    """Moves from bar t to t + 1: the roll, exits at the open, the order, exits in the bar."""
+    seen = s.bar
+    row = seen + 1
+    s.bar = row
+    pip = d.constants[s.segment, PIP]
+    inverse = d.constants[s.segment, INVERSE] != 0.0
+    half_spread = 0.5 * d.bars[row, SPREAD] * p.cost_multiple
+    slip = p.slippage_pips * pip * p.cost_multiple
+    atr = d.bars[row, ATR]
+    close = d.bars[row, CLOSE]
+    calendar = d.calendar[row]
+    before = s.equity
+    turnover = s.turnover
+    if p.discrete:
+        wish = float(int(action[0]) - 1) * p.exposure
+    else:
+        wish = min(max(float(action[0]), -1.0), 1.0) * p.exposure
+    flat = (calendar & FLAT) != 0 or s.breached != 0
+
+    if p.fill_at == SAME_CLOSE:
+        mid = d.bars[seen, CLOSE]
+        rate = d.bars[seen, RATE_CLOSE]
+        spread = 0.5 * d.bars[seen, SPREAD] * p.cost_multiple
+        if order(s, p, wish, flat, mid, spread, slip, rate, atr, pip, row):
+            s.equity = s.cash + s.units * (mid - s.entry) * rate
+
+    if (calendar & ROLL) != 0:
+        if s.units != 0.0 and calendar >= NIGHT:
+            _pay_swap(s, p, d.bars[seen, CLOSE], d.bars[seen, RATE_CLOSE], calendar // NIGHT)
+        s.day_equity = s.equity
+        s.breached = 0
+
+    exit_kind = NO_EXIT
+    opened = d.bars[row, OPEN]
+    open_rate = d.bars[row, RATE_OPEN]
+    if s.units != 0.0:
+        exit_kind = exit_at_open(s, p, opened, half_spread, slip, open_rate, row)
+    if p.fill_at == NEXT_OPEN and exit_kind == NO_EXIT:
+        order(s, p, wish, flat, opened, half_spread, slip, open_rate, atr, pip, row)
+    if s.units != 0.0:
+        high, low = d.bars[row, HIGH], d.bars[row, LOW]
+        exit_kind = exit_in_bar(s, p, opened, high, low, half_spread, slip, open_rate, inverse, row)
+    close_rate = d.bars[row, RATE_CLOSE]
+    if p.fill_at == NEXT_CLOSE and exit_kind == NO_EXIT:
+        order(s, p, wish, flat, close, half_spread, slip, close_rate, atr, pip, row)
+
+    equity = s.cash + s.units * (close - s.entry) * close_rate
+    terminated = exit_kind == STOP_OUT
+    limit = p.max_daily_drawdown * s.day_equity
+    if p.max_daily_drawdown > 0.0 and s.breached == 0 and s.day_equity - equity >= limit:
+        s.breached = 1
+        terminated = terminated or p.terminate_on_breach
+    truncated = row >= s.last and not terminated
+    if p.evaluation and s.units != 0.0 and (terminated or truncated):
+        fill(s, p, 0.0, close, half_spread, slip, close_rate, row)
+        equity = s.cash
+    value = close * close_rate
+    s.equity = equity
+    s.exposure = s.units * value / equity if equity > 0.0 else 0.0
+    _keep_score(s, p, before, equity)
+
+    gain = reward(s, p, d, before, equity)
+    if p.turnover_penalty > 0.0:
+        gain -= p.turnover_penalty * (s.turnover - turnover)
+    if p.holding_penalty > 0.0:
+        gain -= p.holding_penalty * abs(s.exposure)
+    if p.drawdown_penalty > 0.0:
+        gain -= p.drawdown_penalty * s.drawdown
+    return gain, terminated, truncated
+
+
+def _pay_swap(s: Any, p: Any, close: float, rate: float, nights: int) -> None:
+    """Books the financing of the nights held, on the notional at the last close before the roll."""
+    per_night = p.swap_long if s.units > 0.0 else p.swap_short
+    credit = abs(s.units) * close * rate * per_night * float(nights)
+    s.cash += credit
+    s.equity += credit
+    s.cost_swap -= credit
+    s.costs -= credit
+
+
+def _keep_score(s: Any, p: Any, before: float, equity: float) -> None:
+    """Running sums of the episode; simple returns per bar."""
+    s.steps += 1
+    if s.units != 0.0:
+        s.holding_bars += 1
+        s.exposure_sum += abs(s.exposure)
+    if equity > s.peak:
+        s.peak = equity
+        s.drawdown = 0.0
+    else:
+        s.drawdown = 1.0 - equity / s.peak
+        s.max_drawdown = max(s.max_drawdown, s.drawdown)
+    if equity != before and before > 0.0:
+        ret = equity / before - 1.0
+        s.return_sum += ret
+        s.return_square_sum += ret * ret
+
+
+def conclude(s: Any, p: Any, d: Any) -> None:
+    """Figures of the whole episode; deviation with ddof 1."""
+    s.total_return = s.equity / p.initial_equity - 1.0
+    share = 1.0 / float(s.steps)
+    s.mean_exposure = s.exposure_sum * share
+    mean = s.return_sum * share
+    variance = s.return_square_sum * share - mean * mean
+    # What is left of the mean square after cancellation must exceed its rounding error.
+    if variance > 1e-12 * s.return_square_sum * share:
+        s.sharpe = mean / math.sqrt(variance / (1.0 - share))
+
+
+def observe(s: Any, p: Any, d: Any, out: Any) -> None:
+    """Feature window (oldest bar first), clock, position, unrealised profit, drawdown.
+
+    Unrealised profit is in ATR, drawdown in ATR times the root of the bars per day.
+    """
+    bar = s.bar
+    columns = p.num_features
+    older = p.lookback - 1
+    for k in range(older):
+        for column in range(columns):
+            out[k * columns + column] = d.features[bar - older + k, column]
+    place = older * columns
+    columns += CLOCK  # the newest bar's clock lies beside its features
+    for column in range(columns):
+        out[place + column] = d.features[bar, column]
+    place += columns
+    units = s.units
+    if p.discrete:
+        out[place] = 1.0 if units < 0.0 else 0.0
+        out[place + 1] = 1.0 if units == 0.0 else 0.0
+        out[place + 2] = 1.0 if units > 0.0 else 0.0
+        place += 3
+    else:
+        out[place] = s.exposure
+        place += 1
+    atr = d.bars[bar, ATR]
+    close = d.bars[bar, CLOSE]
+    gain = 0.0
+    fall = 0.0
+    if atr > 0.0:
+        if units > 0.0:
+            gain = (close - s.entry) / atr
+        elif units < 0.0:
+            gain = (s.entry - close) / atr
+        fall = s.drawdown * close / (atr * p.day_bars_root)
+    out[place] = gain
+    out[place + 1] = fall
+    if p.reward == DIFFERENTIAL_SHARPE:
+        start = d.constants[s.segment, VARIANCE]
+        out[place + 2] = s.sharpe_a / math.sqrt(start)
+        out[place + 3] = s.sharpe_b / start

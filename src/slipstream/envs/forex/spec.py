@@ -1,0 +1,81 @@
+"""The outside of the forex environment: spaces, metrics, and what reports need to know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from slipstream.core.spec import MarketSpec, Metric, Spec
+from slipstream.envs.forex.record import DIFFERENTIAL_SHARPE, Data, Params
+
+CLOCK = 4  # sine and cosine of time of day and of day of week
+COST_FIELDS = ("cost_spread", "cost_slippage", "cost_commission", "cost_swap")
+_TRACE = ("bar", "equity", "exposure", "units", *COST_FIELDS, "fills")
+_METRICS = (
+    Metric("total_return", "fraction"),
+    Metric("max_drawdown", "fraction"),
+    Metric("turnover", "equity"),
+    Metric("sharpe", "per bar"),
+    Metric("trades", "count"),
+    Metric("costs", "account currency"),
+    Metric("wins", "count"),
+    Metric("gross_profit", "account currency"),
+    Metric("gross_loss", "account currency"),
+    Metric("holding_bars", "bars"),
+    Metric("mean_exposure", "equity"),
+    Metric("fills", "count"),
+    Metric("stop_exits", "count"),
+    Metric("target_exits", "count"),
+    Metric("stop_outs", "count"),
+    Metric("both_touched", "count"),
+    Metric("cost_spread", "account currency"),
+    Metric("cost_slippage", "account currency"),
+    Metric("cost_commission", "account currency"),
+    Metric("cost_swap", "account currency"),
+)
+
+
+def spec(p: Params, d: Data) -> Spec:
+    """Spaces, metrics and what reports need; feature columns come with their training moments."""
+    bounded = CLOCK + (3 if p.discrete else 1)
+    running = [np.nan] * (4 if p.reward == DIFFERENTIAL_SHARPE else 2)
+    mean = np.concatenate(
+        [np.tile(d.feature_mean[p.scale], p.lookback), np.zeros(bounded), running]
+    )
+    deviation = np.concatenate(
+        [np.tile(d.feature_std[p.scale], p.lookback), np.ones(bounded), running]
+    )
+    action = spaces.Discrete(3) if p.discrete else spaces.Box(-1.0, 1.0, (1,), np.float32)
+    return Spec(
+        observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
+        action=action,
+        metrics=_METRICS,
+        trace=_TRACE,
+        max_episode_steps=None if p.evaluation else p.max_steps,
+        stagger=not p.evaluation,
+        scale_reward=True,
+        fixed_mean=mean.astype(np.float32),
+        fixed_std=deviation.astype(np.float32),
+        market=_market(p, d),
+    )
+
+
+def _market(p: Params, d: Data) -> MarketSpec:
+    picked = d.segment_symbol[p.first_segment : p.first_segment + p.num_segments]
+    return MarketSpec(
+        symbols=tuple(name_of(d.symbols[index]) for index in dict.fromkeys(picked.tolist())),
+        account_currency=name_of(d.currency),
+        initial_equity=p.initial_equity,
+        bar_seconds=p.bar_seconds,
+        bars_per_year=p.bars_per_year,
+        days_per_year=p.days_per_year,
+        day_roll="17:00 America/New_York" if p.rolls_in_new_york else "00:00 UTC",
+        cost_fields=COST_FIELDS,
+    )
+
+
+def name_of(codes: Any) -> str:
+    """The text of character codes."""
+    return "".join(chr(code) for code in codes if code)

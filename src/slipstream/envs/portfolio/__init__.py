@@ -1,0 +1,1 @@
+"""Portfolio: several assets and cash on one time axis."""

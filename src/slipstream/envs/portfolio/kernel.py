@@ -1,0 +1,304 @@
+"""A portfolio of all assets in each copy, on real bars, beside an equal-weight benchmark.
+
+The agent sees bar t complete. Target weights fill at the next bar's open, unit orders at its close;
+equity is marked at that close. What an action wishes for is in `weights`, how it is
+traded in `orders` and `units`, what that costs in `fees`, rewards
+in `rewards`, arrays and records in `record`, the outside (spaces, metrics) in
+`spec`, loading in `load`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from slipstream.core.memory import prefetch
+from slipstream.core.random import integer
+from slipstream.envs.portfolio.config import Config
+from slipstream.envs.portfolio.fees import book_step, fee_rate, sell, start_volumes
+from slipstream.envs.portfolio.load import load, load_folds, load_window, timeline, vary
+from slipstream.envs.portfolio.orders import trade_to_weights
+from slipstream.envs.portfolio.record import STATE, Data, Params
+from slipstream.envs.portfolio.rewards import reward
+from slipstream.envs.portfolio.spec import spec
+from slipstream.envs.portfolio.units import trade_units
+
+__all__ = [
+    "STATE",
+    "Config",
+    "Data",
+    "Params",
+    "ahead",
+    "conclude",
+    "load",
+    "load_folds",
+    "load_window",
+    "observe",
+    "reset",
+    "spec",
+    "step",
+    "timeline",
+    "vary",
+]
+
+
+# Chosen on two kinds of planted markets, regimes of 288 bars and edges of one bar: the table of
+# docs/portfolio.md, by `slipstream bench learn --json results/portfolio-remedies.json`. What
+# decides is how far an advantage looks ahead: rewards of later bars are noise to an edge of one
+# bar, and a longer regime pays at once too.
+SETTINGS = {
+    "agent": {
+        "horizon": 256,
+        "minibatch": 256,
+        "epochs": 4,
+        "learning_rate": 3e-4,
+        "discount": 0.8,
+        "gae_lambda": 0.3,
+    },
+    "training": {"num_envs": 12, "total_steps": 100_000},
+}
+
+
+def reset(s: Any, p: Any, d: Any) -> None:
+    """Draws a start among the valid ones of the record's segments, or takes the first row.
+
+    The loop hands over a record of zeros, so only what starts otherwise is set.
+    """
+    segment = p.first_segment
+    start = 0
+    if p.from_start:
+        segment += integer(s, p.num_segments)
+    elif not p.evaluation:
+        start = integer(s, p.num_starts)
+        for k in range(p.first_segment, p.first_segment + p.num_segments):
+            segment = k
+            starts = max(d.segments[k, 1] - d.segments[k, 0] - p.runway, 0)
+            if start < starts:
+                break
+            start -= starts
+    s.segment = segment
+    s.bar = d.segments[segment, 0] + start
+    s.last = d.segments[segment, 1] - 1 - p.early_end
+    s.cash = p.initial_equity
+    s.equity = p.initial_equity
+    s.peak = p.initial_equity
+    s.benchmark = p.initial_equity
+    s.benchmark_cash = p.initial_equity
+    if p.benchmark_costs:
+        _share_out_benchmark(s, p, d)
+    else:
+        _buy_free_benchmark(s, p, d, s.bar - p.anchor_back)
+    if p.tiered:
+        start_volumes(s, p, d, s.bar + 1)
+
+
+def ahead(s: Any, p: Any, d: Any) -> None:
+    """Asks for the next bar: copies stand at bars far apart, and each one's comes from memory.
+
+    Measured with 4,096 copies: the step waited longer for it than it calculated.
+    """
+    row = s.bar + 1
+    for k in range(0, 3 * len(s.units), 8):  # numbers of a cache line
+        prefetch(d.prices, row, k)
+    for k in range(0, p.num_features, 16):
+        prefetch(d.features, row, k)
+
+
+def _buy_free_benchmark(s: Any, p: Any, d: Any, row: int) -> None:
+    """Equal capital in every asset listed at `row`, at its close."""
+    listed = 0
+    for i in range(p.assets):
+        if d.prices[row, i] > 0.0:
+            listed += 1
+    if listed == 0:
+        return
+    each = p.initial_equity / float(listed)
+    value = 0.0
+    for i in range(p.assets):
+        if d.prices[row, i] > 0.0:
+            s.benchmark_units[i] = each / d.prices[row, i]
+            value += s.benchmark_units[i] * d.prices[s.bar, i]
+    s.benchmark_cash = 0.0
+    s.benchmark = value
+
+
+def _share_out_benchmark(s: Any, p: Any, d: Any) -> None:
+    """An equal share of the capital for each asset listed at the start; a later one gets none."""
+    listed = 0
+    for i in range(p.assets):
+        if d.prices[s.bar, i] > 0.0:
+            listed += 1
+    s.benchmark_waiting = listed
+    if listed > 0:
+        each = p.initial_equity * (1.0 - p.reserve) / float(listed)
+        for i in range(p.assets):
+            s.benchmark_share[i] = each if d.prices[s.bar, i] > 0.0 else 0.0
+
+
+def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    """Moves from bar t to t + 1: delistings, orders, the benchmark's purchases, marking."""
+    row = s.bar + 1
+    s.bar = row
+    before = s.equity
+    benchmark_before = s.benchmark
+    fee = fee_rate(s, p, d, row)
+    if p.union:
+        _sell_delisted(s, p, d, row, fee)
+    if p.unit_orders:
+        trade_units(s, action, p, d, row, fee)
+    else:
+        trade_to_weights(s, action, p, d, row, fee)
+    if s.benchmark_waiting > 0:
+        _buy_benchmark(s, p, d, row, fee)
+    held = 0.0
+    market = 0.0
+    for i in range(len(s.units)):
+        held += s.units[i] * d.prices[row, i]
+        market += s.benchmark_units[i] * d.prices[row, i]
+    if p.trailing_stop > 0.0:
+        for i in range(p.assets):
+            s.high[i] = max(s.high[i], d.prices[row, i]) if s.units[i] > 0.0 else 0.0
+    s.equity = s.cash + held
+    s.benchmark = s.benchmark_cash + market
+    ended = row >= s.last
+    if ended and p.evaluation:
+        _liquidate(s, p, d, row, fee)
+        held = 0.0
+    if s.traded > 0.0:
+        book_step(s, p, before, fee)
+    s.exposure = held / s.equity if s.equity > 0.0 else 0.0
+    _keep_score(s, p, before)
+    gain = reward(s, p, d, row, before, benchmark_before)
+    terminated = False
+    if p.discounted_end:
+        s.discounted = s.discounted * p.discount + gain
+        if ended:
+            gain = s.discounted
+            terminated = True
+    return gain, terminated, ended and not terminated
+
+
+def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
+    """Sells what is listed no more at its last close; the benchmark does the same."""
+    n = p.assets
+    for i in range(n):
+        if d.prices[row, i] > 0.0:
+            continue
+        price = d.prices[row - 1, i]
+        spread = d.prices[row - 1, 2 * n + i] * p.cost_multiple
+        adverse = spread + p.slippage * p.cost_multiple * price
+        if s.units[i] > 0.0:
+            sell(s, i, s.units[i], price, adverse, spread, fee)
+        if s.benchmark_share[i] > 0.0:  # never traded: its share stays cash
+            s.benchmark_share[i] = 0.0
+            s.benchmark_waiting -= 1
+        if s.benchmark_units[i] > 0.0:
+            cost = fee * price + adverse if p.benchmark_costs else 0.0
+            s.benchmark_cash += s.benchmark_units[i] * (price - cost)
+            s.benchmark_costs += s.benchmark_units[i] * cost
+            s.benchmark_units[i] = 0.0
+
+
+def _buy_benchmark(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
+    """Buys each asset at its own first tradable fill with its share of the capital, costs included.
+
+    Trading-rules 10: a hole at the first bar must not leave the benchmark in cash.
+    """
+    n = p.assets
+    for i in range(n):
+        if s.benchmark_share[i] > 0.0 and d.prices[row, n + i] > 0.0:
+            price = d.prices[row, i] if p.unit_orders else d.prices[row, n + i]
+            spread = d.prices[row, 2 * n + i] * p.cost_multiple
+            cost = fee * price + spread + p.slippage * p.cost_multiple * price
+            s.benchmark_units[i] = s.benchmark_share[i] / (price + cost)
+            s.benchmark_costs += s.benchmark_units[i] * cost
+            s.benchmark_cash -= s.benchmark_share[i]
+            s.benchmark_share[i] = 0.0
+            s.benchmark_waiting -= 1
+
+
+def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
+    """Sells everything at the last close; the benchmark pays the same."""
+    n = p.assets
+    for i in range(n):
+        price = d.prices[row, i]
+        spread = d.prices[row, 2 * n + i] * p.cost_multiple
+        adverse = spread + p.slippage * p.cost_multiple * price
+        if s.units[i] > 0.0:
+            sell(s, i, s.units[i], price, adverse, spread, fee)
+        if p.benchmark_costs:
+            cost = s.benchmark_units[i] * (fee * price + adverse)
+            s.benchmark -= cost
+            s.benchmark_costs += cost
+    s.equity = s.cash
+
+
+def _keep_score(s: Any, p: Any, before: float) -> None:
+    """Running sums of the episode; simple returns per bar."""
+    s.steps += 1
+    equity = s.equity
+    s.exposure_sum += s.exposure
+    if equity > s.peak:
+        s.peak = equity
+        s.drawdown = 0.0
+    else:
+        s.drawdown = 1.0 - equity / s.peak
+        s.max_drawdown = max(s.max_drawdown, s.drawdown)
+    if equity != before and before > 0.0:
+        ret = equity / before - 1.0
+        s.return_sum += ret
+        s.return_square_sum += ret * ret
+
+
+def conclude(s: Any, p: Any, d: Any) -> None:
+    """Figures of the whole episode; deviation with ddof 1."""
+    s.total_return = s.equity / p.initial_equity - 1.0
+    s.benchmark_return = s.benchmark / p.initial_equity - 1.0
+    share = 1.0 / float(s.steps)
+    s.mean_exposure = s.exposure_sum * share
+    mean = s.return_sum * share
+    variance = s.return_square_sum * share - mean * mean
+    # What is left of the mean square after cancellation must exceed its rounding error.
+    if variance > 1e-12 * s.return_square_sum * share:
+        s.sharpe = mean * math.sqrt((1.0 - share) / variance)
+
+
+def observe(s: Any, p: Any, d: Any, out: Any) -> None:
+    """Target weights: features, the newest bar first, then weights and cash's share of equity.
+
+    Unit orders: cash, coins, features, each with its factor. Then, where assets come and go, which
+    have a bar now (whether one that lacks it will return is not known yet); where not every bar
+    decides, the share of the interval that is over.
+    """
+    n = len(s.units)
+    bar = s.bar
+    place = 0
+    if p.unit_orders:
+        out[0] = s.cash * p.norm_cash
+        for i in range(n):
+            out[1 + i] = s.units[i] * p.norm_stocks
+        place = 1 + n
+    columns = p.num_features
+    factor = p.norm_features
+    for k in range(p.lookback):
+        row = d.features[bar - k]
+        part = out[place : place + columns]  # indexed from 0: compiled to whole vectors
+        if factor == 1.0:
+            for column in range(columns):
+                part[column] = row[column]
+        else:
+            for column in range(columns):
+                part[column] = float(row[column]) * factor
+        place += columns
+    if not p.unit_orders:
+        share = 1.0 / s.equity if s.equity > 0.0 else 0.0
+        for i in range(n):
+            out[place + i] = s.units[i] * d.prices[bar, i] * share
+        out[place + n] = s.cash * share
+        place += n + 1
+    if p.union:
+        for i in range(n):
+            out[place + i] = 1.0 if d.prices[bar, n + i] > 0.0 else 0.0
+        place += n
+    if p.decide_every > 1:
+        out[place] = float(s.steps % p.decide_every) / float(p.decide_every)

@@ -1,0 +1,125 @@
+"""Between what the network says and what the environment takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slipstream.core.errors import ConfigError
+from slipstream.nets.distributions import (
+    Categorical,
+    DiagonalGaussian,
+    Distribution,
+    MultiCategorical,
+)
+
+
+class ActionMap:
+    """How a network's head becomes a distribution, and a sampled action the environment's.
+
+    A policy works in its own units: choices 0..n-1, or for a Box numbers of which [-1, 1] covers a
+    bounded component: they are clipped there and mapped affinely to the bounds. Unbounded
+    components pass as they are. The rollout keeps the policy's own action, from which log_prob can
+    be recomputed.
+
+    Attributes:
+        kind: ``discrete``, ``multi_discrete`` or ``box``.
+        sizes: choices of each component (discrete kinds), or () for a Box.
+        width: K numbers of one action.
+        head_width: numbers the network puts out for it; also the number of noise draws of one
+            action.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self.sizes: tuple[int, ...] = ()
+        nothing = np.zeros(0, np.float32)
+        self._half = self._middle = self._low = self._high = nothing
+        self._start: NDArray[np.int64] = np.zeros(0, np.int64)
+        if isinstance(space, gymnasium.spaces.Discrete):
+            self.kind, self.sizes = "discrete", (int(space.n),)
+            self._start = np.array([space.start], np.int64)
+        elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+            self.kind, self.sizes = "multi_discrete", tuple(int(n) for n in space.nvec.ravel())
+            self._start = np.asarray(space.start, np.int64).ravel()
+        elif isinstance(space, gymnasium.spaces.Box):
+            self.kind = "box"
+            low, high = space.low.ravel().astype(np.float64), space.high.ravel().astype(np.float64)
+            bounded = np.isfinite(low) & np.isfinite(high)
+            self._low = low.astype(np.float32)
+            self._high = high.astype(np.float32)
+            with np.errstate(invalid="ignore"):
+                half, middle = (high - low) / 2, (high + low) / 2
+            self._half = np.where(bounded, half, 1.0).astype(np.float32)
+            self._middle = np.where(bounded, middle, 0.0).astype(np.float32)
+        else:
+            raise ConfigError(
+                f"PPO acts in Discrete, MultiDiscrete and Box spaces; this environment has "
+                f"{space}. Wrap the environment so that its action is one of these."
+            )
+        self.width = len(self.sizes) if self.sizes else len(self._low)
+        self.head_width = sum(self.sizes) if self.sizes else self.width
+
+    @property
+    def continuous(self) -> bool:
+        """Whether actions are real numbers, with normal noise; else choices, with Gumbel noise."""
+        return self.kind == "box"
+
+    def distribution(
+        self, head: Tensor, log_std: Tensor | None, mask: Tensor | None
+    ) -> Distribution:
+        """The distribution of a head [M, R, >= head_width], padded beyond head_width."""
+        head = head[..., : self.head_width]
+        if log_std is not None:
+            return DiagonalGaussian(head, log_std)
+        if self.kind == "discrete":
+            return Categorical(head, mask)
+        return MultiCategorical(head, self.sizes, mask)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of action rows: float32 for a Box, else int64."""
+        return np.dtype(np.float32 if self.continuous else np.int64)
+
+    def to_environment(self, action: NDArray[Any], out: NDArray[Any]) -> None:
+        """Writes what the environment receives, [R, K], for the policy's actions [R, K]."""
+        if self.continuous:
+            np.multiply(action, self._half, out=out)
+            out += self._middle
+            np.clip(out, self._low, self._high, out=out)
+        else:
+            np.add(action, self._start, out=out)
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Sizes and starts of choices, half, middle, low, high of a box, for compiled loops."""
+        sizes = np.array(self.sizes, np.int64)
+        return sizes, self._start, self._half, self._middle, self._low, self._high
+
+    def description(self) -> dict[str, Any]:
+        """JSON-able form, enough to rebuild the space."""
+        if self.continuous:
+            return {"kind": self.kind, "low": _numbers(self._low), "high": _numbers(self._high)}
+        return {"kind": self.kind, "sizes": list(self.sizes), "start": self._start.tolist()}
+
+    @staticmethod
+    def space(description: Mapping[str, Any]) -> gymnasium.Space[Any]:
+        """The action space of a `description`."""
+        kind = description["kind"]
+        if kind == "box":
+            low = np.array([float(x) for x in description["low"]], np.float32)
+            high = np.array([float(x) for x in description["high"]], np.float32)
+            return gymnasium.spaces.Box(low, high, dtype=np.float32)
+        sizes, start = description["sizes"], description["start"]
+        if kind == "discrete":
+            return gymnasium.spaces.Discrete(sizes[0], start=start[0])
+        return gymnasium.spaces.MultiDiscrete(sizes, start=start)
+
+
+def _numbers(values: NDArray[np.float32]) -> list[float | str]:
+    """Infinities as strings: JSON has none, and float("-inf") reads them back."""
+    return [x if np.isfinite(x) else str(x) for x in values.tolist()]

@@ -1,0 +1,132 @@
+"""Buffers and loops with which a policy acts for a fixed number of environments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slipstream.nets.compiled import loops
+from slipstream.nets.layers import BLOCK
+from slipstream.nets.modes import Decider
+from slipstream.nets.networks import MlpNetwork
+from slipstream.nets.observations import LIMIT
+from slipstream.vector import draws
+
+if TYPE_CHECKING:
+    from slipstream.nets.policy import Policy
+
+_MIN_ROWS = 8  # of images: fewer take other matrix paths, and bits would depend on how many act
+
+
+class Actor:
+    """Acts for R environments of every member, in buffers of its own."""
+
+    def __init__(self, policy: Policy, rows: int) -> None:
+        self._policy, self._rows = policy, rows
+        full = max(rows, _MIN_ROWS) if policy.is_image else rows
+        if policy.is_image:
+            shape = (policy.members, full, *policy.observation_shape)
+            self._x = torch.zeros(shape, dtype=torch.uint8)
+        else:
+            self._x = policy.inputs(full)
+            self._numbers = int(np.prod(policy.observation_shape))
+            self._row = np.zeros((BLOCK, policy.input_width), np.float32)
+            self._row[:, self._numbers] = 1.0
+            self._mapping = policy.actions.arrays
+        self._space = policy.network.workspace(policy.members, full, gradients=False)
+        self._noise = np.zeros((policy.members, rows * policy.actions.head_width), np.float32)
+        self._sizes = np.array(policy.actions.sizes, np.int64)
+        self._loops = loops()
+
+    def head(self, obs: NDArray[Any]) -> Tensor:
+        """The actor's output [M, >= R, padded] for observations [M * R, *shape], not scaled."""
+        return self._policy.network.act(
+            self._policy.parameters.weights, self._load(obs), self._space
+        )
+
+    def value(self, obs: NDArray[Any]) -> Tensor:
+        """The critic's output [M, >= R, padded], values in the first column."""
+        return self._policy.network.value(
+            self._policy.parameters.weights, self._load(obs), self._space
+        )
+
+    def _load(self, obs: NDArray[Any]) -> Tensor:
+        policy = self._policy
+        if policy.scale is None:
+            by_member = obs.reshape(policy.members, self._rows, *policy.observation_shape)
+            self._x[:, : self._rows] = torch.from_numpy(by_member)
+        else:
+            policy.scale.apply(obs[None], self._x.numpy())
+        return self._x
+
+    @property
+    def decider(self) -> Decider:
+        """Of the policy as it is now, for loops that decide on vectors."""
+        policy = self._policy
+        scale, network = policy.scale, policy.network
+        assert scale is not None and isinstance(network, MlpNetwork)
+        sizes, start, half, middle, low, high = self._mapping
+        return Decider(
+            weights=policy.parameters.arrays.weights,
+            table=network.tables[0],
+            relu=network.activation == "relu",
+            mean=scale.mean.numpy(),
+            inverse_std=scale.inverse_std.numpy(),
+            limit=LIMIT,
+            sizes=sizes,
+            start=start,
+            half=half,
+            middle=middle,
+            low=low,
+            high=high,
+            x=self._row,
+            space=self._space.block,
+        )
+
+    def decide(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None, out: NDArray[Any]) -> None:
+        """Writes what the environments receive [M * R, K] for observations [M * R, *shape]."""
+        name = "decide_boxes" if self._policy.actions.continuous else "decide_all_choices"
+        flat = np.ascontiguousarray(obs, np.float32).reshape(len(out), self._numbers)
+        allowed = _NO_MASK
+        if mask is not None:
+            allowed = np.ascontiguousarray(mask, np.bool_).reshape(len(out), -1)
+        self._loops[name](self.decider, self._rows, flat, allowed, out)
+
+    def noise(self, keys: NDArray[np.uint64], first: int) -> NDArray[np.float32]:
+        """Noise [M, R * width] for environments first, first + 1, ... of every member."""
+        actions = self._policy.actions
+        fill = draws.fill_normal if actions.continuous else draws.fill_gumbel
+        fill(keys, first * actions.head_width, self._noise)
+        return self._noise
+
+    def sample(
+        self,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None,
+        keys: NDArray[np.uint64],
+        first: int,
+        action: NDArray[Any],
+        log_prob: NDArray[np.float32],
+    ) -> None:
+        """Draws the policy's own actions and their log_prob for M * R environments.
+
+        Args:
+            obs: [M * R, *shape]; mask: bool [M * R, choices] or None.
+            keys: noise stream of each member; first: as for `noise`.
+            action: [M * R, K], log_prob: [M * R], both written.
+        """
+        head, noise = self.head(obs).numpy(), self.noise(keys, first)
+        if self._policy.actions.continuous:
+            log_std = self._policy.parameters.weights["log_std"].numpy()
+            log_std = np.ascontiguousarray(log_std)
+            self._loops["sample_gaussian"](head, noise, log_std, action, log_prob)
+        else:
+            allowed = _NO_MASK if mask is None else mask
+            self._loops["sample_choices"](head, noise, allowed, self._sizes, action, log_prob)
+
+
+_NO_MASK = np.zeros((0, 0), np.bool_)

@@ -1,0 +1,70 @@
+"""One step of Adam for a member, as a loop that agents compile with theirs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+BETA_1 = 0.9
+BETA_2 = 0.999
+LANES = 64  # sums side by side; a member's row of weights is a multiple of it
+
+
+class Weights(NamedTuple):
+    """What a step changes, of M members.
+
+    Attributes:
+        weights, first, second: float32 [M, P], first and second moment; P is a multiple of LANES.
+        gradients: float32 [M, parts, P], their sum is left in the first part.
+        steps: int64 [M], updates applied.
+        failed: bool [M], members whose gradient was not finite once.
+    """
+
+    weights: NDArray[np.float32]
+    gradients: NDArray[np.float32]
+    first: NDArray[np.float32]
+    second: NDArray[np.float32]
+    steps: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+
+
+def adam_step(weights: Any, m: int, clip: float, learning_rate: float, epsilon: float) -> None:
+    """Moves member m's weights by its gradient times `clip`.
+
+        m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2
+        w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+
+    (Kingma and Ba 2015, "Adam: a method for stochastic optimization".)
+    """
+    shorten, eps = np.float32(clip), np.float32(epsilon)
+    rate = np.float32(learning_rate / (1.0 - math.pow(BETA_1, weights.steps[m])))
+    root = np.float32(1.0 / math.sqrt(1.0 - math.pow(BETA_2, weights.steps[m])))
+    keep_1, add_1 = np.float32(BETA_1), np.float32(1.0 - BETA_1)
+    keep_2, add_2 = np.float32(BETA_2), np.float32(1.0 - BETA_2)
+    gradient, weight = weights.gradients[m, 0], weights.weights[m]
+    mean, square = weights.first[m], weights.second[m]
+    for i in range(len(gradient)):
+        g = gradient[i] * shorten
+        mean[i] = keep_1 * mean[i] + add_1 * g
+        square[i] = keep_2 * square[i] + add_2 * g * g
+        weight[i] -= rate * mean[i] / (np.sqrt(square[i]) * root + eps)
+
+
+def sum_of_squares(row: Any, lanes: Any) -> float:
+    """In float64, as many sums side by side: one alone would wait for itself at every element.
+
+    Args:
+        row: float32, its length a multiple of that of lanes; lanes: float64 [LANES], overwritten.
+    """
+    lanes[:] = 0.0
+    for i in range(0, len(row), LANES):
+        part = row[i : i + LANES]
+        for j in range(LANES):
+            lanes[j] += float(part[j]) * float(part[j])
+    total = 0.0
+    for j in range(LANES):
+        total += lanes[j]
+    return total

@@ -1,0 +1,60 @@
+"""The networks' loops over rows, compiled once and cached like the environments' loops.
+
+They are plain Python and release the interpreter lock when compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from slipstream.experience.compiled import (
+    compile_loops,
+    of_bool,
+    of_float32,
+    of_int64,
+)
+from slipstream.nets.layers import forward_members
+from slipstream.nets.modes import Decider, decide_all_choices, decide_boxes
+from slipstream.nets.sampling import sample_choices, sample_gaussian, scale_rows
+
+_DECIDER = Decider(
+    *(
+        of_float32(2),
+        of_int64(2),
+        True,
+        of_float32(2),
+        of_float32(2),
+        1.0,
+        of_int64(1),
+        of_int64(1),
+    ),
+    *(of_float32(1), of_float32(1), of_float32(1), of_float32(1), of_float32(2), of_float32(1)),
+)
+_APART = np.zeros((2, 2, 2), np.float32)[:, :1]  # rows of members that lie apart
+
+# The arguments of every loop, as examples of their types; arrays are C-contiguous, or apart.
+_EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
+    forward_members: (of_float32(2), of_int64(2), True, _APART, of_float32(1), of_float32(3)),
+    decide_boxes: (_DECIDER, 1, of_float32(2), of_bool(2), of_float32(2)),
+    decide_all_choices: (_DECIDER, 1, of_float32(2), of_bool(2), of_int64(2)),
+    sample_choices: (
+        of_float32(3),
+        of_float32(2),
+        of_bool(2),
+        of_int64(1),
+        of_int64(2),
+        of_float32(1),
+    ),
+    sample_gaussian: (of_float32(3), of_float32(2), of_float32(2), of_float32(2), of_float32(1)),
+    scale_rows: (of_float32(3), of_float32(2), of_float32(2), 1.0, 0, of_float32(3)),
+}
+
+
+@functools.cache
+def loops() -> dict[str, Any]:
+    """Compiled forms of the functions above, by their names."""
+    return compile_loops("nets", _EXAMPLES)

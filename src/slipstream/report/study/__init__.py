@@ -1,0 +1,1 @@
+"""The page of a study: its view, figures, tables and words."""

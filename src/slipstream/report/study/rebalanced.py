@@ -1,0 +1,45 @@
+"""The second line of the hold-out: equal weight, rebalanced (trading-rules 10 and 15).
+
+A study follows equal weight that is bought once. The rebalanced one is not needed to choose
+anything, so it is replayed when the page is written, from the prices that the study read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slipstream.core.kernel import Kernel, Loaded
+from slipstream.report.portfolio_baselines import rebalanced
+from slipstream.report.portfolio_passes import PortfolioPasses, is_portfolio
+from slipstream.report.statistics import Floats, Ints
+from slipstream.report.study.environment import daily_returns
+from slipstream.studies.search.plan import HOLDOUT
+from slipstream.training.environment import Environment
+
+
+def rebalanced_returns(
+    environment: Environment, days: Ints, backend: str = "compiled"
+) -> tuple[Floats | None, str]:
+    """Daily returns on the hold-out under the costs and the band of a trial.
+
+    Args:
+        environment: of the trial, with the study's own prices.
+        days: int64 [n], the days to tell.
+        backend: how the copies are stepped.
+
+    Returns:
+        [n], or None and why there are none; no reason where the environment has no such line.
+    """
+    kernel, loaded = environment.kernel, environment.loaded
+    if kernel is None or loaded is None or not is_portfolio(loaded):
+        return None, ""
+    found, returns = replayed(kernel, loaded, backend)
+    if not np.array_equal(found, days):
+        return None, "the bars are cut into other days than the study's"
+    return returns, ""
+
+
+def replayed(kernel: Kernel, loaded: Loaded, backend: str) -> tuple[Ints, Floats]:
+    """Days [n] of the hold-out and the rebalanced baseline's return on each [n]."""
+    passes = PortfolioPasses(kernel, loaded, HOLDOUT, backend)
+    return daily_returns(kernel, loaded, passes.params, rebalanced(passes))

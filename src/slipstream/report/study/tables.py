@@ -1,0 +1,267 @@
+"""The tables of a study's page, as rows of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.market.finding import plural
+from slipstream.report.confidence import sharpe_interval
+from slipstream.report.market_tables import fall, interval
+from slipstream.report.page import Table
+from slipstream.report.portfolio_baselines import REBALANCED
+from slipstream.report.statistics import Floats, max_drawdown, sharpe
+from slipstream.report.study.figures import kind
+from slipstream.report.study.view import Axis, Lines, StudyView
+from slipstream.report.wording import NOTHING, number, percent, share
+from slipstream.studies.record.reader import Trial
+
+MOST_TRIALS = 30
+_MOST_FAILED = 10
+
+
+def holdout(lines: Lines, periods: float, seeds: Sequence[Mapping[str, Any]]) -> Table:
+    """One row for each seed, and what it is compared with."""
+    rows: list[list[str]] = []
+    known = [seed for seed in seeds if not seed["failed"]]
+    for returns, seed in zip(lines.each, known, strict=False):
+        label = f"seed {seed['seed']}" + (", deployable" if seed is known[0] else "")
+        more = [number(seed.get("exposure"), 2), number(seed.get("fills"), 0)]
+        rows.append([label, *_figures(returns, periods), *more])
+    rows += [[f"seed {seed['seed']}, diverged", *[NOTHING] * 6] for seed in seeds if seed["failed"]]
+    if lines.benchmark is not None:
+        rows.append(["equal weight, bought once", *_figures(lines.benchmark, periods), "", ""])
+    if lines.rebalanced is not None:
+        rows.append([REBALANCED, *_figures(lines.rebalanced, periods), "", ""])
+    rows.append(["cash", *_figures(np.zeros(len(lines.time)), periods), "", ""])
+    columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "fills")
+    note = f"Daily returns, times the root of {periods:g}."
+    if lines.benchmark is not None:
+        note += " Equal weight pays the same fees, spread and final sale."
+    if lines.missing:
+        note += f" Equal weight, rebalanced, is not shown: {lines.missing}."
+    note += " Interval: stationary block bootstrap, mean block 10 days."
+    return Table("Hold-out", columns, rows, emphasis=0, note=note)
+
+
+def _figures(returns: Floats, periods: float) -> list[str]:
+    curve = np.append(1.0, np.cumprod(1.0 + returns))
+    return [
+        percent(float(curve[-1]) - 1.0),
+        number(sharpe(returns, periods), 2),
+        interval(sharpe_interval(returns, periods)),
+        fall(max_drawdown(curve)),
+    ]
+
+
+def candidates(view: StudyView) -> Table:
+    """The confirmation: who was trained again, and the lower bounds that decided."""
+    told = view.result["confirmation"]
+    winner, emphasis = told.get("winner"), None
+    rows: list[list[str]] = []
+    for one in sorted(told["candidates"], key=lambda c: -c.get("lcb", -math.inf)):
+        if one["trial"] == winner:
+            emphasis = len(rows)
+        seeds = one.get("seeds") or []
+        spread = f"{number(min(seeds), 2)} to {number(max(seeds), 2)}" if seeds else NOTHING
+        rows.append(
+            [
+                f"trial {one['trial']}" + (", winner" if one["trial"] == winner else ""),
+                number(one.get("search_score"), 2),
+                number(one.get("value"), 2),
+                spread,
+                number(one.get("lcb"), 2),
+                *([number(one.get("own_lcb"), 2)] if view.benchmark else []),
+                one.get("excluded") or "",
+            ]
+        )
+    if view.benchmark:
+        rows.append(["equal weight", "", "0.00", "", "0.00", "", ""])
+        rows.append(["cash", "", "", "", number(told.get("cash"), 2), "0.00", ""])
+    elif view.market:
+        rows.append(["cash", "", "0.00", "", "0.00", ""])
+    value = "mean return"
+    if view.market:
+        value = "information ratio" if view.benchmark else "Sharpe"
+    own = ("own Sharpe, lower bound",) if view.benchmark else ()
+    columns = ("", "search score", value, "single seeds", "lower bound", *own, "excluded")
+    count = max(len(told["candidates"]), 1)
+    note = (
+        f"{told['seeds']} fresh seeds on every fold, {told['bootstrap']:,} resamples of seeds and "
+        f"days (the same days for all); the lower bound is the {told['level'] / count:.2g} "
+        f"quantile: the level of the bound, {told['level']:g}, is shared by "
+        f"{plural(count, 'candidate')}."
+    )
+    if view.market:
+        less = " minus equal weight's" if view.benchmark else ""
+        note += f" Daily returns{less}, averaged over the backtest paths."
+    if view.benchmark:
+        note += " Whoever wins beats equal weight, and has a Sharpe ratio of its own above 0."
+    return Table("Confirmation", columns, rows, emphasis=emphasis, note=note)
+
+
+def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
+    """Each fold of a trial with its benchmark, if there is one."""
+    caption = f"Trial {trial.number} by fold, search seed"
+    if not market:
+        rows = [[f"fold {k}", number(fold["score"], 2)] for k, fold in enumerate(trial.folds)]
+        return Table(caption, ("", "mean return"), rows)
+    columns = ["", "score", "Sharpe", "return", "exposure", "fills", "days"]
+    if benchmark:
+        columns[3:4] = ["equal weight's", "return", "equal weight's"]
+    rows = []
+    for k, fold in enumerate(trial.folds):
+        ratio = [number(fold["score"], 2), number(fold.get("sharpe"), 2)]
+        growth = [percent(fold.get("growth"))]
+        if benchmark:
+            ratio.append(number(fold.get("benchmark_sharpe"), 2))
+            growth.append(percent(fold.get("benchmark_growth")))
+        more = [number(fold.get("exposure"), 2), *(number(fold.get(n), 0) for n in columns[-2:])]
+        label = f"fold {k}" + (", inactive" if fold.get("inactive") else "")
+        rows.append([label, *ratio, *growth, *more])
+    return Table(caption, columns, rows)
+
+
+def evidence(view: StudyView) -> Table:
+    """PBO and deflated Sharpe, or why they are not computed."""
+    told = view.result["evidence"] or {}
+    pbo, deflated = told.get("pbo") or {}, told.get("deflated_sharpe") or {}
+    rows = []
+    if "value" in pbo:
+        rows += [
+            ["Probability of backtest overfitting (PBO)", number(pbo["value"], 2)],
+            ["Best half's trial loses money in the other half", share(pbo["loses"])],
+            ["Trials and days of the PBO", f"{pbo['columns']} and {pbo['days']}"],
+        ]
+    else:
+        rows.append(["Probability of backtest overfitting (PBO)", _not(pbo)])
+    if "value" in deflated:
+        root = math.sqrt(view.days_per_year) if view.days_per_year else 1.0
+        ratio = "information ratio" if view.benchmark else "Sharpe ratio"
+        rows += [
+            [f"Deflated Sharpe ratio of trial {deflated['trial']}", number(deflated["value"], 2)],
+            [
+                f"the same with {number(deflated['effective_trials'], 0)} effective trials",
+                number(deflated["effective_value"], 2),
+            ],
+            [f"Its annual {ratio} on the folds", number(deflated["sharpe"] * root, 2)],
+            [
+                f"Expected of the best of {deflated['trials']:g} skill-less trials",
+                number(deflated["expected"] * root, 2),
+            ],
+            ["Deviation of annual ratios over finished trials", _deviations(deflated, root)],
+            [
+                f"Expected of the best of {number(deflated['effective_trials'], 0)} effective ones",
+                number(deflated["effective_expected"] * root, 2),
+            ],
+            [
+                "Skew and kurtosis of its daily returns",
+                f"{number(deflated['skew'], 2)} and {number(deflated['kurtosis'], 1)}",
+            ],
+        ]
+    else:
+        rows.append(["Deflated Sharpe ratio", _not(deflated)])
+    note = (
+        "PBO: combinatorially symmetric cross-validation of daily returns (Bailey et al. 2017). "
+        "Deflated Sharpe ratio (Bailey and Lopez de Prado 2014): the probability that the true "
+        "ratio is above what the best of all started trials would show without skill; an "
+        "indicator, because the sampler's trials are not independent."
+    )
+    if view.benchmark:
+        note += (
+            " Its returns are those in excess of equal weight's: a market that rises is no skill."
+        )
+    return Table("What chance alone could show", ("", "value"), rows, note=note)
+
+
+def _deviations(told: Mapping[str, Any], root: float) -> str:
+    """As used; and as measured, where that is less."""
+    used, measured = told["deviation"], told.get("measured_deviation", told["deviation"])
+    if measured >= used:
+        return number(used * root, 2)
+    least, found = number(used * root, 2), number(measured * root, 2)
+    return f"{least}, the least for {told['days']} days; {found} measured: survivors are too alike"
+
+
+def _not(told: Mapping[str, Any]) -> str:
+    return f"not computed: {told.get('reason') or 'nothing finished'}"
+
+
+def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
+    """Where trials could stop early."""
+    rows = []
+    for rung in told:
+        label = f"at {share(rung['share'])} of the budget"
+        if rung.get("same_as"):
+            rows.append([label, "", "", "", f"same as {rung['same_as']}"])
+            continue
+        counted = [number(rung[name], 0) for name in ("judged", "pruned")]
+        state = "armed" if rung["armed"] else "disarmed"
+        rho = "not known" if rung["rho"] is None else number(rung["rho"], 2)
+        rows.append([label, *counted, rho, state])
+    columns = ("", "trials scored", "stopped", "rank correlation", "at the end")
+    return Table("Rungs", columns, rows)
+
+
+def counts(told: Mapping[str, Any]) -> Table:
+    """What became of the trials."""
+    names = ("asked", "complete", "inactive", "pruned", "failed")
+    rows = [[number(told[name], 0) for name in names]]
+    columns = ("asked", "finished", "of these inactive", "stopped early", "failed")
+    return Table("Trials", columns, rows)
+
+
+def trials(
+    ranked: Sequence[Trial], axes: Sequence[Axis], every: Sequence[Trial], most: int
+) -> Table:
+    """The best trials with the first `most` of their settings."""
+    hidden, axes = axes[most:], axes[:most]
+    rows = [
+        [
+            str(trial.number),
+            number(trial.score, 3),
+            *(_value(trial.params.get(axis.name)) for axis in axes),
+        ]
+        for trial in ranked[:MOST_TRIALS]
+    ]
+    left = len(every) - len(rows)
+    parts = [f"{left} more trials"] if left else []
+    if hidden:
+        kind = "setting" if len(hidden) == 1 else "settings"
+        parts.append(f"the {kind} {', '.join(axis.short for axis in hidden)}")
+    note = f"{' and '.join(parts)} in `slipstream study export`." if parts else ""
+    note = note[:1].upper() + note[1:]
+    columns = ("trial", "score", *(axis.short for axis in axes))
+    return Table("Best finished trials", columns, rows, note=note)
+
+
+def _value(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def failed(every: Sequence[Trial]) -> list[Table]:
+    """Why trials failed: reported, and never counted as zero."""
+    mine = [trial for trial in every if kind(trial) == "failed"]
+    rows = [[str(trial.number), trial.reason] for trial in mine[:_MOST_FAILED]]
+    left = len(mine) - len(rows)
+    note = f"{left} more failed." if left else ""
+    return [Table("Failed trials", (), rows, note=note)] if rows else []
+
+
+def time(result: Mapping[str, Any]) -> Table:
+    """Minutes, steps and the share of work by phase."""
+    rows = []
+    kinds = ("env", "policy", "update", "evaluate", "overhead")
+    for phase, words in (("search", "search"), ("confirm", "confirmation"), ("final", "final")):
+        seconds = result["seconds"]["workers"].get(phase) or {}
+        total = sum(seconds.values())
+        if not total:
+            continue
+        parts = [share(seconds.get(name, 0.0) / total) for name in kinds]
+        steps = result["steps"].get(phase, 0)
+        rows.append([words, number(steps / 1e6), number(total / 60.0), *parts])
+    columns = ("", "million steps", "worker minutes", *kinds)
+    return Table("Where the time went", columns, rows)

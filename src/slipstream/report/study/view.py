@@ -1,0 +1,254 @@
+"""StudyView: everything that study.html shows, read from a study's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from slipstream.core.errors import CheckpointError
+from slipstream.report.origin import origin
+from slipstream.report.statistics import Floats, Ints
+from slipstream.report.study.environment import study_environment
+from slipstream.report.study.random_traders import RandomTraders, random_traders
+from slipstream.report.study.rebalanced import rebalanced_returns
+from slipstream.studies.engine.member import Passes
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.reader import StudyReader, Trial
+from slipstream.studies.search.plan import iterations, rows_of
+from slipstream.studies.space.settings import ROLLOUT_ROWS
+from slipstream.studies.space.space import Space
+from slipstream.studies.statistics.importance import importances
+from slipstream.studies.statistics.paths import Layout, backtest_paths
+from slipstream.studies.status import best_trials
+
+DAY = 86_400
+_SIZES = {"training.total_steps", "training.num_envs", "agent.horizon", ROLLOUT_ROWS}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A searched setting.
+
+    Attributes:
+        name: dotted path.
+        log: suggested on a logarithmic scale.
+        choices: as they are suggested; empty for numbers.
+    """
+
+    name: str
+    log: bool = False
+    choices: tuple[Any, ...] = ()
+
+    @property
+    def short(self) -> str:
+        """The last part of the path."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Daily returns of one configuration beside equal weight's on the same days, if there is one.
+
+    Attributes:
+        time: UTC seconds of each day's end [n].
+        each: one row for each path or seed [k, n].
+        benchmark: [n]; None where equal weight is not traded beside it.
+        rebalanced: equal weight's that is rebalanced [n]; of the hold-out, where it is known.
+        missing: why that one is not known; empty where there is none to know.
+    """
+
+    time: Ints
+    each: Floats
+    benchmark: Floats | None
+    rebalanced: Floats | None = None
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """What the page shows.
+
+    Attributes:
+        name: the study's.
+        result: `result.json`; see `slipstream.studies.outcome.result`.
+        trials: all of them, by number.
+        axes: the searched settings.
+        importance: share of each setting, the largest first; empty with too few trials.
+        days_per_year: for annual figures; None for games.
+        shown: trial whose curves are drawn: the winner, else the best candidate, else the best.
+        development: its backtest paths with the search's own seed.
+        fresh: its mean over paths with each fresh seed of the confirmation.
+        holdout: its seeds on the hold-out, the deployable one first.
+        random: where that one's return stands among matched random traders; None where it is not
+            known, and `random_missing` says why.
+        fold_dates: first and last day of each tested group.
+        provenance: label and text.
+        notes: what was done to the data.
+        accepted: findings of the data check that the config let in.
+    """
+
+    name: str
+    result: Mapping[str, Any]
+    trials: Sequence[Trial]
+    axes: Sequence[Axis] = ()
+    importance: Mapping[str, float] = field(default_factory=dict)
+    days_per_year: float | None = None
+    shown: int | None = None
+    development: Lines | None = None
+    fresh: Lines | None = None
+    holdout: Lines | None = None
+    random: RandomTraders | None = None
+    random_missing: str = ""
+    fold_dates: Sequence[str] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    accepted: Sequence[str] = ()
+
+    @property
+    def market(self) -> bool:
+        """Whether there are prices, and so a hold-out."""
+        return bool(self.result["market"])
+
+    @property
+    def benchmark(self) -> bool:
+        """Whether equal weight is traded on the same bars; else there is only cash to beat."""
+        return bool(self.result.get("benchmark", self.market))
+
+    @property
+    def rivals(self) -> str:
+        """ "equal weight", or what there is instead."""
+        return "equal weight" if self.benchmark else "cash"
+
+    @property
+    def complete(self) -> list[Trial]:
+        """Trials that finished all folds at full budget and traded, the best first."""
+        return best_trials(list(self.trials))
+
+    def trial(self, number: int) -> Trial:
+        """One trial."""
+        return next(trial for trial in self.trials if trial.number == number)
+
+
+def read_view(folder: StudyFolder) -> StudyView:
+    """Everything about a study that has ended.
+
+    Raises:
+        CheckpointError: it has not ended, or its files cannot be read.
+    """
+    with StudyReader(folder) as reader:
+        result = reader.result
+        if result is None:
+            raise CheckpointError(
+                f"The study {folder.name} has no result yet; go on with `slipstream study resume "
+                f"{folder.handle}`, or look at it with `slipstream study status {folder.handle}`."
+            )
+        trials = reader.trials()
+        space = Space.from_mapping(reader.study.space, reader.config)
+        facts = (reader.provenance.get("environment") or {}).get("folds")
+        shown = (result.get("shown") or {}).get("trial")
+        view = StudyView(
+            name=folder.name,
+            result=result,
+            trials=trials,
+            axes=[
+                Axis(
+                    name,
+                    bool(getattr(distribution, "log", False)),
+                    tuple(getattr(distribution, "choices", ())),
+                )
+                for name, distribution in space.distributions.items()
+            ],
+            importance=importances(
+                [(trial.params, trial.score) for trial in trials if trial.score is not None],
+                space.distributions,
+            ),
+            days_per_year=result.get("days_per_year"),
+            shown=shown,
+            fold_dates=_dates(facts),
+            provenance=_provenance(reader),
+            notes=tuple(reader.provenance.get("notes") or ()),
+            accepted=tuple((reader.provenance.get("environment") or {}).get("accepted") or ()),
+        )
+        if not view.market or facts is None or shown is None:
+            return view
+        return _with_lines(view, reader, Layout.of(facts), shown)
+
+
+def _with_lines(view: StudyView, reader: StudyReader, layout: Layout, shown: int) -> StudyView:
+    folds = range(len(layout.groups))
+    search, confirm, final = (reader.passes(phase) for phase in ("search", "confirm", "final"))
+
+    def whole(passes: Mapping[tuple[int, int, int], Passes], repeat: int) -> list[Passes]:
+        found = [passes.get((shown, repeat, fold)) for fold in folds]
+        return [one for one in found if one is not None]
+
+    development = whole(search, 0)
+    if len(development) == len(folds):
+        paths = backtest_paths(development, layout)
+        view = replace(view, development=_lines(view, paths.days, paths.returns, paths.benchmark))
+    repeats = sorted({repeat for trial, repeat, _ in confirm if trial == shown})
+    each = [whole(confirm, repeat) for repeat in repeats]
+    fresh = [backtest_paths(seed, layout) for seed in each if len(seed) == len(folds)]
+    fresh = [one for one in fresh if np.array_equal(one.days, fresh[0].days)]
+    if fresh:
+        means = np.array([one.mean for one in fresh])
+        view = replace(view, fresh=_lines(view, fresh[0].days, means, fresh[0].benchmark))
+    held = [final[key] for key in sorted(final) if key[0] == shown]
+    held = [one for one in held if np.array_equal(one.days, held[0].days)]
+    if held:
+        returns = np.array([one.returns for one in held])
+        lines = _lines(view, held[0].days, returns, held[0].benchmark)
+        view = _beside(replace(view, holdout=lines), reader, held[0])
+    return view
+
+
+def _beside(view: StudyView, reader: StudyReader, deployed: Passes) -> StudyView:
+    """With what is replayed on the hold-out beside the deployed policy."""
+    assert view.holdout is not None and view.shown is not None
+    environment, why = study_environment(reader, view.trial(view.shown).overrides)
+    if environment is None or environment.kernel is None:
+        why = why or "this environment is no kernel"
+        lines = replace(view.holdout, missing=why) if view.benchmark else view.holdout
+        return replace(view, holdout=lines, random_missing=why)
+    lines = view.holdout
+    if view.benchmark:
+        more, missing = rebalanced_returns(environment, deployed.days)
+        lines = replace(lines, rebalanced=more, missing=missing)
+    random, why = random_traders(reader.folder, environment, deployed.days, deployed.returns)
+    return replace(view, holdout=lines, random=random, random_missing=why)
+
+
+def _lines(view: StudyView, days: Ints, each: Floats, benchmark: Floats) -> Lines:
+    return Lines((days + 1) * DAY, each, benchmark if view.benchmark else None)
+
+
+def _dates(facts: Mapping[str, Any] | None) -> list[str]:
+    if facts is None:
+        return []
+    return [f"{_day(low)} to {_day(high - 1)}" for low, high in facts["groups"]]
+
+
+def _day(seconds: int) -> str:
+    return str(np.datetime64(int(seconds), "s").astype("datetime64[D]"))
+
+
+def _provenance(reader: StudyReader) -> dict[str, str]:
+    facts, study = reader.provenance, reader.study
+    work = (
+        f"seed {study.seed}, sampler {study.sampler}, {study.trials_in_flight} trials in flight, "
+        f"{_steps(reader)} steps a member"
+    )
+    digest = (facts.get("environment") or {}).get("market_sha256")
+    return origin(facts, {"Study": work}, facts.get("config_hash"), digest)
+
+
+def _steps(reader: StudyReader) -> str:
+    """Asked for, and trained where whole rollouts are more; a space that varies sizes says more."""
+    config = reader.config
+    asked, trained = config.training.total_steps, iterations(config) * rows_of(config)
+    if asked == trained or _SIZES & set(reader.study.space or ()):
+        return f"{asked:,}"
+    return f"{trained:,} (whole rollouts; {asked:,} asked for)"

@@ -1,0 +1,252 @@
+"""A study's sentences. What the data does not show is not said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from slipstream.market.finding import plural
+from slipstream.report import wording
+from slipstream.report.confidence import sharpe_interval
+from slipstream.report.statistics import sharpe
+from slipstream.report.study.proof import lacking, outperformed
+from slipstream.report.study.view import Lines, StudyView
+from slipstream.report.wording import number, percent, share
+from slipstream.studies.outcome.sentences import NOT_UNDONE, holdout_bound, no_winner, one_of
+from slipstream.studies.statistics.deflated import expected_best
+from slipstream.studies.statistics.overfitting import ON_NOISE
+
+HOLDOUT = "hold-out"
+OPTIMISTIC = (
+    "Scores of trials are optimistic by construction: trials were chosen by the test blocks that "
+    "scored them. Only the hold-out was untouched by that choice."
+)
+
+
+def warnings(view: StudyView) -> list[str]:
+    """What must be read before anything else."""
+    result = view.result
+    lines = [*view.accepted]
+    opened = (result["holdout"] or {}).get("opening", 0)
+    if opened > 1:
+        lines.append(
+            f"The hold-out has been opened {opened} times: choices made between these looks make "
+            "its figures too good."
+        )
+    if (result["winner"] or {}).get("forced"):
+        lines.append(
+            f"{no_winner(result)} Trial {result['winner']['trial']} was deployed by force all the "
+            "same."
+        )
+    elif result["winner"] is not None and view.market:
+        bound = holdout_bound(result["holdout"] or {}, view.benchmark)
+        lines += [text for text in (NOT_UNDONE, bound) if text]
+    lines.append(OPTIMISTIC)
+    lines += [text for text in (_pruning(view), _pbo(result), _left_out(result)) if text]
+    if (result.get("deployed") or {}).get("refit"):
+        lines.append(f"There is a second policy, {result['deployed']['refit_label']}.")
+    return lines
+
+
+def opening(view: StudyView) -> list[str]:
+    """A short verdict, and the sentences below it."""
+    result = view.result
+    winner, told = result["winner"], result["holdout"]
+    if winner is None:
+        lines = [no_winner(result)]
+        if result["confirmation"]["reason"]:
+            lines.append(f"Reason: {result['confirmation']['reason']}.")
+        return [*lines, _tried(result)]
+    name = f"Deployed by force: trial {winner['trial']}."
+    if not winner["forced"]:
+        name = f"Confirmed winner: trial {winner['trial']}."
+    if not view.market:
+        mean = number((told or {}).get("mean"), 2)
+        return [f"{name} Mean return of its final seeds on fresh episodes: {mean}.", _tried(result)]
+    if view.holdout is None or view.days_per_year is None or told is None:
+        return [f"{name} Every seed of its final training diverged.", _tried(result)]
+    lines = _held(view, view.holdout, view.days_per_year, told)
+    if winner["forced"]:
+        lines = [no_winner(result), *lines, name]
+    else:
+        lines = [f"{name} {_short(view, view.holdout)}", *lines]
+    label = (result["deployed"] or {}).get("label") or "the first seed"
+    more = _seeds(view.holdout, view.days_per_year, told, label)
+    return [*lines, *more, *best_of(view), _tried(result)]
+
+
+def _short(view: StudyView, lines: Lines) -> str:
+    """The hold-out in half a sentence."""
+    if float(np.prod(1.0 + lines.each[0])) <= 1.0:
+        return "It loses money on the hold-out."
+    if lacking(view):
+        return "It gains on the hold-out, which is no proof."
+    return "It was profitable on the hold-out."
+
+
+def _held(view: StudyView, lines: Lines, periods: float, told: Mapping[str, Any]) -> list[str]:
+    """Figures and comparisons of the deployable policy: the first seed, fixed in advance."""
+    mine, other = lines.each[0], lines.benchmark
+    interval = sharpe_interval(mine, periods)
+    growth = float(np.prod(1.0 + mine) - 1.0)
+    rivals, differences = {"cash": 0.0}, {"cash": interval}
+    if other is not None:
+        rivals = {"equal weight": float(np.prod(1.0 + other) - 1.0), **rivals}
+        differences["equal weight"] = sharpe_interval(mine - other, periods)
+    unseen = told["opening"] <= 1
+    proof = interval if unseen else None  # bars that were looked at before prove nothing
+    missing = lacking(view)
+    found = [
+        wording.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods),
+        wording.verdict(HOLDOUT, growth, interval, unseen, not missing, "; ".join(missing)),
+        *wording.comparisons(growth, rivals, proof, differences, outperformed(view)),
+    ]
+    if view.random is not None:
+        found += wording.random_traders(view.random.percentile, view.random.draws)
+    elif view.random_missing:
+        found.append(f"It is not compared with random traders: {view.random_missing}.")
+    return found
+
+
+def _seeds(lines: Lines, periods: float, told: Mapping[str, Any], label: str) -> list[str]:
+    every = [sharpe(one, periods) for one in lines.each]
+    known = [value for value in every if value is not None]
+    found = []
+    if len(known) > 1:
+        low, middle, high = (number(float(np.quantile(known, q))) for q in (0.0, 0.5, 1.0))
+        found.append(
+            f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {low} to {high}, median {middle}. "
+            f"The headline is of the deployable policy, {label}."
+        )
+    if told.get("mean_return") is not None:
+        met = told["beats_cash"] and told.get("beats_equal_weight", True)
+        against, ratio, above = "", "Sharpe ratio", "above cash"
+        if lines.benchmark is not None:
+            against = f" against {percent(told['benchmark_return'])} of equal weight"
+            ratio, above = "information ratio", "above equal weight and above cash"
+        found.append(
+            f"Mean return of the seeds: {percent(told['mean_return'])}{against}; annual {ratio} "
+            f"{number(told['ratio'])}, lower bound {number(told['lcb'])}. Promotion needs a mean "
+            f"{above}: {'met' if met else 'not met'}."
+        )
+    return found
+
+
+def _tried(result: Mapping[str, Any]) -> str:
+    told = result["trials"]
+    return (
+        f"Trials tried: {told['asked']}; finished {told['complete']}, of these inactive "
+        f"{told['inactive']}; stopped early {told['pruned']}; failed {told['failed']}."
+    )
+
+
+def _pruning(view: StudyView) -> str:
+    """Where pruning stood at the end."""
+    rungs = view.result["rungs"]
+    stopped = view.result["trials"]["pruned"]
+    if not rungs:
+        return ""
+    parts = [f"the rung at {share(rung['share'])} of the budget {standing(rung)}" for rung in rungs]
+    return f"Pruning stopped {plural(stopped, 'trial')}: {'; '.join(parts)}."
+
+
+def standing(rung: Mapping[str, Any]) -> str:
+    """What a rung did at the end, in words."""
+    if rung.get("same_as"):
+        return f"is the same as {rung['same_as']}: the budget has too few rollouts"
+    if rung["rho"] is None:
+        return "never stopped a trial: too few had finished to know whether it predicts their ends"
+    known = f"rank correlation with final scores {number(rung['rho'], 2)}"
+    return (
+        f"was armed ({known})"
+        if rung["armed"]
+        else f"was disarmed ({known}: it predicts too little)"
+    )
+
+
+def _pbo(result: Mapping[str, Any]) -> str:
+    told = (result["evidence"] or {}).get("pbo")
+    if told is None:
+        return ""
+    if "value" not in told:
+        return f"Probability of backtest overfitting: not computed, {told['reason']}."
+    return (
+        f"Probability of backtest overfitting {number(told['value'], 2)} over {told['columns']} "
+        f"trials. {ON_NOISE}"
+    )
+
+
+def _left_out(result: Mapping[str, Any]) -> str:
+    told = result["trials"]
+    if told["cut"] is None or told["cut"] >= told["limit"]:
+        return ""
+    return f"The search was cut after {told['cut']} of {told['limit']} trials."
+
+
+def chance(view: StudyView) -> list[str]:
+    """What the amount of data could show at all."""
+    findable = view.result.get("findable")
+    if findable is None:
+        return []
+    folds, later = findable["folds"], findable["holdout"]
+    return [
+        f"The folds' test blocks cover {folds['years']:.2f} years. The smallest Sharpe that they "
+        f"can confirm for {one_of(folds['candidates'])} is {number(folds['sharpe'])}.",
+        *best_of(view),
+        f"The smallest Sharpe that the hold-out, {later['years']:.2f} years, can confirm is "
+        f"{number(later['sharpe'])}.",
+    ]
+
+
+def best_of(view: StudyView) -> list[str]:
+    """What the best of as many skill-less trials would show on the folds: one bar on the page.
+
+    It is the one that the deflated Sharpe ratio is measured against; where that is not computed,
+    the same with the least deviation that trials can have.
+    """
+    trials = view.result["trials"]["asked"]
+    told = (view.result.get("evidence") or {}).get("deflated_sharpe") or {}
+    findable = view.result.get("findable")
+    bar = None
+    if "expected" in told and view.days_per_year is not None:
+        bar = float(told["expected"]) * math.sqrt(view.days_per_year)
+    elif findable is not None:
+        bar = expected_best(trials, findable["folds"]["years"])
+    if bar is None:
+        return []
+    ratio = "information ratio against equal weight" if view.benchmark else "Sharpe ratio"
+    lines = [
+        f"On the folds, where {trials} trials were tried, the best of {trials} skill-less ones is "
+        f"expected to show an annual {ratio} of {number(bar)}."
+    ]
+    if told.get("measured_deviation", math.inf) < told.get("deviation", 0.0):
+        lines.append(
+            "The finished trials are more alike than independent ones would be (survivors of "
+            "pruning are too alike), so the deviation of Sharpe ratios is taken to be at least one "
+            "over the root of the number of days."
+        )
+    return lines
+
+
+def search(view: StudyView) -> list[str]:
+    """How trials were scored."""
+    result = view.result
+    if not view.market:
+        return ["A fold is a seed, its score the mean return of its episodes."]
+    words = {
+        "sharpe": "the annual Sharpe ratio minus equal weight's",
+        "information_ratio": "the annual information ratio against equal weight",
+        "log_growth": "the annual log growth minus equal weight's",
+    }[result["objective"]]
+    if not view.benchmark:  # against cash both ratios are the Sharpe ratio
+        log = result["objective"] == "log_growth"
+        words = "the annual log growth" if log else "the annual Sharpe ratio"
+    return [
+        f"Score of a fold: {words}, of daily returns on its test blocks after costs. Score of a "
+        f"trial: mean over {result['folds']} folds minus {result['penalty']:g} deviations over "
+        "folds. Folds share test blocks, so their deviation is no standard error. An inactive "
+        "fold (exposure below 1 % or fewer than 10 fills) scores 0, and such a trial cannot win."
+    ]

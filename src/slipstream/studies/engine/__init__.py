@@ -1,0 +1,1 @@
+"""How members of many trials are trained together and scored: stretches, passes, the pool."""

@@ -1,0 +1,121 @@
+"""Which members are trained side by side next."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slipstream.studies.engine.member import Member
+from slipstream.studies.engine.pace import SIZES
+from slipstream.studies.engine.stretch import Task
+
+_LEAST = 6  # fewer are slower per step, so that it does not pay to leave some to others
+_BYTES = 512 * 2**20  # of a worker's batch
+
+
+@dataclass
+class Job:
+    """A task that waits.
+
+    Attributes:
+        task: what to do.
+        shape: members of equal shape can be trained side by side.
+        load: environment steps to do; being scored counts like an iteration.
+        memory: bytes while it is trained.
+        generation: of the source, with the data that it needs.
+        iterations: of training to do.
+    """
+
+    task: Task
+    shape: str
+    load: int
+    memory: int
+    generation: int
+    iterations: int = 0
+
+    @property
+    def member(self) -> Member:
+        """Whose."""
+        return self.task.member
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of training."""
+        parts = self.iterations + (self.member.test is not None)
+        return self.load * self.iterations // parts if parts else 0
+
+
+@dataclass
+class Batch:
+    """Jobs of one shape that a worker does together.
+
+    Attributes:
+        jobs: which.
+        deaths: of workers that had them.
+        lost: how often a machine that had them went away.
+        began: when it was handed out, seconds of the monotonic clock.
+    """
+
+    jobs: list[Job]
+    deaths: int = 0
+    lost: int = 0
+    began: float = 0.0
+
+    @property
+    def load(self) -> int:
+        """Of all jobs."""
+        return sum(job.load for job in self.jobs)
+
+    def load_left(self, speed: float | None) -> float:
+        """Load still to do at `speed` steps per second; all of it where that is not known."""
+        done = 0.0 if speed is None else speed * (time.monotonic() - self.began)
+        return max(0.0, self.load - done)
+
+    def halves(self) -> list[Batch]:
+        """Two smaller ones."""
+        middle = (len(self.jobs) + 1) // 2
+        parts = [self.jobs[:middle], self.jobs[middle:]]
+        return [Batch(part, self.deaths, self.lost) for part in parts if part]
+
+
+def next_batch(
+    waiting: Sequence[Job],
+    others: Sequence[float],
+    workers: float,
+    group_size: int | None,
+    pace: Callable[[str], int] = lambda shape: SIZES[0],
+) -> Batch | None:
+    """What an idle worker does next, so that all workers come to an end together.
+
+    It takes of the shape of which most is waiting, in the order of submission, as many as bring
+    its load nearest to a fair part of everything that is waiting or under way: one member left
+    over would be trained alone at the end, while everybody else waits for it.
+
+    Args:
+        waiting: jobs.
+        others: load left of the batches under way.
+        workers: how many there are, in workers as fast as this one.
+        group_size: members at most; None: by memory and pace.
+        pace: members of a shape at most, by measured speed.
+    """
+    if not waiting:
+        return None
+    by_shape: dict[str, list[Job]] = {}
+    for job in waiting:
+        by_shape.setdefault(job.shape, []).append(job)
+    jobs = max(by_shape.values(), key=_load)
+    fair = (_load(waiting) + sum(others)) / workers
+    room = max(1, _BYTES // max(1, max(job.memory for job in jobs)))
+    most = group_size or min(pace(jobs[0].shape), room)
+    taken: list[Job] = []
+    for job in jobs[:most]:
+        if len(taken) >= _LEAST and _load(taken) + job.load / 2 > fair * (1 + 1e-9):
+            break
+        taken.append(job)
+    return Batch(taken)
+
+
+def _load(jobs: Sequence[Job]) -> float:
+    return math.fsum(job.load for job in jobs)

@@ -1,0 +1,206 @@
+"""Test passes of members, all at once, and their daily returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import KernelError
+from slipstream.nets.policy import Policy
+from slipstream.studies.config import seed_of
+from slipstream.studies.engine.accounts import Account, account, join_accounts
+from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.pass_loop import PassLoop
+from slipstream.studies.engine.population import Place, join_records
+from slipstream.training.environment import Environment
+from slipstream.training.episodes import Seen, run_episodes
+from slipstream.training.evaluation import FOREIGN_COPIES
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import HOLD
+from slipstream.vector.vector_env import Episodes, StepOut
+
+Floats = NDArray[np.float64]
+_NOTED: tuple[str, ...] = ("equity", "benchmark")
+_COPIES = 128  # of games, per member at most
+_LOOK = 1_000  # steps between two looks at whether to go on
+
+
+def score(
+    places: Sequence[Place], policy: Policy, go_on: Callable[[], None] = lambda: None
+) -> list[Passes]:
+    """Scores every member of a policy on its own test split with its most likely actions.
+
+    Args:
+        places: [M], the policy's members; each has a `test` split and they are `alike`.
+        policy: of all of them.
+        go_on: called now and then; it may raise to leave.
+    """
+    if places[0].environment.spec.market is None:
+        return _games(places, policy, go_on)
+    return _market(places, policy, go_on)
+
+
+def alike(place: Place) -> tuple[int, ...]:
+    """Members with equal ones can be scored together: number of test records, or of episodes."""
+    if place.environment.spec.market is not None:
+        return (len(_records(place)),)
+    settings = place.member.config.evaluation
+    purpose = str(place.member.test).rpartition("/")[2]  # folds meet the same episodes
+    return seed_of(settings.seed, purpose), settings.episodes, settings.max_steps
+
+
+def _records(place: Place) -> tuple[Any, ...]:
+    loaded, split = place.environment.loaded, place.member.test
+    assert loaded is not None and split is not None
+    return loaded.params[split]
+
+
+def _market(places: Sequence[Place], policy: Policy, go_on: Callable[[], None]) -> list[Passes]:
+    first = places[0].environment
+    kernel, loaded = first.kernel, first.loaded
+    assert kernel is not None and loaded is not None and kernel.timeline is not None
+    records, ranges = join_records([_records(place) for place in places])
+    each, total = len(_records(places[0])), len(records)
+    times = [kernel.timeline(record, loaded.data) for record in records]
+    env = KernelVectorEnv(
+        kernel,
+        replace(loaded, params={"train": records}),
+        np.zeros(total, np.uint64),
+        np.tile(np.arange(each, dtype=np.uint64), len(places)),
+        backend="compiled" if places[0].member.config.training.backend == "auto" else "serial",
+        stagger=False,
+        time_limit=False,
+        at_end=HOLD,
+        ranges=np.repeat(ranges, each, axis=0),
+    )
+    longest = max(len(time) for time in times)
+    values, ended = _run(env, policy, longest, go_on)
+    accounts: list[Account | None] = [None] * total
+    units = {metric.name: metric.unit for metric in env.spec.metrics}
+    for row, e in enumerate(ended.e.tolist()):
+        market = kernel.spec(records[e], loaded.data).market
+        assert market is not None
+        steps = int(ended.length[row])
+        own = {name: series[:steps, e] for name, series in values.items()}
+        metrics = {name: float(column[row]) for name, column in ended.metrics.items()}
+        accounts[e] = account(times[e], own, market, metrics, steps)
+    found = []
+    for m, place in enumerate(places):
+        mine = slice(m * each, (m + 1) * each)
+        passes = [one for one in accounts[mine] if one is not None]
+        found.append(join_accounts(passes, _groups_of(place, times[mine]), units))
+    return found
+
+
+def _run(
+    env: KernelVectorEnv, policy: Policy, longest: int, go_on: Callable[[], None]
+) -> tuple[dict[str, Floats], Episodes]:
+    """Steps all copies to the ends of their passes.
+
+    Returns:
+        what equity and benchmark (where there is one) were after every step, [longest, E] by name;
+        all passes, each ended.
+    """
+    spec, e = env.spec, env.num_envs
+    noted = tuple(name for name in _NOTED if name in spec.trace)
+    values = np.zeros((longest, e, len(noted)))
+    if PassLoop.fits(env, policy):
+        loop = PassLoop(env, policy, noted)
+        loop.reset()
+        for begin in range(0, longest, _LOOK):
+            loop.run(begin, min(begin + _LOOK, longest), values)
+            go_on()
+    else:
+        step_passes(env, policy, noted, values, go_on)
+    ended = env.drain_episodes()
+    running = np.setdiff1d(np.arange(e), ended.e)
+    if len(running):
+        raise KernelError(
+            f"Kernel `{env.kernel.name}` does not end an evaluation where its `timeline` does: "
+            f"copy {int(running[0])} goes on after {longest:,} steps."
+        )
+    return {name: values[..., k] for k, name in enumerate(noted)}, ended
+
+
+def step_passes(
+    env: KernelVectorEnv,
+    policy: Policy,
+    noted: tuple[str, ...],
+    values: Floats,
+    go_on: Callable[[], None] = lambda: None,
+) -> None:
+    """What `PassLoop` does, one step of all copies after another."""
+    spec, e = env.spec, env.num_envs
+    obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
+    mask = np.ones((e, env.mask_width), np.bool_) if env.mask_width else None
+    flags = np.zeros((3, e), np.bool_)
+    out = StepOut(obs, np.zeros(e, np.float32), flags[0], flags[1], flags[2], mask)
+    env.reset(obs, mask)
+    for t in range(len(values)):
+        env.step(policy.act_rows(obs, mask=mask), out, t)
+        for k, now in enumerate(env.read(noted).values()):
+            values[t, :, k] = now
+        if t % _LOOK == 0:
+            go_on()
+
+
+def _groups_of(place: Place, times: Sequence[NDArray[np.int64]]) -> list[int]:
+    """Which tested group each record lies in, counted within the fold."""
+    loaded, member = place.environment.loaded, place.member
+    assert loaded is not None
+    fold = member.fold.removeprefix("fold")
+    if not (fold.isdigit() and member.test == f"{member.fold}/test"):
+        return [0] * len(times)
+    ranges = loaded.provenance["folds"]["folds"][int(fold)]["test"]
+    firsts = np.array([lo for lo, _ in ranges])
+    return [int(np.searchsorted(firsts, time[0], side="right")) - 1 for time in times]
+
+
+def _games(
+    places: Sequence[Place], policy: Policy, go_on: Callable[[], None] = lambda: None
+) -> list[Passes]:
+    """Episode returns; every member meets the same episodes."""
+    seed, episodes, _ = alike(places[0])
+    copies = min(_COPIES, episodes)
+    env = _playground(places, copies)
+
+    def act(seen: Seen) -> NDArray[Any]:
+        return policy.act_rows(seen.obs, mask=seen.mask)
+
+    tracks = run_episodes(env, act, episodes, seed, members=len(places), record=False, go_on=go_on)
+    env.close()
+    numbers = np.arange(episodes)
+    found = []
+    for own in tracks:
+        returns = np.array([track.ret for track in own])
+        names = own[0].metrics
+        means = {name: float(np.mean([track.metrics[name] for track in own])) for name in names}
+        zeros = np.zeros(episodes)
+        found.append(Passes(numbers, returns, zeros, np.zeros(episodes, np.int64), [means]))
+    return found
+
+
+def _playground(places: Sequence[Place], copies: int) -> Any:
+    first: Environment = places[0].environment
+    longest = places[0].member.config.evaluation.max_steps
+    if first.kernel is None or first.loaded is None:
+        copies = min(copies, FOREIGN_COPIES)
+        return first.evaluation("train", copies, len(places), longest=longest)
+    records, ranges = join_records([place.records for place in places])
+    limits = [place.spec.max_episode_steps or longest for place in places]
+    zeros = np.zeros(len(places) * copies, np.uint64)
+    return KernelVectorEnv(
+        first.kernel,
+        replace(first.loaded, params={"train": records}),
+        zeros,
+        zeros,
+        backend="compiled" if places[0].member.config.training.backend == "auto" else "serial",
+        stagger=False,
+        at_end=HOLD,
+        ranges=np.repeat(ranges, copies, axis=0),
+        limits=np.repeat(np.array(limits, np.int64), copies),
+    )

@@ -1,0 +1,325 @@
+"""Trains members of a study in batches on every core; survives the loss of any process."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from slipstream.core.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    KernelError,
+    ResourceError,
+    SlipstreamError,
+)
+from slipstream.studies.engine.batches import Batch, Job, next_batch
+from slipstream.studies.engine.member import Member, Outcome
+from slipstream.studies.engine.pace import Pace
+from slipstream.studies.engine.population import Place, shape_of
+from slipstream.studies.engine.seats import AnyWorker, Guests, Lost, Seat, Speeds
+from slipstream.studies.engine.source import EnvironmentSource
+from slipstream.studies.engine.state import LiveStates, Weights
+from slipstream.studies.engine.stretch import Task
+from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
+
+__all__ = ["EnvironmentSource", "Pool"]
+
+_DEATHS = 4  # of workers in a row with the same members
+_LOSSES = 3  # of machines with the same members that are put down to networks
+
+
+class Pool:
+    """Workers that train members to their milestones; use it in a `with` statement.
+
+    What it returns does not depend on the number of workers, on who is trained beside whom, or on
+    processes that were killed.
+
+    Args:
+        folder: of the study: `live/` has the states of members under way, `weights/` what is left
+            of finished ones.
+        source: of environments; workers share what it has loaded.
+        workers: processes; 0 where `guests` do everything.
+        group_size: members of a batch at most; None: by memory and measured speed.
+        guests: who brings workers of other machines; None: nobody.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        source: EnvironmentSource,
+        workers: int,
+        group_size: int | None = None,
+        guests: Guests | None = None,
+    ) -> None:
+        self._live, self._weights = LiveStates(folder / "live"), Weights(folder / "weights")
+        self._source, self._guests, self._group_size = source, guests, group_size
+        self._threads = torch.get_num_threads()
+        self._seats = [Seat() for _ in range(workers if guests else max(1, workers))]
+        self._waiting: list[Job] = []
+        self._retries: list[Batch] = []
+        self._done: list[Outcome] = []
+        self._dropped: set[str] = set()  # while under way
+        self._finished: set[str] = set()  # policies not yet among the weights
+        self._speeds, self._pace = Speeds(), Pace()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def busy(self) -> int:
+        """Members whose outcomes have not been collected yet."""
+        running = sum(len(batch.jobs) for batch in self._under_way())
+        return len(self._waiting) + running + len(self._done)
+
+    def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:
+        """Trains each member up to its milestone (iterations done) and scores it there.
+
+        A member that has got there before is only scored. One whose environment cannot be made
+        fails.
+        """
+        for member, milestone in zip(members, until, strict=True):
+            self._dropped.discard(member.name)
+            try:
+                self._waiting.append(self._job(member, milestone))
+            except (ConfigError, DataError, KernelError) as error:
+                self._done.append(Outcome(member.name, milestone, None, True, str(error)))
+        self._hand_out()  # first: files are moved while the workers train
+        self._save_finished()
+
+    def collect(self, timeout: float | None = None) -> list[Outcome]:
+        """Outcomes that came in since the last call.
+
+        Args:
+            timeout: seconds to wait for the first of them; None: as long as it takes.
+
+        Raises:
+            ResourceError: the disk is full, or workers with the same members die again and again.
+        """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self._hand_out()
+        self._save_finished()
+        while not self._done and (self._waiting or self._under_way()):
+            left = deadline - time.monotonic()
+            pipes: dict[Any, Seat | None] = {
+                seat.worker.pipe: seat
+                for seat in self._seats
+                if seat.worker is not None and seat.batch is not None
+            }
+            if self._guests is not None:
+                pipes[self._guests.bell] = None
+            ready = wait(list(pipes), None if left == math.inf else max(0.0, left))
+            for pipe in ready:
+                seat = pipes[pipe]
+                if seat is not None:
+                    self._take(seat)
+            self._hand_out()
+            if not ready and time.monotonic() >= deadline:
+                break
+        found, self._done = self._done, []
+        return found
+
+    def finish(self, name: str) -> None:
+        """Keeps only the policy of a member that has reached its budget."""
+        self._finished.add(name)
+
+    def drop(self, name: str) -> None:
+        """Forgets a member; nothing of it is kept."""
+        self._waiting = [job for job in self._waiting if job.member.name != name]
+        if any(job.member.name == name for batch in self._under_way() for job in batch.jobs):
+            self._dropped.add(name)
+        self._live.drop(name)
+
+    def policy(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Tensors and manifest of the policy of a member that has reached its budget.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        found = self._live.policy(name) or self._weights.get(name)
+        if found is None:
+            raise CheckpointError(
+                f"There is no policy of {name} in {self._weights.folder}: it was never trained to "
+                "its end, or its file was deleted."
+            )
+        return found
+
+    def close(self) -> None:
+        """Ends the workers; states of members under way are saved."""
+        self._save_finished()
+        workers = [seat.worker for seat in self._seats if seat.worker is not None]
+        for worker in workers:
+            worker.ask_to_leave()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        for worker in workers:
+            worker.end(max(0.1, deadline - time.monotonic()))
+        self._seats = [Seat() for seat in self._seats if not seat.machine]
+        torch.set_num_threads(self._threads)
+
+    def _job(self, member: Member, until: int) -> Job:
+        place = Place(member, self._source.environment(member.config))
+        at = min(self._live.iteration(member), until)
+        shape = shape_of(member, self._source)
+        if place.environment.loaded is None:  # foreign copies are all begun anew at once
+            shape += f"/{at}/{until}"
+        load = (until - at + (member.test is not None)) * place.rows
+        task, generation = Task(member, until), self._source.generation
+        return Job(task, shape, load, place.memory, generation, until - at)
+
+    def _under_way(self) -> list[Batch]:
+        running = [seat.batch for seat in self._seats if seat.batch is not None]
+        return [*self._retries, *running]
+
+    def _hand_out(self) -> None:
+        """Gives every idle worker its fair part of what waits."""
+        self._seats = [seat for seat in self._seats if not seat.lost]
+        if self._guests is not None:
+            self._seats += [Seat(one, None, one.machine) for one in self._guests.arrivals()]
+        for seat in self._seats:
+            if seat.batch is not None:
+                continue
+            batch = self._retries.pop(0) if self._retries else self._next(seat)
+            if batch is None:
+                return
+            if self._send(seat, batch):
+                batch.began = time.monotonic()
+                seat.batch = batch
+            else:  # its machine is gone
+                self._retries.insert(0, batch)
+
+    def _next(self, seat: Seat) -> Batch | None:
+        others = [
+            other.batch.load_left(self._speeds.get(other.machine))
+            for other in self._seats
+            if other.batch is not None
+        ]
+        workers = self._speeds.workers(seat.machine, self._seats)
+        pace = partial(self._pace.most, seat.machine)
+        batch = next_batch(self._waiting, others, workers, self._group_size, pace)
+        if batch is not None:
+            taken = {id(job) for job in batch.jobs}
+            self._waiting = [job for job in self._waiting if id(job) not in taken]
+        return batch
+
+    def _send(self, seat: Seat, batch: Batch) -> bool:
+        """Hands a batch to the worker of a seat; False where nobody sits there any more."""
+        while not self._worker(seat, batch).send([job.task for job in batch.jobs]):
+            if seat.machine:
+                return False
+            self._lose(seat)
+        return True
+
+    def _worker(self, seat: Seat, batch: Batch) -> AnyWorker:
+        """The seat's worker, which has the data that the batch needs."""
+        worker, needed = seat.worker, max(job.generation for job in batch.jobs)
+        if worker is not None and worker.generation < needed:
+            worker.ask_to_leave()
+            worker.end(PATIENCE_SECONDS)
+            worker = None
+        if worker is None:
+            seat.worker = None
+            pipes = [other.worker.pipe for other in self._seats if other.worker is not None]
+            worker = seat.worker = Worker(self._source, self._live, pipes)
+        return worker
+
+    def _lose(self, seat: Seat) -> str:
+        """Forgets a worker that is gone; how it ended."""
+        assert seat.worker is not None
+        worker, seat.worker = seat.worker, None
+        return worker.end(1.0)
+
+    def _take(self, seat: Seat) -> None:
+        """The answer of a seat's worker."""
+        worker, batch = seat.worker, seat.batch
+        assert worker is not None and batch is not None
+        seat.batch = None
+        answer = worker.receive()
+        if answer is None:
+            self._repeat(batch, self._lose(seat))
+        elif isinstance(answer, Lost):
+            self._return(batch, answer)
+        elif isinstance(answer, ResourceError) or not isinstance(answer, (list, SlipstreamError)):
+            raise answer
+        elif isinstance(answer, SlipstreamError):
+            self._isolate(batch, answer)
+        else:
+            spent = max(time.monotonic() - batch.began, 1e-9)
+            self._speeds.add(seat.machine, batch.load / spent)
+            self._note_pace(seat.machine, batch, answer)
+            for outcome in answer:
+                if outcome.name in self._dropped:
+                    self._dropped.discard(outcome.name)
+                    self._live.drop(outcome.name)
+                else:
+                    self._done.append(outcome)
+
+    def _note_pace(self, machine: str, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+        """How fast a batch was trained; what a pass takes does not depend on its size."""
+        seconds = sum(
+            spent for one in outcomes for kind, spent in one.seconds.items() if kind != "evaluate"
+        )
+        steps = sum(job.steps for job in batch.jobs)
+        least = min(job.iterations for job in batch.jobs)
+        self._pace.add(machine, batch.jobs[0].shape, len(batch.jobs), least, steps, seconds)
+
+    def _return(self, batch: Batch, lost: Lost) -> None:
+        """Another machine did not do it.
+
+        Networks and people who take their machine back are no fault of the members; what was lost
+        with a machine again and again may be one.
+        """
+        batch.lost += lost.cause == "silent"
+        if lost.cause == "died" or batch.lost > _LOSSES:
+            self._repeat(batch, lost.how)
+        else:
+            self._retries.append(batch)
+
+    def _repeat(self, batch: Batch, how: str) -> None:
+        """A worker is gone: what it did goes on from the last saved states, in smaller batches."""
+        if batch.deaths + 1 >= _DEATHS and len(batch.jobs) == 1:
+            raise ResourceError(
+                f"The worker that trained {batch.jobs[0].member.name} {how}, {_DEATHS} times in a "
+                "row. Nothing that was saved is lost: free some memory, or give --group-size and "
+                "--workers smaller numbers, and go on with `slipstream study resume`."
+            )
+        halves = batch.halves() if batch.deaths else [batch]
+        for half in halves:
+            half.deaths = batch.deaths + 1
+            self._retries.append(half)
+
+    def _isolate(self, batch: Batch, error: SlipstreamError) -> None:
+        """Some member cannot be trained; the others can."""
+        if len(batch.jobs) > 1:
+            self._retries += batch.halves()
+            return
+        job = batch.jobs[0]
+        self._done.append(Outcome(job.member.name, job.task.until, None, True, str(error)))
+
+    def _save_finished(self) -> None:
+        """Moves policies of finished members to the weights; they are on disk when it returns."""
+        policies = {}
+        for name in self._finished:
+            found = self._live.policy(name)
+            if found is not None:
+                policies[name] = found
+        if policies:
+            self._weights.add(policies)
+        for name in self._finished:
+            self._live.drop(name)
+        self._finished.clear()

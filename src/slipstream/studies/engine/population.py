@@ -1,0 +1,259 @@
+"""A population made of members of different trials and folds, for one stretch of training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.agents.agent_config import AgentConfig
+from slipstream.core.spec import Spec
+from slipstream.nets.actions import ActionMap
+from slipstream.nets.policy import Policy
+from slipstream.studies.engine.member import Member
+from slipstream.studies.engine.size import member_bytes
+from slipstream.studies.engine.source import EnvironmentSource
+from slipstream.studies.engine.state import State, Tensors
+from slipstream.training.environment import Environment
+from slipstream.training.shard import Shard, join_states, state_of
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.vector_env import VectorEnv
+
+STEPPED = "train"  # split of a joined environment: every member's own records, one after the other
+
+
+@dataclass(frozen=True)
+class Place:
+    """A member and its environment.
+
+    Attributes:
+        member: who.
+        environment: of its config.
+        records: what it trains on.
+    """
+
+    member: Member
+    environment: Environment
+
+    @property
+    def records(self) -> tuple[Any, ...]:
+        """Params records that it trains on; nothing for a foreign environment."""
+        loaded = self.environment.loaded
+        if loaded is None:
+            return ()
+        split = f"{self.member.fold}/train"
+        return loaded.params[split if split in loaded.params else "train"]
+
+    @property
+    def spec(self) -> Spec:
+        """Of its records: folds differ in their scales, settings in their time limits."""
+        kernel, loaded = self.environment.kernel, self.environment.loaded
+        if kernel is None or loaded is None:
+            return self.environment.spec
+        return kernel.spec(self.records[0], loaded.data)
+
+    @property
+    def num_envs(self) -> int:
+        """Copies."""
+        assert isinstance(self.member.config.training.num_envs, int)
+        return self.member.config.training.num_envs
+
+    @property
+    def rows(self) -> int:
+        """Steps of an iteration."""
+        return self.member.config.agent.horizon * self.num_envs
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a member more in a batch takes."""
+        return member_bytes(self.member.config, self.environment.spec)
+
+
+def shape_of(member: Member, source: EnvironmentSource) -> str:
+    """Members of equal shape can be trained side by side: their numbers may differ, sizes not."""
+    place = Place(member, source.environment(member.config))
+    spec, config = place.spec, member.config
+    agent = config.agent.model_dump(mode="json")
+    facts = [
+        config.env_name,
+        source.data_number(place.environment),
+        {name: value for name, value in agent.items() if name not in config.agent.PER_MEMBER},
+        config.agent_name,
+        place.num_envs,
+        config.training.backend,
+        spec.observation_shape,
+        spec.observation_dtype.name,
+        ActionMap(spec.action).description(),
+        spec.metrics,
+        spec.trace,
+        spec.stagger,
+        spec.scale_reward,
+        spec.players,
+        spec.max_episode_steps is None,
+    ]
+    if place.environment.loaded is None:  # copies cannot be told how to differ
+        facts.append(config.env_settings)
+    return json.dumps(facts)
+
+
+@dataclass(frozen=True)
+class JoinedEnvironment(Environment):
+    """Copies of several members in one batch, each with its own member's records.
+
+    Attributes:
+        ranges: int64 [E, 2], first record and number of records of each copy.
+        limits: int64 [E], time limit of each copy's episodes.
+    """
+
+    ranges: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    limits: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def copies(
+        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], backend: str = "auto"
+    ) -> VectorEnv:
+        if self.kernel is None or self.loaded is None:
+            return super().copies(seeds, indices, backend)
+        return KernelVectorEnv(
+            self.kernel,
+            self.loaded,
+            seeds,
+            indices,
+            backend="compiled" if backend == "auto" else backend,
+            ranges=self.ranges,
+            limits=self.limits,
+        )
+
+
+def joined(places: Sequence[Place]) -> JoinedEnvironment:
+    """The environment of all copies, member after member."""
+    first = places[0].environment
+    each = [place.num_envs for place in places]
+    limits = [place.spec.max_episode_steps or 0 for place in places]
+    records, ranges = join_records([place.records for place in places])
+    loaded = first.loaded
+    if loaded is not None:
+        loaded = replace(loaded, params={STEPPED: records})
+    return JoinedEnvironment(
+        first.name,
+        places[0].spec,
+        first.kernel,
+        loaded,
+        first.kwargs,
+        ranges=np.repeat(ranges, each, axis=0),
+        limits=np.repeat(np.array(limits, np.int64), each),
+    )
+
+
+def join_records(
+    records: Sequence[tuple[Any, ...]],
+) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+    """All members' records as one table, and int64 [M, 2]: first and number of each one's own."""
+    counts = np.array([len(own) for own in records], np.int64)
+    firsts = np.cumsum(counts) - counts
+    return tuple(record for own in records for record in own), np.stack([firsts, counts], axis=1)
+
+
+def join_configs(configs: Sequence[AgentConfig]) -> AgentConfig:
+    """One config whose lists have a number for each member."""
+    changes: dict[str, Any] = {}
+    for name in configs[0].PER_MEMBER:
+        if any(getattr(config, name) is not None for config in configs):
+            values = [config.per_member(name, 1) for config in configs]
+            changes[name] = tuple(float(value[0]) for value in values)
+    return configs[0].model_copy(update=changes)
+
+
+class Population:
+    """Members of one shape that are trained side by side.
+
+    Args:
+        places: who, [M].
+        states: where each one stands, [M]; None at its beginning.
+
+    Attributes:
+        iterations: int64 [M], rollouts that each member learned from.
+        failed: bool [M], members that diverged; they stand still.
+        resumable: between milestones; foreign environments may not come back to where they stood.
+    """
+
+    def __init__(self, places: Sequence[Place], states: Sequence[State | None]) -> None:
+        self.places = list(places)
+        first = places[0]
+        self._shard = Shard(
+            joined(places),
+            join_configs([place.member.config.agent for place in places]),
+            [place.member.seed for place in places],
+            range(len(places)),
+            first.num_envs,
+            first.member.config.training.backend,
+            specs=[place.spec for place in places],
+        )
+        self.failed = np.zeros(len(places), np.bool_)
+        self.iterations = np.array([state.iteration if state else 0 for state in states], np.int64)
+        self._budgets = np.array([place.member.budget for place in places], np.float64)
+        self.resumable = first.environment.loaded is not None
+        if self.resumable or all(state is None for state in states):
+            self._shard.reset()
+        if any(state is not None for state in states):
+            self._restore(states)
+
+    def _restore(self, states: Sequence[State | None]) -> None:
+        """Copies that begin keep what `reset` gave them.
+
+        Foreign environments take the actions of their episodes again, those that are not
+        deterministic begin fresh ones: at milestones only, so that kills change nothing.
+        """
+        fresh = self._shard.get_state()
+        own = [
+            state_of(fresh, range(m, m + 1), len(states)) if state is None else state.tensors
+            for m, state in enumerate(states)
+        ]
+        self._shard.set_state(join_states(own))
+
+    def iterate(self) -> None:
+        """One rollout and update of every member."""
+        spent = self.iterations * self.places[0].rows / self._budgets
+        metrics = self._shard.iterate(np.minimum(spent, 1.0))
+        self.iterations += 1
+        self.failed |= metrics["failed"].astype(bool)
+
+    @property
+    def policy(self) -> Policy:
+        """All members' policies."""
+        policy: Policy = self._shard.agent.policy
+        return policy
+
+    def states(self) -> list[State]:
+        """Where each member stands, with its policy where it has reached its budget."""
+        everything = self._shard.get_state()
+        found = []
+        for m, place in enumerate(self.places):
+            tensors = state_of(everything, range(m, m + 1), len(self.places))
+            iteration = int(self.iterations[m])
+            done = iteration * place.rows >= place.member.budget
+            policy: tuple[Tensors, Mapping[str, Any]] | None = (
+                self._shard.policy(m) if done else None
+            )
+            found.append(State(iteration, tensors, policy))
+        return found
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of stepping, acting and learning so far, all members together."""
+        facts = self._shard.facts()
+        return {name: facts[f"seconds_{name}"] for name in ("env", "policy", "update")}
+
+    def close(self) -> None:
+        """Releases the environments."""
+        self._shard.close()
+
+
+def policy_of(places: Sequence[Place], states: Sequence[State | None]) -> Policy:
+    """Policies of members that are not being trained."""
+    population = Population(places, states)
+    population.close()
+    return population.policy

@@ -1,0 +1,229 @@
+"""State of one member between two stretches, and the files it is kept in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from slipstream.core.errors import CheckpointError
+from slipstream.studies.engine.member import Member
+from slipstream.training.files import disk_errors, write_bytes
+
+Tensors = Mapping[str, NDArray[Any]]
+_SUFFIX = ".safetensors"
+_CHECK = 4  # bytes of the checksum in front
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a member stands.
+
+    Attributes:
+        iteration: rollouts learned from.
+        tensors: everything needed to go on; the first axis counts the member or its copies.
+        policy: tensors and manifest of its policy, where it has reached its budget.
+    """
+
+    iteration: int
+    tensors: Tensors
+    policy: tuple[Tensors, Mapping[str, Any]] | None = None
+
+
+def fingerprint(member: Member) -> str:
+    """Of everything that decides a member's weights."""
+    config = member.config
+    facts = [config.as_mapping()["env"], config.agent_name, config.agent.model_dump(mode="json")]
+    facts += [config.training.num_envs, member.fold, member.seed, member.budget]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+class LiveStates:
+    """Files of members under way, one each.
+
+    What is lost or damaged is trained again, to the same bits; so files are checked when they are
+    read, and nobody waits for the disk when they are written.
+
+    Args:
+        folder: where they are; made if missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, member: Member, state: State) -> None:
+        """Replaces a member's file.
+
+        Raises:
+            ResourceError: the disk is full; the old file is untouched.
+        """
+        tensors = {f"state.{name}": value for name, value in state.tensors.items()}
+        facts = {"iteration": str(state.iteration), "fingerprint": fingerprint(member)}
+        if state.policy is not None:
+            own, manifest = state.policy
+            tensors |= {f"policy.{name}": value for name, value in own.items()}
+            facts["manifest"] = json.dumps(manifest)
+        arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+        content = safetensors.numpy.save(arrays, facts)
+        self._replace(member.name, zlib.crc32(content).to_bytes(_CHECK, "big"), content)
+
+    def load(self, member: Member) -> State | None:
+        """Where a member stands; None where it begins, or what is there is not its own."""
+        facts, tensors = self._read(member.name)
+        if facts.get("fingerprint") != fingerprint(member):
+            return None
+        return State(int(facts["iteration"]), _below("state.", tensors), _policy(facts, tensors))
+
+    def iteration(self, member: Member) -> int:
+        """Rollouts that a member has learned from, as its file's head says; 0 without a file."""
+        try:
+            with self._path(member.name).open("rb") as file:
+                length = int.from_bytes(file.read(_CHECK + 8)[_CHECK:], "little")
+                facts = json.loads(file.read(length)).get("__metadata__", {})
+        except (OSError, ValueError):
+            return 0
+        return int(facts["iteration"]) if facts.get("fingerprint") == fingerprint(member) else 0
+
+    def policy(self, name: str) -> tuple[Tensors, Mapping[str, Any]] | None:
+        """The policy of a member that has reached its budget."""
+        return _policy(*self._read(name))
+
+    def drop(self, name: str) -> None:
+        """Forgets a member."""
+        self._path(name).unlink(missing_ok=True)
+
+    def content(self, name: str) -> bytes | None:
+        """A member's file as another machine may take it; None where there is none."""
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, content: bytes, own: str | None = None) -> bool:
+        """Takes a file that another machine wrote, unless there is a later state of the same.
+
+        Args:
+            name: the member's.
+            content: see `content`.
+            own: the member's fingerprint; None: any is taken, and compared when it is loaded.
+
+        Returns:
+            Whether it is whole and the member's.
+        """
+        try:
+            facts, _ = _parsed(content)
+            iteration = int(facts["iteration"])
+        except (KeyError, ValueError, TypeError, AttributeError, SafetensorError):
+            return False
+        if own is not None and facts.get("fingerprint") != own:
+            return False
+        known, _ = self._read(name)
+        same = known.get("fingerprint") == facts.get("fingerprint")
+        if not (same and int(known["iteration"]) > iteration):
+            self._replace(name, content)
+        return True
+
+    def _replace(self, name: str, *parts: bytes) -> None:
+        path = self._path(name)
+        temporary = path.with_name(f".{path.name}")
+        with disk_errors(path):
+            with temporary.open("wb") as file:
+                file.writelines(parts)
+            temporary.replace(path)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.state"
+
+    def _read(self, name: str) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+        """Facts and tensors of a file; nothing where it is missing or damaged."""
+        content = self.content(name)
+        return ({}, {}) if content is None else _parsed(content)
+
+
+class Weights:
+    """Final policies, a file for all folds of a trial: nothing else is kept of a finished member.
+
+    Args:
+        folder: where they are; made if missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, policies: Mapping[str, tuple[Tensors, Mapping[str, Any]]]) -> None:
+        """Adds members by name; on disk when it returns."""
+        by_file: dict[Path, list[str]] = {}
+        for name in policies:
+            by_file.setdefault(self._path(name), []).append(name)
+        for path, names in by_file.items():
+            tensors, facts = self._read(path)
+            for name in names:
+                own, manifest = policies[name]
+                tensors |= {f"{name}/{key}": np.ascontiguousarray(own[key]) for key in own}
+                facts[name] = json.dumps(manifest)
+            write_bytes(path, safetensors.numpy.save(tensors, facts))
+
+    def names(self, like: str) -> set[str]:
+        """Members in the file where `like` would be."""
+        path = self._path(like)
+        return set(self._read(path)[1]) if path.exists() else set()
+
+    def get(self, name: str) -> tuple[Tensors, Mapping[str, Any]] | None:
+        """Tensors and manifest of a member; None where it is not there."""
+        tensors, facts = self._read(self._path(name))
+        if name not in facts:
+            return None
+        return _below(f"{name}/", tensors), json.loads(facts[name])
+
+    def _path(self, name: str) -> Path:
+        """Of a trial's file: members are called ``search-00012-3``, ``confirm-00012-1-3``."""
+        return self.folder / f"{'-'.join(name.split('-')[:2])}{_SUFFIX}"
+
+    def _read(self, path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+        if not path.exists():
+            return {}, {}
+        try:
+            with safe_open(path, "numpy") as file:
+                return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read ({error}): delete it, and its trial's policies are gone, "
+                "or restore it from a backup."
+            ) from error
+
+
+def _parsed(content: bytes) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+    """Facts and tensors of a state's file; nothing where it is damaged."""
+    body = content[_CHECK:]
+    if zlib.crc32(body).to_bytes(_CHECK, "big") != content[:_CHECK]:
+        return {}, {}
+    length = int.from_bytes(body[:8], "little")
+    facts = json.loads(body[8 : 8 + length]).get("__metadata__", {})
+    return facts, safetensors.numpy.load(body)
+
+
+def _policy(facts: Mapping[str, str], tensors: Tensors) -> tuple[Tensors, Mapping[str, Any]] | None:
+    if "manifest" not in facts:
+        return None
+    return _below("policy.", tensors), json.loads(facts["manifest"])
+
+
+def _below(prefix: str, tensors: Tensors) -> dict[str, NDArray[Any]]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,166 @@
+"""A stretch: members from where they stand to their milestones, and their scores there."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from slipstream.nets.policy import Policy
+from slipstream.studies.engine.member import Member, Outcome, Passes
+from slipstream.studies.engine.passes import alike, score
+from slipstream.studies.engine.population import Place, Population, policy_of
+from slipstream.studies.engine.source import EnvironmentSource
+from slipstream.studies.engine.state import LiveStates, State
+
+SAVE_SECONDS = 60.0
+DIVERGED = "its gradient became NaN or infinite"
+PHASES = ("env", "policy", "update", "evaluate", "overhead")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A member, and the milestone (iterations done) up to which it is trained and scored."""
+
+    member: Member
+    until: int
+
+
+@dataclass(eq=False)
+class _Runner:
+    """A member under way."""
+
+    task: Task
+    place: Place
+    state: State | None
+    failed: bool = False
+    passes: Passes | None = None
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+
+    @property
+    def left(self) -> int:
+        """Iterations to the milestone."""
+        return self.task.until - (self.state.iteration if self.state else 0)
+
+
+def run_stretch(
+    tasks: Sequence[Task],
+    source: EnvironmentSource,
+    live: LiveStates,
+    go_on: Callable[[], None] = lambda: None,
+) -> list[Outcome]:
+    """Trains members of one shape side by side and scores each at its milestone.
+
+    A member's numbers do not depend on the others; those with less to do leave earlier. States are
+    in `live` when this returns, and every minute before.
+
+    Args:
+        tasks: what to do.
+        source: of environments.
+        live: where members stand.
+        go_on: called after every iteration; it may raise to leave. States are saved then.
+
+    Returns:
+        One outcome for each task, in their order.
+    """
+    began = time.perf_counter()
+    runners = [_begin(task, source, live) for task in tasks]
+    under_way, policy = runners, None
+    while left := [one for one in runners if one.left > 0 and not one.failed]:
+        under_way, policy = left, _train(left, live, go_on)
+    _score([one for one in runners if not one.failed], under_way, policy, go_on)
+    spent = sum(sum(one.seconds.values()) for one in runners)
+    for one in runners:
+        one.seconds["overhead"] += (time.perf_counter() - began - spent) / len(runners)
+    return [_outcome(one) for one in runners]
+
+
+def _begin(task: Task, source: EnvironmentSource, live: LiveStates) -> _Runner:
+    place = Place(task.member, source.environment(task.member.config))
+    state = live.load(task.member)
+    if state is not None and state.iteration > task.until:  # of a study that got further before
+        state = None
+    return _Runner(task, place, state)
+
+
+def _train(runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], None]) -> Policy:
+    """Advances all by as many iterations as the nearest milestone is away; their policies then."""
+    population = Population([one.place for one in runners], [one.state for one in runners])
+    saved = time.monotonic()
+    resumable = population.resumable
+    try:
+        for _ in range(min(one.left for one in runners)):
+            population.iterate()
+            if population.failed.all():
+                break
+            try:
+                go_on()
+            except BaseException:
+                if resumable:
+                    _keep(runners, population, live)
+                raise
+            if resumable and time.monotonic() - saved >= SAVE_SECONDS:
+                _keep(runners, population, live)
+                saved = time.monotonic()
+        _keep(runners, population, live)
+        for one in runners:
+            for phase, seconds in population.seconds.items():
+                one.seconds[phase] += seconds / len(runners)
+        return population.policy
+    finally:
+        population.close()
+
+
+def _keep(runners: Sequence[_Runner], population: Population, live: LiveStates) -> None:
+    states = population.states()
+    for one, state, failed in zip(runners, states, population.failed.tolist(), strict=True):
+        one.state, one.failed = state, failed
+        if not failed:
+            live.save(one.task.member, state)
+
+
+def _score(
+    runners: Sequence[_Runner],
+    trained: Sequence[_Runner],
+    policy: Policy | None,
+    go_on: Callable[[], None],
+) -> None:
+    """All members that have a test split, those that can be together at once.
+
+    Args:
+        runners: who is scored.
+        trained, policy: members that were trained last, and their policies.
+        go_on: see `run_stretch`.
+    """
+    tested = [one for one in runners if one.task.member.test is not None]
+    for _, group in itertools.groupby(
+        sorted(tested, key=lambda one: alike(one.place)), key=lambda one: alike(one.place)
+    ):
+        own = list(group)
+        began = time.perf_counter()
+        places = [one.place for one in own]
+        if policy is None or own != trained:
+            policy = policy_of(places, [one.state for one in own])
+        found = score(places, policy, go_on)
+        seconds = (time.perf_counter() - began) / len(own)
+        for one, passes in zip(own, found, strict=True):
+            one.passes = passes
+            one.seconds["evaluate"] += seconds
+
+
+def _outcome(runner: _Runner) -> Outcome:
+    iteration = runner.state.iteration if runner.state else 0
+    passes = runner.passes
+    broken = passes is not None and not np.isfinite(passes.returns).all()
+    return Outcome(
+        name=runner.task.member.name,
+        milestone=runner.task.until,
+        passes=None if broken else passes,
+        failed=runner.failed or broken,
+        reason=DIVERGED if runner.failed else "a test return is NaN or infinite" if broken else "",
+        steps=iteration * runner.place.rows,
+        seconds=runner.seconds,
+    )

@@ -1,0 +1,1 @@
+"""What a study concludes: confirmation, hold-out, winner, result."""

@@ -1,0 +1,219 @@
+"""Confirmation: the best trials on fresh seeds, and whether one of them wins (trading-rules 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.studies.config import ConfirmationConfig, seed_of
+from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.studies.record.ledger import Slot, Verdict
+from slipstream.studies.search.plan import Plan
+from slipstream.studies.statistics import bootstrap
+from slipstream.studies.statistics.bootstrap import information_ratio
+from slipstream.studies.statistics.objective import fold_score
+from slipstream.studies.statistics.paths import Layout, backtest_paths
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What the confirmation found.
+
+    Attributes:
+        winner: the trial with the highest lower bound; None where it beats nothing (markets).
+        best: the one with the highest lower bound, winner or not.
+        candidates: per trial `trial`, `search_score`, `value` (information ratio against equal
+            weight, or cash where there is none; games: mean return), `lcb`, `own_lcb` (of its own
+            Sharpe ratio, where there is equal weight), `seeds` (the value of each), `excluded`
+            (why).
+        cash: lower bound of holding cash, 0 where it is the benchmark; None for games.
+        reason: why there is no winner.
+    """
+
+    winner: int | None
+    best: int | None
+    candidates: Sequence[Mapping[str, Any]] = ()
+    cash: float | None = None
+    reason: str = ""
+
+
+def candidates(verdicts: Mapping[int, Verdict], top: int) -> list[int]:
+    """The best complete and active trials, the best first; ties by number."""
+    fine = [
+        verdict
+        for verdict in verdicts.values()
+        if verdict.kind == "complete" and verdict.score is not None and not verdict.inactive
+    ]
+    ranked = sorted(fine, key=lambda v: (-(v.score or 0.0), v.trial))
+    return [verdict.trial for verdict in ranked[:top]]
+
+
+def confirmation_slots(plan: Plan, chosen: Sequence[int]) -> list[Slot]:
+    """The members of the confirmation: every fold of every fresh seed of every candidate."""
+    return [
+        Slot("confirm", trial, repeat, fold)
+        for trial in chosen
+        for repeat in range(plan.study.confirmation.seeds)
+        for fold in range(plan.folds)
+    ]
+
+
+def confirm(
+    plan: Plan,
+    chosen: Sequence[int],
+    scores: Mapping[int, float | None],
+    outcomes: Mapping[Slot, Outcome],
+    facts: Mapping[str, Any] | None,
+) -> Confirmed:
+    """Judges the candidates.
+
+    Args:
+        plan: confirmation settings, market.
+        chosen: the candidates, by search score.
+        scores: search score by trial.
+        outcomes: of all `confirmation_slots`.
+        facts: ``provenance["folds"]``: groups and paths; None for games.
+    """
+    if not chosen:
+        return Confirmed(None, None, reason="no trial finished with a policy that trades")
+    excluded = {trial: _why_not(plan, trial, outcomes) for trial in chosen}
+    kept = [trial for trial in chosen if not excluded[trial]]
+    rows: dict[int, dict[str, Any]] = {
+        trial: {"trial": trial, "search_score": scores.get(trial), "excluded": excluded[trial]}
+        for trial in chosen
+    }
+    if not kept:
+        return Confirmed(
+            None,
+            None,
+            list(rows.values()),
+            reason="no candidate trained well and traded on every fresh seed",
+        )
+    passes = {trial: _by_seed(plan, trial, outcomes) for trial in kept}
+    if plan.market is None or facts is None:
+        return _confirm_games(plan, kept, rows, passes)
+    return _confirm_markets(plan, kept, rows, passes, Layout.of(facts))
+
+
+def _confirm_markets(
+    plan: Plan,
+    kept: Sequence[int],
+    rows: Mapping[int, dict[str, Any]],
+    passes: Mapping[int, Sequence[Sequence[Passes]]],
+    layout: Layout,
+) -> Confirmed:
+    assert plan.market is not None
+    settings, periods = plan.study.confirmation, plan.market.days_per_year
+    excess, benchmark = _aligned([passes[trial] for trial in kept], layout)
+    found = bootstrap.confirm(
+        excess,
+        benchmark,
+        periods,
+        level=settings.level * len(kept) / len(rows),  # excluded candidates were tried, too
+        draws=settings.bootstrap,
+        mean_block=settings.block_days,
+        seed=_seed(plan),
+        rival="equal weight" if plan.market.benchmark else "cash",
+    )
+    for k, trial in enumerate(kept):
+        rows[trial] |= {
+            "value": float(found.bounds.ratio[k]),
+            "lcb": float(found.bounds.lower[k]),
+            "seeds": [information_ratio(one[None], periods) for one in excess[k]],
+        }
+        if plan.market.benchmark:
+            rows[trial]["own_lcb"] = float(found.own[k])
+    winner = None if found.winner is None else kept[found.winner]
+    return Confirmed(winner, kept[found.best], list(rows.values()), found.cash, found.reason)
+
+
+def _aligned(
+    trials: Sequence[Sequence[Sequence[Passes]]], layout: Layout
+) -> tuple[list[Floats], Floats]:
+    """Daily returns minus equal weight's for each trial [R, n], and equal weight's [n].
+
+    On a day that a policy did not live to see, it earns nothing.
+    """
+    paths = [[backtest_paths(folds, layout) for folds in seeds] for seeds in trials]
+    every = [path for seeds in paths for path in seeds]
+    days = np.unique(np.concatenate([path.days for path in every]))
+    benchmark = np.zeros(len(days))
+    for path in reversed(every):  # the first one that has a day decides
+        benchmark[np.searchsorted(days, path.days)] = path.benchmark
+    excess = []
+    for seeds in paths:
+        block = np.tile(-benchmark, (len(seeds), 1))
+        for row, path in enumerate(seeds):
+            block[row, np.searchsorted(days, path.days)] = path.excess
+        excess.append(block)
+    return excess, benchmark
+
+
+def _confirm_games(
+    plan: Plan,
+    kept: Sequence[int],
+    rows: Mapping[int, dict[str, Any]],
+    passes: Mapping[int, Sequence[Sequence[Passes]]],
+) -> Confirmed:
+    """Lower bounds of mean returns over seeds: there is nothing else to beat."""
+    settings = plan.study.confirmation
+    best, highest = kept[0], -np.inf
+    for trial in kept:
+        means = np.array([[one.returns.mean() for one in folds] for folds in passes[trial]])
+        bound = mean_bound(means.ravel(), settings, len(rows), _seed(plan))
+        rows[trial] |= {
+            "value": float(means.mean()),
+            "lcb": bound,
+            "seeds": [float(mean) for mean in means.mean(axis=1)],
+        }
+        if bound > highest:
+            best, highest = trial, bound
+    return Confirmed(best, best, list(rows.values()))
+
+
+def mean_bound(values: Floats, settings: ConfirmationConfig, tried: int, seed: int) -> float:
+    """The (level / tried) quantile of the mean of `values` resampled with replacement."""
+    random = np.random.Generator(np.random.PCG64(seed))
+    drawn = random.integers(0, len(values), (settings.bootstrap, len(values)))
+    return float(np.quantile(values[drawn].mean(axis=1), settings.level / tried))
+
+
+def _by_seed(plan: Plan, trial: int, outcomes: Mapping[Slot, Outcome]) -> list[list[Passes]]:
+    """Test passes by fresh seed, then fold."""
+    found = []
+    for repeat in range(plan.study.confirmation.seeds):
+        each = [outcomes[Slot("confirm", trial, repeat, k)].passes for k in range(plan.folds)]
+        found.append([one for one in each if one is not None])
+    return found
+
+
+def _why_not(plan: Plan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
+    """Why a candidate cannot win; empty where it can.
+
+    The rule of the search, on every fresh seed: one inactive fold is enough. Whoever deploys one
+    seed may get the one that does not trade.
+    """
+    for repeat in range(plan.study.confirmation.seeds):
+        for fold in range(plan.folds):
+            outcome = outcomes[Slot("confirm", trial, repeat, fold)]
+            if outcome.failed or outcome.passes is None:
+                return f"{outcome.name} diverged: {outcome.reason}"
+            result = fold_score(outcome.passes, plan.market, plan.study.objective)
+            if not np.isfinite(result.score):
+                return f"{outcome.name}: a test return is not a number"
+            if result.inactive:
+                return (
+                    f"{outcome.name} is inactive: exposure {100 * result.exposure:.2f} %, "
+                    f"{result.fills:.0f} fills"
+                )
+    return ""
+
+
+def _seed(plan: Plan) -> int:
+    return seed_of(plan.study.seed, "bootstrap")

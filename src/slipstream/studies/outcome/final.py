@@ -1,0 +1,154 @@
+"""The final training and the hold-out: seeds fixed in advance, evaluated once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.studies.config import seed_of
+from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.studies.record.ledger import Slot
+from slipstream.studies.search.plan import Plan
+from slipstream.studies.statistics.bootstrap import lower_bounds
+from slipstream.studies.statistics.objective import fold_score
+from slipstream.studies.statistics.paths import by_day
+from slipstream.training import checkpoint
+from slipstream.training.config import RunConfig
+
+
+class Policies(Protocol):
+    """What hands out trained policies."""
+
+    def policy(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Tensors and manifest of a finished member's policy."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What came of the final training; None or empty where nothing was recommended.
+
+    Attributes:
+        winner: the trial that was trained again; `forced` although nothing was recommended.
+        holdout: what its seeds did on the hold-out, see `holdout_facts`.
+        policy, label: folder of the deployable policy, and which one it is.
+        refit, refit_label: the one trained on everything.
+    """
+
+    winner: int | None = None
+    forced: bool = False
+    holdout: Mapping[str, Any] | None = None
+    policy: str | None = None
+    label: str = ""
+    refit: str | None = None
+    refit_label: str = ""
+
+
+def final_slots(plan: Plan, winner: int) -> list[Slot]:
+    """The seeds of the final training; the first one is deployable, fixed in advance."""
+    return [Slot("final", winner, repeat, 0) for repeat in range(plan.study.final_seeds)]
+
+
+def holdout_facts(
+    plan: Plan,
+    slots: Sequence[Slot],
+    outcomes: Mapping[Slot, Outcome],
+    opening: int,
+    forced: bool,
+) -> dict[str, Any]:
+    """What the final seeds did on the hold-out; games: on fresh episodes.
+
+    Args:
+        plan: objective and market.
+        slots: the seeds.
+        outcomes: theirs.
+        opening: which look at the hold-out this is; 0 for games.
+        forced: nothing was recommended: such a policy is never promoted.
+
+    Returns:
+        `opening`, `seeds` (a mapping each), and over the seeds that did not diverge the means:
+        games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and `lcb` (information
+        ratio against equal weight and its lower bound), `own_lcb` (of the Sharpe ratio itself),
+        `beats_equal_weight`, `beats_cash`, `promoted`. Where there is no equal weight, nothing says
+        `benchmark` or `equal_weight`, and the ratio is against cash.
+    """
+    seeds = [_seed_facts(plan, slot, outcomes[slot]) for slot in slots]
+    facts: dict[str, Any] = {"opening": opening, "seeds": seeds}
+    passes = [outcomes[slot].passes for slot in slots if not outcomes[slot].failed]
+    found = [one for one in passes if one is not None and len(one.returns)]
+    if not found:
+        return facts
+    if plan.market is None:
+        return {**facts, "mean": float(np.mean([one.returns.mean() for one in found]))}
+    mine = float(np.mean([np.prod(1.0 + one.returns) - 1.0 for one in found]))
+    other = float(np.mean([np.prod(1.0 + one.benchmark) - 1.0 for one in found]))
+    settings = plan.study.confirmation
+    excess, benchmark = _excess(found)
+    bounds = lower_bounds(
+        [excess, excess + benchmark],
+        plan.market.days_per_year,
+        settings.level,
+        settings.bootstrap,
+        settings.block_days,
+        seed_of(plan.study.seed, "holdout"),
+    )
+    if plan.market.benchmark:
+        facts |= {
+            "benchmark_return": other,
+            "own_lcb": float(bounds.lower[1]),
+            "beats_equal_weight": mine > other,
+        }
+    return {
+        **facts,
+        "mean_return": mine,
+        "ratio": float(bounds.ratio[0]),
+        "lcb": float(bounds.lower[0]),
+        "beats_cash": mine > 0.0,
+        "promoted": mine > other and mine > 0.0 and not forced,
+    }
+
+
+def _seed_facts(plan: Plan, slot: Slot, outcome: Outcome) -> dict[str, Any]:
+    passes = outcome.passes
+    facts: dict[str, Any] = {"seed": slot.repeat, "failed": outcome.failed}
+    if passes is None:
+        return {**facts, "reason": outcome.reason}
+    facts |= fold_score(passes, plan.market, plan.study.objective).facts()
+    if plan.market is not None:
+        facts["total_return"] = float(np.prod(1.0 + passes.returns) - 1.0)
+    if plan.market is not None and plan.market.benchmark:
+        facts["benchmark_return"] = float(np.prod(1.0 + passes.benchmark) - 1.0)
+    return facts
+
+
+def _excess(passes: Sequence[Passes]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Daily returns minus equal weight's [R, n], and equal weight's [n].
+
+    A policy earns nothing on days it did not see.
+    """
+    each = [(*by_day(one.days, one.returns), by_day(one.days, one.benchmark)[1]) for one in passes]
+    days = np.unique(np.concatenate([mine for mine, _, _ in each]))
+    benchmark = np.zeros(len(days))
+    for mine, _, other in reversed(each):
+        benchmark[np.searchsorted(days, mine)] = other
+    block = np.tile(-benchmark, (len(each), 1))
+    for row, (mine, returns, other) in enumerate(each):
+        block[row, np.searchsorted(days, mine)] = returns - other
+    return block, benchmark
+
+
+def save_policy(
+    folder: Path,
+    pool: Policies,
+    name: str,
+    config: RunConfig,
+    facts: Mapping[str, Any],
+) -> None:
+    """Writes a policy with where it comes from; `slipstream.load_policy` reads it."""
+    tensors, manifest = pool.policy(name)
+    known = {"policy": dict(manifest), "run": config.as_mapping(), "member": name}
+    checkpoint.save(folder, tensors, {**known, **facts})

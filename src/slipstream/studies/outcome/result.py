@@ -1,0 +1,228 @@
+"""result.json: what a study found, complete for its page and for whoever reads it later.
+
+::
+
+    study, finished            name; ISO time, UTC
+    config_hash, data_sha256   of the identity, of the prices (null for games)
+    market                     whether it has prices; games have no hold-out and no benchmark
+    benchmark                  whether equal weight is traded beside it (forex: only cash); where it
+                               is not, no key below says `benchmark` or `equal_weight`
+    days_per_year              what annual figures were made with; null for games
+    objective, penalty, folds  how a trial is scored, and on how many folds
+    trials                     {asked, complete, pruned, failed, inactive, limit, cut}
+    best                       {trial, score, folds: [{score, sharpe, benchmark_sharpe, inactive}]}
+                               by search score: optimistic by construction; null without one
+    shown                      {trial, folds} of the winner, else the best candidate, else the best
+    findable                   {folds, holdout: {years, candidates, sharpe}} the test data, how
+                               many candidates share the level of its bound, and the smallest annual
+                               Sharpe ratio that it can confirm; null for games
+    rungs                      [{share, same_as, judged, pruned, armed, rho}] rho: the last one
+                               known; same_as: "the rung before" or "the end" of trials, where the
+                               budget has too few rollouts to tell them apart; else null
+    evidence                   {pbo: {...} | {reason}, deflated_sharpe: {...} | {reason}}; the
+                               latter of daily returns minus equal weight's, where there is one
+    confirmation               {seeds, bootstrap, level, candidates: [{trial, search_score, value,
+                               lcb, own_lcb, seeds: [...], excluded}], cash, winner, best, reason}
+                               value: information ratio against equal weight, or else cash;
+                               games: mean return; lcb: its lower bound; own_lcb: of the Sharpe
+                               ratio itself, where there is equal weight
+    winner                     {trial, params, overrides, forced} | null
+    holdout                    {opening, seeds: [{seed, failed, score, sharpe, benchmark_sharpe,
+                               total_return, benchmark_return, days, ...}], mean_return,
+                               benchmark_return, ratio, lcb, own_lcb, beats_equal_weight,
+                               beats_cash, promoted} (games: {opening: 0, seeds, mean}) | null
+    deployed                   {policy, label, refit, refit_label} | null
+    seconds                    wall clock by phase; workers: {search: {env, policy, update,
+                               evaluate, overhead}, ...}
+    steps                      environment steps of training by phase
+    forecast                   what was said before the start
+    sentences                  the outcome in words, most important first
+
+Daily returns are not in it: `slipstream.studies.record.reader.StudyReader.passes` gives them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from slipstream.studies.outcome.confirmation import Confirmed
+from slipstream.studies.outcome.evidence import evidence_of
+from slipstream.studies.outcome.final import Deployed
+from slipstream.studies.outcome.sentences import sentences
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.ledger import Ledger, Verdict
+from slipstream.studies.record.reader import StudyReader, Trial
+from slipstream.studies.search.plan import Plan, iterations
+from slipstream.studies.statistics.deflated import findable, tested_years
+from slipstream.studies.status import best_trials
+
+PHASES = ("search", "confirm", "final", "refit")
+
+
+def result_of(
+    folder: StudyFolder,
+    plan: Plan,
+    facts: Mapping[str, Any],
+    ledger: Ledger,
+    confirmed: Confirmed,
+    deployed: Deployed,
+) -> dict[str, Any]:
+    """What `result.json` says."""
+    with StudyReader(folder) as reader:
+        trials = reader.trials()
+        evidence = evidence_of(plan, reader, trials) if plan.market is not None else None
+    ranked = best_trials(trials)
+    chosen = {trial.number: trial for trial in trials}
+    confirmation = plan.study.confirmation
+    result: dict[str, Any] = {
+        "study": folder.name,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config_hash": folder.provenance.get("config_hash"),
+        "data_sha256": facts.get("market_sha256"),
+        "market": plan.market is not None,
+        "benchmark": plan.market is not None and plan.market.benchmark,
+        "days_per_year": plan.market.days_per_year if plan.market is not None else None,
+        "objective": plan.study.objective if plan.market is not None else "mean return",
+        "penalty": plan.study.penalty,
+        "folds": plan.folds,
+        "trials": _counts(trials, ledger, plan),
+        "best": _best(ranked[0]) if ranked else None,
+        "shown": _shown(chosen, confirmed, deployed, ranked),
+        "findable": _findable(plan, facts, confirmed, deployed.holdout),
+        "rungs": _rungs(plan, trials),
+        "evidence": evidence,
+        "confirmation": {
+            "seeds": confirmation.seeds,
+            "bootstrap": confirmation.bootstrap,
+            "level": confirmation.level,
+            "candidates": [dict(one) for one in confirmed.candidates],
+            "cash": confirmed.cash,
+            "winner": confirmed.winner,
+            "best": confirmed.best,
+            "reason": confirmed.reason,
+        },
+        "winner": _winner(chosen, deployed),
+        "holdout": deployed.holdout,
+        "deployed": _deployed(deployed),
+        "seconds": {
+            **ledger.fact("seconds", {}),
+            "workers": {phase: _seconds(ledger, phase) for phase in PHASES},
+        },
+        "steps": {phase: int(ledger.totals(phase)["steps"]) for phase in PHASES},
+        "forecast": ledger.fact("forecast"),
+    }
+    result["sentences"] = sentences(result)
+    return result
+
+
+def _counts(trials: Sequence[Trial], ledger: Ledger, plan: Plan) -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        state: sum(trial.state == state for trial in trials)
+        for state in ("complete", "pruned", "failed")
+    }
+    return {
+        "asked": len(trials),
+        **counts,
+        "inactive": sum(trial.state == "complete" and trial.inactive for trial in trials),
+        "limit": plan.study.n_trials,
+        "cut": ledger.fact("cut"),
+    }
+
+
+def _best(trial: Trial) -> dict[str, Any]:
+    folds = [dict(fold) for fold in trial.folds]
+    return {"trial": trial.number, "score": trial.score, "folds": folds}
+
+
+def _shown(
+    trials: Mapping[int, Trial], confirmed: Confirmed, deployed: Deployed, ranked: Sequence[Trial]
+) -> dict[str, Any] | None:
+    first = ranked[0].number if ranked else None
+    for number in (deployed.winner, confirmed.best, first):
+        if number is not None:
+            return {"trial": number, "folds": [dict(fold) for fold in trials[number].folds]}
+    return None
+
+
+def _findable(
+    plan: Plan, facts: Mapping[str, Any], confirmed: Confirmed, holdout: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Of the groups that are tested, and of the hold-out: by its days, where it was opened."""
+    told = facts.get("folds")
+    if plan.market is None or told is None:
+        return None
+    years = tested_years(told)
+    days = [seed["days"] for seed in (holdout or {}).get("seeds", ()) if seed.get("days")]
+    if days:
+        years["holdout"] = days[0] / plan.market.days_per_year
+    confirmation = plan.study.confirmation
+    return findable(years, len(confirmed.candidates) or confirmation.top, confirmation.level)
+
+
+def _rungs(plan: Plan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """For each rung: trials judged and pruned there, and the last correlation that was known.
+
+    Budgets of few rollouts lay rungs on one iteration: the later one is no rung of its own.
+    """
+    pruning, end = plan.study.pruning, iterations(plan.base)
+    if not (pruning.enabled or pruning.record):
+        return []
+    found: list[dict[str, Any]] = []
+    stage, before = 0, 0
+    for share in pruning.rungs:
+        milestone = math.ceil(share * end)
+        twin = milestone == before < end
+        verdicts = [] if twin else _judged(trials, stage)
+        same = "the rung before" if twin else "the end" if milestone == end else None
+        known = [v.rho for v in verdicts if v.rho is not None]
+        rho = known[-1] if known else None
+        found.append(
+            {
+                "share": share,
+                "same_as": None if verdicts else same,
+                "judged": len(verdicts),
+                "pruned": sum(v.kind == "pruned" for v in verdicts),
+                "rho": rho,
+                "armed": pruning.enabled and rho is not None and rho >= pruning.min_correlation,
+            }
+        )
+        stage, before = stage + (not twin), milestone
+    return found
+
+
+def _judged(trials: Sequence[Trial], stage: int) -> list[Verdict]:
+    """Verdicts at a rung in the order of virtual time."""
+    verdicts = [v for trial in trials for v in trial.stages if v.stage == stage]
+    verdicts = [v for v in verdicts if v.kind in ("continued", "pruned")]
+    return sorted(verdicts, key=lambda v: (v.time, v.trial))
+
+
+def _winner(chosen: Mapping[int, Trial], deployed: Deployed) -> dict[str, Any] | None:
+    if deployed.winner is None:
+        return None
+    trial = chosen[deployed.winner]
+    return {
+        "trial": trial.number,
+        "params": dict(trial.params),
+        "overrides": dict(trial.overrides),
+        "forced": deployed.forced,
+    }
+
+
+def _deployed(deployed: Deployed) -> dict[str, Any] | None:
+    if deployed.winner is None:
+        return None
+    return {
+        "policy": deployed.policy,
+        "label": deployed.label,
+        "refit": deployed.refit,
+        "refit_label": deployed.refit_label,
+    }
+
+
+def _seconds(ledger: Ledger, phase: str) -> dict[str, float]:
+    totals = ledger.totals(phase)
+    return {kind: value for kind, value in totals.items() if kind not in ("steps", "outcomes")}

@@ -1,0 +1,108 @@
+"""From the search's best trials to a policy: confirmation, final training, hold-out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from slipstream.studies.outcome.confirmation import (
+    Confirmed,
+    candidates,
+    confirm,
+    confirmation_slots,
+)
+from slipstream.studies.outcome.final import Deployed, final_slots, holdout_facts, save_policy
+from slipstream.studies.record.ledger import Slot
+from slipstream.studies.search.search import Search
+from slipstream.studies.session import Session
+from slipstream.training.config import RunConfig
+
+
+def confirm_best(
+    session: Session, search: Search, fold_facts: Mapping[str, Any] | None
+) -> Confirmed:
+    """Trains the best trials again on fresh seeds and chooses among them.
+
+    Args:
+        session: who trains.
+        search: that has ended.
+        fold_facts: which fold tests what; None for games.
+    """
+    plan = session.plan
+    chosen = candidates(search.verdicts, plan.study.confirmation.top)
+    configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
+    jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
+    outcomes = session.train(jobs, "confirmation")
+    for slot in jobs:
+        session.pool.drop(slot.name)
+    scores = {trial: search.verdicts[trial].score for trial in chosen}
+    return confirm(plan, chosen, scores, outcomes, fold_facts)
+
+
+def deploy(
+    session: Session, search: Search, confirmed: Confirmed, *, force: bool, study_config: str
+) -> Deployed:
+    """Trains the winner on all development data, opens the hold-out, saves the policy.
+
+    Args:
+        session: who trains.
+        search: that has ended.
+        confirmed: who won.
+        force: deploy the best candidate even when nothing is recommended.
+        study_config: hash of what decides the study, for the policy's provenance.
+    """
+    plan, pool = session.plan, session.pool
+    winner, forced = confirmed.winner, False
+    if winner is None:
+        if not force or confirmed.best is None:
+            return Deployed()
+        winner, forced = confirmed.best, True
+    overrides = search.asked()[winner].overrides
+    config = plan.config(overrides)
+    slots = final_slots(plan, winner)
+    opening = session.ledger.open_holdout(f"trial {winner}") if plan.market is not None else 0
+    outcomes = session.train(dict.fromkeys(slots, config), "final training")
+    holdout = holdout_facts(plan, slots, outcomes, opening, forced)
+    deployed = Deployed(winner, forced, holdout)
+    facts = {
+        "study": session.folder.name,
+        "config": config.hash,
+        "study_config": study_config,
+        "data": session.folder.provenance.get("environment", {}).get("market_sha256"),
+        "features": config.env_settings.get("features"),
+        "trial": winner,
+        "overrides": dict(overrides),
+        "forced": forced,
+        "promoted": holdout.get("promoted"),
+    }
+    first = next((slot for slot in slots if not outcomes[slot].failed), None)
+    if first is not None:
+        label = "first seed of the final training, fixed in advance"
+        if first != slots[0]:
+            label = f"seed {first.repeat} of the final training: earlier ones diverged"
+        place = session.folder.policy
+        save_policy(place, pool, first.name, config, {**facts, "label": label})
+        deployed = replace(deployed, policy=str(place), label=label)
+    for slot in slots:
+        pool.finish(slot.name)
+    if plan.study.final_refit:
+        folder, label = _refit(session, winner, config, facts)
+        deployed = replace(deployed, refit=folder, refit_label=label)
+    return deployed
+
+
+def _refit(
+    session: Session, winner: int, config: RunConfig, facts: Mapping[str, Any]
+) -> tuple[str | None, str]:
+    """The winner trained on everything, where it was asked for: its folder, and what it is."""
+    slot = Slot("refit", winner, 0, 0)
+    outcomes = session.train({slot: config}, "refit on everything")
+    if outcomes[slot].failed:
+        session.say(f"The refit on everything diverged: {outcomes[slot].reason}.")
+        return None, ""
+    label = "trained on everything: this exact policy has no out-of-sample result"
+    place = session.folder.refit
+    save_policy(place, session.pool, slot.name, config, {**facts, "label": label})
+    session.pool.finish(slot.name)
+    return str(place), label

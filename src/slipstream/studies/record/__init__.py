@@ -1,0 +1,1 @@
+"""What a study keeps: its folder, its ledger, Optuna's storage, exports."""

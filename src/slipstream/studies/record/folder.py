@@ -1,0 +1,222 @@
+"""Where a study's files are, and who may write them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.reader import read_json
+from slipstream.training.files import disk_errors, write_json, write_sealed
+from slipstream.training.lock import is_locked, take_lock
+
+STUDIES = "studies"
+DATABASE = "study.db"  # Optuna's storage, unless another is named
+_REMEDIES = {  # for files that others can be made from
+    "result.json": "delete the file, and `slipstream study resume` writes it again",
+    "stop.json": "delete the file, and stop the study again",
+}
+
+_SHAPES: dict[str, Any] = {
+    "result.json": {
+        "study": str,
+        "market": bool,
+        "objective": str,
+        "folds": int,
+        "trials": dict.fromkeys(("asked", "complete", "pruned", "failed"), int),
+        "rungs": [{}],
+        "confirmation": {"candidates": [{}], "seeds": int},
+        "seconds": {"workers": {}},
+        "steps": {},
+        "sentences": [str],
+    },
+    "provenance.json": {"identity?": {}, "environment?": {}, "notes?": [str]},
+    "stop.json": {"now": bool},
+}
+
+
+class StudyFolder:
+    """One study's directory.
+
+    ::
+
+        study.yaml        the resolved config with its `study` section: env, agent, training, ...
+        provenance.json   command, code, libraries, machine, data hashes, identity
+        study.db          Optuna's storage, for optuna-dashboard; others by --storage
+        ledger.db         asks, outcomes, verdicts: everything that decides
+        live/             state of members under way
+        weights/          final weights of finished members
+        policy/           the deployable policy; policy-refit/ with --final-refit
+        result.json       written at the end, see `slipstream.studies.outcome.result`
+        study.html        the page
+        stop.json         a request by `slipstream study stop`
+        machines.json     other machines that train for it now
+
+    Attributes:
+        path: absolute.
+        name: the last part of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(os.path.abspath(path.expanduser()))  # `a/..` names what it means
+        self.name = self.path.name
+        self._lock: TextIO | None = None
+
+    @classmethod
+    def of(cls, name: str, parent: Path | None = None) -> StudyFolder:
+        """``studies/NAME``, or the folder itself where a path is given.
+
+        Raises:
+            ConfigError: a name that cannot be a folder's.
+        """
+        if "/" in name or Path(name).is_absolute():
+            return cls(Path(name))
+        if not name or name.startswith((".", "-")) or any(c in name for c in '\\:*?"<>|\0'):
+            raise ConfigError(
+                f"--study-name {name!r} cannot be a folder's name: use letters, digits, dots, "
+                "dashes and underscores."
+            )
+        return cls((parent or Path(STUDIES)) / name)
+
+    @classmethod
+    def open(cls, name: str, parent: Path | None = None) -> StudyFolder:
+        """An existing study.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        folder = cls.of(name, parent)
+        if folder.ledger.is_file() and not folder.config.is_file():
+            raise CheckpointError(
+                f"{folder.config} is missing, without which the study cannot be read. Its trials "
+                "are intact in ledger.db: restore the file from a backup, or run the `slipstream "
+                "tune` command that began the study again with --study-name "
+                f"{folder.handle}, which writes it anew and goes on."
+            )
+        if not folder.exists:
+            place = folder.path.parent
+            names = sorted(one.parent.name for one in place.glob("*/ledger.db"))
+            known = f"studies there: {', '.join(names)}" if names else "there is no study there"
+            raise CheckpointError(
+                f"There is no study {folder.name} in {place}; {known}. Begin one with "
+                f"`slipstream tune CONFIG --study-name {folder.name}`."
+            )
+        return folder
+
+    @property
+    def handle(self) -> str:
+        """What a command line calls it from here: its name, or its path elsewhere."""
+        return self.name if self.path == Path(STUDIES).absolute() / self.name else str(self.path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether a study was begun here: its ledger is the last of its first files."""
+        return self.ledger.is_file()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the place is taken by something else than a study.
+
+        Raises:
+            ResourceError: it may not be looked at.
+        """
+        if self.ledger.is_file() or not self.path.exists():
+            return False
+        with disk_errors(self.path):
+            names = {one.name for one in self.path.iterdir()}
+        if "identity" in self.provenance:  # a study that was killed in its first moment
+            names -= {self.config.name, "provenance.json"}
+        return bool(names - {".lock"})
+
+    def discard(self) -> None:
+        """Removes a study that never asked a trial."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "study.yaml"
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger."""
+        return self.path / "ledger.db"
+
+    @property
+    def database(self) -> Path:
+        """Optuna's storage, where it is the default one."""
+        return self.path / DATABASE
+
+    @property
+    def policy(self) -> Path:
+        """The deployable policy."""
+        return self.path / "policy"
+
+    @property
+    def refit(self) -> Path:
+        """The policy trained on everything."""
+        return self.path / "policy-refit"
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What `result.json` says; None before the end."""
+        return self._json("result.json")
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What `provenance.json` says."""
+        return self._json("provenance.json") or {}
+
+    def record(self, **facts: Any) -> None:
+        """Adds JSON-able facts to `provenance.json`."""
+        write_sealed(self.path / "provenance.json", {**self.provenance, **facts})
+
+    def save_result(self, result: dict[str, Any]) -> None:
+        """Writes `result.json`."""
+        write_sealed(self.path / "result.json", result)
+
+    def ask_to_stop(self, now: bool) -> None:
+        """Leaves a request for the process that runs the study, or for the next one."""
+        write_json(self.path / "stop.json", {"now": now, "at": time.time()})
+
+    def stop_request(self) -> dict[str, Any] | None:
+        """A request that nobody has followed yet."""
+        return self._json("stop.json")
+
+    def forget_stop(self) -> None:
+        """The request was followed."""
+        (self.path / "stop.json").unlink(missing_ok=True)
+
+    def lock(self) -> None:
+        """Makes this process the only one that runs the study, until `unlock` or its death.
+
+        Raises:
+            ConfigError: another process runs it.
+        """
+        with disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = take_lock(
+                self.path,
+                f"Another process runs the study {self.name}; look at it with `slipstream "
+                f"study status {self.handle}`, or stop it with `slipstream study stop "
+                f"{self.handle}`.",
+            )
+
+    @property
+    def locked(self) -> bool:
+        """Whether some process runs the study now."""
+        return is_locked(self.path)
+
+    def unlock(self) -> None:
+        """Lets another process run it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        remedy = _REMEDIES.get(name, "restore the file from a backup")
+        intact = f"The study's trials are intact in ledger.db: {remedy}."
+        return read_json(self.path / name, CheckpointError, intact, _SHAPES[name])

@@ -1,0 +1,82 @@
+"""What makes a study itself: two starts under one name must agree about all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slipstream.core.errors import CheckpointError, ConfigError, DataError
+from slipstream.studies.config import StudyConfig
+from slipstream.studies.space.space import Space
+from slipstream.training.config import RunConfig
+
+_PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")
+_SHOWN = 4
+_MISSING = "absent"
+
+
+def identity(base: RunConfig, config: StudyConfig, space: Space) -> dict[str, Any]:
+    """JSON-able facts that decide every trial, apart from the data."""
+    sections = base.as_mapping()
+    for name in _PLACE:
+        del sections["training"][name]
+    sections["training"].pop("num_envs") if "training.num_envs" in space.ranges else None
+    return {**sections, "study": config.identity(), "space": space.to_mapping()}
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs, in words: ```agent.epochs` was 4 and is 8``; empty if nothing does."""
+    old, new = _flat(before), _flat(now)
+    changed = [key for key in {**old, **new} if old.get(key, _MISSING) != new.get(key, _MISSING)]
+    parts = [
+        f"`{key}` was {old.get(key, _MISSING)} and is {new.get(key, _MISSING)}" for key in changed
+    ]
+    more = f"; and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+    return "; ".join(parts[:_SHOWN]) + more
+
+
+def check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuses to go on with a study under another config or space.
+
+    Raises:
+        CheckpointError: nothing says what it began with.
+        ConfigError: with the difference.
+    """
+    if not before:
+        raise CheckpointError(
+            f"provenance.json of the study {name} is missing or says nothing of what it began with "
+            "(`identity`), so nothing says that these settings are its own. Its trials are intact "
+            "in ledger.db: restore the file from a backup, or begin another study with "
+            "--study-name."
+        )
+    found = difference(before, now)
+    if found:
+        raise ConfigError(
+            f"There is a study {name} already, begun with other settings: {found}. Give it those "
+            "that it began with (its study.yaml has them, unless it was edited) to go on with it, "
+            "or name this one otherwise with --study-name."
+        )
+
+
+def check_data(name: str, before: str | None, now: str | None) -> None:
+    """Refuses to go on with a study on other prices.
+
+    Raises:
+        DataError: with both hashes.
+    """
+    if before != now:
+        raise DataError(
+            f"The prices of study {name} changed since it began: their sha256 was {before} and is "
+            f"{now}. Put the files back to go on with it; for the new prices begin another study "
+            "with --study-name. Nothing was lost."
+        )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+    return found

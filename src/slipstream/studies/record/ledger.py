@@ -1,0 +1,362 @@
+"""The ledger: what a study asked, what came out, what was decided; one SQLite file, one writer.
+
+The scheduler is a pure function of the outcomes in here, so a study that was killed goes on by
+replaying it: what is in the ledger is not computed again, and what is not was never counted. A row
+is written once, in a transaction that is on disk before anything is built on it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.training.files import plain
+
+FORMAT = 1
+_BUSY_SECONDS = 30.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS asks (
+    trial INTEGER PRIMARY KEY, time INTEGER NOT NULL, params TEXT NOT NULL, overrides TEXT NOT NULL,
+    notes TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS outcomes (
+    name TEXT NOT NULL, milestone INTEGER NOT NULL, phase TEXT NOT NULL, trial INTEGER NOT NULL,
+    repeat INTEGER NOT NULL, fold INTEGER NOT NULL, failed INTEGER NOT NULL, reason TEXT NOT NULL,
+    steps INTEGER NOT NULL, seconds TEXT NOT NULL, metrics TEXT, days BLOB, returns BLOB,
+    benchmark BLOB, groups BLOB, at REAL NOT NULL, PRIMARY KEY (name, milestone)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS verdicts (
+    trial INTEGER NOT NULL, stage INTEGER NOT NULL, milestone INTEGER NOT NULL,
+    time INTEGER NOT NULL, kind TEXT NOT NULL, score REAL, folds TEXT NOT NULL, rho REAL,
+    reason TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (trial, stage)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS openings (
+    number INTEGER PRIMARY KEY, what TEXT NOT NULL UNIQUE, at REAL NOT NULL);
+"""
+
+
+class Slot(NamedTuple):
+    """Which member an outcome belongs to.
+
+    Attributes:
+        phase: ``search``, ``confirm``, ``final`` or ``refit``.
+        trial: number of the trial whose params it has.
+        repeat: which fresh seed; 0 in the search.
+        fold: number of the fold; 0 where there is none.
+    """
+
+    phase: str
+    trial: int
+    repeat: int
+    fold: int
+
+    @property
+    def name(self) -> str:
+        """Unique and safe as a file's name: ``search-00012-3``, ``confirm-00012-1-3``."""
+        repeat = "" if self.phase == "search" else f"-{self.repeat}"
+        return f"{self.phase}-{self.trial:05d}{repeat}-{self.fold}"
+
+    @classmethod
+    def parse(cls, name: str) -> Slot:
+        """The slot of a name."""
+        phase, trial, *rest = name.split("-")
+        numbers = [int(one) for one in rest]
+        return cls(phase, int(trial), numbers[0] if len(numbers) == 2 else 0, numbers[-1])
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A suggestion: `params` by searched name, `overrides` for `resolve`, `notes` on roundings."""
+
+    trial: int
+    time: int
+    params: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    notes: Sequence[str] = ()
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was decided at a trial's stage.
+
+    Attributes:
+        trial, stage, milestone: where; a milestone is a number of iterations.
+        time: virtual time.
+        kind: ``continued``, ``pruned``, ``complete`` or ``failed``.
+        score: the trial's score there, None where it failed.
+        folds: per fold score, sharpe, benchmark_sharpe, inactive.
+        rho: rank correlation of this rung's scores with final ones, None where it is not known.
+        reason: why it was pruned or failed, or why the rung stops nothing.
+        at: UTC seconds of the wall clock; decides nothing.
+    """
+
+    trial: int
+    stage: int
+    milestone: int
+    time: int
+    kind: str
+    score: float | None
+    folds: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    rho: float | None = None
+    reason: str = ""
+    at: float = 0.0
+
+    @property
+    def inactive(self) -> bool:
+        """Whether a fold hardly traded, so that the score is not one of a strategy."""
+        return any(fold.get("inactive") for fold in self.folds)
+
+
+class Ledger:
+    """The study's own file.
+
+    Args:
+        path: ``ledger.db``.
+        read_only: for another process, while the study runs.
+
+    Raises:
+        CheckpointError: it cannot be read, or another version wrote it.
+        ResourceError: the disk is full; what was written before is intact.
+    """
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        self.path = path
+        with self._errors():
+            target = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+            self._db = sqlite3.connect(
+                target, uri=True, timeout=_BUSY_SECONDS, isolation_level=None
+            )
+            if not read_only:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=FULL")  # a row that was seen survives a crash
+                self._db.executescript(_TABLES)
+        known = self.fact("format")
+        if known is None and not read_only:
+            self.record(format=FORMAT)
+        elif known not in (None, FORMAT):
+            raise CheckpointError(
+                f"{path} has format {known}, this slipstream reads {FORMAT}; use the version that "
+                "wrote it, or begin another study with --study-name."
+            )
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._db.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def record(self, **facts: Any) -> None:
+        """Writes JSON-able facts by name, replacing older ones."""
+        rows = [(name, json.dumps(plain(value))) for name, value in facts.items()]
+        self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
+
+    def fact(self, name: str, default: Any = None) -> Any:
+        """What was recorded under a name."""
+        rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
+        return json.loads(rows[0][0]) if rows else default
+
+    def add_ask(self, ask: Ask) -> None:
+        """Writes a suggestion down."""
+        row = (
+            ask.trial,
+            ask.time,
+            json.dumps(plain(ask.params)),
+            json.dumps(plain(ask.overrides)),
+            json.dumps(list(ask.notes)),
+            time.time(),
+        )
+        self._write("INSERT INTO asks VALUES (?, ?, ?, ?, ?, ?)", [row])
+
+    def asks(self) -> dict[int, Ask]:
+        """All suggestions by trial."""
+        return {
+            row[0]: Ask(
+                row[0], row[1], json.loads(row[2]), json.loads(row[3]), json.loads(row[4]), row[5]
+            )
+            for row in self._read("SELECT * FROM asks ORDER BY trial")
+        }
+
+    def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Writes outcomes down, all or none; one that is there already stays as it is."""
+        rows = [_outcome_row(outcome) for outcome in outcomes]
+        marks = ", ".join("?" * 16)
+        self._write(f"INSERT OR IGNORE INTO outcomes VALUES ({marks})", rows)
+
+    def outcomes(self, phase: str) -> dict[tuple[str, int], Outcome]:
+        """All outcomes of a phase by (member's name, milestone)."""
+        rows = self._read(
+            "SELECT * FROM outcomes WHERE phase = ? ORDER BY trial, repeat, fold, milestone",
+            (phase,),
+        )
+        return {(row[0], row[1]): _outcome(row) for row in rows}
+
+    def outcome(self, name: str, milestone: int) -> Outcome | None:
+        """One outcome; None where it is not known yet."""
+        rows = self._read(
+            "SELECT * FROM outcomes WHERE name = ? AND milestone = ?", (name, milestone)
+        )
+        return _outcome(rows[0]) if rows else None
+
+    def known(self, phase: str) -> dict[tuple[str, int], bool]:
+        """(Member's name, milestone) of every outcome of a phase -> whether it failed."""
+        rows = self._read("SELECT name, milestone, failed FROM outcomes WHERE phase = ?", (phase,))
+        return {(name, milestone): bool(failed) for name, milestone, failed in rows}
+
+    def steps(self, phase: str) -> dict[str, int]:
+        """Steps of every member of a phase that came back, by its name."""
+        rows = self._read(
+            "SELECT name, MAX(steps) FROM outcomes WHERE phase = ? GROUP BY name", (phase,)
+        )
+        return {name: int(steps) for name, steps in rows}
+
+    def totals(self, phase: str) -> dict[str, float]:
+        """Sums over a phase's outcomes: members, steps, and the workers' seconds by kind."""
+        found: dict[str, float] = {"outcomes": 0.0}
+        for (text,) in self._read("SELECT seconds FROM outcomes WHERE phase = ?", (phase,)):
+            found["outcomes"] += 1
+            for kind, seconds in json.loads(text).items():
+                found[kind] = found.get(kind, 0.0) + (seconds or 0.0)
+        (steps,) = self._read(
+            "SELECT SUM(most) FROM (SELECT MAX(steps) AS most FROM outcomes WHERE phase = ? "
+            "GROUP BY name)",
+            (phase,),
+        )[0]
+        return {**found, "steps": float(steps or 0)}
+
+    def add_verdict(self, verdict: Verdict) -> None:
+        """Writes a decision down; a replay writes the same one again."""
+        row = (
+            verdict.trial,
+            verdict.stage,
+            verdict.milestone,
+            verdict.time,
+            verdict.kind,
+            verdict.score,
+            json.dumps(plain(list(verdict.folds))),
+            verdict.rho,
+            verdict.reason,
+            time.time(),
+        )
+        marks = ", ".join("?" * len(row))
+        self._write(f"INSERT OR IGNORE INTO verdicts VALUES ({marks})", [row])
+
+    def verdicts(self) -> list[Verdict]:
+        """All decisions in virtual order."""
+        rows = self._read("SELECT * FROM verdicts ORDER BY time, trial")
+        return [_verdict(row) for row in rows]
+
+    def open_holdout(self, what: str) -> int:
+        """Notes that the hold-out is looked at for `what`; the same `what` is one opening.
+
+        Returns:
+            Which opening this is, 1 for the first.
+        """
+        self._write(
+            "INSERT OR IGNORE INTO openings (what, at) VALUES (?, ?)", [(what, time.time())]
+        )
+        rows = self._read("SELECT number FROM openings WHERE what = ?", (what,))
+        return int(rows[0][0])
+
+    def openings(self) -> int:
+        """How often the hold-out was opened."""
+        return int(self._read("SELECT COUNT(*) FROM openings")[0][0])
+
+    def _write(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.executemany(statement, rows)
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._errors():
+            return self._db.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = str(error)
+            if "full" in text or "disk I/O" in text:
+                raise ResourceError(
+                    f"The disk is full: {self.path} could not be written ({text}). What was "
+                    "written before is intact; free some space and go on with `slipstream study "
+                    "resume`."
+                ) from error
+            if "locked" in text:
+                raise ResourceError(
+                    f"{self.path} is locked by another program ({text}). Close what has it open; "
+                    "nothing is lost, go on with `slipstream study resume`."
+                ) from error
+            if "no such table" in text:
+                raise CheckpointError(
+                    f"{self.path} holds nothing yet ({text}): its study is beginning at this very "
+                    "moment, so look again; or it was cut short, then restore it from a backup."
+                ) from error
+            raise CheckpointError(
+                f"{self.path} cannot be used ({text}). Restore it from a backup, or begin another "
+                "study with --study-name."
+            ) from error
+
+
+def _verdict(row: Sequence[Any]) -> Verdict:
+    trial, stage, milestone, moment, kind, score, folds, rho, reason, at = row
+    return Verdict(trial, stage, milestone, moment, kind, score, json.loads(folds), rho, reason, at)
+
+
+def _outcome_row(outcome: Outcome) -> tuple[Any, ...]:
+    slot, passes = Slot.parse(outcome.name), outcome.passes
+    head = (outcome.name, outcome.milestone, *slot, int(outcome.failed), outcome.reason)
+    seconds = json.dumps(plain(dict(outcome.seconds)))
+    blobs: tuple[Any, ...] = (None,) * 5
+    if passes is not None:
+        blobs = (
+            json.dumps(plain(list(passes.metrics))),
+            _bytes(passes.days, np.int64),
+            _bytes(passes.returns, np.float64),
+            _bytes(passes.benchmark, np.float64),
+            _bytes(passes.group, np.int64),
+        )
+    return (*head, outcome.steps, seconds, *blobs, time.time())
+
+
+def _outcome(row: Sequence[Any]) -> Outcome:
+    name, milestone, _, _, _, _, failed, reason, steps, seconds, metrics, *blobs, _ = row
+    passes = None
+    if metrics is not None:
+        days, returns, benchmark, groups = blobs
+        passes = Passes(
+            days=_array(days, np.int64),
+            returns=_array(returns, np.float64),
+            benchmark=_array(benchmark, np.float64),
+            group=_array(groups, np.int64),
+            metrics=json.loads(metrics),
+        )
+    return Outcome(name, milestone, passes, bool(failed), reason, steps, json.loads(seconds))
+
+
+def _bytes(values: Any, dtype: type) -> bytes:
+    return np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<")).tobytes()
+
+
+def _array(content: bytes, dtype: type) -> NDArray[Any]:
+    return np.frombuffer(content, np.dtype(dtype).newbyteorder("<")).astype(dtype)

@@ -1,0 +1,301 @@
+"""The study as Optuna's tools know it: a storage that others may read and one process writes.
+
+The ledger decides; the storage is its mirror. So a storage that is locked for a while, lags or
+fills its disk costs no result, and a resumed study leaves no trial RUNNING that nobody runs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+import sqlalchemy.exc
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import OptunaError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage, get_storage
+from optuna.storages.journal import JournalFileBackend
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
+from sqlalchemy.pool import NullPool
+
+from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
+from slipstream.studies.record.folder import DATABASE
+
+JOURNAL = "study.log"
+_IDENTITY = "slipstream"
+_RETRY_SECONDS = 30.0
+_TROUBLE = (OptunaError, sqlalchemy.exc.SQLAlchemyError, OSError)
+
+
+@dataclass
+class Told:
+    """What a storage shall say about a trial.
+
+    Attributes:
+        params: suggestions by searched name.
+        values: score by steps of a member, at rungs and the end.
+        attributes: JSON-able facts: fold scores, `pruned`, `failed`.
+        state: RUNNING, COMPLETE or FAIL.
+        score: of a COMPLETE trial.
+    """
+
+    params: Mapping[str, Any]
+    values: dict[int, float] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    state: TrialState = TrialState.RUNNING
+    score: float | None = None
+
+
+class Mirror:
+    """Keeps one study of a storage equal to what is told.
+
+    Args:
+        url: None or ``sqlite`` (a file in `folder`), ``journal``, ``sqlite:///FILE``,
+            ``journal:FILE`` or ``postgresql://...``.
+        folder: the study's folder.
+        name: the study's name.
+        identity: JSON-able facts that must not differ between two starts of a study.
+        distributions: what is searched.
+        say: told in a sentence when the storage has to wait.
+        timeout: seconds to wait for a locked file.
+
+    Raises:
+        ConfigError: the storage has a study of this name that is another one.
+        ResourceError: it cannot be opened.
+    """
+
+    def __init__(
+        self,
+        url: str | None,
+        folder: Path,
+        name: str,
+        identity: Mapping[str, Any],
+        distributions: Mapping[str, BaseDistribution],
+        say: Callable[[str], None],
+        timeout: float = 10.0,
+    ) -> None:
+        self.url = storage_url(url, folder)
+        self._name, self._say = name, say
+        self._distributions = dict(distributions)
+        self._told: dict[int, Told] = {}
+        self._waiting: set[int] = set()
+        self._ids: dict[int, int] = {}
+        self._written: dict[int, Told] = {}
+        self._retry = 0.0
+        self._given_up = False
+        try:
+            self._storage = open_storage(self.url, timeout)
+            self._study_id = self._open_study(identity)
+            found = self._storage.get_all_trials(self._study_id, deepcopy=False)
+        except SlipstreamError:
+            raise
+        except _TROUBLE as error:
+            raise _unusable(self.url, error) from error
+        self._found = {trial.number: trial for trial in found}
+
+    def _open_study(self, identity: Mapping[str, Any]) -> int:
+        for frozen in self._storage.get_all_studies():
+            if frozen.study_name != self._name:
+                continue
+            theirs = frozen.user_attrs.get(_IDENTITY)
+            if theirs is None or json.loads(theirs) != identity:
+                raise ConfigError(
+                    f"{shown(self.url)} has a study {self._name} already, and it is another one"
+                    f"{_difference(theirs, identity)}. Name this one otherwise with --study-name."
+                )
+            return int(frozen._study_id)
+        study_id = self._storage.create_new_study([StudyDirection.MAXIMIZE], self._name)
+        self._storage.set_study_user_attr(study_id, _IDENTITY, json.dumps(identity))
+        return study_id
+
+    def adopt(self, trials: Mapping[int, Mapping[str, Any]]) -> None:
+        """Checks that the storage's trials are the ledger's.
+
+        Args:
+            trials: params by trial number, all that the ledger has asked.
+
+        Raises:
+            ConfigError: it has trials that the ledger does not know, or knows otherwise.
+        """
+        for number, trial in self._found.items():
+            if number not in trials or dict(trial.params) != dict(trials[number]):
+                raise ConfigError(
+                    f"{shown(self.url)} has a trial {number} of study {self._name} that is not in "
+                    "this study's folder: it belongs to a study whose folder was moved or "
+                    "deleted, or was added by someone else. Put the folder back, or name this "
+                    "study otherwise with --study-name."
+                )
+            self._ids[number] = trial._trial_id
+            done = trial.state.is_finished()
+            self._written[number] = Told(
+                trial.params,
+                dict(trial.intermediate_values),
+                dict(trial.user_attrs),
+                trial.state,
+                trial.value if done and trial.state == TrialState.COMPLETE else None,
+            )
+
+    def tell(self, trial: int, told: Told) -> None:
+        """What is known of a trial now; written by the next `flush`."""
+        self._told[trial] = told
+        self._waiting.add(trial)
+
+    def flush(self, last: bool = False) -> None:
+        """Writes what is waiting, trial by trial; trouble is said once and tried again later.
+
+        Args:
+            last: nothing will be tried later.
+        """
+        now = time.monotonic()
+        if self._given_up or not self._waiting or (now < self._retry and not last):
+            return
+        try:
+            for number in sorted(self._waiting):
+                self._write(number, self._told[number])
+                self._waiting.discard(number)
+        except _Foreign as error:
+            self._given_up = True
+            self._say(
+                f"{shown(self.url)} is no longer written: {error} The study goes on; its own "
+                "folder has all results."
+            )
+            return
+        except _TROUBLE as error:
+            if self._retry == 0.0 or last:
+                later = "They are" if last else "It is tried again later. All results are"
+                self._say(
+                    f"{shown(self.url)} could not be written ({_first_line(error)}), "
+                    f"{len(self._waiting)} trials wait for it. {later} in the study's own folder, "
+                    "and a resumed study writes them there."
+                )
+            self._retry = now + _RETRY_SECONDS
+            return
+        self._retry = 0.0
+
+    def _write(self, number: int, told: Told) -> None:
+        if number not in self._ids:
+            self._ids[number] = self._create(number, told)
+        before = self._written.setdefault(number, Told(told.params))
+        if before.state.is_finished():
+            return
+        trial_id = self._ids[number]
+        for step, value in told.values.items():
+            if step not in before.values:
+                self._storage.set_trial_intermediate_value(trial_id, step, value)
+                before.values[step] = value
+        for key, fact in told.attributes.items():
+            if before.attributes.get(key) != fact:
+                self._storage.set_trial_user_attr(trial_id, key, fact)
+                before.attributes[key] = fact
+        if told.state.is_finished():
+            values = None if told.score is None else [told.score]
+            self._storage.set_trial_state_values(trial_id, told.state, values)
+            before.state, before.score = told.state, told.score
+
+    def _create(self, number: int, told: Told) -> int:
+        template = optuna.create_trial(
+            state=TrialState.RUNNING,
+            params={name: told.params[name] for name in self._distributions},
+            distributions=self._distributions,
+        )
+        trial_id = self._storage.create_new_trial(self._study_id, template)
+        given = self._storage.get_trial(trial_id).number
+        if given != number:
+            self._storage.set_trial_state_values(trial_id, TrialState.FAIL)
+            raise _Foreign(f"someone else added trials to it (ours is {number}, it has {given}).")
+        return trial_id
+
+    def close(self) -> None:
+        """Lets go of the storage."""
+        self._storage.remove_session()
+
+
+class _Foreign(Exception):  # noqa: N818 - nobody raises it to a user
+    """The storage's study was changed by someone else."""
+
+
+def storage_url(url: str | None, folder: Path) -> str:
+    """What a user may write after --storage, completed.
+
+    Raises:
+        ConfigError: a kind that cannot hold a study.
+    """
+    if url in (None, "", "sqlite"):
+        return f"sqlite:///{(folder / DATABASE).absolute()}"
+    assert url is not None
+    if url == "journal":
+        return f"journal:{(folder / JOURNAL).absolute()}"
+    scheme = url.partition(":")[0].partition("+")[0]
+    if scheme == "postgres":
+        scheme, url = "postgresql", url.replace("postgres", "postgresql", 1)
+    if scheme == "postgresql" and not url.startswith("postgresql+"):
+        url = url.replace("postgresql:", "postgresql+psycopg:", 1)
+    if scheme not in ("sqlite", "journal", "postgresql"):
+        raise ConfigError(
+            f"--storage {shown(url)}: a study is kept in `sqlite` (the default), `journal`, "
+            "sqlite:///FILE, journal:FILE or postgresql://USER:PASSWORD@HOST/DATABASE."
+        )
+    return url
+
+
+def open_storage(url: str, timeout: float = 10.0) -> BaseStorage:
+    """Optuna's storage of a completed URL; PostgreSQL holds no connection between two writes."""
+    if url.startswith("journal:"):
+        path = Path(url.removeprefix("journal:"))
+        return JournalStorage(JournalFileBackend(str(path)))
+    if url.startswith("sqlite:"):
+        options: dict[str, Any] = {"connect_args": {"timeout": timeout}}
+    else:
+        options = {
+            "poolclass": NullPool,
+            "connect_args": {"connect_timeout": max(2, round(timeout))},
+        }
+    return get_storage(RDBStorage(url, engine_kwargs=options))
+
+
+def shown(url: str) -> str:
+    """A storage's URL without its password."""
+    scheme, separator, rest = url.partition("://")
+    login, at, place = rest.rpartition("@")
+    if not at:
+        return url
+    return f"{scheme}{separator}{login.partition(':')[0]}:***@{place}"
+
+
+def _unusable(url: str, error: BaseException) -> SlipstreamError:
+    text = _first_line(error)
+    if isinstance(error, ImportError) or "No module named" in text:
+        return ResourceError(
+            f"{shown(url)} needs PostgreSQL's driver: pip install 'slipstream[postgresql]'."
+        )
+    if "locked" in text:
+        return ResourceError(
+            f"{shown(url)} is locked by another program ({text}). Close what has it open and start "
+            "again; nothing is lost."
+        )
+    return ResourceError(
+        f"{shown(url)} cannot be opened ({text}). Check its address, its permissions and that its "
+        "server runs, then start again; nothing is lost. Without --storage a file in the study's "
+        "folder is used."
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    lines: Iterable[str] = str(getattr(cause, "orig", None) or cause).splitlines()
+    return next((line.strip() for line in lines if line.strip()), type(cause).__name__)
+
+
+def _difference(theirs: str | None, identity: Mapping[str, Any]) -> str:
+    from slipstream.studies.record.identity import difference
+
+    if theirs is None:
+        return ", not made by slipstream"
+    return f": {difference(json.loads(theirs), identity)}"

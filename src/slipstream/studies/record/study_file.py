@@ -1,0 +1,57 @@
+"""study.yaml: the sections of a run and the `study` section, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.core.config import validate
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.studies.config import StudyConfig
+from slipstream.training import yaml_file
+from slipstream.training.config import RunConfig
+from slipstream.training.target import read_yaml
+
+if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
+    from slipstream.studies.space.space import Space
+
+STUDY = "study"
+
+
+def study_section(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain `study` section of a target's values.
+
+    Raises:
+        ConfigError: it is no section.
+    """
+    section = values.get(STUDY)
+    if section is None:
+        return {}
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"`study` must be a section with keys below it (got {section!r}).")
+    return {str(key): value for key, value in section.items()}
+
+
+def write_study(base: RunConfig, study: StudyConfig, space: Space) -> str:
+    """The resolved file: `read_study` gives the same back."""
+    section = {**study.model_dump(mode="json"), "space": space.to_mapping()}
+    return yaml_file.dump({**base.as_mapping(), STUDY: section})
+
+
+def read_study(path: Path) -> tuple[RunConfig, StudyConfig]:
+    """Base config and `study` section of a study.yaml.
+
+    Raises:
+        CheckpointError: it was damaged or edited to something that is no study.
+    """
+    try:
+        values = read_yaml(path)
+        study = validate(StudyConfig, study_section(values), STUDY)
+        return RunConfig.from_mapping({k: v for k, v in values.items() if k != STUDY}), study
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{path} cannot be used: {error} The study's trials are intact in ledger.db: mend the "
+            "file, restore it from a backup, or run the `slipstream tune` command that began the "
+            f"study again with --study-name {path.parent.name}, which writes it anew and goes on."
+        ) from None

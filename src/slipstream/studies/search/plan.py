@@ -1,0 +1,115 @@
+"""Plan: what a study varies, on which folds, and what its members are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from slipstream.core.spec import MarketSpec
+from slipstream.studies.config import StudyConfig, seed_of
+from slipstream.studies.engine.member import Member
+from slipstream.studies.record.ledger import Slot
+from slipstream.studies.space.space import Space
+from slipstream.training.config import RunConfig, resolve
+
+DEVELOPMENT, EVERYTHING, HOLDOUT = "development", "everything", "holdout"
+
+
+class Stages(NamedTuple):
+    """Where a trial is scored.
+
+    Attributes:
+        milestones: iterations of a member, ascending; the last one is its end.
+        steps: the same in steps of a member.
+    """
+
+    milestones: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about a study that does not depend on outcomes.
+
+    Attributes:
+        base: the config that trials vary; `members` is 1 and `num_envs` a number.
+        study: the `study` section.
+        space: what is searched.
+        folds: how many folds a trial has.
+        market: what annualisation needs; None for games, whose folds are seeds.
+    """
+
+    base: RunConfig
+    study: StudyConfig
+    space: Space
+    folds: int
+    market: MarketSpec | None
+
+    @cached_property
+    def draws(self) -> tuple[RunConfig, ...]:
+        """Configs of random trials: what they cost is what trials cost on average."""
+        return tuple(self.config(values) for values in self.space.draws(self.base))
+
+    @cached_property
+    def mean_steps(self) -> float:
+        """Steps that a trial's member takes, on average over the space."""
+        return sum(map(steps_of, self.draws)) / len(self.draws)
+
+    def config(self, overrides: Mapping[str, Any]) -> RunConfig:
+        """The config of a trial.
+
+        Raises:
+            ConfigError: the combination is not possible.
+        """
+        return resolve(self.base, overrides)
+
+    def stages(self, config: RunConfig) -> Stages:
+        """Rungs and end of a trial with this config."""
+        pruning = self.study.pruning
+        rows = rows_of(config)
+        end = iterations(config)
+        shares = pruning.rungs if pruning.enabled or pruning.record else ()
+        rungs = {math.ceil(share * end) for share in shares}
+        milestones = (*sorted(rungs - {end}), end)
+        return Stages(milestones, tuple(milestone * rows for milestone in milestones))
+
+    def member(self, slot: Slot, config: RunConfig) -> Member:
+        """The member in a slot; its seed follows from the study's seed and the slot alone."""
+        fold = f"fold{slot.fold}"
+        test: str | None = f"{fold}/test"
+        if slot.phase == "final":
+            fold, test = DEVELOPMENT, HOLDOUT
+        elif slot.phase == "refit":
+            fold, test = EVERYTHING, None
+        parts = (slot.trial, slot.fold) if slot.phase == "search" else slot
+        return Member(
+            name=slot.name,
+            config=config,
+            fold=fold,
+            test=test,
+            seed=seed_of(self.study.seed, *parts),
+            budget=steps_of(config),
+        )
+
+    def trial_slots(self, trial: int) -> list[Slot]:
+        """The members of a trial in the search, by fold."""
+        return [Slot("search", trial, 0, fold) for fold in range(self.folds)]
+
+
+def rows_of(config: RunConfig) -> int:
+    """Steps that a member makes in an iteration: horizon x num_envs."""
+    assert isinstance(config.training.num_envs, int)
+    return config.agent.horizon * config.training.num_envs
+
+
+def iterations(config: RunConfig) -> int:
+    """Iterations of a member's whole budget."""
+    return math.ceil(config.training.total_steps / rows_of(config))
+
+
+def steps_of(config: RunConfig) -> int:
+    """Steps of a member's whole budget."""
+    return iterations(config) * rows_of(config)

@@ -1,0 +1,40 @@
+"""Says when a rung begins or ceases to stop trials (trading-rules 12: log and report say so)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from slipstream.studies.config import PruningConfig
+from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.search.rungs import DISARMED
+
+
+class RungLog:
+    """Looks at verdicts as they fall.
+
+    Args:
+        pruning: of the study.
+        say: told in a sentence whenever a rung's state changes, and the first time.
+    """
+
+    def __init__(self, pruning: PruningConfig, say: Callable[[str], None]) -> None:
+        self._pruning, self._say = pruning, say
+        self._armed: dict[int, bool] = {}
+
+    def look(self, verdict: Verdict, milestones: Sequence[int]) -> None:
+        """A new verdict on a trial that is scored at these milestones."""
+        rung = verdict.stage < len(milestones) - 1 and verdict.kind in ("continued", "pruned")
+        if not (rung and self._pruning.enabled) or verdict.trial < self._pruning.startup:
+            return
+        armed = not verdict.reason.startswith(DISARMED)
+        if self._armed.get(verdict.stage) == armed:
+            return
+        self._armed[verdict.stage] = armed
+        known = "not known" if verdict.rho is None else f"{verdict.rho:.2f}"
+        share = 100 * milestones[verdict.stage] / milestones[-1]
+        does = "stops trials from here on" if armed else "is disarmed and stops no trial"
+        sign = ">=" if armed else "not >="
+        self._say(
+            f"Trial {verdict.trial}: the rung at {share:.0f} % of the budget {does} (its rank "
+            f"correlation with final scores is {known}, {sign} {self._pruning.min_correlation:g})."
+        )

@@ -1,0 +1,250 @@
+"""The search: asks trials, trains their folds, stops the hopeless, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from optuna.trial import TrialState
+
+from slipstream.core.errors import ConfigError
+from slipstream.studies.engine.member import Member, Outcome, Passes
+from slipstream.studies.record.ledger import Ask, Ledger, Verdict
+from slipstream.studies.record.storage import Mirror, Told
+from slipstream.studies.search.plan import Plan, Stages
+from slipstream.studies.search.sampling import Asker
+from slipstream.studies.search.scheduler import Event, Scheduler
+from slipstream.training.config import RunConfig
+
+_POLL_SECONDS = 0.5
+
+
+class Trainer(Protocol):
+    """What the search needs of a pool; see `slipstream.studies.engine.pool.Pool`."""
+
+    def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:
+        """Trains each member up to its milestone and scores it there."""
+
+    def collect(self, timeout: float | None) -> list[Outcome]:
+        """Outcomes that came in since the last call."""
+
+    def finish(self, name: str) -> None:
+        """Keeps a member's final weights only."""
+
+    def drop(self, name: str) -> None:
+        """Forgets a member."""
+
+
+class Decider(Protocol):
+    """Decides at stages by what happened before; see `slipstream.studies.search.judge.Judge`."""
+
+    def remember(self, verdict: Verdict) -> None:
+        """Takes a verdict as happened."""
+
+    def decide(self, event: Event, outcomes: Sequence[Outcome], last: bool) -> Verdict:
+        """The verdict on a trial."""
+
+
+class Search:
+    """Trials of a study from the first ask to the last end; also from any point after a kill.
+
+    Args:
+        plan: what is searched, on which folds.
+        ledger: what is known already; everything new is written there first.
+        pool: who trains.
+        judge: who decides; it remembers nothing yet.
+        mirror: the storage that other tools read.
+        limit: trials asked at most.
+
+    Attributes:
+        scheduler: whose order decides.
+        verdicts: by trial, the last decision on it.
+        ended_now: trials that ended in this process, not in an earlier one.
+        unprunable: trials below this number are never stopped early.
+        on_outcome: called with every new outcome; on_verdict: with every new decision.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        pool: Trainer,
+        judge: Decider,
+        mirror: Mirror | None,
+        limit: int,
+    ) -> None:
+        self._plan, self._ledger, self._pool, self._mirror = plan, ledger, pool, mirror
+        self._asker = Asker(plan.space, plan.study)
+        self._judge = judge
+        self._asks = ledger.asks()
+        self._known = ledger.known("search")  # -> whether it failed
+        self._past = {(v.trial, v.stage): v for v in ledger.verdicts()}
+        self._configs: dict[int, RunConfig] = {}
+        self._stages: dict[int, Stages] = {}
+        self._told: dict[int, Told] = {}
+        self._submitted: set[tuple[int, int]] = set()
+        self.verdicts: dict[int, Verdict] = {}
+        self.ended_now = 0
+        self.unprunable = plan.study.pruning.startup if plan.study.pruning.enabled else limit
+        self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
+        self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
+        if mirror is not None:
+            mirror.adopt({number: ask.params for number, ask in self._asks.items()})
+        self.scheduler = Scheduler(plan.study.trials_in_flight, limit, self)
+
+    def run(self, tick: Callable[[Search], None] = lambda search: None) -> None:
+        """Trains until every trial asked has ended.
+
+        Args:
+            tick: called after every wait; it may call `cut`, or raise to leave things as they are.
+        """
+        while True:
+            self.scheduler.advance()
+            if self.scheduler.finished:
+                break
+            self._submit()  # workers first: the storage is written while they train
+            self._flush()
+            tick(self)
+            self._take(self._pool.collect(_POLL_SECONDS))
+        self._flush(last=True)
+
+    def cut(self) -> None:
+        """Asks no further trial; the number is recorded, so that a resumed study keeps to it."""
+        self._ledger.record(cut=self.scheduler.cut())
+
+    def ask(self, event: Event) -> Sequence[int]:
+        """Begins a trial: a new suggestion, or the one in the ledger."""
+        number = event.trial
+        ask = self._asks.get(number)
+        if ask is None:
+            params = self._asker.ask(number)
+            overrides, notes = self._plan.space.overrides(params, self._plan.base)
+            ask = Ask(number, event.time, params, overrides, notes)
+            self._ledger.add_ask(ask)
+            self._asks[number] = ask
+        else:
+            self._asker.recall(number, ask.params)
+        attributes: dict[str, Any] = {"overrides": dict(ask.overrides)}
+        if ask.notes:
+            attributes["notes"] = list(ask.notes)
+        self._told[number] = Told(ask.params, attributes=attributes)
+        try:
+            config = self._plan.config(ask.overrides)
+        except ConfigError as error:
+            self._end(Verdict(number, 0, 0, event.time, "failed", None, reason=str(error)))
+            return ()
+        self._configs[number] = config
+        self._stages[number] = self._plan.stages(config)
+        self._tell(number)
+        return self._stages[number].steps
+
+    def judge(self, event: Event, last: bool) -> bool:
+        """Decides whether a trial goes on; written down before anything follows from it."""
+        verdict = self._past.get((event.trial, event.stage))
+        if verdict is None:
+            outcomes = self._outcomes(event.trial, event.stage)
+            verdict = self._judge.decide(event, outcomes, last)
+            self._ledger.add_verdict(verdict)
+            self.on_verdict(verdict)
+        self._judge.remember(verdict)
+        told = self._told[event.trial]
+        if verdict.score is not None:
+            told.values[self._stages[event.trial].steps[event.stage]] = verdict.score
+        if verdict.kind == "continued":
+            self.verdicts[event.trial] = verdict
+            self._tell(event.trial)
+            return True
+        self._end(verdict)
+        return False
+
+    def ready(self, trial: int, stage: int) -> bool:
+        """Whether every fold's outcome at a stage is in the ledger."""
+        milestone = self._stages[trial].milestones[stage]
+        return all((slot.name, milestone) in self._known for slot in self._plan.trial_slots(trial))
+
+    def certain(self, trial: int, stage: int) -> bool:
+        """Whether a trial goes on after a stage whatever becomes of others."""
+        pruning = self._plan.study.pruning
+        if pruning.enabled and trial >= pruning.startup:
+            return False
+        milestone = self._stages[trial].milestones[stage]
+        return not any(self._known[s.name, milestone] for s in self._plan.trial_slots(trial))
+
+    @property
+    def best(self) -> Verdict | None:
+        """The best complete trial that is active in every fold: only such a one can win."""
+        able = [
+            one for one in self.verdicts.values() if one.kind == "complete" and not one.inactive
+        ]
+        return max(able, key=lambda one: (one.score, -one.trial), default=None)
+
+    def asked(self) -> Mapping[int, Ask]:
+        """Suggestions so far, by trial."""
+        return self._asks
+
+    def stages(self, trial: int) -> Stages:
+        """Where a trial is scored."""
+        return self._stages[trial]
+
+    def final_passes(self, trial: int) -> list[Passes]:
+        """Test passes of a complete trial, by fold."""
+        found = self._outcomes(trial, len(self._stages[trial].milestones) - 1)
+        return [outcome.passes for outcome in found if outcome.passes is not None]
+
+    def _outcomes(self, trial: int, stage: int) -> list[Outcome]:
+        milestone = self._stages[trial].milestones[stage]
+        found = [self._ledger.outcome(s.name, milestone) for s in self._plan.trial_slots(trial)]
+        assert all(outcome is not None for outcome in found)
+        return [outcome for outcome in found if outcome is not None]
+
+    def _submit(self) -> None:
+        members, until = [], []
+        for trial, stage in self.scheduler.wanted():
+            if (trial, stage) in self._submitted:
+                continue
+            self._submitted.add((trial, stage))
+            milestone = self._stages[trial].milestones[stage]
+            for slot in self._plan.trial_slots(trial):
+                if (slot.name, milestone) not in self._known:
+                    members.append(self._plan.member(slot, self._configs[trial]))
+                    until.append(milestone)
+        if members:
+            self._pool.submit(members, until)
+
+    def _take(self, outcomes: Sequence[Outcome]) -> None:
+        if outcomes:
+            self._ledger.add_outcomes(outcomes)
+            self._known |= {(one.name, one.milestone): one.failed for one in outcomes}
+            for outcome in outcomes:
+                self.on_outcome(outcome)
+
+    def _end(self, verdict: Verdict) -> None:
+        number, told = verdict.trial, self._told[verdict.trial]
+        self.ended_now += (number, verdict.stage) not in self._past
+        self._ledger.add_verdict(verdict)
+        self.verdicts[number] = verdict
+        self._asker.tell(number, verdict.score)
+        told.attributes["folds"] = [fold.get("score") for fold in verdict.folds]
+        if verdict.kind == "failed":
+            told.attributes["failed"] = verdict.reason
+            told.state = TrialState.FAIL
+        else:
+            if verdict.kind == "pruned":
+                told.attributes["pruned"] = verdict.reason
+            elif verdict.inactive:
+                told.attributes["inactive"] = "hardly traded in a fold: it cannot win"
+            told.state, told.score = TrialState.COMPLETE, verdict.score
+        self._tell(number)
+        for slot in self._plan.trial_slots(number):
+            if verdict.kind == "complete":
+                self._pool.finish(slot.name)
+            else:
+                self._pool.drop(slot.name)
+
+    def _tell(self, trial: int) -> None:
+        if self._mirror is not None:
+            self._mirror.tell(trial, self._told[trial])
+
+    def _flush(self, last: bool = False) -> None:
+        if self._mirror is not None:
+            self._mirror.flush(last)

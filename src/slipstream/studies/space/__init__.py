@@ -1,0 +1,1 @@
+"""What a study varies: ranges, the space, settings by trial."""

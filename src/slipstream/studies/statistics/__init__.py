@@ -1,0 +1,1 @@
+"""Bootstrap, intervals, deflated Sharpe ratio, overfitting, importance."""
