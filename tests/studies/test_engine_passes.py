@@ -146,6 +146,28 @@ def test_compiled_passes_are_those_step_by_step(engine):
     assert np.array_equal(second.ret[order], first.ret[np.argsort(first.e)])
 
 
+@pytest.mark.parametrize("env", ["toy", "cartpole"])
+@pytest.mark.parametrize(
+    ("wanted", "used"), [("auto", "compiled"), ("compiled", "compiled"), ("serial", "serial")]
+)
+def test_passes_are_stepped_by_the_backend_of_the_config(engine, monkeypatch, env, wanted, used):
+    own = {"training.backend": wanted, "evaluation.episodes": 2, "evaluation.max_steps": 20}
+    names = {} if env == "toy" else {"env": env}
+    member = engine.member(0, **names, **own)
+    place = Place(member, engine.source().environment(member.config))
+    policy = policy_of([place], [None])
+    seen = []
+    begin = KernelVectorEnv.__init__
+
+    def noted(self, *arguments, **named):
+        begin(self, *arguments, **named)
+        seen.append(self.backend)
+
+    monkeypatch.setattr(KernelVectorEnv, "__init__", noted)
+    score([place], policy)
+    assert seen == [used]
+
+
 def test_a_reward_that_is_not_finite_is_named(engine):
     source = engine.source()
     member = engine.member(0)

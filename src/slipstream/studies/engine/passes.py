@@ -59,6 +59,11 @@ def _records(place: Place) -> tuple[Any, ...]:
     return loaded.params[split]
 
 
+def _backend(place: Place) -> str:
+    wanted = place.member.config.training.backend
+    return "compiled" if wanted == "auto" else wanted
+
+
 def _market(places: Sequence[Place], policy: Policy, go_on: Callable[[], None]) -> list[Passes]:
     first = places[0].environment
     kernel, loaded = first.kernel, first.loaded
@@ -71,7 +76,7 @@ def _market(places: Sequence[Place], policy: Policy, go_on: Callable[[], None]) 
         replace(loaded, params={"train": records}),
         np.zeros(total, np.uint64),
         np.tile(np.arange(each, dtype=np.uint64), len(places)),
-        backend="compiled" if places[0].member.config.training.backend == "auto" else "serial",
+        backend=_backend(places[0]),
         stagger=False,
         time_limit=False,
         at_end=HOLD,
@@ -198,7 +203,7 @@ def _playground(places: Sequence[Place], copies: int) -> Any:
         replace(first.loaded, params={"train": records}),
         zeros,
         zeros,
-        backend="compiled" if places[0].member.config.training.backend == "auto" else "serial",
+        backend=_backend(places[0]),
         stagger=False,
         at_end=HOLD,
         ranges=np.repeat(ranges, copies, axis=0),
