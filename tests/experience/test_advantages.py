@@ -1,15 +1,25 @@
 import numpy as np
-import torch
 
-from slipstream.experience.advantages import gae
+from slipstream.experience.advantages import advantages as interpreted
+from slipstream.experience.compiled import loops
 
 
-def column(*values, dtype=torch.float32):
-    return torch.tensor(values, dtype=dtype)[:, None]
+def column(*values, dtype=np.float32):
+    return np.array(values, dtype)[:, None]
 
 
 def flags(*values):
-    return column(*values, dtype=torch.bool)
+    return column(*values, dtype=np.bool_)
+
+
+def gae(reward, value, terminated, truncated, valid, finals, index, gamma, lam):
+    """Advantages and targets, compiled; the interpreter's are close (it rounds sums twice)."""
+    out = np.empty((2, 2, *reward.shape), np.float32)
+    given = (reward, value, terminated, truncated, valid, finals, index, gamma, lam)
+    loops()["advantages"](*given, *out[0])
+    interpreted(*given, *out[1])
+    np.testing.assert_allclose(out[0], out[1], rtol=1e-6, atol=1e-6)
+    return out[0]
 
 
 def run(reward, value, terminated, truncated, valid=None, finals=(), index=(), gamma=0.5, lam=0.5):
@@ -19,11 +29,11 @@ def run(reward, value, terminated, truncated, valid=None, finals=(), index=(), g
         value,
         terminated,
         truncated,
-        torch.ones((t, 1), dtype=torch.bool) if valid is None else valid,
-        torch.tensor(finals, dtype=torch.float32),
-        torch.tensor(index, dtype=torch.int64).reshape(-1, 2),
-        torch.tensor([gamma]),
-        torch.tensor([lam]),
+        np.ones((t, 1), np.bool_) if valid is None else valid,
+        np.array(finals, np.float32),
+        np.array(index, np.int64).reshape(-1, 2),
+        np.array([gamma], np.float32),
+        np.array([lam], np.float32),
     )
 
 
@@ -58,19 +68,20 @@ def test_invalid_rows_have_no_advantage_and_pass_nothing_on():
 def test_members_discount_by_their_own_numbers():
     rng = np.random.default_rng(0)
     t, e = 20, 3
-    gamma, lam = torch.tensor([0.9, 0.99, 0.5]), torch.tensor([0.95, 0.0, 1.0])
-    reward = torch.from_numpy(rng.standard_normal((t, e)).astype(np.float32))
-    value = torch.from_numpy(rng.standard_normal((t + 1, e)).astype(np.float32))
-    terminated = torch.from_numpy(rng.random((t, e)) < 0.1)
-    truncated = torch.from_numpy(rng.random((t, e)) < 0.1) & ~terminated
-    index = torch.nonzero(truncated)
-    finals = torch.arange(len(index), dtype=torch.float32)
-    valid = torch.ones((t, e), dtype=torch.bool)
+    gamma = np.array([0.9, 0.99, 0.5], np.float32)
+    lam = np.array([0.95, 0.0, 1.0], np.float32)
+    reward = rng.standard_normal((t, e)).astype(np.float32)
+    value = rng.standard_normal((t + 1, e)).astype(np.float32)
+    terminated = rng.random((t, e)) < 0.1
+    truncated = (rng.random((t, e)) < 0.1) & ~terminated
+    index = np.ascontiguousarray(np.argwhere(truncated))
+    finals = np.arange(len(index), dtype=np.float32)
+    valid = np.ones((t, e), np.bool_)
     advantage, target = gae(reward, value, terminated, truncated, valid, finals, index, gamma, lam)
 
-    following = value[1:].clone()
+    following = value[1:].copy()
     following[index[:, 0], index[:, 1]] = finals
-    expected = torch.zeros(t, e)
+    expected = np.zeros((t, e), np.float32)
     for i in range(e):
         carried = 0.0
         for s in range(t - 1, -1, -1):
@@ -79,5 +90,19 @@ def test_members_discount_by_their_own_numbers():
             ended = bool(terminated[s, i] | truncated[s, i])
             carried = delta + (0.0 if ended else float(gamma[i] * lam[i]) * carried)
             expected[s, i] = carried
-    torch.testing.assert_close(advantage, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(target, expected + value[:-1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(advantage, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(target, expected + value[:-1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_sick_neighbour_in_time_stays_behind_an_end():
+    no, nan = flags(0, 0), float("nan")
+    for terminated, truncated, valid in (
+        (flags(1, 0), no, flags(1, 1)),
+        (no, flags(1, 0), flags(1, 1)),
+        (no, no, flags(0, 1)),
+    ):
+        index = np.argwhere(truncated)
+        finals = np.ones(len(index))
+        reward = column(1, nan)
+        advantage, _ = run(reward, column(0, 0, 0), terminated, truncated, valid, finals, index)
+        assert np.isfinite(advantage[0, 0]) and np.isnan(advantage[1, 0])

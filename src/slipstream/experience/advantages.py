@@ -1,27 +1,23 @@
-"""Generalised advantage estimation."""
+"""Generalised advantage estimation, as a plain loop that `compiled.py` compiles."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
+
+import numpy as np
+
+from slipstream.vector.products import fused
 
 
-def gae(
-    reward: Tensor,
-    value: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    valid: Tensor,
-    final_value: Tensor,
-    final_index: Tensor,
-    gamma: Tensor,
-    lam: Tensor,
-) -> tuple[Tensor, Tensor]:
+def advantages(
+    reward: Any, value: Any, terminated: Any, truncated: Any, valid: Any, final_value: Any,
+    final_index: Any, gamma: Any, lam: Any, advantage: Any, target: Any,
+) -> None:  # fmt: skip
     """Advantages and value targets of a rollout.
 
         delta_t = r_t + gamma V'_t - V(s_t)
         A_t     = delta_t + gamma lambda [episode goes on] A_{t+1}
-        return  = A_t + V(s_t)
+        target  = A_t + V(s_t)
 
     where V'_t is V(s_{t+1}) inside an episode, V(final observation) where a time limit cut it
     short, and 0 after a termination (Schulman et al. 2016, "High-dimensional continuous control
@@ -35,19 +31,24 @@ def gae(
         final_value: float32 [n], of the final observations of truncated rows.
         final_index: int64 [n, 2], their (t, e).
         gamma, lam: float32 [E], discount and lambda of each environment's member.
-
-    Returns:
-        advantage, return: float32 [T, E].
+        advantage, target: float32 [T, E], written.
     """
-    following = value[1:].clone()
-    if len(final_index):
-        following[final_index[:, 0], final_index[:, 1]] = final_value
-    following.masked_fill_(terminated, 0.0)
-    delta = following.mul_(gamma).add_(reward).sub_(value[:-1])
-    delta.masked_fill_(~valid, 0.0)
-    carried = torch.where(terminated | truncated | ~valid, 0.0, gamma * lam)
-    # One operation a step: everything else was done for all steps at once.
-    deltas, factors = delta.unbind(0), carried.unbind(0)
-    for t in range(len(deltas) - 2, -1, -1):
-        deltas[t].addcmul_(factors[t], deltas[t + 1])
-    return delta, delta + value[:-1]
+    horizon, copies = reward.shape
+    for t in range(horizon):
+        for e in range(copies):
+            advantage[t, e] = value[t + 1, e]
+    for i in range(len(final_index)):
+        advantage[final_index[i, 0], final_index[i, 1]] = final_value[i]
+    for t in range(horizon - 1, -1, -1):
+        for e in range(copies):
+            following = _ZERO if terminated[t, e] else advantage[t, e]
+            a = following * gamma[e] + reward[t, e] - value[t, e]
+            if not valid[t, e]:
+                a = _ZERO
+            elif t + 1 < horizon and not terminated[t, e] and not truncated[t, e]:
+                a = fused(gamma[e] * lam[e], advantage[t + 1, e], a)
+            advantage[t, e] = a
+            target[t, e] = a + value[t, e]
+
+
+_ZERO = np.float32(0.0)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.gradients import RowGradients, make_gradients
@@ -81,15 +80,19 @@ class Columns:
     mask: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, rollout: Rollout, advantage: Tensor, target: Tensor, value: Tensor) -> Columns:
+    def of(
+        cls,
+        rollout: Rollout,
+        advantage: NDArray[np.float32],
+        target: NDArray[np.float32],
+        value: NDArray[np.float32],
+    ) -> Columns:
         """Packs [T, E, ...] by member; value has a row more."""
         t, m, n = rollout.horizon, rollout.members, rollout.num_envs
         to = rollout.numpy
         action = to.actions.astype(np.float32, copy=False)
         packed = np.empty((m, t * n, ACTION + action.shape[-1]), np.float32)
-        loops()["pack_rows"](
-            to.log_prob, advantage.numpy(), target.numpy(), value.numpy(), to.valid, action, packed
-        )
+        loops()["pack_rows"](to.log_prob, advantage, target, value, to.valid, action, packed)
         mask = np.zeros((m, 0, 0), np.bool_)
         if to.mask is not None:
             by_member = to.mask[:-1].reshape(t, m, n, -1).swapaxes(0, 1)

@@ -16,7 +16,7 @@ from slipstream.agents.ppo.inputs import make_inputs
 from slipstream.agents.ppo.minibatches import Columns, Learner, Run, Settings, in_sequence
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
-from slipstream.experience.advantages import gae
+from slipstream.experience.compiled import loops
 from slipstream.experience.rollout import Rollout
 from slipstream.experience.scaling import RewardScale
 from slipstream.nets.actor import Actor
@@ -190,23 +190,18 @@ class PPO:
     def _columns(self, rollout: Rollout, run: Run) -> tuple[Columns, NDArray[Any]]:
         """What the losses need beside observations, by member; and explained variance [M]."""
         gamma, lam = self._spread(self.settings.discount), self._spread(self.settings.gae_lambda)
-        reward = rollout.reward
+        reward, to = rollout.reward, rollout.numpy
         if self.reward_scale is not None:
             ended = rollout.terminated | rollout.truncated
             reward = self.reward_scale.scale(reward, ended, rollout.valid, gamma)
         value = self._values(run)
-        advantage, target = gae(
-            reward,
-            value,
-            rollout.terminated,
-            rollout.truncated,
-            rollout.valid,
-            self._final_values(rollout),
-            rollout.final_index,
-            gamma,
-            lam,
+        advantage, target = np.empty_like(to.reward), np.empty_like(to.reward)
+        loops()["advantages"](
+            *(reward.numpy(), value.numpy(), to.terminated, to.truncated, to.valid),
+            *(self._final_values(rollout).numpy(), rollout.final_index.numpy()),
+            *(gamma.numpy(), lam.numpy(), advantage, target),
         )
-        columns = Columns.of(rollout, advantage, target, value)
+        columns = Columns.of(rollout, advantage, target, value.numpy())
         return columns, columns.explained_variance()
 
     def _spread(self, per_member: NDArray[np.float64]) -> Tensor:
