@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import slipstream
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.vector.contract import check_environment
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 400_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.training import yaml_file
 
 ROOT = Path(__file__).parents[1]

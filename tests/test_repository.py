@@ -19,8 +19,18 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LAYERS = (
-    *("core", "market", "features", "envs", "vector", "experience", "agents", "training"),
-    *("studies", "report", "deploy", "service", "dashboard", "adapters", "bench", "cli"),
+    *("core", "market", "features", "envs", "vector", "experience", "nets", "agents"),
+    *(
+        "training",
+        "studies",
+        "report",
+        "deploy",
+        "service",
+        "dashboard",
+        "adapters",
+        "bench",
+        "cli",
+    ),
 )
 
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.kernel import load_kernel
 from slipstream.core.sources import source_hashes
 from slipstream.nets.policy import Policy
 from slipstream.training import checkpoint, trainer

@@ -2,7 +2,7 @@
 
 import sys
 
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.core.sources import source_hashes
 
 

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slipstream.core.kernel import Loaded, load_kernel, params_table
+from slipstream.core.discover import load_kernel
+from slipstream.core.kernel import Loaded, params_table
 from slipstream.core.random import stream
 from slipstream.envs.forex import kernel as forex
 from slipstream.envs.forex.params import params_of

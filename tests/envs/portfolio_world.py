@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.kernel import Loaded, load_kernel, params_table
+from slipstream.core.discover import load_kernel
+from slipstream.core.kernel import Loaded, params_table
 from slipstream.core.random import stream
 from slipstream.envs.portfolio import kernel as portfolio
 from slipstream.envs.portfolio.arrays import Layout, Table, arrays_of

@@ -9,8 +9,8 @@ import pytest
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.core.bounds import Bars
 from slipstream.core.config import Config, model_in, validate
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import load_kernel
 
 KERNELS = ("forex", "portfolio", "cartpole", "pendulum")
 DATA = {"forex": {"data": {"folder": "-"}}, "portfolio": {"data": {"folder": "-"}}}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import KernelError
-from slipstream.core.kernel import list_kernels, load_kernel
 from slipstream.envs.probes import NAMES
 from slipstream.market.planted import write_planted_forex
 from slipstream.vector.contract import check_environment

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from forex_folder import write_symbol
 
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.envs.forex import kernel as forex
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, member_indices

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from forex_folder import grid
 
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import load_kernel
 from slipstream.envs.forex.calendar import calendar_bits, clock_columns
 from slipstream.envs.forex.record import FLAT, NIGHT, ROLL
 from slipstream.market.calendar import NEW_YORK_ROLL, UTC_ROLL

@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 from forex_folder import BAR, write_symbol
 
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.kernel import Loaded, load_kernel
+from slipstream.core.kernel import Loaded
 from slipstream.envs.forex import kernel as forex
 from slipstream.market.folds import FoldPlan
 from slipstream.training.episodes import replay

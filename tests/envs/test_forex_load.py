@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from forex_folder import write_symbol
 
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.kernel import Loaded, load_kernel
+from slipstream.core.kernel import Loaded
 from slipstream.envs.forex import kernel as forex
 from slipstream.envs.forex.load import load_window
 from slipstream.envs.forex.record import (

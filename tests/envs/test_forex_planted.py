@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.envs.forex.record import CLOSE, OPEN
 from slipstream.market.planted import optimal_positions, write_planted_forex
 from slipstream.vector.kernel_env import KernelVectorEnv

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.core.kernel import list_kernels, load_kernel
+from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.envs.probes import NAMES
 from slipstream.market.planted import write_planted_forex
 from slipstream.vector.contract import blank, compare, random_actions

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slipstream.cli import main
-from slipstream.core.kernel import list_kernels
+from slipstream.core.discover import list_kernels
 from slipstream.market.planted import write_planted_forex
 from slipstream.market.planted_crypto import write_planted_crypto
 from slipstream.training import checkpoint

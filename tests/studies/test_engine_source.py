@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.kernel import load_kernel
 from slipstream.studies.engine.population import Place, shape_of
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, member_indices
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.vector.contract import compare
 from slipstream.vector.cuda import simulated_loop
 from slipstream.vector.kernel_env import KernelVectorEnv

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import KernelError
-from slipstream.core.kernel import list_kernels, load_kernel
 from slipstream.vector.compile import checked_parts
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.kernel_env import KernelVectorEnv

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import KernelError
-from slipstream.core.kernel import list_kernels, load_kernel
 from slipstream.vector import ptx
 
 HERE = Path(__file__).parent

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.core.kernel import load_kernel
 from slipstream.vector import render
 from slipstream.vector.cache import cache_folder, sweep
 from slipstream.vector.compile import bindings
@@ -31,7 +31,7 @@ CHILD = """
     import numba.core.event as event
     compiling = event.RecordingListener()
     event.register("numba:compile", compiling)
-    from slipstream.core.kernel import load_kernel
+    from slipstream.core.discover import load_kernel
     from slipstream.vector.kernel_env import KernelVectorEnv
     from slipstream.vector.vector_env import member_indices
     kernel = load_kernel(sys.argv[1])

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from slipstream.core.config import model_in
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.core.printable import printable
 from slipstream.studies.config import StudyConfig
 from slipstream.training import yaml_file

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from slipstream.core.cores import usable_cores
 from slipstream.training import provenance
 from slipstream.training.sizing import (
     FOREIGN_COPIES,
@@ -16,7 +17,6 @@ from slipstream.training.sizing import (
     MIN_ROLLOUTS,
 )
 from slipstream.vector.cache import cache_folder
-from slipstream.vector.threaded import usable_cores
 
 
 def checkup() -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ def list_() -> None:
     from rich.console import Console
 
     from slipstream.agents.discover import list_agents
-    from slipstream.core.kernel import list_kernels
+    from slipstream.core.discover import list_kernels
 
     environments = _table("environment", "what it is")
     for name in list_kernels():

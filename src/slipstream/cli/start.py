@@ -45,7 +45,7 @@ def init(
 def _reads_prices(environment: str) -> bool:
     """Whether the environment's config has a `data` section of prices."""
     from slipstream.core.config import model_in
-    from slipstream.core.kernel import load_kernel
+    from slipstream.core.discover import load_kernel
     from slipstream.market.config import DataConfig
     from slipstream.training.target import GYMNASIUM
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from slipstream.core.checker import check_state
 from slipstream.core.errors import KernelError, SlipstreamError
+from slipstream.core.kernel import Kernel, Loaded, param_types
 from slipstream.core.raised import raised
 from slipstream.core.spec import Metric, Spec
-
-if TYPE_CHECKING:
-    from slipstream.core.kernel import Kernel, Loaded
 
 _NUMBERS = tuple(np.dtype(code) for code in ("f8", "f4", "i8", "i4", "i2", "i1"))
 _NUMBERS += tuple(np.dtype(code) for code in ("u8", "u4", "u2", "u1", "?"))
@@ -93,8 +92,6 @@ def checked_load(kernel: Kernel, loaded: Any, name: str = "load") -> Loaded:
     Raises:
         KernelError: it is not what the contract says.
     """
-    from slipstream.core.checker import check_state  # which reads Kernel: imported late
-    from slipstream.core.kernel import Loaded
 
     where = _where(kernel, name)
     if not isinstance(loaded, Loaded):
@@ -127,8 +124,6 @@ def checked_load(kernel: Kernel, loaded: Any, name: str = "load") -> Loaded:
 
 
 def _check_params(kernel: Kernel, params: Any, where: str) -> None:
-    from slipstream.core.kernel import param_types
-
     if not isinstance(params, Mapping) or "train" not in params:
         have = (
             f"the splits {', '.join(map(str, params))}"

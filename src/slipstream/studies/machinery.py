@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
+from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.sources import source_hashes
 from slipstream.studies.config import StudyConfig
@@ -19,7 +20,6 @@ from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
 from slipstream.training.interruption import Interrupted, Interruption
 from slipstream.training.own_kernel import check_own_kernel
-from slipstream.vector.threaded import usable_cores
 
 _POLL_SECONDS = 0.5
 

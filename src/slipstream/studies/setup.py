@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.config import validate
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import load_kernel
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.study_file import STUDY, study_section
 from slipstream.studies.space.space import Space

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.studies.machinery import Pools
 from slipstream.studies.record.folder import StudyFolder
@@ -19,7 +20,6 @@ from slipstream.studies.standing import Standing
 from slipstream.studies.study import Options, Study
 from slipstream.training.interruption import Interrupted
 from slipstream.training.target import read_yaml
-from slipstream.vector.threaded import usable_cores
 
 _UNREPORTED = "The study is complete, its page is not. Write it with:"
 Say = Callable[[str], None]

@@ -12,8 +12,9 @@ from typing import Any
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.discover import load_config
 from slipstream.core.config import validate
+from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import Kernel, list_kernels, load_kernel
+from slipstream.core.kernel import Kernel
 from slipstream.market.config import DataConfig
 from slipstream.training import yaml_file
 from slipstream.training.sections import EvaluationConfig, GymnasiumConfig, TrainingConfig

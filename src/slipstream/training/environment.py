@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import Kernel, Loaded, load_kernel
+from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.spec import Spec
 from slipstream.training.episodes import episode_names, evaluation_env
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from slipstream.core.config import nearest
+from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import list_kernels, load_kernel
 from slipstream.core.reader import is_there, read_text
 from slipstream.training import yaml_file
 

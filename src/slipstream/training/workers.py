@@ -23,12 +23,12 @@ from typing import Any
 
 import torch
 
+from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ResourceError, SlipstreamError
 from slipstream.training.config import RunConfig
 from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment
 from slipstream.training.shard import Shard, cut
-from slipstream.vector.threaded import usable_cores
 
 _PATIENCE_SECONDS = 10.0
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for its children

@@ -1,6 +1,6 @@
 """Runs a kernel and checks what its source cannot show: run it on an environment of your own.
 
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.vector.contract import check_environment
 
 check_environment(load_kernel("my_env.py"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import load_kernel
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import RESET

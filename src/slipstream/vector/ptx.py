@@ -20,8 +20,9 @@ from unittest.mock import patch
 
 from pydantic import ValidationError
 
+from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.kernel import Kernel, Loaded, list_kernels, load_kernel
+from slipstream.core.kernel import Kernel, Loaded
 from slipstream.market.planted import write_planted_forex
 from slipstream.vector.compile import entry_arguments
 from slipstream.vector.cuda import device_module

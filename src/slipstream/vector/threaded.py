@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -13,21 +12,14 @@ from queue import SimpleQueue
 from typing import Any, Literal
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
+from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.vector.choice import Choice
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, join_episodes
-
-
-def usable_cores() -> int:
-    """Physical cores this process may use: two threads on one core only take turns."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    usable = usable or 1
-    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
 
 
 class ThreadedVectorEnv(VectorEnv):

@@ -11,7 +11,7 @@ from typing import Any
 
 from slipstream.bench.ours.vector_steps import Block
 from slipstream.bench.worker import serve
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.training.environment import resolve_environment
 from slipstream.vector.vector_env import member_indices
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from slipstream.bench.peers.portfolio_env import Prices
 from slipstream.bench.worker import serve
-from slipstream.core.kernel import load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.market.folds import FoldPlan
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import Kernel, Loaded, load_kernel
+from slipstream.core.kernel import Kernel, Loaded
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.engine.recent import Recent
 from slipstream.training.config import RunConfig

@@ -12,8 +12,8 @@ from typing import Any
 
 import slipstream
 from slipstream.core.config import validate
+from slipstream.core.discover import list_kernels
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.core.kernel import list_kernels
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.machines.wire import FORMAT, Copies, pack, unpack

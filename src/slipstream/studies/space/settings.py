@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from slipstream.core.config import model_in, nearest, refuse_truth_value
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import load_kernel
 from slipstream.training.config import RunConfig
 from slipstream.training.sections import TrainingConfig
 from slipstream.training.target import GYMNASIUM

@@ -1,0 +1,130 @@
+"""Finds kernels by name, among the files and folders of `slipstream.envs`, or by a file's path."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from slipstream.core.checker import check_kernel
+from slipstream.core.config import nearest
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.guard import guarded
+from slipstream.core.kernel import OPTIONAL, REQUIRED, Kernel
+from slipstream.core.spec import Spec
+
+
+def list_kernels() -> list[str]:
+    """Names of the built-in kernels, files and folders of `slipstream.envs`."""
+    return sorted(_built_in())
+
+
+def _built_in() -> dict[str, str]:
+    """The module of each built-in kernel, by the kernel's name: `NAME.py` or `NAME/kernel.py`."""
+    package = importlib.import_module("slipstream.envs")
+    found = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            inner = f"{module.name}.kernel" if module.ispkg else module.name
+            found[module.name] = f"slipstream.envs.{inner}"
+    return found
+
+
+def load_kernel(name_or_path: str) -> Kernel:
+    """Imports a kernel by built-in name, or from a user's own `.py` file.
+
+    Raises:
+        ConfigError: no such kernel or file.
+        KernelError: the file fails to import, lacks a part of the contract, or breaks its rules.
+    """
+    if name_or_path.endswith(".py"):
+        module = _import_path(Path(name_or_path))
+        name = Path(name_or_path).stem
+    else:
+        known = list_kernels()
+        if name_or_path not in known:
+            guess = nearest(name_or_path, known)
+            advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}."
+            raise ConfigError(
+                f"There is no environment `{name_or_path}`; {advice} A file of your own is named "
+                "by its path (`my_env.py`), a Gymnasium environment by `gym:ID`."
+            )
+        module = importlib.import_module(_built_in()[name_or_path])
+        name = name_or_path
+    return _checked(name, module)
+
+
+@functools.cache  # a study asks thousands of times
+def _checked(name: str, module: ModuleType) -> Kernel:
+    kernel = _from_module(name, module)
+    check_kernel(kernel)
+    return kernel if kernel.built_in else guarded(kernel)
+
+
+def _import_path(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"There is no kernel file {path}; give the path of an existing .py file.")
+    source = path.read_bytes()
+    # A stable name: compiled code is cached under it, and references by name must resolve.
+    stem = "".join(c if c.isalnum() else "_" for c in path.stem)
+    name = f"slipstream_user_{stem}_{hashlib.sha256(source).hexdigest()[:12]}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path.resolve()):
+        return known  # the same text elsewhere may read other files beside it
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        line = _line_of(error, path)
+        raise KernelError(
+            f"{path}{line} cannot be imported: {type(error).__name__}: {error}."
+        ) from error
+    return module
+
+
+def _line_of(error: BaseException, path: Path) -> str:
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f":{error.lineno}"
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path.resolve()):
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def _from_module(name: str, module: ModuleType) -> Kernel:
+    missing = [part for part in REQUIRED if not hasattr(module, part)]
+    if missing:
+        raise KernelError(
+            f"{module.__file__} is not a kernel: it lacks {', '.join(missing)}. A kernel file "
+            f"defines {', '.join(REQUIRED)}; docs/extending.md shows the shortest one."
+        )
+    parts = {part: getattr(module, part) for part in REQUIRED}
+    parts |= {part: getattr(module, part, None) for part in OPTIONAL}
+    if parts["mask"] is not None:
+        parts["spec"] = _masked(parts["spec"])
+    return Kernel(name=name, module=module, **parts)
+
+
+def _masked(spec: Callable[[Any, Any], Spec]) -> Callable[[Any, Any], Spec]:
+    """`spec` of a kernel that has a mask, which a Spec says and its author need not."""
+
+    @functools.wraps(spec)
+    def outside(p: Any, d: Any) -> Spec:
+        found = spec(p, d)
+        return replace(found, masked=True) if isinstance(found, Spec) else found
+
+    return outside
