@@ -13,10 +13,10 @@ from slipstream.core.spec import Spec
 from slipstream.experience.compiled import compile_loops
 from slipstream.nets import compiled as nets_compiled
 from slipstream.nets.adam import LANES
-from slipstream.nets.distributions import Categorical, DiagonalGaussian, MultiCategorical
 from slipstream.nets.layers import hyperbolic_tangent
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.policy import Policy
+from slipstream.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
 
 G, B, R = 2, 40, 90
 CLIP, VALUE_CLIP, ENTROPY, CRITIC = 0.2, 0.3, 0.05, 0.7

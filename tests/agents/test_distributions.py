@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from slipstream.nets.actions import ActionMap
-from slipstream.nets.distributions import Categorical, DiagonalGaussian, MultiCategorical
+from slipstream.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
 
 
 def cases():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.core.errors import ConfigError
-from slipstream.nets.distributions import (
+from slipstream.nets.torch_distributions import (
     Categorical,
     DiagonalGaussian,
     Distribution,

@@ -1,0 +1,93 @@
+"""PPO that acts and learns in torch: for images, for GPUs, and to compare the compiled form with.
+
+Environments, rollout and running statistics stay where environments are, on the processor. Weights
+are carried to the device when a rollout begins and back when its update has ended, so that policy,
+checkpoints and studies know no device. A row of observations is carried once: when the policy acts
+on it; the update finds it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from slipstream.agents.ppo.config import PPOConfig
+from slipstream.agents.ppo.minibatches import Run, in_sequence
+from slipstream.agents.ppo.ppo import PPO
+from slipstream.agents.ppo.torch_group import Group
+from slipstream.core.spec import Spec
+from slipstream.experience.rollout import Rollout
+
+
+class TorchPPO(PPO):
+    """As `PPO`, whose state it shares; its bits are other ones.
+
+    On a processor members are handled one after another, since a batched product's bits would
+    depend on their number; on a GPU all together.
+
+    Args:
+        config, specs, seeds, num_envs: as for `PPO`.
+        device: where torch calculates.
+    """
+
+    def __init__(
+        self,
+        config: PPOConfig,
+        specs: Spec | Sequence[Spec],
+        seeds: Sequence[int],
+        num_envs: int,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__(config, specs, seeds, num_envs)
+        self.parts = 1
+        self.device = torch.device(device)
+        each = self.members if self.device.type != "cpu" else 1
+        rows = config.rows(num_envs)
+        self._groups = [
+            Group(self.policy, self.settings, slice(m, m + each), num_envs, rows, self.device)
+            for m in range(0, self.members, each)
+        ]
+
+    def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
+        keys, to = self._noise_keys()[t], rollout.numpy
+        for group in self._groups:
+            e = group.environments
+            mask = None if to.mask is None else to.mask[t, e]
+            action, log_prob = group.act(to.obs[t, e], mask, keys[group.members], t)
+            to.actions[t, e], to.log_prob[t, e] = action, log_prob
+        self.policy.actions.to_environment(to.actions[t], self._env_actions)
+        return self._env_actions
+
+    def update(
+        self,
+        rollout: Rollout,
+        progress: float | NDArray[np.float64] = 0.0,
+        run: Run = in_sequence,
+    ) -> dict[str, NDArray[Any]]:
+        reward = rollout.reward
+        if self.reward_scale is not None:
+            ended = rollout.terminated | rollout.truncated
+            gamma = self._spread(self.settings.discount)
+            reward = self.reward_scale.scale(reward, ended, rollout.valid, gamma)
+        rate = self.settings.learning_rate.copy()
+        if self.config.learning_rate_schedule == "linear":
+            rate *= np.maximum(0.0, 1.0 - np.asarray(progress))
+        first_epochs = self.iterations * self.config.epochs
+        results = []
+        for group in self._groups:
+            m = group.members
+            own = rate[m], self.seeds[m], first_epochs[m]
+            results.append(group.update(rollout, np.asarray(reward), *own))
+        metrics = {
+            name: np.concatenate([result[name] for result in results]) for name in results[0]
+        }
+        if self.policy.scale is not None:
+            self.policy.scale.learn(rollout.numpy)
+        self.iterations += 1
+        self._keys = None
+        failed = self.policy.parameters.failed.copy()
+        return {**metrics, "learning_rate": rate, "failed": failed}

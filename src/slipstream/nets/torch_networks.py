@@ -1,0 +1,93 @@
+"""Actor and critic in torch, over the member axis: what the compiled layers calculate.
+
+Weights are tensors [M, ...] by name, the same that `networks.py` and `convolution.py` lay out.
+Their padding meets zeros only and has gradient 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from slipstream.nets.convolution import ConvolutionalNetwork, _head
+from slipstream.nets.networks import Activation
+from slipstream.nets.policy import Policy
+
+Weights = Mapping[str, Tensor]
+
+
+class TorchNetwork(Protocol):
+    """From observations [M, R, ...] to what actor and critic say of them."""
+
+    def features(self, weights: Weights, x: Tensor) -> Tensor:
+        """What actor and critic share, [M, R, ...]."""
+
+    def head(self, weights: Weights, features: Tensor) -> Tensor:
+        """The actor's numbers, [M, R, >= head width]."""
+
+    def value(self, weights: Weights, features: Tensor) -> Tensor:
+        """The critic's, [M, R]."""
+
+
+class TorchMlp:
+    """Separate fully connected actor and critic of scaled rows."""
+
+    def __init__(self, activation: Activation) -> None:
+        self._activation = torch.tanh if activation == "tanh" else torch.relu
+
+    def features(self, weights: Weights, x: Tensor) -> Tensor:
+        return x
+
+    def head(self, weights: Weights, features: Tensor) -> Tensor:
+        return self._layers(weights, "actor", features)
+
+    def value(self, weights: Weights, features: Tensor) -> Tensor:
+        return self._layers(weights, "critic", features)[..., 0]
+
+    def _layers(self, weights: Weights, name: str, x: Tensor) -> Tensor:
+        first, inputs = weights[f"{name}.0.weight"], x.shape[-1]
+        # The first layer's bias is the row below its inputs' rows.
+        y = torch.baddbmm(first[:, inputs : inputs + 1], x, first[:, :inputs])
+        i = 1
+        while f"{name}.{i}.weight" in weights:
+            weight, bias = weights[f"{name}.{i}.weight"], weights[f"{name}.{i}.bias"]
+            y = torch.baddbmm(bias, self._activation(y), weight)
+            i += 1
+        return y
+
+
+class TorchImages:
+    """Convolutions that actor and critic share."""
+
+    def __init__(self, network: ConvolutionalNetwork) -> None:
+        self._network = network
+
+    def features(self, weights: Weights, x: Tensor) -> Tensor:
+        return self._network._features(weights, x)
+
+    def head(self, weights: Weights, features: Tensor) -> Tensor:
+        return _head(weights, "actor", features)
+
+    def value(self, weights: Weights, features: Tensor) -> Tensor:
+        return _head(weights, "critic", features)[..., 0]
+
+
+def named(
+    flat: Tensor, shapes: Mapping[str, tuple[int, ...]], offsets: Mapping[str, int]
+) -> dict[str, Tensor]:
+    """Tensors [M, *shape] by name, views into rows [M, P] of `Parameters`."""
+    return {
+        name: flat[:, offsets[name] : offsets[name] + math.prod(shape)].view(len(flat), *shape)
+        for name, shape in shapes.items()
+    }
+
+
+def make_network(policy: Policy) -> TorchNetwork:
+    """The torch form of a policy's network."""
+    if isinstance(policy.network, ConvolutionalNetwork):
+        return TorchImages(policy.network)
+    return TorchMlp(policy.activation)

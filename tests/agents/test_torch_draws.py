@@ -1,0 +1,32 @@
+"""The streams in torch are those of the compiled draws."""
+
+import numpy as np
+import pytest
+import torch
+
+from slipstream.core.random import word
+from slipstream.nets import torch_draws
+from slipstream.vector import draws
+
+CPU = torch.device("cpu")
+
+
+def test_words_are_equal_bit_for_bit():
+    keys = draws.member_keys([0, 1, 2**63 + 5], draws.ACT, 12345)
+    ours = torch_draws.words(torch_draws.keys_of(keys, CPU), 2**40 + 3, 5000)
+    places = np.arange(5000, dtype=np.uint64) + np.uint64(2**40 + 3)
+    with np.errstate(over="ignore"):
+        expected = np.stack([word(key, places) for key in keys])
+    assert (ours.numpy().view(np.uint64) == expected).all()
+    assert len(np.unique(expected)) == expected.size  # a bijection of places, so nothing repeats
+
+
+@pytest.mark.parametrize("kind", ["gumbel", "normal"])
+def test_noise_is_that_of_the_compiled_draws(kind):
+    """Logarithm and cosine are each library's own, in float64; few float32 round otherwise."""
+    keys = draws.member_keys(range(4), draws.ACT, 7)
+    expected = np.zeros((4, 3000), np.float32)
+    getattr(draws, f"fill_{kind}")(keys, 11, expected)
+    ours = getattr(torch_draws, kind)(torch_draws.keys_of(keys, CPU), 11, 3000).numpy()
+    np.testing.assert_array_max_ulp(ours, expected, 1)
+    assert (ours == expected).mean() > 0.999
