@@ -95,9 +95,11 @@ def _table(*columns: str) -> Table:
 
 
 def _first_sentence(folder: str, name: str) -> str:
-    """Of the file's docstring, without importing it."""
+    """Of the docstring of what bears the name, a file or a folder's, without importing it."""
     import slipstream
 
-    source = Path(slipstream.__path__[0]) / folder / f"{name}.py"
+    below = Path(slipstream.__path__[0]) / folder
+    places = (below / f"{name}.py", below / name / f"{name}.py", below / name / "kernel.py")
+    source = next(place for place in places if place.is_file())
     docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
     return docstring.partition("\n\n")[0].replace("\n", " ").rstrip(".")
