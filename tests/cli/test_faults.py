@@ -148,7 +148,7 @@ def test_more_shards_than_the_system_allows(tmp_path, limit):
     line = " ".join(["S", *TRAIN, "--members 40 --set training.shards=40"])
     done = shell(f"S list > /dev/null; ulimit {limit}; {line}", tmp_path)
     assert done.returncode == 2, done.stderr
-    assert "worker processes could be started" in done.stderr
+    assert "worker process could not be started" in done.stderr
     assert "training.shards" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()  # nothing began
 

@@ -199,7 +199,7 @@ def test_a_lost_worker_is_named(tmp_path):
     environment = resolve_environment(config.env_name, config.env_settings)
     with make_workers(config, environment) as workers:
         workers.call("reset")
-        pid = workers._processes[1].pid
+        pid = workers._children[1].pid
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(
             ResourceError, match=rf"members 1 to 1 \(pid {pid}\) was killed by SIGKILL"
@@ -215,7 +215,7 @@ def test_workers_end_with_their_parent(tmp_path):
         "s = {'training.members': 3, 'training.shards': 3, 'training.num_envs': 8};"
         "c = resolve('cartpole', s);"
         "w = make_workers(c, resolve_environment(c.env_name, c.env_settings)); w.call('reset');"
-        "print(*[p.pid for p in w._processes], flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+        "print(*[p.pid for p in w._children], flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120

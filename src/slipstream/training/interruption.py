@@ -9,9 +9,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-_SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
+from slipstream.training.child import STOP_SIGNALS
 
 
 class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
@@ -67,7 +65,7 @@ class Interruption:
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():  # only it may set handlers
-            for number in _SIGNALS:
+            for number in STOP_SIGNALS:
                 before = self._previous[number] = signal.signal(number, self._request)
                 outer = getattr(before, "__self__", None)
                 if isinstance(outer, Interruption) and outer.requested:  # before this one began

@@ -10,28 +10,22 @@ A lone member's parts are long operations and do well on threads.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import Any
 
-import torch
-
 from slipstream.core.cores import usable_cores
-from slipstream.core.errors import ResourceError, SlipstreamError
+from slipstream.core.errors import ResourceError
+from slipstream.training.child import Child, portable, torch_threads
 from slipstream.training.config import RunConfig
 from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment
 from slipstream.training.shard import Shard, cut
 
 _PATIENCE_SECONDS = 10.0
-_BEFORE_WAITING = 100  # at exit: before multiprocessing waits for its children
 
 
 class Workers(ABC):
@@ -143,7 +137,7 @@ class LocalWorker(Workers):
 
 
 class ProcessWorkers(Workers):
-    """One forked process per shard, asked over a pipe."""
+    """One child per shard."""
 
     def __init__(
         self,
@@ -153,38 +147,22 @@ class ProcessWorkers(Workers):
         go_on: Callable[[], None] = go_on,
     ) -> None:
         self.members = members
-        context = multiprocessing.get_context("fork")
-        self._threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # a forked child must not inherit a pool that it cannot use
-        self._pipes: list[Connection] = []
-        self._processes: list[Any] = []
-        # Should `close` never be called: at exit Python waits for children, who wait for a word.
-        self._abandoned = Finalize(
-            self, _abandon, (self._pipes, self._processes), exitpriority=_BEFORE_WAITING
-        )
+        self._threads = torch_threads(1)
+        self._children: list[Child] = []
         try:
-            for part in members:
-                ours, theirs = context.Pipe()
-                self._pipes.append(ours)
-                # Ends that the child inherits: it must see when this process is gone.
-                arguments = (theirs, list(self._pipes), config, environment, part, go_on)
-                process = context.Process(
-                    target=_serve, args=arguments, daemon=True, name=f"slipstream {part}"
-                )
-                with theirs:
-                    process.start()
-                self._processes.append(process)
-        except BaseException as error:
-            self._end()
-            if isinstance(error, OSError):
-                raise _no_process(len(members), len(self._processes), error) from error
+            for i, part in enumerate(members):
+                remedy = f"set training.shards to less than {max(2, i)}"
+                serve = partial(_serve, config, environment, part, go_on)
+                self._children.append(Child(serve, f"worker of {_named(part)}", remedy))
+        except BaseException:
+            self._end(0.0)
             raise
 
     def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         for i, own in enumerate(arguments):
             self._send(i, (method, own))
         answers = [
-            self._receive(i) for i in range(len(self._pipes))
+            self._receive(i) for i in range(len(self._children))
         ]  # all of them, before any error is raised
         return [_value(answer) for answer in answers]
 
@@ -194,68 +172,41 @@ class ProcessWorkers(Workers):
         return _value(self._receive(i))
 
     def _send(self, i: int, message: Any) -> None:
-        try:
-            self._pipes[i].send(message)
-        except (BrokenPipeError, ConnectionError):
-            raise self._lost(i) from None
+        if not self._children[i].send(message):
+            raise self._lost(i)
 
     def _receive(self, i: int) -> tuple[bool, Any]:
-        try:
-            answer: tuple[bool, Any] = self._pipes[i].recv()
-        except (EOFError, ConnectionError):
-            raise self._lost(i) from None
+        answer: tuple[bool, Any] | None = self._children[i].receive()
+        if answer is None:
+            raise self._lost(i)
         return answer
 
     def _lost(self, i: int) -> ResourceError:
-        process, part = self._processes[i], self.members[i]
-        process.join(_PATIENCE_SECONDS)
-        code = process.exitcode
-        if code is not None and code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-            if -code == signal.SIGKILL:
-                how += " (out of memory?)"
-        else:
-            how = f"ended with exit code {code}"
+        child = self._children[i]
         return ResourceError(
-            f"The worker process of members {part.start} to {part.stop - 1} (pid {process.pid}) "
-            f"{how}. Nothing that was saved is lost: go on from the last checkpoint with "
-            "`slipstream resume`."
+            f"The worker process of {_named(self.members[i])} (pid {child.pid}) "
+            f"{child.end(_PATIENCE_SECONDS)}. Nothing that was saved is lost: go on from the last "
+            "checkpoint with `slipstream resume`."
         )
 
     def close(self) -> None:
-        try:
-            for pipe in self._pipes:
-                with suppress(OSError, ValueError):  # it is gone, or was cut off in a message
-                    pipe.send(None)
-                pipe.close()
-            for process in self._processes:
-                process.join(_PATIENCE_SECONDS)
-        finally:  # also when interrupted
-            self._end()
+        for child in self._children:
+            child.ask_to_leave()
+        self._end(_PATIENCE_SECONDS)
 
-    def _end(self) -> None:
+    def _end(self, patience: float) -> None:
         """Leaves no child, whatever it does."""
-        self._abandoned.cancel()
-        _abandon(self._pipes, self._processes)
-        torch.set_num_threads(self._threads)
+        try:
+            for child in self._children:
+                child.end(patience)
+        finally:  # also when interrupted
+            for child in self._children:
+                child.end(0.0)
+            torch_threads(self._threads)
 
 
-def _abandon(pipes: Sequence[Connection], processes: Sequence[Any]) -> None:
-    for pipe in pipes:
-        pipe.close()
-    for process in processes:
-        if process.is_alive():
-            process.kill()
-            process.join()
-
-
-def _no_process(wanted: int, begun: int, error: OSError) -> ResourceError:
-    return ResourceError(
-        f"Only {begun} of {wanted} worker processes could be started ({error.strerror}): the "
-        "system allows no more processes, open files or memory (see `ulimit -u`, `ulimit -n`). "
-        f"Raise the limit, or set training.shards to less than {max(2, begun)}; results do not "
-        "depend on it."
-    )
+def _named(members: range) -> str:
+    return f"members {members.start} to {members.stop - 1}"
 
 
 def _value(answer: tuple[bool, Any]) -> Any:
@@ -266,36 +217,20 @@ def _value(answer: tuple[bool, Any]) -> Any:
 
 
 def _serve(
-    pipe: Connection,
-    inherited: list[Connection],
     config: RunConfig,
     environment: Environment,
     members: range,
     go_on: Callable[[], None],
+    pipe: Connection,
 ) -> None:
-    """The child: answers until told to stop or until its parent is gone."""
-    for end in inherited:
-        end.close()
-    for name in (
-        "SIGINT",
-        "SIGTERM",
-        "SIGHUP",
-    ):  # the parent decides when to stop, and checkpoints first
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
-    torch.set_num_threads(1)
+    """The child: answers until told to stop."""
     shard: Shard | None = None
-    with suppress(EOFError, ConnectionError, KeyboardInterrupt):
-        while (message := pipe.recv()) is not None:
-            method, arguments = message
-            try:
-                if shard is None:
-                    shard = _shard(config, environment, members, go_on)
-                answer: tuple[bool, Any] = (True, getattr(shard, method)(*arguments))
-            except SlipstreamError as error:
-                answer = (False, error)
-            except Exception:
-                text = f"worker process {os.getpid()}, members {members}:\n{traceback.format_exc()}"
-                answer = (False, RuntimeError(text))
-            pipe.send(answer)
-    os._exit(0)  # nothing of the parent's may be flushed or closed twice
+    while (message := pipe.recv()) is not None:
+        method, arguments = message
+        try:
+            if shard is None:
+                shard = _shard(config, environment, members, go_on)
+            answer: tuple[bool, Any] = (True, getattr(shard, method)(*arguments))
+        except Exception as error:
+            answer = (False, portable(error))
+        pipe.send(answer)

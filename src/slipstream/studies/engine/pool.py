@@ -11,8 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
-
 from slipstream.core.errors import (
     CheckpointError,
     ConfigError,
@@ -30,6 +28,7 @@ from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates, Weights
 from slipstream.studies.engine.stretch import Task
 from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
+from slipstream.training.child import torch_threads
 
 __all__ = ["EnvironmentSource", "Pool"]
 
@@ -62,7 +61,7 @@ class Pool:
     ) -> None:
         self._live, self._weights = LiveStates(folder / "live"), Weights(folder / "weights")
         self._source, self._guests, self._group_size = source, guests, group_size
-        self._threads = torch.get_num_threads()
+        self._threads = torch_threads(1)
         self._seats = [Seat() for _ in range(workers if guests else max(1, workers))]
         self._waiting: list[Job] = []
         self._retries: list[Batch] = []
@@ -170,7 +169,7 @@ class Pool:
         for worker in workers:
             worker.end(max(0.1, deadline - time.monotonic()))
         self._seats = [Seat() for seat in self._seats if not seat.machine]
-        torch.set_num_threads(self._threads)
+        torch_threads(self._threads)
 
     def _job(self, member: Member, until: int) -> Job:
         place = Place(member, self._source.environment(member.config))
@@ -234,8 +233,7 @@ class Pool:
             worker = None
         if worker is None:
             seat.worker = None
-            pipes = [other.worker.pipe for other in self._seats if other.worker is not None]
-            worker = seat.worker = Worker(self._source, self._live, pipes)
+            worker = seat.worker = Worker(self._source, self._live)
         return worker
 
     def _lose(self, seat: Seat) -> str:

@@ -192,8 +192,7 @@ class Lender:
             worker = None
         if worker is None:
             seat.worker = None
-            pipes = [other.worker.pipe for other in self._seats if other.worker is not None]
-            worker = seat.worker = Worker(source, self._live, pipes)
+            worker = seat.worker = Worker(source, self._live)
         return worker
 
     def _lose(self, seat: _Seat) -> str:

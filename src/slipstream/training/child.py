@@ -1,0 +1,176 @@
+"""Child: a process forked from this one that works for it over a pipe, and never outlives it.
+
+Shards of a run and workers of a study are such children. A child may have children of its own:
+those that are made here end with it, whoever kills it. What is started otherwise (a fork server's
+workers, another program) must look for its parent's end itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
+from typing import Any
+from weakref import WeakSet
+
+from slipstream.core.errors import ResourceError, SlipstreamError
+
+STOP_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""What asks a training to stop: the one that was started by people decides, and checkpoints."""
+
+_PR_SET_PDEATHSIG = 1  # Linux: what a process gets when the one that forked it is gone
+_BEFORE_WAITING = 100  # at exit: before multiprocessing waits for its children
+_children: WeakSet[Child] = WeakSet()
+
+
+class Child:
+    """A forked process; it shares what was loaded before.
+
+    Args:
+        serve: runs in the child with its end of the pipe, until it returns or the pipe ends; what
+            it raises otherwise ends the child with exit code 1.
+        name: of the process, for tracebacks.
+        remedy: what a user may do where no more processes can be started: ``give fewer --workers``.
+
+    Attributes:
+        pipe: this process's end.
+
+    Raises:
+        ResourceError: the system allows no more processes, open files or memory.
+    """
+
+    def __init__(self, serve: Callable[[Connection], None], name: str, remedy: str) -> None:
+        context = multiprocessing.get_context("fork")
+        ends: tuple[Connection, ...] = ()
+        try:
+            self.pipe, theirs = ends = context.Pipe()
+            _children.add(self)
+            # No daemon: multiprocessing forbids those to have children, and ends them by a signal
+            # that they ignore. `Finalize` does it.
+            self._process = context.Process(
+                target=_run, args=(serve, theirs, os.getpid()), name=name, daemon=False
+            )
+            self._process.start()
+        except OSError as error:
+            for end in ends:
+                end.close()
+            raise ResourceError(
+                f"A worker process could not be started ({error.strerror}): the system allows no "
+                "more processes, open files or memory (see `ulimit -u`, `ulimit -n`). Raise the "
+                f"limit, or {remedy}; results do not depend on it."
+            ) from error
+        theirs.close()
+        # Should `end` never be called: at exit Python waits for children, who wait for a word.
+        self._abandoned = Finalize(
+            self, _abandon, (self.pipe, self._process), exitpriority=_BEFORE_WAITING
+        )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def send(self, message: Any) -> bool:
+        """Hands it a message; False where it is gone."""
+        try:
+            self.pipe.send(message)
+        except OSError:  # broken, or closed by `end`
+            return False
+        return True
+
+    def receive(self) -> Any:
+        """Its next message, which is never None; None where it is gone."""
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+
+    def ask_to_leave(self) -> None:
+        """Sends it None: `serve` returns after what is under way."""
+        with suppress(OSError, ValueError):  # it is gone, or was cut off in a message
+            self.pipe.send(None)
+
+    def end(self, patience: float) -> str:
+        """Waits for its end, kills it after `patience` seconds.
+
+        Returns:
+            How it ended: ``was killed by SIGKILL (out of memory?)``, ``ended with exit code 1``.
+        """
+        try:
+            self.pipe.close()  # it may be waiting to be heard
+            self._process.join(patience)
+        finally:  # also when interrupted
+            self._abandoned()
+        return ending(self._process.exitcode)
+
+
+def _run(serve: Callable[[Connection], None], pipe: Connection, parent: int) -> None:
+    """The child."""
+    for child in list(_children):  # their ends would keep them alive when the parent is gone
+        child.pipe.close()
+    _children.clear()
+    die_with(parent)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    torch_threads(1)
+    with suppress(EOFError, ConnectionError, KeyboardInterrupt):
+        serve(pipe)
+    os._exit(0)  # nothing of the parent's may be flushed or closed twice
+
+
+def _abandon(pipe: Connection, process: Any) -> None:
+    pipe.close()
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+def die_with(parent: int) -> None:
+    """Asks the system to kill this process when the thread that forked it ends, however it ends.
+
+    Elsewhere than on Linux a child notices the end of its pipe.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def ending(code: int | None) -> str:
+    """How a process ended, by its exit code; to stand behind its name."""
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    how = f"was killed by {signal.Signals(-code).name}"
+    return how + (" (out of memory?)" if -code == signal.SIGKILL else "")
+
+
+def portable(error: Exception) -> Exception:
+    """What a parent is sent of an error: users' mistakes as they are, others with their trace."""
+    if isinstance(error, SlipstreamError):
+        return error
+    name = multiprocessing.current_process().name
+    return RuntimeError(f"{name} (process {os.getpid()}):\n{traceback.format_exc()}")
+
+
+def torch_threads(wanted: int) -> int:
+    """Gives PyTorch so many threads, where it is loaded; how many it had.
+
+    One before a fork: a child must not inherit a pool of threads that it cannot use.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return wanted
+    before: int = torch.get_num_threads()
+    torch.set_num_threads(wanted)
+    return before
