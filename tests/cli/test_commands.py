@@ -180,7 +180,7 @@ def test_doctor_says_what_auto_is_and_what_other_numbers_would_give(slipstream, 
     monkeypatch.setattr("slipstream.training.speed.measure_speeds", lambda *_: {8: 10.0, 16: 95.0})
     outcome = slipstream("doctor", "pendulum")
     assert outcome.code == 0
-    assert "32 copies per member (50 rollouts of 256 steps" in " ".join(outcome.out.split())
+    assert "32 copies per member (50 iterations of 256 steps" in " ".join(outcome.out.split())
     assert "8: 10, 16: 95" in outcome.out
 
 

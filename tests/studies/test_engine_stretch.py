@@ -85,13 +85,11 @@ def test_same_as_a_run(engine, tmp_path):
 
 def test_gradient_parts_as_alone():
     """Nothing of a member's config follows from the number of members."""
-    from slipstream.studies.engine.population import join_configs
-
     config = resolve(
         "cartpole",
         {"training.num_envs": 64, "agent.horizon": 64, "agent.minibatch": 1024},
     )
-    assert join_configs([config.agent] * 3).parts(64) == config.agent.parts(64) == 2
+    assert config.agent.join([config.agent] * 3).parts(64) == config.agent.parts(64) == 2
 
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")

@@ -10,7 +10,6 @@ import pytest
 from fake_pool import MARKET, FakePool, plan
 
 from slipstream.core.errors import ResourceError
-from slipstream.studies.engine.size import member_bytes
 from slipstream.studies.forecast import (
     Speed,
     confirm_members,
@@ -81,7 +80,7 @@ def test_a_batch_is_limited_by_its_networks_too():
     base = resolve("cartpole", {"training.num_envs": 8, "agent.horizon": 8, "agent.minibatch": 32})
     wide = resolve(base, {"agent.widths": [1024, 1024]})
     numbers = 2 * (5 * 1024 + 1024 * 1024 + 1024 * 2 - (5 * 64 + 64 * 64 + 64 * 2))
-    assert member_bytes(wide, SPEC) - member_bytes(base, SPEC) == pytest.approx(
+    assert wide.agent.bytes(SPEC, 1, 8) - base.agent.bytes(SPEC, 1, 8) == pytest.approx(
         4 * 4 * numbers, rel=0.01
     )
 

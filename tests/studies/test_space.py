@@ -7,10 +7,10 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.studies.space.range import Range
-from slipstream.studies.space.settings import ROLLOUT_ROWS
 from slipstream.studies.space.space import Space
 from slipstream.training.config import resolve
 
+ROLLOUT_ROWS = "agent.rollout_rows"
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 

@@ -9,10 +9,10 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.space.settings import ROLLOUT_ROWS
 from slipstream.studies.space.space import Space, published
 from slipstream.training.config import resolve
 
+ROLLOUT_ROWS = "agent.rollout_rows"
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 ENV = {

@@ -274,5 +274,5 @@ def test_few_steps_are_said_to_be_a_whole_rollout(tmp_path):
     run.close()
     (started,) = [event for event in events if isinstance(event, Started)]
     (note,) = started.notes
-    assert "total_steps is 1, and 128 steps per member are trained: one rollout" in note
+    assert "total_steps is 1, and 128 steps per member are trained: one iteration" in note
     (run.path / "result.json").unlink()

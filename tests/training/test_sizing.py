@@ -127,5 +127,5 @@ def test_measured_speeds_leave_out_what_does_not_divide():
     assert list(speeds) == [4, 8]
     assert all(value > 0 for value in speeds.values())
     assert speed.fewest_fast({4: 80.0, 8: 95.0, 16: 100.0}) == 8
-    with pytest.raises(ConfigError, match="of 1, 2 copies"):
+    with pytest.raises(ConfigError, match="None of 1, 2 copies fits"):
         speed.measure_speeds(config, environment, [1, 2])

@@ -1,35 +1,97 @@
-"""What the config of every agent has: numbers for each member, and the sizes of a rollout."""
+"""The contract's other half: what a user may write under `agent:`, and the sizes that follow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
+from slipstream.core.spec import Spec
 
 
 class AgentConfig(Config):
-    """Base of the `agent` section; a subclass declares the fields.
+    """Base of the `agent` section; a subclass declares the fields, and what follows from them.
+
+    Sizes follow from the fields and from N, the copies per member: never from the number of
+    members, nor from the machine. M members, B rows of an update.
 
     Attributes:
-        PER_MEMBER: fields that may list one number for each member.
-        horizon: steps of a rollout, per environment.
-        minibatch: rows of a minibatch, per member; None where it follows from the rollout.
-        epochs: passes over a rollout.
-        widths: hidden layers.
+        PER_MEMBER: fields that may list one number for each member; all others are the same for
+            members that are trained side by side.
+        LENGTHS: fields that `iteration_steps` follows from.
+        SIZES: fields that `bytes` follows from.
+        FITTED: sizes that `fit` makes agree; those that are no fields are for searches only.
     """
 
     PER_MEMBER: ClassVar[tuple[str, ...]] = ()
+    LENGTHS: ClassVar[tuple[str, ...]] = ()
+    SIZES: ClassVar[tuple[str, ...]] = ()
+    FITTED: ClassVar[tuple[str, ...]] = ()
 
-    if TYPE_CHECKING:
-        horizon: int
-        minibatch: int | None
-        epochs: int
-        widths: tuple[int, ...]
+    def iteration_steps(self, num_envs: int) -> int:
+        """Steps of each copy in one iteration."""
+        raise NotImplementedError
+
+    def updates(self, num_envs: int) -> int:
+        """Optimiser updates of a member in one iteration."""
+        raise NotImplementedError
+
+    def rows(self, num_envs: int) -> int:
+        """Rows B that a member learns from in one update."""
+        raise NotImplementedError
+
+    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+        """Memory that learners and experience of M members need."""
+        raise NotImplementedError
+
+    def weight_bytes(self, spec: Spec) -> int:
+        """Of one member's networks; what acting costs is in proportion to it."""
+        raise NotImplementedError
+
+    def check(self, num_envs: int) -> None:
+        """Refuses sizes that do not fit together.
+
+        Raises:
+            ConfigError: with sizes that do.
+        """
+
+    def parts(self, num_envs: int) -> int:
+        """Tasks that may run side by side for a lone member."""
+        return 1
+
+    def give_way(self, num_envs: int, given: Container[str]) -> Self:
+        """The config without suggested sizes that do not fit; those `given` are the user's."""
+        return self
+
+    def fit(self, sizes: dict[str, Any], num_envs: int) -> tuple[str, ...]:
+        """Makes sizes that a study suggests agree, in place; this config has what they lack.
+
+        Args:
+            sizes: by name, some of FITTED; only fields are left of them.
+            num_envs: N.
+
+        Returns:
+            Sentences about what was rounded.
+        """
+        return ()
+
+    def fits(self, num_envs: int) -> bool:
+        """Whether `check` has nothing against this number of copies."""
+        try:
+            self.check(num_envs)
+        except ConfigError:
+            return False
+        return True
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What members must have in common to be trained side by side, as plain values."""
+        values = self.model_dump(mode="json")
+        return {name: value for name, value in values.items() if name not in self.PER_MEMBER}
 
     def per_member(self, name: str, members: int, default: float = np.inf) -> NDArray[np.float64]:
         """Field `name` as float64 [M]; `default` where it is null.
@@ -47,7 +109,7 @@ class AgentConfig(Config):
             )
         return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
 
-    def select(self, members: slice | Iterable[int], total: int) -> Any:
+    def select(self, members: slice | Iterable[int], total: int) -> Self:
         """The config of some of `total` members: nothing but their lists changes."""
         chosen = list(range(total))[members] if isinstance(members, slice) else list(members)
         changes = {}
@@ -57,17 +119,12 @@ class AgentConfig(Config):
                 changes[name] = tuple(float(column[m]) for m in chosen)
         return self.model_copy(update=changes)
 
-    def rows(self, num_envs: int) -> int:
-        """Rows B of a minibatch, per member, for N environments per member.
-
-        Raises:
-            ConfigError: when minibatches do not fill the rollout exactly.
-        """
-        raise NotImplementedError
-
-    def parts(self, num_envs: int) -> int:
-        """Tasks that may run side by side for a lone member, for N environments.
-
-        They follow from the config and N, never from the number of members or of cores.
-        """
-        return 1
+    @staticmethod
+    def join(configs: Sequence[AgentConfig]) -> AgentConfig:
+        """One config of members of equal `shape`: its lists have a number for each."""
+        changes: dict[str, Any] = {}
+        for name in configs[0].PER_MEMBER:
+            if any(getattr(config, name) is not None for config in configs):
+                values = [config.per_member(name, 1) for config in configs]
+                changes[name] = tuple(float(value[0]) for value in values)
+        return configs[0].model_copy(update=changes)

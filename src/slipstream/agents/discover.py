@@ -5,7 +5,7 @@ folder `<name>/` whose `<name>.py` does. Its parts:
 
     Config  what a user may write under `agent:`, an `AgentConfig`. In a folder it stands in
             `config.py`, so that a config can be read without waiting for what learns.
-    Agent   Agent(config, specs, seeds, num_envs): acts and learns; `ppo.PPO` shows what it has.
+    Agent   Agent(config, specs, seeds, num_envs): acts and learns, see `agent.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ import functools
 import importlib
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.core.config import nearest
 from slipstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slipstream.agents.agent import Agent
 
 _DECLARES = re.compile(r"^(class Agent\b|Agent\b.*=)", re.MULTILINE)
 
@@ -34,7 +37,7 @@ def _modules() -> dict[str, str]:
     """The module of each agent, by the agent's name."""
     found = {}
     for folder in map(Path, importlib.import_module(__package__).__path__):
-        alone = [(file.stem, file, file.stem) for file in folder.glob("*.py")]
+        alone = [(f.stem, f, f.stem) for f in folder.glob("*.py") if f.stem != "agent"]
         whole = [(f.stem, f, f"{f.stem}.{f.stem}") for f in folder.glob("*/*.py")]
         whole = [one for one in whole if one[1].parent.name == one[0]]
         for name, file, module in (*alone, *whole):
@@ -63,9 +66,10 @@ def load_config(name: str) -> type[AgentConfig]:
     return config
 
 
-def load_agent(config: AgentConfig) -> Any:
+def load_agent(config: AgentConfig) -> type[Agent]:
     """The class that learns with such a config."""
     for name in list_agents():
         if load_config(name) is type(config):
-            return importlib.import_module(_modules()[name]).Agent
+            found: type[Agent] = importlib.import_module(_modules()[name]).Agent
+            return found
     raise ConfigError(f"No agent is configured by {type(config).__name__}.")

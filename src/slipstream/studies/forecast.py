@@ -16,11 +16,11 @@ from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
 from slipstream.market.finding import plural
 from slipstream.studies.engine.member import Member, Outcome, Passes
-from slipstream.studies.engine.size import member_bytes, weight_bytes
 from slipstream.studies.outcome.sentences import findable_sentence
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search.plan import Plan, iterations, rows_of, steps_of
 from slipstream.studies.search.search import Trainer
+from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.statistics.deflated import findable, tested_years
 from slipstream.training.config import RunConfig
 
@@ -135,7 +135,7 @@ def forecast(
     stages = len(plan.stages(plan.base).milestones)
     search = searched * (train + stages * test) / 60
     confirm = confirmed * (train + test) / 60
-    memory = speed.members * max(member_bytes(config, spec) for config in draws)
+    memory = speed.members * max(_bytes(config, spec) for config in draws)
     disk = _disk(plan, spec, speed.passes)
     check_disk(folder, disk)
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
@@ -192,10 +192,11 @@ def _learning(
         text += f" and {plan.mean_steps / float(np.mean(bars)):.1f} passes over its training bars"
     sentences.append(text + ".")
     if updates < MIN_UPDATES:
+        lengths = (NUM_ENVS, *(AGENT + name for name in plan.base.agent.LENGTHS))
         warnings.append(
             f"{'Each member' if len(counts) == 1 else 'Some member'} makes only {updates} updates; "
             f"below {MIN_UPDATES} little is learned. "
-            "Raise training.total_steps, or lower training.num_envs or agent.horizon."
+            f"Raise training.total_steps, or lower {' or '.join(lengths)}."
         )
 
 
@@ -240,21 +241,36 @@ def round_trip(provenance: Mapping[str, Any]) -> float | None:
 
 
 def _updates(config: RunConfig) -> int:
-    """Minibatches that a member of this config learns from."""
-    agent, n = config.agent, config.training.num_envs
-    assert isinstance(n, int)
-    return iterations(config) * agent.epochs * (rows_of(config) // agent.rows(n))
+    """Optimiser updates of a member of this config."""
+    return iterations(config) * config.agent.updates(_copies(config))
+
+
+def _bytes(config: RunConfig, spec: Spec) -> int:
+    """What a member more takes while it is trained."""
+    return config.agent.bytes(spec, 1, _copies(config))
+
+
+def _reuse(config: RunConfig) -> float:
+    """How often a member learns from a step."""
+    n = _copies(config)
+    return config.agent.updates(n) * config.agent.rows(n) / rows_of(config)
+
+
+def _copies(config: RunConfig) -> int:
+    assert isinstance(config.training.num_envs, int)
+    return config.training.num_envs
 
 
 def _seconds(config: RunConfig, base: RunConfig, spec: Spec, speed: Speed) -> tuple[float, float]:
     """Of one member's training and of its test pass, from what the base config's took.
 
-    Acting and learning cost by the networks' numbers, learning by epochs too, stepping neither.
+    Acting and learning cost by the networks' numbers, learning by a step's uses too, stepping
+    neither.
     """
-    work = weight_bytes(config, spec) / weight_bytes(base, spec)
-    epochs = config.agent.epochs / base.agent.epochs
+    work = config.agent.weight_bytes(spec) / base.agent.weight_bytes(spec)
+    reuse = _reuse(config) / _reuse(base)
     env, policy, update = (speed.shares.get(kind, 0.0) for kind in _WORK)
-    step = env + policy * work + update * work * epochs
+    step = env + policy * work + update * work * reuse
     test = (env + policy * work) / (env + policy) if env + policy > 0 else 1.0
     return steps_of(config) / speed.steps * step, speed.test_seconds * test
 
@@ -262,8 +278,8 @@ def _seconds(config: RunConfig, base: RunConfig, spec: Spec, speed: Speed) -> tu
 def _measured(plan: Plan, spec: Spec, speed: Speed) -> str:
     """What the minutes rest on."""
     text = f"{speed.steps:,.0f} steps/s measured"
-    sizes = {weight_bytes(config, spec) for config in plan.draws}
-    if sizes != {weight_bytes(plan.base, spec)}:
+    sizes = {config.agent.weight_bytes(spec) for config in plan.draws}
+    if sizes != {plan.base.agent.weight_bytes(spec)}:
         text += " with the config's own networks, scaled by size"
     return text
 
@@ -271,7 +287,7 @@ def _measured(plan: Plan, spec: Spec, speed: Speed) -> str:
 def _disk(plan: Plan, spec: Spec, passes: Passes | None) -> int:
     """The folder at its largest: final weights, live states, ledger."""
     study = plan.study
-    sizes = [weight_bytes(config, spec) for config in plan.draws]
+    sizes = [config.agent.weight_bytes(spec) for config in plan.draws]
     members = study.n_trials * plan.folds + confirm_members(plan, study.n_trials)
     n = plan.base.training.num_envs
     assert isinstance(n, int)

@@ -4,20 +4,41 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.ppo.ppo import PPO
-from slipstream.core.errors import KernelError
+from slipstream.agents.agent import Agent, Run
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes
 
-Run: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
-"""Runs tasks that do not depend on each other, side by side or in turn."""
+
+def make_collector(
+    agent: Agent, envs: Sequence[VectorEnv], spec: Spec, steps: int, num_envs: int
+) -> Collector:
+    """What writes the experience that an agent wants.
+
+    Args:
+        agent, envs: see `Collector`.
+        spec: of the environments.
+        steps: of every copy, in one iteration.
+        num_envs: N.
+
+    Raises:
+        ConfigError: nothing here writes what it wants.
+    """
+    if agent.wants != "rollout":
+        raise ConfigError(
+            f"The agent {type(agent).__name__} wants a {agent.wants} collected, and this version "
+            "writes rollouts only; choose an agent that learns from rollouts, such as ppo."
+        )
+    rollout = Rollout.of(spec, steps, agent.members, num_envs, envs[0].mask_width)
+    return Collector(agent, envs, rollout)
 
 
 class Collector:
@@ -27,13 +48,13 @@ class Collector:
         agent: M members.
         envs: the E = M x N copies in consecutive slices, which may be stepped side by side. Several
             slices are for one member only: a slice must hold the same copies of every member.
-        rollout: what is filled; it is used again for every block.
+        experience: the rollout that is filled; it is used again for every block.
     """
 
-    def __init__(self, agent: PPO, envs: Sequence[VectorEnv], rollout: Rollout) -> None:
+    def __init__(self, agent: Agent, envs: Sequence[VectorEnv], experience: Rollout) -> None:
         if agent.members > 1 and len(envs) > 1:
             raise ValueError("the environments of several members are stepped in one slice")
-        self.agent, self.envs, self.rollout = agent, list(envs), rollout
+        self.agent, self.envs, self.experience = agent, list(envs), experience
         edges = np.cumsum([0, *(env.num_envs for env in envs)]).tolist()
         self._ranges = list(itertools.pairwise(edges))
         self._follows = False  # row T of the rollout continues in row 0 of the next one
@@ -43,7 +64,7 @@ class Collector:
     def reset(self) -> None:
         """Begins an episode everywhere."""
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
-            env.reset(self.rollout.numpy.obs[0, lo:hi], self._first_mask(lo, hi))
+            env.reset(self.experience.numpy.obs[0, lo:hi], self._first_mask(lo, hi))
 
     def collect(self, run: Run) -> Episodes:
         """Fills the rollout with T steps of every copy, from the last block's last observation on.
@@ -52,7 +73,7 @@ class Collector:
             The episodes that ended, in the order (t, e); `e` counts over all slices.
         """
         if self._follows:
-            self.rollout.carry_over()
+            self.experience.carry_over()
         self._follows = True
         run([partial(self._collect_slice, i) for i in range(len(self.envs))])
         finals, episodes = [], []
@@ -62,12 +83,12 @@ class Collector:
             finals.append(final)
             ended = env.drain_episodes()
             episodes.append(ended._replace(e=ended.e + lo))
-        self.rollout.set_finals(*finals)
+        self.experience.set_finals(*finals)
         self._check_observations()
         return join_episodes(episodes)
 
     def _collect_slice(self, i: int) -> None:
-        env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.rollout
+        env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
         policy_seconds = env_seconds = 0.0
         for t in range(rollout.horizon):
             began = time.perf_counter()
@@ -81,19 +102,21 @@ class Collector:
         self.seconds_env += share * env_seconds
 
     def _first_mask(self, lo: int, hi: int) -> NDArray[np.bool_] | None:
-        mask = self.rollout.numpy.mask
+        mask = self.experience.numpy.mask
         return None if mask is None else mask[0, lo:hi]
 
     def _check_observations(self) -> None:
         """A NaN observation is named here: once a block is much cheaper than at every step."""
-        obs = self.rollout.obs
+        obs = self.experience.obs
         if not obs.dtype.is_floating_point or bool(obs.sum().isfinite()):
             return
-        bad = np.argwhere(~np.isfinite(self.rollout.numpy.obs.reshape(len(obs), obs.shape[1], -1)))
+        bad = np.argwhere(
+            ~np.isfinite(self.experience.numpy.obs.reshape(len(obs), obs.shape[1], -1))
+        )
         if len(bad) == 0:
             return  # finite numbers whose sum overflowed
         t, e, column = (int(place) for place in bad[0])
-        last = self.rollout.numpy.actions[t - 1, e].tolist() if t else "none (a new episode)"
+        last = self.experience.numpy.actions[t - 1, e].tolist() if t else "none (a new episode)"
         raise KernelError(
             f"The environment returned an observation that is NaN or infinite: environment {e}, "
             f"step {t}, column {column}, last action {last}. Guard the divisor or the argument of "
@@ -114,5 +137,5 @@ class Collector:
         self._follows = False
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             part = {name: values[lo:hi] for name, values in state.items()}
-            env.set_state(part, self.rollout.numpy.obs[0, lo:hi], self._first_mask(lo, hi))
+            env.set_state(part, self.experience.numpy.obs[0, lo:hi], self._first_mask(lo, hi))
         return sum(env.fresh for env in self.envs)

@@ -81,29 +81,28 @@ class RunConfig:
             ),
             evaluation=validate(EvaluationConfig, _section(values, "evaluation"), "evaluation"),
         )
-        if "minibatch" not in agent:
-            config = config._with_fitting_minibatch()
+        n = config.training.num_envs
+        yielding = config.agent.give_way(_COPIES_OF_AUTO if n == "auto" else n, agent)
+        config = replace(config, agent=yielding)
         config.check_sizes()
         return config
 
-    def _with_fitting_minibatch(self) -> RunConfig:
-        """A suggested minibatch that does not divide gives way: it is not the user's to mend."""
-        n, rows = self.training.num_envs, self.agent.minibatch
-        copies = _COPIES_OF_AUTO if n == "auto" else n
-        if rows is None or (self.agent.horizon * copies) % rows == 0:
-            return self
-        return replace(self, agent=self.agent.model_copy(update={"minibatch": None}))
+    @property
+    def iteration_steps(self) -> int:
+        """Steps of a member in an iteration, all copies together; `num_envs` is a number."""
+        n = self.training.num_envs
+        assert isinstance(n, int)
+        return self.agent.iteration_steps(n) * n
 
     def check_sizes(self) -> None:
-        """Refuses per-member lists of a wrong length and minibatches that do not divide.
+        """Refuses per-member lists of a wrong length and sizes of the agent that do not fit.
 
         With `num_envs: auto` only the lists are checked: the choice will fit.
         """
         for name in self.agent.PER_MEMBER:
             self.agent.per_member(name, self.training.members)
         if self.training.num_envs != "auto":
-            self.agent.rows(self.training.num_envs)
-            self.agent.parts(self.training.num_envs)
+            self.agent.check(self.training.num_envs)
 
     def with_training(self, **changes: Any) -> RunConfig:
         """The same config with some fields of the `training` section changed and checked again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 
-_MORE = 1.01  # of the budget: whole rollouts nearly always make a few steps more
+_MORE = 1.01  # of the budget: whole iterations nearly always make a few steps more
 
 
 def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
@@ -16,15 +16,14 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
         environment: the config's.
     """
     found = []
-    training, horizon = config.training, config.agent.horizon
-    copies, budget = int(training.num_envs), training.total_steps
-    rollout = horizon * copies
-    trained = -(-budget // rollout) * rollout
+    copies, budget = int(config.training.num_envs), config.training.total_steps
+    each = config.iteration_steps
+    trained = -(-budget // each) * each
     if trained > _MORE * budget:
-        rollouts = "one rollout" if trained == rollout else f"{trained // rollout} rollouts"
+        times = "one iteration" if trained == each else f"{trained // each} iterations"
         found.append(
-            f"total_steps is {budget:,}, and {trained:,} steps per member are trained: {rollouts} "
-            f"of {horizon} steps x {copies} copies."
+            f"total_steps is {budget:,}, and {trained:,} steps per member are trained: {times} "
+            f"of {each // copies} steps x {copies} copies."
         )
     spec = environment.spec
     if spec.market is None and spec.max_episode_steps is None:

@@ -1,4 +1,4 @@
-"""Some members with their environments, rollout and learner: the loop over a slice of a run."""
+"""Some members with their environments, experience and learner: the loop over a slice of a run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from slipstream.agents.agent import Agent, Run, in_sequence
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.discover import load_agent
-from slipstream.agents.ppo.minibatches import in_sequence
 from slipstream.core.spec import Spec
-from slipstream.experience.rollout import Rollout
-from slipstream.training.collector import Collector, Run
+from slipstream.training.collector import make_collector
 from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.interruption import StoppedError
@@ -42,7 +41,7 @@ class Shard:
 
     Attributes:
         agent: policies and their learner.
-        collector: environments and rollout.
+        collector: environments and experience.
         recent: float64 [m, RECENT], returns of the last training episodes, oldest overwritten.
         lengths: float64 [m, RECENT], their steps.
         episodes: int64 [m], training episodes ended so far.
@@ -70,17 +69,17 @@ class Shard:
         self._longest, self._go_on = longest, go_on
         self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
         own_config = config.select(members, total)
-        self.agent = load_agent(config)(own_config, specs or environment.spec, own, num_envs)
+        spec = environment.spec
+        self.agent: Agent = load_agent(config)(own_config, specs or spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
         slices = self._slices(self.agent.parts if total == 1 and run is not None else 1)
         envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]
-        width = envs[0].mask_width
-        rollout = Rollout.of(environment.spec, config.horizon, len(own), num_envs, width)
-        self.collector = Collector(self.agent, envs, rollout)
+        steps = config.iteration_steps(num_envs)
+        self.collector = make_collector(self.agent, envs, spec, steps, num_envs)
         self.recent = np.full((len(own), RECENT), np.nan)
         self.lengths = self.recent.copy()
         self.episodes = np.zeros(len(own), np.int64)
-        self._cut = np.full(len(own) * num_envs, environment.spec.stagger)  # first episodes
+        self._cut = np.full(len(own) * num_envs, spec.stagger)  # first episodes
         self.seconds_update = 0.0
 
     def _slices(self, parts: int) -> list[slice]:
@@ -96,7 +95,7 @@ class Shard:
         self.collector.reset()
 
     def iterate(self, fraction: float | NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-        """One rollout and its update.
+        """One iteration: experience and its update.
 
         Args:
             fraction: share of the budget spent before it, for schedules; one, or [m].
@@ -116,7 +115,7 @@ class Shard:
             self.recent[m, place], self.lengths[m, place] = ret, length
             self.episodes[m] += 1
         began = time.perf_counter()
-        metrics = self.agent.update(self.collector.rollout, fraction, self._run)
+        metrics = self.agent.update(self.collector.experience, fraction, self._run)
         self.seconds_update += time.perf_counter() - began
         return {
             **metrics,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
-import numpy as np
 import psutil
 
-from slipstream.agents.ppo.inputs import update_bytes
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.experience.rollout import rollout_bytes
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 
@@ -19,7 +15,7 @@ from slipstream.training.environment import Environment
 FOREIGN_COPIES = 8
 MARKET_COPIES = 64  # measured: 12 copies reach 95 % of the optimum in 100,000 steps, 256 reach 86 %
 KERNEL_COPIES = 256
-MIN_ROLLOUTS = 50  # as often, at least, is the policy improved and tried out
+MIN_ITERATIONS = 50  # as often, at least, is the policy improved and tried out
 MIN_EPISODES = 10  # of full length, that each copy has time for
 _MEMORY_SHARE = 0.8
 
@@ -44,7 +40,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
     it is, nor the number of members has a say, so the same command and seed train the same weights.
 
     Raises:
-        ConfigError: no number of copies makes the minibatch divide a rollout.
+        ConfigError: no number of copies fits the agent's other sizes.
     """
     agent, spec, steps = config.agent, environment.spec, config.training.total_steps
     most, kind = KERNEL_COPIES, "a kernel"
@@ -52,17 +48,14 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
         most, kind = MARKET_COPIES, "a market"
     elif environment.kernel is None:
         most, kind = FOREIGN_COPIES, "a Gymnasium environment"
-    possible = [n for n in range(1, most + 1) if _divides(config, n)]
+    possible = [n for n in range(1, most + 1) if agent.fits(n)]
     if not possible:
-        raise ConfigError(
-            f"No number of copies up to {most} makes the minibatch {agent.minibatch} divide "
-            f"a rollout of agent.horizon = {agent.horizon}; choose a minibatch that divides "
-            "horizon x num_envs."
-        )
+        raise no_copies_fit(config, most, f"No number of copies up to {most} fits")
+    length = agent.iteration_steps(most)
     bounds = {
         f"the most for {kind}": most,
-        f"{MIN_ROLLOUTS} rollouts of {agent.horizon} steps in a budget of {steps:,}": steps
-        // (agent.horizon * MIN_ROLLOUTS),
+        f"{MIN_ITERATIONS} iterations of {length} steps in a budget of {steps:,}": steps
+        // (length * MIN_ITERATIONS),
     }
     if spec.max_episode_steps is not None and spec.market is None:  # a market pays at every bar
         limit = spec.max_episode_steps
@@ -74,6 +67,15 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
     return Choice(chosen, f"{chosen} copies per member ({reason})")
 
 
+def no_copies_fit(config: RunConfig, copies: int, lead: str) -> ConfigError:
+    """What to say where no number of copies fits the agent's other sizes; `copies` is one."""
+    try:
+        config.agent.check(copies)
+    except ConfigError as error:
+        return ConfigError(f"{lead} the sizes of the agent. With {copies}: {error}")
+    raise AssertionError(f"{copies} copies fit")
+
+
 def resolve_num_envs(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
     """The config with a number for `num_envs: auto`, and a sentence about the choice."""
     if config.training.num_envs != "auto":
@@ -83,41 +85,19 @@ def resolve_num_envs(config: RunConfig, environment: Environment) -> tuple[RunCo
 
 
 def check_memory(config: RunConfig, environment: Environment) -> int:
-    """Bytes that the rollouts of all members and their updates take.
+    """Bytes that the experience of all members and their updates take.
 
     Raises:
         ResourceError: they cannot fit into this machine's memory; nothing has been allocated.
     """
-    spec, n = environment.spec, int(config.training.num_envs)
-    size = rollout_bytes(
-        config.agent.horizon,
-        config.training.members,
-        n,
-        spec.observation_shape,
-        spec.observation_dtype,
-        spec.action_width,
-        spec.action_dtype,
-    ) + update_bytes(spec, config.agent.horizon, config.training.members, n)
-    outputs = spec.choices or spec.action_width
-    size += _weight_bytes(config, int(np.prod(spec.observation_shape)), outputs)
+    agent, members, n = config.agent, config.training.members, int(config.training.num_envs)
+    size = agent.bytes(environment.spec, members, n)
     free = psutil.virtual_memory().available
     if size > _MEMORY_SHARE * free:
         raise ResourceError(
-            f"Training {config.training.members} members x {n} copies x "
-            f"{config.agent.horizon} steps needs {size / 2**30:.1f} GiB, and "
-            f"{free / 2**30:.1f} GiB are free. Lower training.num_envs, agent.horizon, "
-            "agent.widths or training.members."
+            f"Training {members} members x {n} copies x {agent.iteration_steps(n)} steps needs "
+            f"{size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. Lower "
+            f"{', '.join(['training.num_envs', *(f'agent.{name}' for name in agent.SIZES)])} or "
+            "training.members."
         )
     return size
-
-
-def _weight_bytes(config: RunConfig, inputs: int, outputs: int) -> int:
-    """Weights, gradients and two moments, float32, of actor and critic."""
-    widths = (inputs, *config.agent.widths, outputs)
-    weights = sum(a * b for a, b in itertools.pairwise(widths))
-    return 4 * 4 * 2 * weights * config.training.members
-
-
-def _divides(config: RunConfig, num_envs: int) -> bool:
-    minibatch = config.agent.minibatch
-    return minibatch is None or (config.agent.horizon * num_envs) % minibatch == 0

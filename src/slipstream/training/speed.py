@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slipstream.core.errors import ConfigError
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
-from slipstream.training.sizing import check_memory
+from slipstream.training.sizing import check_memory, no_copies_fit
 from slipstream.training.workers import make_workers
 
 CANDIDATES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -23,18 +22,15 @@ def measure_speeds(
 ) -> dict[int, float]:
     """Steps per second of all members together by N, rollouts and updates included.
 
-    Numbers of copies with which the minibatch does not divide a rollout are left out.
+    Numbers of copies that do not fit the agent's other sizes are left out.
 
     Raises:
         ConfigError: none of the candidates is left.
     """
-    minibatch, horizon = config.agent.minibatch, config.agent.horizon
-    possible = [n for n in candidates if minibatch is None or (horizon * n) % minibatch == 0]
+    possible = [n for n in candidates if config.agent.fits(n)]
     if not possible:
-        raise ConfigError(
-            f"The minibatch {minibatch} divides a rollout of agent.horizon = {horizon} with none "
-            f"of {', '.join(map(str, candidates))} copies; choose a minibatch that does."
-        )
+        tried = ", ".join(map(str, candidates))
+        raise no_copies_fit(config, candidates[-1], f"None of {tried} copies fits")
     return {n: _speed(config, environment, n) for n in possible}
 
 
@@ -57,5 +53,5 @@ def _speed(config: RunConfig, environment: Environment, num_envs: int) -> float:
             workers.call("iterate", 0.0)
             seconds = time.perf_counter() - began
             spent += seconds
-            rates.append(config.training.members * num_envs * config.agent.horizon / seconds)
+            rates.append(config.training.members * config.iteration_steps / seconds)
     return float(np.median(rates[1:]))

@@ -168,9 +168,7 @@ class Trainer:
     def _iterate(self, workers: Workers) -> dict[str, NDArray[Any]]:
         """One rollout and update of every shard; members' metrics in order."""
         metrics = join_states(workers.call("iterate", self.progress.fraction))
-        self.progress.advance(
-            self.config.agent.horizon * self.num_envs, int(metrics["updates"].max())
-        )
+        self.progress.advance(self.config.iteration_steps, int(metrics["updates"].max()))
         self._scores = metrics["score"]
         return metrics
 
@@ -185,7 +183,7 @@ class Trainer:
 
     def _due(self, every: float) -> bool:
         """Whether the last iteration crossed a multiple of this share of the budget, or the end."""
-        now, step = self.progress, self.config.agent.horizon * self.num_envs
+        now, step = self.progress, self.config.iteration_steps
         if now.finished:
             return True
         before = (now.steps - step) / now.budget

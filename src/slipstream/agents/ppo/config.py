@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+import itertools
+from collections.abc import Container
+from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import Field
 
 from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.ppo.rollout_rows import ROLLOUT_ROWS, fit_rollout
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
+from slipstream.core.spec import Spec
 
 # Far beyond what learns; within what float32 weights and their squares can hold.
 StepSize = Annotated[float, Field(gt=0, le=1)]
@@ -98,6 +103,10 @@ class PPOConfig(AgentConfig):
     )
     normalize_advantage: bool = Field(True, description="mean 0, deviation 1 in each minibatch")
 
+    LENGTHS: ClassVar[tuple[str, ...]] = ("horizon",)
+    SIZES: ClassVar[tuple[str, ...]] = ("horizon", "widths")
+    FITTED: ClassVar[tuple[str, ...]] = (ROLLOUT_ROWS, "horizon", "minibatch")
+
     horizon: Annotated[int, Field(ge=1)] = Field(
         128,
         description="steps of a rollout, per environment",
@@ -132,6 +141,14 @@ class PPOConfig(AgentConfig):
         description="parts a minibatch's gradient is summed from, which two cores may share; "
         "null: 2 from 1,024 rows on, else 1",
     )
+
+    def iteration_steps(self, num_envs: int) -> int:
+        """T."""
+        return self.horizon
+
+    def updates(self, num_envs: int) -> int:
+        """All minibatches of all epochs."""
+        return self.epochs * (self.horizon * num_envs // self.rows(num_envs))
 
     def rows(self, num_envs: int) -> int:
         """Rows B of a minibatch, per member, for N environments per member.
@@ -169,6 +186,44 @@ class PPOConfig(AgentConfig):
                 f"{_nearest_divisors(rows, self.gradient_parts)}."
             )
         return self.gradient_parts
+
+    def check(self, num_envs: int) -> None:
+        """Refuses minibatches that do not fill the rollout, and unequal parts of them."""
+        self.parts(num_envs)
+
+    def give_way(self, num_envs: int, given: Container[str]) -> Self:
+        """A suggested minibatch that does not divide the rollout is not the user's to mend."""
+        rows = self.minibatch
+        if "minibatch" in given or rows is None or (self.horizon * num_envs) % rows == 0:
+            return self
+        return self.model_copy(update={"minibatch": None})
+
+    def fit(self, sizes: dict[str, Any], num_envs: int) -> tuple[str, ...]:
+        """Rounds the rollout up until minibatches fill it; `rollout_rows` becomes a horizon."""
+        return fit_rollout(sizes, num_envs, self.horizon, self.minibatch)
+
+    def weight_bytes(self, spec: Spec) -> int:
+        """Actor and critic, float32, biases included."""
+        inputs = int(np.prod(spec.observation_shape)) + 1
+        widths = (inputs, *self.widths, spec.choices or spec.action_width)
+        return 2 * 4 * sum(a * b for a, b in itertools.pairwise(widths))
+
+    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+        """Rollout, what an update keeps beside it, and weights with gradient and two moments."""
+        from slipstream.agents.ppo.inputs import update_bytes  # learning is not loaded to be sized
+        from slipstream.experience.rollout import rollout_bytes
+
+        rollout = rollout_bytes(
+            self.horizon,
+            members,
+            num_envs,
+            spec.observation_shape,
+            spec.observation_dtype,
+            spec.action_width,
+            spec.action_dtype,
+        )
+        update = update_bytes(spec, self.horizon, members, num_envs)
+        return rollout + update + 4 * self.weight_bytes(spec) * members
 
 
 def _nearest_divisors(total: int, wanted: int) -> str:

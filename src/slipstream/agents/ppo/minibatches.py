@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.agents.agent import Run, in_sequence
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.gradients import RowGradients, make_gradients
 from slipstream.agents.ppo.inputs import Inputs
@@ -21,14 +21,6 @@ from slipstream.experience.rollout import Rollout
 from slipstream.nets.adam import LANES
 from slipstream.nets.policy import Policy
 from slipstream.vector import draws
-
-Run = Callable[[Sequence[Callable[[], None]]], None]
-
-
-def in_sequence(tasks: Sequence[Callable[[], None]]) -> None:
-    """Runs tasks one after another; a crew of threads gives the same results."""
-    for task in tasks:
-        task()
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from slipstream.agents.agent import Agent as Contract
+from slipstream.agents.agent import Run, in_sequence
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.inputs import make_inputs
-from slipstream.agents.ppo.minibatches import Columns, Learner, Run, Settings, in_sequence
+from slipstream.agents.ppo.minibatches import Columns, Learner, Settings
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.experience.compiled import loops
@@ -24,7 +26,7 @@ from slipstream.nets.policy import Policy
 from slipstream.vector import draws
 
 
-class PPO:
+class PPO(Contract):
     """M members that act, and learn from one rollout at a time. Members never mix.
 
     A member's numbers follow from its seed, its settings and its experience alone: on a CPU with

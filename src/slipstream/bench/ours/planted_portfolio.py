@@ -44,7 +44,7 @@ def measure(
         with Crew(1):
             while spent < steps:
                 shard.iterate(spent / steps)
-                spent += config.horizon * num_envs
+                spent += config.iteration_steps(num_envs) * num_envs
         passes = Evaluator(fresh, "test", members=seeds).run(shard.agent.policy, record=True)
         return {
             "shares": [share_of_optimum(one, fresh, where, drift) for (one,) in passes],

@@ -18,14 +18,13 @@ from slipstream.studies.engine.member import Passes
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
 from slipstream.studies.search.plan import iterations, rows_of
-from slipstream.studies.space.settings import ROLLOUT_ROWS
+from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.space.space import Space
 from slipstream.studies.statistics.importance import importances
 from slipstream.studies.statistics.paths import Layout, backtest_paths
 from slipstream.studies.status import best_trials
 
 DAY = 86_400
-_SIZES = {"training.total_steps", "training.num_envs", "agent.horizon", ROLLOUT_ROWS}
 
 
 @dataclass(frozen=True)
@@ -249,6 +248,9 @@ def _steps(reader: StudyReader) -> str:
     """Asked for, and trained where whole rollouts are more; a space that varies sizes says more."""
     config = reader.config
     asked, trained = config.training.total_steps, iterations(config) * rows_of(config)
-    if asked == trained or _SIZES & set(reader.study.space or ()):
+    agent = config.agent
+    sizes = {"training.total_steps", NUM_ENVS}
+    sizes |= {AGENT + name for name in (*agent.LENGTHS, *agent.FITTED)}
+    if asked == trained or sizes & set(reader.study.space or ()):
         return f"{asked:,}"
-    return f"{trained:,} (whole rollouts; {asked:,} asked for)"
+    return f"{trained:,} (whole iterations; {asked:,} asked for)"

@@ -15,7 +15,6 @@ from slipstream.core.spec import Spec
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.studies.engine.member import Member
-from slipstream.studies.engine.size import member_bytes
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import State, Tensors
 from slipstream.training.environment import Environment
@@ -65,23 +64,22 @@ class Place:
     @property
     def rows(self) -> int:
         """Steps of an iteration."""
-        return self.member.config.agent.horizon * self.num_envs
+        return self.member.config.iteration_steps
 
     @property
     def memory(self) -> int:
         """Bytes that a member more in a batch takes."""
-        return member_bytes(self.member.config, self.environment.spec)
+        return self.member.config.agent.bytes(self.environment.spec, 1, self.num_envs)
 
 
 def shape_of(member: Member, source: EnvironmentSource) -> str:
     """Members of equal shape can be trained side by side: their numbers may differ, sizes not."""
     place = Place(member, source.environment(member.config))
     spec, config = place.spec, member.config
-    agent = config.agent.model_dump(mode="json")
     facts = [
         config.env_name,
         source.data_number(place.environment),
-        {name: value for name, value in agent.items() if name not in config.agent.PER_MEMBER},
+        config.agent.shape,
         config.agent_name,
         place.num_envs,
         config.training.backend,
@@ -157,16 +155,6 @@ def join_records(
     return tuple(record for own in records for record in own), np.stack([firsts, counts], axis=1)
 
 
-def join_configs(configs: Sequence[AgentConfig]) -> AgentConfig:
-    """One config whose lists have a number for each member."""
-    changes: dict[str, Any] = {}
-    for name in configs[0].PER_MEMBER:
-        if any(getattr(config, name) is not None for config in configs):
-            values = [config.per_member(name, 1) for config in configs]
-            changes[name] = tuple(float(value[0]) for value in values)
-    return configs[0].model_copy(update=changes)
-
-
 class Population:
     """Members of one shape that are trained side by side.
 
@@ -185,7 +173,7 @@ class Population:
         first = places[0]
         self._shard = Shard(
             joined(places),
-            join_configs([place.member.config.agent for place in places]),
+            AgentConfig.join([place.member.config.agent for place in places]),
             [place.member.seed for place in places],
             range(len(places)),
             first.num_envs,

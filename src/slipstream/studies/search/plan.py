@@ -100,9 +100,8 @@ class Plan:
 
 
 def rows_of(config: RunConfig) -> int:
-    """Steps that a member makes in an iteration: horizon x num_envs."""
-    assert isinstance(config.training.num_envs, int)
-    return config.agent.horizon * config.training.num_envs
+    """Steps that a member makes in an iteration."""
+    return config.iteration_steps
 
 
 def iterations(config: RunConfig) -> int:

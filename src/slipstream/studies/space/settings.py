@@ -18,7 +18,7 @@ from slipstream.training.config import RunConfig
 from slipstream.training.sections import TrainingConfig
 from slipstream.training.target import GYMNASIUM
 
-ROLLOUT_ROWS = "agent.rollout_rows"
+AGENT, NUM_ENVS = "agent.", "training.num_envs"
 _TRAINING = ("num_envs", "total_steps")
 _KWARGS = "env.kwargs."
 
@@ -87,7 +87,8 @@ class Setting:
 def settings(base: RunConfig) -> dict[str, Setting]:
     """Everything that may be searched from this config, by dotted path."""
     found = dict(_below("agent", type(base.agent), ()))
-    found[ROLLOUT_ROWS] = Setting(ROLLOUT_ROWS, Annotated[int, Field(ge=1)])
+    for name in set(base.agent.FITTED) - set(type(base.agent).model_fields):
+        found[AGENT + name] = Setting(AGENT + name, Annotated[int, Field(ge=1)])
     for name in _TRAINING:
         info = TrainingConfig.model_fields[name]
         found[f"training.{name}"] = Setting(f"training.{name}", _takes(info))

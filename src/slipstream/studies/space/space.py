@@ -15,8 +15,7 @@ from slipstream.core.config import nearest, validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
 from slipstream.studies.space.range import Range
-from slipstream.studies.space.rollouts import fit_rollout
-from slipstream.studies.space.settings import ROLLOUT_ROWS, Setting, setting, settings
+from slipstream.studies.space.settings import AGENT, NUM_ENVS, Setting, setting, settings
 from slipstream.training import yaml_file
 from slipstream.training.config import RunConfig, resolve
 
@@ -67,11 +66,6 @@ class Space:
             raise ConfigError(
                 "The search space is empty: name at least one setting, such as "
                 "agent.learning_rate, or write `space: default`."
-            )
-        if ROLLOUT_ROWS in self.ranges and "agent.horizon" in self.ranges:
-            raise ConfigError(
-                f"The search space names `{ROLLOUT_ROWS}` and `agent.horizon`; the horizon follows "
-                "from the rows of a rollout: keep one of them."
             )
         for path in self.ranges:
             self._check_read(setting(path, base), base)
@@ -142,7 +136,7 @@ class Space:
             except ValueError as error:
                 raise ConfigError(f"A trial's parameter `{name}`: {error}.") from None
         values = self._without_unread(values, base)
-        notes = fit_rollout(values, base)
+        notes = _fit_sizes(values, base)
         return Overrides(values, notes)
 
     def _without_unread(self, values: dict[str, Any], base: RunConfig) -> dict[str, Any]:
@@ -172,6 +166,32 @@ class Space:
     def to_mapping(self) -> dict[str, Any]:
         """Plain values: what `from_mapping` makes the same space from."""
         return {name: one.to_mapping() for name, one in self.ranges.items()}
+
+
+def _fit_sizes(values: dict[str, Any], base: RunConfig) -> tuple[str, ...]:
+    """Makes sizes that a trial suggests agree, in place, as its agent knows how.
+
+    Returns:
+        Sentences about what was rounded.
+
+    Raises:
+        ConfigError: the number of copies is not settled.
+    """
+    sizes = {name: values[AGENT + name] for name in base.agent.FITTED if AGENT + name in values}
+    if not sizes and NUM_ENVS not in values:
+        return ()
+    num_envs = values.get(NUM_ENVS, base.training.num_envs)
+    if not isinstance(num_envs, int):
+        raise ConfigError(
+            "A study that searches sizes needs a number of environments per member: set "
+            f"`{NUM_ENVS}` (or --num-envs) to a number, such as 12."
+        )
+    asked = set(sizes)
+    notes = base.agent.fit(sizes, num_envs)
+    for name in asked - set(sizes):
+        del values[AGENT + name]
+    values.update({AGENT + name: value for name, value in sizes.items()})
+    return notes
 
 
 def published() -> list[str]:

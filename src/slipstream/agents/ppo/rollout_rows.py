@@ -6,44 +6,41 @@ import math
 from typing import Any
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.space.settings import ROLLOUT_ROWS
-from slipstream.training.config import RunConfig
 
-SIZES = (ROLLOUT_ROWS, "agent.horizon", "agent.minibatch", "training.num_envs")
+ROLLOUT_ROWS = "rollout_rows"  # what a search may vary in place of the horizon
 
 _MUCH = 2  # times what was asked for, from which other sizes are recommended
 _COPIES = range(16, 7, -1)  # 8 to 16 learn equally well (trading-rules 16); the most are fastest
 
 
-def fit_rollout(values: dict[str, Any], base: RunConfig) -> tuple[str, ...]:
+def fit_rollout(
+    sizes: dict[str, Any], num_envs: int, horizon: int, minibatch: int | None
+) -> tuple[str, ...]:
     """Rounds the rollout up until minibatches fill it, in place.
 
         rows = horizon x num_envs, the smallest multiple of both num_envs and the minibatch that is
         not below what was asked for
 
     Args:
-        values: dotted path -> value; `agent.rollout_rows` leaves, `agent.horizon` comes.
-        base: has what `values` does not say.
+        sizes: by name; `rollout_rows` leaves, `horizon` comes.
+        num_envs: N.
+        horizon, minibatch: where `sizes` does not say.
 
     Returns:
         A sentence if anything was rounded.
 
     Raises:
-        ConfigError: the number of copies is not settled.
+        ConfigError: both `rollout_rows` and `horizon` are given.
     """
-    if not any(name in values for name in SIZES):
-        return ()
-    num_envs = values.get("training.num_envs", base.training.num_envs)
-    if not isinstance(num_envs, int):
+    if ROLLOUT_ROWS in sizes and "horizon" in sizes:
         raise ConfigError(
-            "A study that searches sizes needs a number of environments per member: set "
-            "`training.num_envs` (or --num-envs) to a number, such as 12."
+            f"The search space names `agent.{ROLLOUT_ROWS}` and `agent.horizon`; the horizon "
+            "follows from the rows of a rollout: keep one of them."
         )
-    minibatch = values.get("agent.minibatch", base.agent.minibatch)
-    horizon = int(values.get("agent.horizon", base.agent.horizon))
-    asked = int(values.pop(ROLLOUT_ROWS, horizon * num_envs))
+    minibatch = sizes.get("minibatch", minibatch)
+    asked = int(sizes.pop(ROLLOUT_ROWS, int(sizes.get("horizon", horizon)) * num_envs))
     rows = _rows(asked, num_envs, minibatch)
-    values["agent.horizon"] = rows // num_envs
+    sizes["horizon"] = rows // num_envs
     if rows == asked:
         return ()
     whole = f"{num_envs} environments"
