@@ -14,7 +14,7 @@ from slipstream.training.sizing import (
     FOREIGN_COPIES,
     KERNEL_COPIES,
     MARKET_COPIES,
-    MIN_ROLLOUTS,
+    MIN_ITERATIONS,
 )
 from slipstream.vector.cache import cache_folder
 
@@ -37,8 +37,8 @@ def checkup() -> list[tuple[str, str]]:
         (
             "num_envs: auto",
             f"a power of two up to {FOREIGN_COPIES} (gym:ID), {MARKET_COPIES} (markets) or "
-            f"{KERNEL_COPIES} (other kernels) that leaves a budget {MIN_ROLLOUTS} rollouts; the "
-            "machine has no say. `slipstream doctor TARGET` measures other numbers, "
+            f"{KERNEL_COPIES} (other kernels) that leaves a budget {MIN_ITERATIONS} iterations; "
+            "the machine has no say. `slipstream doctor TARGET` measures other numbers, "
             "`slipstream tune-machine TARGET` writes the fastest into a config",
         ),
     ]
