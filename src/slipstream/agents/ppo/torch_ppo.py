@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from slipstream.agents.agent import Run, in_sequence
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.minibatches import Run, in_sequence
 from slipstream.agents.ppo.ppo import PPO
 from slipstream.agents.ppo.torch_group import Group
 from slipstream.core.spec import Spec
