@@ -48,12 +48,11 @@ def counting(tmp_path, monkeypatch):
 def forget():
     discover.list_agents.cache_clear()
     discover._modules.cache_clear()
-    discover.load_config.cache_clear()
 
 
 def test_what_there_is():
     assert discover.list_agents() == ("ppo",)
-    assert discover.load_config("ppo") is PPOConfig
+    assert discover.load_config("ppo") == ("ppo", PPOConfig)
     assert discover.load_agent(PPOConfig()) is PPO
 
 

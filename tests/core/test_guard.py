@@ -118,7 +118,7 @@ def test_data_cannot_be_written(write_kernel):
         ("Config", "class Config:\n    width = 1.0", "class Config(config.Config)"),
         ("Params", "class Params:\n    width = 1.0", "class Params(NamedTuple)"),
         ("Data", "Data = dict", "class Data(NamedTuple)"),
-        ("top", 'SETTINGS = {"agents": {}}', '{"agent": {...}, "training": {...}}'),
+        ("top", 'SETTINGS = {"ppo": {"agents": {}}}', '{"ppo": {"agent": {...}'),
         ("load", "def load():\n    pass", "`load` takes 0 arguments; the contract is load(config)"),
         ("spec", "def spec(p):\n    pass", "`spec` takes 1 argument; the contract is spec(p, d)"),
         ("spec", "spec = 3", "`spec` must be a function"),

@@ -96,8 +96,11 @@ CHANGES: dict[str, tuple[str, str]] = {
     "a mask that allows nothing": ("s.stock + units <= CAPACITY", "False"),
     "a mask beyond its end": ("out[units] =", "out[units + 1] ="),
     "a mask of three arguments": ("def mask(s, p, d, out)", "def mask(s, p, d)"),
-    "SETTINGS of nobody": ("STATE = ", 'SETTINGS = {"agent.no_such": 1}\nSTATE = '),
-    "SETTINGS of wrong values": ("STATE = ", 'SETTINGS = {"agent.epochs": "x"}\nSTATE = '),
+    "SETTINGS of nobody": ("STATE = ", 'SETTINGS = {"ppo": {"agent": {"no_such": 1}}}\nSTATE = '),
+    "SETTINGS of wrong values": (
+        "STATE = ",
+        'SETTINGS = {"ppo": {"agent": {"epochs": "x"}}}\nSTATE = ',
+    ),
     "SETTINGS that are a list": ("STATE = ", "SETTINGS = [1]\nSTATE = "),
     "a Config that is no config": ("class Config(config.Config)", "class Config(dict)"),
     "a Config without default": ("delivery: float = 2.0", "delivery: float"),

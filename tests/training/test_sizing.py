@@ -98,8 +98,10 @@ def test_a_suggested_minibatch_gives_way():
 
 def test_presets_are_announced_and_give_way_to_the_user(monkeypatch):
     file = {
-        "default": {"agent": {"epochs": 7, "horizon": 64}},
-        "ids": {"CartPole-v1": {"agent": {"epochs": 3}, "training": {"total_steps": 4000}}},
+        "default": {"ppo": {"agent": {"epochs": 7, "horizon": 64}}},
+        "ids": {
+            "CartPole-v1": {"ppo": {"agent": {"epochs": 3}, "training": {"total_steps": 4000}}}
+        },
     }
     monkeypatch.setattr(suggested, "_gymnasium", lambda: file)
     config = resolve("gym:CartPole-v1", {"training.total_steps": 5000})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -32,25 +33,25 @@ class AgentConfig(Config):
     SIZES: ClassVar[tuple[str, ...]] = ()
     FITTED: ClassVar[tuple[str, ...]] = ()
 
+    @abstractmethod
     def iteration_steps(self, num_envs: int) -> int:
         """Steps of each copy in one iteration."""
-        raise NotImplementedError
 
+    @abstractmethod
     def updates(self, num_envs: int) -> int:
         """Optimiser updates of a member in one iteration."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self, num_envs: int) -> int:
         """Rows B that a member learns from in one update."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
         """Memory that learners and experience of M members need."""
-        raise NotImplementedError
 
+    @abstractmethod
     def weight_bytes(self, spec: Spec) -> int:
         """Of one member's networks; what acting costs is in proportion to it."""
-        raise NotImplementedError
 
     def check(self, num_envs: int) -> None:
         """Refuses sizes that do not fit together.

@@ -1,11 +1,11 @@
-"""Agents: found by name in this folder, so that a new one is one new file or folder.
+"""Agents: found by name in this folder, or by the path of a user's own file.
 
 A file `<name>.py` that declares `Agent` at its top level is the agent of its name, and so is a
-folder `<name>/` whose `<name>.py` does. Its parts:
+folder `<name>/` whose `<name>.py` does. Its parts, see `agent.py` and `agent_config.py`:
 
-    Config  what a user may write under `agent:`, an `AgentConfig`. In a folder it stands in
-            `config.py`, so that a config can be read without waiting for what learns.
-    Agent   Agent(config, specs, seeds, num_envs): acts and learns, see `agent.py`.
+    Config  what a user may write under `agent:`. In a folder it stands in `config.py`, so that a
+            config can be read without waiting for what learns.
+    Agent   Agent(config, specs, seeds, num_envs): acts and learns.
 """
 
 from __future__ import annotations
@@ -13,22 +13,26 @@ from __future__ import annotations
 import functools
 import importlib
 import re
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.core.config import nearest
+from slipstream.core.discover import import_file
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from slipstream.agents.agent import Agent
 
+_CONTRACT = "agent"  # the file of the base class, which is no agent
 _DECLARES = re.compile(r"^(class Agent\b|Agent\b.*=)", re.MULTILINE)
 
 
 @functools.cache
 def list_agents() -> tuple[str, ...]:
-    """Names of all agents; no module is imported."""
+    """Names of the built-in agents; no module is imported."""
     return tuple(sorted(_modules()))
 
 
@@ -37,7 +41,7 @@ def _modules() -> dict[str, str]:
     """The module of each agent, by the agent's name."""
     found = {}
     for folder in map(Path, importlib.import_module(__package__).__path__):
-        alone = [(f.stem, f, f.stem) for f in folder.glob("*.py") if f.stem != "agent"]
+        alone = [(f.stem, f, f.stem) for f in folder.glob("*.py") if f.stem != _CONTRACT]
         whole = [(f.stem, f, f"{f.stem}.{f.stem}") for f in folder.glob("*/*.py")]
         whole = [one for one in whole if one[1].parent.name == one[0]]
         for name, file, module in (*alone, *whole):
@@ -46,30 +50,60 @@ def _modules() -> dict[str, str]:
     return found
 
 
-@functools.cache
-def load_config(name: str) -> type[AgentConfig]:
-    """The Config of an agent.
+def load_config(name: str) -> tuple[str, type[AgentConfig]]:
+    """An agent's name, of a file its absolute path, and its Config.
 
     Raises:
-        ConfigError: there is no such agent.
+        ConfigError: there is no such agent, or the file holds none.
+        KernelError: the file fails to import.
     """
+    if name.endswith(".py"):
+        path = Path(name).expanduser().resolve()
+        return str(path), _own_config(import_file(path, "agent"))
     known = list_agents()
     if name not in known:
         guess = nearest(name, known)
         advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}."
-        raise ConfigError(f"There is no agent `{name}`; {advice}")
+        raise ConfigError(
+            f"There is no agent `{name}`; {advice} A file of your own is named by its path "
+            "(`my_agent.py`)."
+        )
     module, folder = _modules()[name], f"{__package__}.{name}"
     light = f"{folder}.config"
     config: type[AgentConfig] = importlib.import_module(
         light if module.startswith(f"{folder}.") else module
     ).Config
+    return name, config
+
+
+def _own_config(module: ModuleType) -> type[AgentConfig]:
+    """The Config of a user's file, whose two classes keep the contract."""
+    from slipstream.agents.agent import Agent
+
+    for name, base in (("Config", AgentConfig), ("Agent", Agent)):
+        part: Any = getattr(module, name, None)
+        own = isinstance(part, type) and part.__module__ == module.__name__
+        if not (own and issubclass(part, base)):
+            raise ConfigError(
+                f"{module.__file__} is not an agent: it lacks a class {name}({base.__name__}), "
+                f"with `from {base.__module__} import {base.__name__}`. docs/extending.md shows "
+                "the shortest agent."
+            )
+        missing = sorted(getattr(part, "__abstractmethods__", ()))
+        if missing:
+            raise ConfigError(
+                f"{module.__file__}: `{name}` lacks {', '.join(missing)}; {base.__module__} says "
+                "what they are."
+            )
+    config: type[AgentConfig] = module.Config
     return config
 
 
 def load_agent(config: AgentConfig) -> type[Agent]:
-    """The class that learns with such a config."""
-    for name in list_agents():
-        if load_config(name) is type(config):
-            found: type[Agent] = importlib.import_module(_modules()[name]).Agent
-            return found
-    raise ConfigError(f"No agent is configured by {type(config).__name__}.")
+    """The class that learns with such a config: beside it, or in the folder's own file."""
+    home = sys.modules[type(config).__module__]
+    if not hasattr(home, "Agent"):
+        name = home.__name__.split(".")[-2]
+        home = importlib.import_module(_modules()[name])
+    found: type[Agent] = home.Agent
+    return found

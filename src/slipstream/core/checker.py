@@ -98,12 +98,16 @@ def _check_classes(kernel: Kernel) -> None:
 
 def _check_settings(kernel: Kernel) -> None:
     settings = getattr(kernel.module, "SETTINGS", {})
-    if not isinstance(settings, dict) or not all(
-        key in ("agent", "training") and isinstance(part, dict) for key, part in settings.items()
+    agents = list(settings.values()) if isinstance(settings, dict) else [None]
+    if not all(
+        isinstance(sections, dict)
+        and sections.keys() <= {"agent", "training"}
+        and all(isinstance(part, dict) for part in sections.values())
+        for sections in agents
     ):
         raise KernelError(
             f"{kernel.module.__file__}: `SETTINGS` is {settings!r}; write "
-            'SETTINGS = {"agent": {...}, "training": {...}}.'
+            'SETTINGS = {"ppo": {"agent": {...}, "training": {...}}}.'
         )
 
 

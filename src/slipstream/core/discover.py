@@ -46,7 +46,7 @@ def load_kernel(name_or_path: str) -> Kernel:
         KernelError: the file fails to import, lacks a part of the contract, or breaks its rules.
     """
     if name_or_path.endswith(".py"):
-        module = _import_path(Path(name_or_path))
+        module = import_file(Path(name_or_path), "kernel")
         name = Path(name_or_path).stem
     else:
         known = list_kernels()
@@ -69,9 +69,15 @@ def _checked(name: str, module: ModuleType) -> Kernel:
     return kernel if kernel.built_in else guarded(kernel)
 
 
-def _import_path(path: Path) -> ModuleType:
+def import_file(path: Path, kind: str) -> ModuleType:
+    """A user's own file as a module, once for each version of its text.
+
+    Raises:
+        ConfigError: there is none; `kind` says what was expected.
+        KernelError: it fails to import.
+    """
     if not path.is_file():
-        raise ConfigError(f"There is no kernel file {path}; give the path of an existing .py file.")
+        raise ConfigError(f"There is no {kind} file {path}; give the path of an existing .py file.")
     source = path.read_bytes()
     # A stable name: compiled code is cached under it, and references by name must resolve.
     stem = "".join(c if c.isalnum() else "_" for c in path.stem)

@@ -61,16 +61,18 @@ STATE = np.dtype(
 
 # What `slipstream train cartpole` uses unless told otherwise: 500 within 100,000 steps.
 SETTINGS = {
-    "agent": {
-        "horizon": 32,
-        "minibatch": 256,
-        "epochs": 10,
-        "learning_rate": 1e-3,
-        "learning_rate_schedule": "linear",
-        "discount": 0.98,
-        "gae_lambda": 0.9,
-    },
-    "training": {"num_envs": 16, "total_steps": 300_000},
+    "ppo": {
+        "agent": {
+            "horizon": 32,
+            "minibatch": 256,
+            "epochs": 10,
+            "learning_rate": 1e-3,
+            "learning_rate_schedule": "linear",
+            "discount": 0.98,
+            "gae_lambda": 0.9,
+        },
+        "training": {"num_envs": 16, "total_steps": 300_000},
+    }
 }
 
 X_LIMIT = 2.4  # m

@@ -48,16 +48,18 @@ STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("angle", "f8"), ("speed", "
 
 # What `slipstream train pendulum` uses unless told otherwise: about -160 after 500,000 steps.
 SETTINGS = {
-    "agent": {
-        "horizon": 256,
-        "minibatch": 512,
-        "epochs": 8,
-        "learning_rate": 1e-3,
-        "learning_rate_schedule": "linear",
-        "discount": 0.95,
-        "gae_lambda": 0.9,
-    },
-    "training": {"num_envs": 16, "total_steps": 500_000},
+    "ppo": {
+        "agent": {
+            "horizon": 256,
+            "minibatch": 512,
+            "epochs": 8,
+            "learning_rate": 1e-3,
+            "learning_rate_schedule": "linear",
+            "discount": 0.95,
+            "gae_lambda": 0.9,
+        },
+        "training": {"num_envs": 16, "total_steps": 500_000},
+    }
 }
 
 

@@ -66,9 +66,9 @@ class RunConfig:
             raise ConfigError(unknown_section(unknown[0]))
         env_name, env = _named_section(values.get("env"), "env", None)
         env_name, env = _environment(env_name, env)
-        suggested = suggested_settings(env_name)
         agent_name, agent = _named_section(values.get("agent"), "agent", "ppo")
-        agent_config = load_config(agent_name)
+        agent_name, agent_config = load_config(agent_name)
+        suggested = suggested_settings(env_name, agent_name)
         config = cls(
             env_name=env_name,
             env_settings=env,

@@ -19,36 +19,39 @@ Sections: TypeAlias = Mapping[str, Mapping[str, Any]]
 _FILE = "gymnasium.yaml"
 
 
-def suggested_settings(env_name: str) -> Sections:
-    """For the sections `agent` and `training`.
+def suggested_settings(env_name: str, agent_name: str) -> Sections:
+    """For the sections `agent` and `training`, where this agent is trained.
 
     A kernel's file says it in `SETTINGS`; for Gymnasium environments one file has a default for all
     and presets for some ids.
     """
     if not env_name.startswith(GYMNASIUM):
-        return getattr(load_kernel(env_name).module, "SETTINGS", {})
-    default, preset = _gymnasium()["default"], gymnasium_preset(env_name) or {}
+        settings: Mapping[str, Sections] = getattr(load_kernel(env_name).module, "SETTINGS", {})
+        return settings.get(agent_name, {})
+    default = _gymnasium()["default"].get(agent_name, {})
+    preset = gymnasium_preset(env_name, agent_name) or {}
     return {
         section: {**default.get(section, {}), **preset.get(section, {})}
         for section in ("agent", "training")
     }
 
 
-def gymnasium_preset(env_name: str) -> Sections | None:
+def gymnasium_preset(env_name: str, agent_name: str) -> Sections | None:
     """What replaces the default for this id; None where nothing does."""
     env_id = env_name.removeprefix(GYMNASIUM).rpartition(":")[2]  # `module:ID` imports first
-    presets: Mapping[str, Sections] = _gymnasium()["ids"]
-    return presets.get(env_id)
+    presets: Mapping[str, Mapping[str, Sections]] = _gymnasium()["ids"]
+    return presets.get(env_id, {}).get(agent_name)
 
 
 def preset_note(config: RunConfig) -> str | None:
     """A sentence about the preset's settings that are in force; None without any."""
     if not config.env_name.startswith(GYMNASIUM):
         return None
+    preset = gymnasium_preset(config.env_name, config.agent_name) or {}
     resolved = config.as_mapping()
     values = [
         f"{section}.{name}={value}"
-        for section, fields in (gymnasium_preset(config.env_name) or {}).items()
+        for section, fields in preset.items()
         for name, value in fields.items()
         if resolved[section][name] == value
     ]

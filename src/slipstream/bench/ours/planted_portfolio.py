@@ -30,7 +30,7 @@ def measure(
         env, agent: what differs from the portfolio's suggested settings.
     """
     where = MARKETS[market]
-    suggested = portfolio.SETTINGS
+    suggested = portfolio.SETTINGS["ppo"]
     num_envs = int(suggested["training"]["num_envs"])
     config = PPOConfig(**{**suggested["agent"], **agent})
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:

@@ -47,15 +47,17 @@ __all__ = [
 # decides is how far an advantage looks ahead: rewards of later bars are noise to an edge of one
 # bar, and a longer regime pays at once too.
 SETTINGS = {
-    "agent": {
-        "horizon": 256,
-        "minibatch": 256,
-        "epochs": 4,
-        "learning_rate": 3e-4,
-        "discount": 0.8,
-        "gae_lambda": 0.3,
-    },
-    "training": {"num_envs": 12, "total_steps": 100_000},
+    "ppo": {
+        "agent": {
+            "horizon": 256,
+            "minibatch": 256,
+            "epochs": 4,
+            "learning_rate": 3e-4,
+            "discount": 0.8,
+            "gae_lambda": 0.3,
+        },
+        "training": {"num_envs": 12, "total_steps": 100_000},
+    }
 }
 
 
