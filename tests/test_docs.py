@@ -47,6 +47,12 @@ def test_python_blocks_run(
             exec(compile(block["code"], page, "exec"), names)
 
 
+def test_the_algorithm_of_the_docs_is_the_tested_one() -> None:
+    text = (ROOT / "docs/extending.md").read_text()
+    shown = next(block["code"] for block in BLOCK.finditer(text) if block["file"] == "reinforce.py")
+    assert shown == (ROOT / "tests/agents/reinforce.py").read_text()
+
+
 def test_no_two_studies_of_the_docs_and_examples_share_a_name() -> None:
     """Whoever tries one after the other would be told that the second is another study."""
     places = [ROOT / page for page in ALL_PAGES] + sorted((ROOT / "examples").glob("*.py"))

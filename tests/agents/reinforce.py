@@ -150,11 +150,15 @@ class Agent(Contract):
 
     def state_dict(self):
         scale = {f"scale.{name}": v for name, v in self.policy.scale.state_dict().items()}
-        return {**self.policy.parameters.state_dict(), **scale, "iterations": self.iterations.copy()}
+        return {
+            **self.policy.parameters.state_dict(),
+            **scale,
+            "iterations": self.iterations.copy(),
+        }
 
     def load_state_dict(self, state):
         self.policy.parameters.load_state_dict(state)
         self.policy.scale.load_state_dict(
             {k.removeprefix("scale."): v for k, v in state.items() if k.startswith("scale.")}
         )
-        self.iterations = np.array(state["iterations"])
+        self.iterations = np.asarray(state["iterations"]).copy()
