@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         write_report,
     )
     from slipstream.core.errors import SlipstreamError
+    from slipstream.studies.lookup import status, stop
     from slipstream.training.config import RunConfig
     from slipstream.training.console import ConsoleListener
     from slipstream.training.interruption import Interrupted
@@ -41,6 +42,8 @@ _HOME = {
     "report_study": "slipstream.api",
     "resume": "slipstream.api",
     "resume_study": "slipstream.api",
+    "status": "slipstream.studies.lookup",
+    "stop": "slipstream.studies.lookup",
     "train": "slipstream.api",
     "tune": "slipstream.api",
     "work_on_study": "slipstream.api",
@@ -62,6 +65,8 @@ __all__ = [
     "report_study",
     "resume",
     "resume_study",
+    "status",
+    "stop",
     "train",
     "tune",
     "work_on_study",

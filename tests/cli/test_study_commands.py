@@ -19,6 +19,7 @@ from slipstream.studies.record.storage import open_storage
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import resolve_environment
+from slipstream.training.status import read_events, read_status
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
 from fake_pool import MARKET, SPACE, FakePool
@@ -116,6 +117,16 @@ def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path):
     assert {"study.yaml", "provenance.json", "study.db", "ledger.db", "result.json"} <= names
     found = result(tmp_path)
     assert found["trials"]["asked"] == 8
+    assert read_status(folder).judged() == "complete"
+    events = read_events(folder)
+    assert [one.get("phase", one["event"]) for one in events] == [
+        "begun",
+        "search",
+        "confirmation",
+        "final training",
+        "ended",
+    ]
+    assert slipstream("status", "one").out == slipstream("study", "status", "one").out
     assert len(found["confirmation"]["candidates"]) == 3
     study = optuna.load_study(
         study_name="one", storage=open_storage(f"sqlite:///{folder / 'study.db'}")
@@ -160,7 +171,7 @@ def test_an_interrupted_study_says_how_to_go_on_and_ends_the_same(slipstream, ma
     done = tune(slipstream)
     assert done.code == 130 and "slipstream study resume one" in done.err
     status = slipstream("study", "status", "one")
-    assert status.code == 0 and "No process runs it" in status.out
+    assert status.code == 0 and "No process works on it" in status.out
     machinery.interrupt_after = None
     assert slipstream("study", "resume", "one", "--no-report").code == 0
     again = result(tmp_path)

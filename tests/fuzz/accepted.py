@@ -13,6 +13,10 @@ REASONS: dict[str, str] = {
     r"environment: EndlessActions": "agents act in unbounded boxes",
     r"(complete|stopped|study): \.lock .*": "a lock is held by the system; its file says nothing",
     r"(complete|study): figures/.*": "pictures are drawn, never read",
+    r"(complete|stopped|study): (status\.json|events\.jsonl) .*": (
+        "what other processes are told decides nothing, and is written anew"
+    ),
+    r"stopped: .*: status": "it reads the status, and whether there is a result",
     r"complete: checkpoints/.*: evaluate": "an evaluation reads the best policies alone",
     r"complete: best/.*\.previous/.*": "it is read where the best is damaged",
     r"complete: best/.*: evaluate": "the policy before takes its place, and a line says so",

@@ -14,7 +14,7 @@ from malformed import Case
 SMALL = ("--no-report", "--total-steps", "4096", "--num-envs", "4", "--set", "agent.horizon=64")
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "complete": (("evaluate", "{folder}/it"),),
-    "stopped": (("resume", "{folder}/it", "--no-report"),),
+    "stopped": (("resume", "{folder}/it", "--no-report"), ("status", "{folder}/it")),
     "study": (
         ("study", "status", "{folder}/it"),
         ("study", "resume", "{folder}/it"),

@@ -48,6 +48,9 @@ def options() -> Iterator[Case]:
     for command in ("status", "report", "best", "export", "resume", "stop"):
         for name in ("absent", "/dev/null", "", LONG):
             yield Case(f"study {command} {name[:20]!r}", ("study", command, name))
+    for command in ("status", "watch", "stop"):
+        for name in ("absent", "/dev/null", "", LONG):
+            yield Case(f"{command} {name[:20]!r}", (command, name))
     yield Case("no such command", ("trian", "cartpole"))
     yield Case("no such option", (*train, "--total-step", "3"))
     yield Case("an option without value", (*train, "--seed"))

@@ -40,6 +40,11 @@ def studies(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def runs_and_studies(incomplete: str) -> list[str]:
+    """Both."""
+    return studies(incomplete) + runs(incomplete)
+
+
 def _paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
     """Folders and files that begin so; folders end in a slash, as shells write them."""
     slash = incomplete.rfind("/") + 1
@@ -66,6 +71,13 @@ Target = Annotated[
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="Run directory.", autocompletion=runs)]
+RunOrStudy = Annotated[
+    str,
+    typer.Argument(
+        help="Run directory, or a study's name or folder.",
+        autocompletion=runs_and_studies,
+    ),
+]
 StudyName = Annotated[
     str,
     typer.Argument(

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from slipstream.cli import data, inspect, measure, start, study, tune_machine, work
+from slipstream.cli import data, inspect, measure, start, study, tune_machine, watch, work
 from slipstream.cli.faults import (
     FAULT,
     INTERRUPTED,
@@ -50,8 +50,12 @@ app = typer.Typer(
 )
 app.command("train")(work.train)
 app.command("resume")(work.resume)
+app.command("status")(watch.status)
+app.command("watch")(watch.watch)
+app.command("stop")(watch.stop)
 app.command("evaluate")(work.evaluate)
 app.command("tune")(study.tune)
+study.app.command("watch")(watch.watch)
 app.add_typer(study.app, name="study")
 app.command("init")(start.init)
 app.command("bench")(measure.bench)

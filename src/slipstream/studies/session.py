@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,8 +17,7 @@ from slipstream.studies.search.search import Trainer
 from slipstream.studies.standing import Standing
 from slipstream.training.config import RunConfig
 from slipstream.training.interruption import Interrupted, Interruption
-
-_STATUS_SECONDS = 5.0
+from slipstream.training.logbook import Logbook
 
 
 class PolicyTrainer(Trainer, Protocol):
@@ -35,6 +33,7 @@ class Session:
     Args:
         folder, plan, ledger, pool: of the study.
         asked: whether to leave.
+        logbook: what other processes are told.
         say: told in sentences.
         show: told where the study stands, often.
 
@@ -49,13 +48,13 @@ class Session:
         ledger: Ledger,
         pool: PolicyTrainer,
         asked: Interruption,
+        logbook: Logbook,
         say: Callable[[str], None],
         show: Callable[[Standing], None],
     ) -> None:
         self.folder, self.plan, self.ledger, self.pool = folder, plan, ledger, pool
         self.say, self.meter = say, Meter()
-        self._asked, self._show = asked, show
-        self._told_at = -1e9
+        self.logbook, self._asked, self._show = logbook, asked, show
         self._began = time.monotonic()
 
     def begin(self) -> None:
@@ -65,6 +64,7 @@ class Session:
     def train(self, jobs: Mapping[Slot, RunConfig], phase: str) -> dict[Slot, Outcome]:
         """Outcomes of members that need nobody's verdict."""
         self.begin()
+        self.logbook.note("phase", phase=phase, members=len(jobs))
 
         def tick(done: int, total: int) -> None:
             self.leave(phase)
@@ -82,23 +82,28 @@ class Session:
         return outcomes
 
     def tell(self, look: Callable[[], Standing]) -> None:
-        """Shows where things stand, and writes it down for other shells now and then."""
-        now = replace(look(), at=time.time(), process=os.getpid())
+        """Shows where things stand, also to other processes."""
+        now = look()
         self._show(now)
-        if time.monotonic() - self._told_at >= _STATUS_SECONDS:
-            self._told_at = time.monotonic()
-            self.ledger.record(status=now.as_dict())
+        searching = now.phase == "search"
+        self.logbook.show(
+            phase=now.phase,
+            done=now.complete + now.pruned + now.failed if searching else now.members_done,
+            total=now.trials if searching else now.members,
+            unit="trials" if searching else "members",
+            rate=now.steps_per_second,
+            score=now.best,
+            eta=now.eta,
+            details=now.as_dict(),
+        )
 
     def leave(self, phase: str) -> None:
-        """Ends the session where a signal or `study stop --now` asks for it.
+        """Ends the session where a signal or `slipstream stop` asks for it.
 
         Raises:
             Interrupted: with the command that goes on.
         """
-        request = self.folder.stop_request()
-        if self._asked.requested or (request and request.get("now")):
-            if request:
-                self.folder.forget_stop()
+        if self._asked.requested:
             self.spent(phase)
             raise Interrupted(self.folder.path, f"slipstream study resume {self.folder.handle}")
 
@@ -108,10 +113,6 @@ class Session:
         seconds[phase] = seconds.get(phase, 0.0) + time.monotonic() - self._began
         self.begin()
         self.ledger.record(seconds=seconds)
-
-    def done(self) -> None:
-        """Writes down that nothing is left to do."""
-        self.ledger.record(status=replace(self._blank("done"), at=time.time()).as_dict())
 
     def _blank(self, phase: str) -> Standing:
         return Standing(phase, trials=self.plan.study.n_trials, elapsed=self.meter.elapsed)

@@ -12,7 +12,7 @@ class Standing:
     """A study at a moment.
 
     Attributes:
-        phase: ``search``, ``confirmation``, ``final training``, ``report`` or ``done``.
+        phase: ``search``, ``confirmation``, or ``final training``.
         trials: asked at most; complete, pruned, failed, running: of those asked; inactive: of the
             complete ones those that hardly traded in some fold, and cannot win.
         members, members_done: of the phase after the search.
@@ -23,7 +23,6 @@ class Standing:
         shares: of the workers' time by env, policy, update, evaluate, overhead.
         cpu: percent of one core, of all processes; memory: bytes, shared pages counted once.
         elapsed: seconds of this session.
-        at: UTC seconds; `process`: who runs it.
     """
 
     phase: str
@@ -46,9 +45,7 @@ class Standing:
     cpu: float = 0.0
     memory: int = 0
     elapsed: float = 0.0
-    at: float = 0.0
-    process: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """For the ledger."""
+        """For `status.json`."""
         return asdict(self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from slipstream.core.errors import CheckpointError
@@ -11,6 +10,8 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
 from slipstream.studies.standing import Standing
 from slipstream.training.config import resolve
+from slipstream.training.run_status import idle_line
+from slipstream.training.status import Status, read_status
 
 _SHOWN = 5
 _STALE_SECONDS = 60.0
@@ -22,7 +23,7 @@ def status_lines(folder: StudyFolder) -> list[str]:
         trials = reader.trials()
         running = folder.locked
         lines = [f"Study {folder.name} in {folder.path}"]
-        status = reader.fact("status")
+        status = read_status(folder.path)
         if folder.result is not None and not running:
             lines.append("Complete.")
         elif running:
@@ -31,9 +32,7 @@ def status_lines(folder: StudyFolder) -> list[str]:
 
             lines += machine_lines(folder.path)
         else:
-            lines.append(
-                f"No process runs it; go on with `slipstream study resume {folder.handle}`."
-            )
+            lines.append(idle_line(status, f"slipstream study resume {folder.handle}"))
         counts = [
             f"{sum(t.state == state for t in trials)} {state}"
             for state in ("complete", "pruned", "failed", "running")
@@ -59,12 +58,11 @@ def status_lines(folder: StudyFolder) -> list[str]:
         return lines
 
 
-def _running_line(status: dict[str, Any] | None) -> str:
-    if not status:
+def _running_line(status: Status | None) -> str:
+    if status is None or not status.details:
         return "It runs and has not begun its search yet."
-    line = standing_line(Standing(**status))
-    age = time.time() - status["at"]
-    return line if age < _STALE_SECONDS else f"{line}  ({age:.0f} s ago)"
+    line = standing_line(Standing(**status.details))
+    return line if status.age < _STALE_SECONDS else f"{line}  ({status.age:.0f} s ago)"
 
 
 def best_trials(trials: list[Trial]) -> list[Trial]:

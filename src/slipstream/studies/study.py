@@ -31,6 +31,7 @@ from slipstream.training import provenance
 from slipstream.training.config import RunConfig
 from slipstream.training.files import write_text
 from slipstream.training.interruption import Interrupted, Interruption
+from slipstream.training.logbook import Logbook
 
 
 @dataclass(frozen=True)
@@ -102,13 +103,14 @@ class Study:
         self._base, self._config, self._space = base, config, space
         self._machinery, self._say, self._show = machinery, say, show
         self._identity = identity(base, config, space)
+        self._logbook = Logbook(folder.path, "study", say)
 
     def run(self) -> dict[str, Any]:
         """Runs or goes on to the end; returns what `result.json` says.
 
         Raises:
             SlipstreamError: with one paragraph that says what to do; nothing that was done is lost.
-            Interrupted: a signal or `study stop --now`; it can be resumed.
+            Interrupted: a signal or `slipstream stop`; it can be resumed.
         """
         storage_url(self.options.storage, self.folder.path)  # refused before anything takes time
         self._check_place()
@@ -116,7 +118,8 @@ class Study:
         self.folder.lock()
         try:
             self._check_place()  # another process may have begun it meanwhile
-            return self._run(resumed=self.folder.exists)
+            with self._logbook:
+                return self._run(resumed=self.folder.exists)
         except SlipstreamError:
             if fresh and not self._asked_any():  # its name is free for another try
                 self.folder.discard()
@@ -157,7 +160,10 @@ class Study:
         plan = Plan(self._base, self._config, self._space, survey.folds, survey.spec.market)
         for note in survey.notes:
             self._say(f"Note: {note}")
-        with Ledger(self._begin(survey), read_only=False) as ledger, Interruption() as asked:
+        with (
+            Ledger(self._begin(survey), read_only=False) as ledger,
+            Interruption(self.folder.path) as asked,
+        ):
             return self._phases(plan, survey, ledger, asked)
 
     def _begin(self, survey: Survey) -> Any:
@@ -185,7 +191,9 @@ class Study:
                 self._say(
                     f"Using Vectorized Environments: {plan.base.training.num_envs} parallel envs"
                 )
-                session = Session(self.folder, plan, ledger, pool, asked, self._say, self._show)
+                session = Session(
+                    self.folder, plan, ledger, pool, asked, self._logbook, self._say, self._show
+                )
                 search = self._search(session, mirror)
                 confirmed = confirm_best(session, search, survey.facts.get("folds"))
                 deployed = deploy(
@@ -200,7 +208,6 @@ class Study:
                 mirror.close()
         result = result_of(self.folder, plan, survey.facts, ledger, confirmed, deployed)
         self.folder.save_result(result)
-        session.done()
         for sentence in result["sentences"]:
             self._say(sentence)
         return result
@@ -288,6 +295,7 @@ class Study:
             session.tell(lambda: standing(search, plan, meter, after, interval))
 
         session.begin()
+        self._logbook.note("phase", phase="search", trials=search.scheduler.limit)
         search.run(tick)
         request = self.folder.stop_request()
         if request and not request.get("now"):  # the search ended by itself meanwhile
@@ -322,6 +330,7 @@ class Study:
             session.ledger.record(cut_of=self._config.n_trials)
             search.cut()
             self.folder.forget_stop()
+            self._logbook.note("cut", trials=search.scheduler.limit, reason=reason)
             self._say(
                 f"The search ends after trial {search.scheduler.limit - 1} ({reason}); trials in "
                 "flight go on to their ends."

@@ -56,8 +56,14 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise ResourceError(_OTHER.format(path=repr(str(path)), reason=error)) from error
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replaces `path` by `content` in one step: a crash leaves the old bytes or the new ones."""
+def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
+    """Replaces `path` by `content` in one step: a crash leaves the old bytes or the new ones.
+
+    Args:
+        path: of the file.
+        content: all of it.
+        durable: it is on the disk when this returns; False where only processes are to see it.
+    """
     with disk_errors(path):
         handle, name = tempfile.mkstemp(_PARTIAL, _prefix(path), path.parent)
         temporary = Path(name)
@@ -65,24 +71,26 @@ def write_bytes(path: Path, content: bytes) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             temporary.chmod(0o666 & ~_UMASK)
             os.replace(temporary, path)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, durable: bool = True) -> None:
     """`write_bytes` of UTF-8 text."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), durable)
 
 
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
+def write_json(path: Path, values: Mapping[str, Any], durable: bool = True) -> None:
     """Indented JSON; NaN and infinity become null, so that any reader takes it."""
-    write_text(path, json.dumps(plain(values), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(plain(values), indent=2, allow_nan=False) + "\n", durable)
 
 
 def write_sealed(path: Path, values: Mapping[str, Any]) -> None:

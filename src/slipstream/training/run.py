@@ -24,8 +24,12 @@ from slipstream.training.files import (
     write_sealed,
     write_text,
 )
+from slipstream.training.interruption import forget_stop
 from slipstream.training.lock import LOCK, take_lock
+from slipstream.training.logbook import Logbook
 from slipstream.training.metrics import EVALUATIONS, METRICS, TableWriter
+from slipstream.training.run_log import RunLog
+from slipstream.training.status import EVENTS, STATUS
 from slipstream.training.table import read
 from slipstream.training.tensorboard import TensorBoardWriter, hyper_parameters
 
@@ -64,11 +68,15 @@ class Run:
         checkpoints/      step-*/ with the whole state, to resume from
         best/             member-*/ with the policy that validation chose
         result.json       written at the end
+        status.json       where it stands, for other processes; see `logbook`
+        events.jsonl      what happened when
+        stop.json         a request to end
 
     Attributes:
         path: the directory, absolute.
         config: resolved.
-        listener: writes tables and curves; the trainer's first listener.
+        listener: writes tables, curves and the logbook; the trainer's first listener.
+        logbook: what other processes are told; a trainer keeps it.
         say: told in a sentence what had to be passed over.
     """
 
@@ -76,7 +84,9 @@ class Run:
         self, path: Path, config: RunConfig, say: Callable[[str], None] = _to_stderr
     ) -> None:
         self.path, self.config, self.say = path, config, say
+        self.logbook = Logbook(path, "run", say)
         self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
+        self._log = RunLog(self.logbook)
         self._lock: TextIO | None = None
         self._fallen_back: set[int] = set()  # members whose best policy is the one before
 
@@ -146,6 +156,7 @@ class Run:
             )
         for writer in self._writers:
             writer(event)
+        self._log(event)
 
     def close(self) -> None:
         """Closes what is open; the tables are on disk already, the last points of curves follow."""
@@ -177,6 +188,7 @@ class Run:
             refusal = f"Another process is training {self.path}; wait for it or stop it first."
             self._lock = take_lock(self.path, refusal)
             sweep(self.path)
+            forget_stop(self.path)  # it was for the process before
             for leftover in (self.path / BEST).glob(".member-*"):
                 remove(leftover)
 
@@ -325,7 +337,7 @@ def _holds_no_run(path: Path) -> bool:
         begun = not any(
             any((path / name).iterdir()) for name in (CHECKPOINTS, BEST) if (path / name).is_dir()
         )
-    return begun and names <= {CHECKPOINTS, BEST, PROVENANCE, LOCK}
+    return begun and names <= {CHECKPOINTS, BEST, PROVENANCE, LOCK, STATUS, EVENTS}
 
 
 def _previous(folder: Path) -> Path:

@@ -48,7 +48,7 @@ def train(
         environment: the config's, where it is loaded already.
 
     Raises:
-        Interrupted: a signal asked to stop; a checkpoint was written.
+        Interrupted: a signal or a request asked to stop; a checkpoint was written.
     """
     return Trainer(config, run, listeners, environment).run()
 
@@ -104,8 +104,10 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         """Trains to the end of the budget; reads the test split once, with the best policies."""
+        self.directory.lock()
         with (
-            Interruption() as stop,
+            self.directory.logbook,
+            Interruption(self.directory.path) as stop,
             make_workers(self.config, self.environment, stop.check) as workers,
         ):
             self._start(workers)

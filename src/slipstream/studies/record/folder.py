@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
-from slipstream.training.files import disk_errors, write_json, write_sealed
-from slipstream.training.lock import is_locked, take_lock
+from slipstream.training.files import disk_errors, write_sealed
+from slipstream.training.interruption import STOP, ask_to_stop, forget_stop
+from slipstream.training.lock import LOCK, is_locked, take_lock
+from slipstream.training.status import EVENTS, STATUS
 
 STUDIES = "studies"
 DATABASE = "study.db"  # Optuna's storage, unless another is named
 _REMEDIES = {  # for files that others can be made from
     "result.json": "delete the file, and `slipstream study resume` writes it again",
-    "stop.json": "delete the file, and stop the study again",
+    STOP: "delete the file, and stop the study again",
 }
 
 _SHAPES: dict[str, Any] = {
@@ -34,7 +35,7 @@ _SHAPES: dict[str, Any] = {
         "sentences": [str],
     },
     "provenance.json": {"identity?": {}, "environment?": {}, "notes?": [str]},
-    "stop.json": {"now": bool},
+    STOP: {"now": bool},
 }
 
 
@@ -52,7 +53,9 @@ class StudyFolder:
         policy/           the deployable policy; policy-refit/ with --final-refit
         result.json       written at the end, see `slipstream.studies.outcome.result`
         study.html        the page
-        stop.json         a request by `slipstream study stop`
+        status.json       where it stands, for other processes; see `training.logbook`
+        events.jsonl      what happened when
+        stop.json         a request by `slipstream stop` or `study stop`
         machines.json     other machines that train for it now
 
     Attributes:
@@ -129,7 +132,7 @@ class StudyFolder:
             names = {one.name for one in self.path.iterdir()}
         if "identity" in self.provenance:  # a study that was killed in its first moment
             names -= {self.config.name, "provenance.json"}
-        return bool(names - {".lock"})
+        return bool(names - {LOCK, STATUS, EVENTS})
 
     def discard(self) -> None:
         """Removes a study that never asked a trial."""
@@ -180,15 +183,15 @@ class StudyFolder:
 
     def ask_to_stop(self, now: bool) -> None:
         """Leaves a request for the process that runs the study, or for the next one."""
-        write_json(self.path / "stop.json", {"now": now, "at": time.time()})
+        ask_to_stop(self.path, now)
 
     def stop_request(self) -> dict[str, Any] | None:
         """A request that nobody has followed yet."""
-        return self._json("stop.json")
+        return self._json(STOP)
 
     def forget_stop(self) -> None:
         """The request was followed."""
-        (self.path / "stop.json").unlink(missing_ok=True)
+        (self.path / STOP).unlink(missing_ok=True)
 
     def lock(self) -> None:
         """Makes this process the only one that runs the study, until `unlock` or its death.
@@ -204,6 +207,7 @@ class StudyFolder:
                 f"study status {self.handle}`, or stop it with `slipstream study stop "
                 f"{self.handle}`.",
             )
+            forget_stop(self.path)  # it was for the process before
 
     @property
     def locked(self) -> bool:

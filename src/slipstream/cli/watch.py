@@ -1,0 +1,52 @@
+"""`slipstream status`, `watch` and `stop`: of a run or a study that any process works on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.arguments import RunOrStudy
+
+
+def status(name: RunOrStudy) -> None:
+    """Says where a run or a study stands; also while another process works on it."""
+    from slipstream.studies.lookup import lines
+
+    for line in lines(name):
+        typer.echo(line)
+
+
+def watch(
+    name: RunOrStudy,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+) -> None:
+    """Shows where a run or a study stands, again and again, until nobody works on it."""
+    from slipstream.studies.lookup import at_work, lines, lookup
+
+    folder, before = lookup(name)[0], ""
+    while True:
+        working = at_work(folder)
+        text = "\n".join(lines(name))
+        if text != before:
+            clear = "\033[H\033[2J" if sys.stdout.isatty() else ""
+            typer.echo(f"{clear}{text}")
+            before = text
+        if not working:
+            return
+        time.sleep(every)
+
+
+def stop(name: RunOrStudy) -> None:
+    """Ends a run or a study after the iteration under way, as Ctrl-C does: it can be resumed."""
+    from slipstream.studies.lookup import lookup
+    from slipstream.studies.lookup import stop as ask
+
+    folder, study = lookup(name)
+    command = "slipstream resume" if study is None else "slipstream study resume"
+    if ask(name):
+        typer.echo(f"It ends after the iteration under way; then go on with: {command} {name}")
+    else:
+        typer.echo(f"No process works on {folder}: there is nothing to stop.")

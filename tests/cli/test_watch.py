@@ -1,0 +1,70 @@
+"""`status`, `watch` and `stop`, of a run that another process trains."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import slipstream as package
+from slipstream.training.interruption import STOP
+from slipstream.training.status import read_status
+
+LONG = ["train", "cartpole", "--num-envs", "8", "--total-steps", "50_000_000", "--out", "run"]
+MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
+
+
+@pytest.fixture
+def training(tmp_path):
+    """A process that trains for hours in ./run, past its first iteration."""
+    process = subprocess.Popen([*MAIN, *LONG], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        status = read_status(tmp_path / "run") if (tmp_path / "run").is_dir() else None
+        if status is not None and status.done > 0:
+            break
+        time.sleep(0.1)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_run_is_watched_and_stopped_from_another_shell(slipstream, training, tmp_path):
+    told = slipstream("status", "run")
+    assert told.code == 0 and f"(process {training.pid} on" in told.out
+    assert "training  " in told.out and "of 50,000,000 steps" in told.out
+    assert package.status("run").judged() == "running"
+    asked = slipstream("stop", "run")
+    assert asked.code == 0 and "slipstream resume run" in asked.out
+    assert training.wait(60) == 130
+    assert slipstream("watch", "run").out.count("No process works on it") == 1  # and returns
+    assert not (tmp_path / "run" / STOP).exists()
+    assert "nothing to stop" in slipstream("stop", "run").out
+    assert package.stop("run") is False
+
+
+def test_a_killed_run_is_told_as_such(slipstream, training, tmp_path):
+    training.send_signal(signal.SIGKILL)
+    training.wait()
+    told = slipstream("status", "run").out
+    assert f"Process {training.pid} on" in told and "gone without a word" in told
+    assert "nothing to stop" in slipstream("stop", "run").out
+    assert not (tmp_path / "run" / STOP).exists()
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "stop"])
+def test_what_is_neither_run_nor_study_is_refused(slipstream, command):
+    refused = slipstream(command, "nowhere")
+    assert refused.code == 2 and "neither a run nor a study" in refused.err
+
+
+def test_looking_loads_no_learning(tmp_path):
+    (tmp_path / "config.yaml").touch()
+    code = (
+        "import sys\nfrom slipstream.studies.lookup import lines\n"
+        f"print(lines({str(tmp_path)!r}))\n"
+        "heavy = {'torch', 'numba', 'polars', 'optuna', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
