@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.sources import source_hashes
@@ -321,8 +319,7 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
         deployed = deployed_folder(Path(path))
         if deployed is not None:
             tensors, manifest = checkpoint.load(deployed)
-            weights = {name: torch.from_numpy(values) for name, values in tensors.items()}
-            return Policy.from_tensors(weights, manifest["policy"])
+            return Policy.from_tensors(tensors, manifest["policy"])
     run = path if isinstance(path, Run) else Run.open(path)
     return best_policy(run, best_member(run) if member is None else member)
 

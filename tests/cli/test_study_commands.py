@@ -44,8 +44,7 @@ class PolicyPool(FakePool):
         config = RunConfig.from_mapping({"env": "cartpole"})
         spec = resolve_environment("cartpole", config.env_settings).spec
         agent = PPO(config.agent, spec, [1], 8)
-        tensors = {k: v.numpy() for k, v in agent.policy.to_tensors(0).items()}
-        return tensors, agent.policy.manifest(0)
+        return agent.policy.to_tensors(0), agent.policy.manifest(0)
 
 
 class FakeMachinery:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment, resolve_environment
 from slipstream.training.shard import Shard
 
@@ -42,12 +41,11 @@ def train() -> Iterator[Train]:
         shard = Shard(environment, config, seeds, range(len(seeds)), num_envs)
         shard.reset()
         spent = 0
-        with Crew(1):
-            while spent < steps and not stop(shard):
-                metrics = shard.iterate(spent / steps)
-                spent += config.horizon * num_envs
-                assert not metrics["failed"].any()
-                assert np.isfinite(metrics["value_loss"]).all()
+        while spent < steps and not stop(shard):
+            metrics = shard.iterate(spent / steps)
+            spent += config.horizon * num_envs
+            assert not metrics["failed"].any()
+            assert np.isfinite(metrics["value_loss"]).all()
         return shard
 
     yield run

@@ -19,7 +19,6 @@ from slipstream.training.best import (
     evaluate_best,
     present_members,
 )
-from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment, carried_settings, chosen_environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.remarks import remarks
@@ -117,8 +116,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         backend=run.config.training.backend,
         longest=settings.max_steps,
     )
-    with Crew(1):
-        (drawn,) = evaluator.run(best_policy(run, shown), deterministic=False)
+    (drawn,) = evaluator.run(best_policy(run, shown), deterministic=False)
     evaluator.close()
     steps = run.evaluations().get("steps", [])
     return Game(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from slipstream.agents.agent import Agent, Run, in_sequence
@@ -154,8 +153,7 @@ class Shard:
     def policy(self, member: int) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Tensors and manifest of one member's policy; `member` counts over the whole run."""
         row = member - self.members.start
-        tensors = {name: value.numpy() for name, value in self.agent.policy.to_tensors(row).items()}
-        return tensors, self.agent.policy.manifest(row)
+        return self.agent.policy.to_tensors(row), self.agent.policy.manifest(row)
 
     def facts(self) -> dict[str, Any]:
         """Seconds spent so far by phase, and how the copies are stepped."""
@@ -178,9 +176,7 @@ class Shard:
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Everything needed to go on: the first axis of every array counts members or copies."""
-        agent = {
-            f"agent.{name}": np.asarray(value) for name, value in self.agent.state_dict().items()
-        }
+        agent = {f"agent.{name}": value for name, value in self.agent.state_dict().items()}
         env = {f"env.{name}": value for name, value in self.collector.get_state().items()}
         return {
             **agent,
@@ -197,10 +193,7 @@ class Shard:
         Returns:
             Copies of a foreign environment that begin a fresh episode instead.
         """
-        agent = _below("agent.", state)
-        self.agent.load_state_dict(
-            {name: torch.from_numpy(np.array(value)) for name, value in agent.items()}
-        )
+        self.agent.load_state_dict(_below("agent.", state))
         fresh = self.collector.set_state(_below("env.", state))
         self.recent[:] = state["recent"]
         self.lengths[:] = state["lengths"]

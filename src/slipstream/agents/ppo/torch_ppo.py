@@ -53,7 +53,7 @@ class TorchPPO(PPO):
         ]
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        keys, to = self._noise_keys()[t], rollout.numpy
+        keys, to = self._noise_keys()[t], rollout
         for group in self._groups:
             e = group.environments
             mask = None if to.mask is None else to.mask[t, e]
@@ -86,7 +86,7 @@ class TorchPPO(PPO):
             name: np.concatenate([result[name] for result in results]) for name in results[0]
         }
         if self.policy.scale is not None:
-            self.policy.scale.learn(rollout.numpy)
+            self.policy.scale.learn(rollout)
         self.iterations += 1
         self._keys = None
         failed = self.policy.parameters.failed.copy()

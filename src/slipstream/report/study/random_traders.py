@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.nets.policy import Policy
@@ -72,8 +71,7 @@ def random_traders(
         tensors, manifest = checkpoint.load(folder.policy)
     except (SlipstreamError, OSError):
         return None, "the deployed policy is no longer in the study's folder"
-    weights = {name: torch.from_numpy(values) for name, values in tensors.items()}
-    policy = Policy.from_tensors(weights, manifest["policy"])
+    policy = Policy.from_tensors(tensors, manifest["policy"])
     tracks = Evaluator(environment, HOLDOUT, backend=backend).run(policy, record=True)[0]
     found, again = daily_returns(kernel, loaded, passes.params, tracks)
     if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):
