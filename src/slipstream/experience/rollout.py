@@ -95,7 +95,8 @@ class Rollout:
     def set_finals(self, *finals: Finals) -> None:
         """Keeps truncated rows' final observations, of the environments that filled this block."""
         self.final_obs = np.concatenate([part.obs for part in finals])
-        self.final_index = np.concatenate([part.index for part in finals])
+        index = np.concatenate([part.index for part in finals])
+        self.final_index = np.ascontiguousarray(index, np.int64)
 
     def carry_over(self) -> None:
         """Begins the next block with the last observation, and forgets final observations."""
