@@ -16,33 +16,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.sources import source_hashes
 from slipstream.nets.policy import Policy
 from slipstream.training import checkpoint, trainer
 from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best
 from slipstream.training.config import RunConfig, resolve
-from slipstream.training.environment import (
-    GYMNASIUM,
-    Environment,
+from slipstream.training.environment import Environment
+from slipstream.training.events import Listener
+from slipstream.training.factory import (
     carried_settings,
     chosen_environment,
+    kind_of,
+    make_environment,
     resolve_environment,
 )
-from slipstream.training.events import Listener
-from slipstream.training.files import plain
 from slipstream.training.interruption import Interrupted
-from slipstream.training.own_kernel import check_own_kernel
 from slipstream.training.provenance import changed_facts
 from slipstream.training.remarks import remarks
 from slipstream.training.run import Run, free_path
 from slipstream.training.sizing import check_memory, resolve_num_envs
-from slipstream.training.suggested import preset_note
 from slipstream.training.target import Overrides, parse_overrides, passed_over
-from slipstream.vector.contract import check_environment
-from slipstream.vector.make import make_vector_env
-from slipstream.vector.vector_env import VectorEnv
+from slipstream.vector.vector_env import VectorEnv, member_indices
 
 if TYPE_CHECKING:
     from slipstream.studies.record.folder import StudyFolder
@@ -91,10 +85,10 @@ def train(
     environment = resolve_environment(config.env_name, config.env_settings)
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)
-    check_own_kernel(environment, config.env_settings, say or _to_stderr)
-    said = [one for one in (preset_note(config), choice, passed_over(target)) if one]
+    environment.check(config.env_settings, say or _to_stderr)
+    said = [one for one in (config.preset_note, choice, passed_over(target)) if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
-    facts = {"environment": _facts(environment), "notes": notes}
+    facts = {"environment": environment.facts, "notes": notes}
     run = Run.create(config, path, **({"say": say} if say else {}), **facts)
     for sentence in said:
         run.say(sentence)
@@ -244,7 +238,7 @@ def resume(
     if run.result is not None:
         return run
     environment = resolve_environment(run.config.env_name, run.config.env_settings)
-    before, now = run.provenance.get("environment"), _facts(environment)
+    before, now = run.provenance.get("environment"), environment.facts
     if before is not None and before != now:
         changed = ", ".join(changed_facts(before, now))
         run.say(f"Since {run.path} began, its environment changed ({changed}); results may differ.")
@@ -338,12 +332,7 @@ def check(target: str | Path | Mapping[str, Any], *, steps: int = 1_000, **env: 
         KernelError: the first rule found broken, with file, line and remedy.
     """
     config = resolve(target, {f"env.{name}": value for name, value in env.items()})
-    if config.env_name.startswith(GYMNASIUM):
-        raise ConfigError(
-            f"{config.env_name} is no kernel: `slipstream check` takes a kernel's .py file, or a "
-            "YAML file that names one."
-        )
-    check_environment(load_kernel(config.env_name), config.env_settings, steps=steps)
+    kind_of(config.env_name).check_rules(config.env_name, config.env_settings, steps)
 
 
 def make_vec(
@@ -376,8 +365,11 @@ def make_vec(
         SlipstreamError: with one paragraph that says what to do.
     """
     config = resolve(target, {f"env.{name}": value for name, value in env.items()})
-    settings = config.env_settings
-    return make_vector_env(config.env_name, num_envs, seed, backend=backend, config=settings)
+    if num_envs < 1:
+        raise ConfigError(f"`num_envs` must be at least 1, it is {num_envs}.")
+    environment = make_environment(config.env_name, config.env_settings)
+    # First episodes of random length are for learning: here every episode is whole.
+    return environment.copies(*member_indices([seed], num_envs), backend, stagger=False)
 
 
 def environment_of(
@@ -443,15 +435,6 @@ def deployed_folder(path: Path) -> Path | None:
             )
         return path / "policy"
     return None
-
-
-def _facts(environment: Environment) -> dict[str, Any]:
-    """What decides an environment's numbers besides its config: its sources and its data."""
-    if environment.kernel is None or environment.loaded is None:
-        return {"name": environment.name}
-    provenance: dict[str, Any] = plain(environment.loaded.provenance)
-    sources = source_hashes(environment.kernel.module)
-    return {"name": environment.kernel.name, "sources": sources, **provenance}
 
 
 def _moment(text: str | None) -> int | None:

@@ -16,7 +16,7 @@ from slipstream.studies.config import StudyConfig
 from slipstream.studies.setup import prepare
 from slipstream.studies.space.space import Space
 from slipstream.training.config import load, resolve
-from slipstream.training.environment import resolve_environment
+from slipstream.training.factory import resolve_environment
 from slipstream.training.sections import TrainingConfig
 
 MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]

@@ -18,7 +18,7 @@ from slipstream.studies import start
 from slipstream.studies.record.storage import open_storage
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
-from slipstream.training.environment import resolve_environment
+from slipstream.training.factory import resolve_environment
 from slipstream.training.status import read_events, read_status
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.environment import Environment
+from slipstream.training.factory import resolve_environment
 from slipstream.training.shard import Shard
 
 sys.path.insert(0, str(Path(__file__).parent))  # for planted_world

@@ -14,8 +14,9 @@ _CONFIGS = (".yaml", ".yml", ".py")
 def targets(incomplete: str) -> list[str]:
     """Environments, and the configs and kernel files that the word may go on to."""
     from slipstream.core.discover import list_kernels
+    from slipstream.training.gymnasium_environment import GYMNASIUM
 
-    named = [name for name in [*list_kernels(), "gym:"] if name.startswith(incomplete)]
+    named = [name for name in [*list_kernels(), GYMNASIUM] if name.startswith(incomplete)]
     return named + sorted(_paths(incomplete, _CONFIGS))
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.config import validate
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.study_file import STUDY, study_section
 from slipstream.studies.space.space import Space
 from slipstream.training.config import RunConfig
-from slipstream.training.target import GYMNASIUM, copied, override, read_target
+from slipstream.training.factory import kind_of
+from slipstream.training.target import copied, override, read_target
 
 MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
 
@@ -79,7 +79,7 @@ def _check_prices(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> No
     name = _env_name(values)
     if not given or name is None:
         return
-    if name.startswith(GYMNASIUM) or "data" not in load_kernel(name).Config.model_fields:
+    if "data" not in kind_of(name).model(name).model_fields:
         raise ConfigError(
             f"{name} reads no prices: leave --data-dir and --timeframe ({', '.join(given)}) out."
         )
@@ -93,6 +93,5 @@ def _env_name(values: Mapping[str, Any]) -> str | None:
 
 def _copies(values: Mapping[str, Any]) -> int:
     name = _env_name(values)
-    if name is None or name.startswith(GYMNASIUM):
-        return GAME_COPIES
-    return MARKET_COPIES if load_kernel(name).load_folds is not None else GAME_COPIES
+    divisible = name is not None and kind_of(name).divisible(name)
+    return MARKET_COPIES if divisible else GAME_COPIES

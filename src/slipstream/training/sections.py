@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -59,5 +59,7 @@ class EvaluationConfig(Config):
 
 class GymnasiumConfig(Config):
     """The `env` section of a ``gym:ID`` target."""
+
+    given: ClassVar[tuple[str, ...]] = ("kwargs",)
 
     kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")

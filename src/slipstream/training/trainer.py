@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.training.best import best_policy
 from slipstream.training.config import RunConfig
-from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.events import (
     Checkpointed,
@@ -23,6 +23,7 @@ from slipstream.training.events import (
     Started,
     Updated,
 )
+from slipstream.training.factory import resolve_environment
 from slipstream.training.interruption import Interrupted, Interruption, StoppedError
 from slipstream.training.progress import Progress
 from slipstream.training.remarks import remarks

@@ -23,6 +23,7 @@ from slipstream.studies.search.plan import HOLDOUT
 from slipstream.training import checkpoint
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
+from slipstream.training.kernel_environment import KernelEnvironment
 
 _SAME = 1e-6  # of a day's return: weights are float32
 
@@ -61,8 +62,8 @@ def random_traders(
     Returns:
         The percentile; or None and why there is none.
     """
+    assert isinstance(environment, KernelEnvironment)  # no other kind has prices
     kernel, loaded = environment.kernel, environment.loaded
-    assert kernel is not None and loaded is not None
     portfolio = is_portfolio(loaded)
     passes = (PortfolioPasses if portfolio else Passes)(kernel, loaded, HOLDOUT, backend)
     if not portfolio and not comparable(passes):
