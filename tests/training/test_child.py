@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.process import ending
-from slipstream.training.child import Child, portable
+from slipstream.training.child import Child, ending, portable
 
 REMEDY = "give fewer --workers"
 

@@ -28,7 +28,6 @@ LIBRARIES = (
     "gym-anytrading",
     "optuna",
     "elegantrl",
-    "rlox",
 )
 
 

@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
-from slipstream.vector.forms import ActionForm, ObservationForm, action_form, observation_form
-from slipstream.vector.leaves import MisfitError
+from slipstream.vector.forms import (
+    ActionForm,
+    MisfitError,
+    ObservationForm,
+    action_form,
+    observation_form,
+)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from slipstream.agents.ppo.config import PPOConfig
 from slipstream.bench.planted import MARKETS, drift_in, environment_of, share_of_optimum
 from slipstream.bench.worker import serve
 from slipstream.envs.portfolio import kernel as portfolio
+from slipstream.training.crew import Crew
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.shard import Shard
 
@@ -40,9 +41,10 @@ def measure(
         shard = Shard(seen, config, list(range(seeds)), range(seeds), num_envs)
         shard.reset()
         spent = 0
-        while spent < steps:
-            shard.iterate(spent / steps)
-            spent += config.iteration_steps(num_envs) * num_envs
+        with Crew(1):
+            while spent < steps:
+                shard.iterate(spent / steps)
+                spent += config.iteration_steps(num_envs) * num_envs
         passes = Evaluator(fresh, "test", members=seeds).run(shard.agent.policy, record=True)
         return {
             "shares": [share_of_optimum(one, fresh, where, drift) for (one,) in passes],
