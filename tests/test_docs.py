@@ -65,6 +65,24 @@ def test_no_two_studies_of_the_docs_and_examples_share_a_name() -> None:
     assert len(found) >= 2
 
 
+def test_what_the_code_refers_to_can_be_opened_by_everybody() -> None:
+    page = (ROOT / "docs/rules.md").read_text()
+    sections = dict(
+        re.findall(r"^## (\d+)\. .*?\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    )
+    assert list(sections) == [str(k) for k in range(1, 17)]
+    assert all(re.search(r"^Held by `tests/", text, re.MULTILINE) for text in sections.values())
+    referred: set[str] = set()
+    files = [one for part in ("src", "tests", "examples") for one in (ROOT / part).rglob("*.py")]
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        for private in ("trading" + "-rules", "DESIGN" + ".md"):
+            assert private not in text, f"{file} refers to {private}"
+        for one in re.findall(r"docs/rules\.md, sections? (\d+(?: (?:and|to) \d+)?)", text):
+            referred |= set(re.findall(r"\d+", one))
+    assert referred and referred <= set(sections), referred - set(sections)
+
+
 @pytest.mark.parametrize("page", ALL_PAGES)
 def test_links_and_paths_exist(page: str) -> None:
     text = (ROOT / page).read_text()

@@ -10,7 +10,10 @@ from slipstream.training.evaluation import Evaluator
 
 
 def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path):
-    """100,000 steps on one path; conditional drift after fees on fresh bars (trading-rules 14)."""
+    """100,000 steps on one path; conditional drift after fees on fresh bars.
+
+    See docs/rules.md, section 14.
+    """
     seen = environment_of(tmp_path / "seen", 80_000, 1, (0.9, 0.05, 0.05))
     fresh = environment_of(tmp_path / "fresh", 18_000, 2, (0.1, 0.0, 0.9))
     agent = portfolio.SETTINGS["ppo"]["agent"]

@@ -250,7 +250,7 @@ def test_a_ruined_account_is_said_to_be_ruined(run):
 @pytest.mark.parametrize("sharpe", [2.0, 9.0, -2.0])
 @pytest.mark.parametrize("place", [50.0, 99.0])
 def test_a_runs_page_never_says_profitable(run, interval, total, sharpe, place, monkeypatch):
-    """Whatever its figures: the test bars may be read again (trading-rules 15)."""
+    """Whatever its figures: the test bars may be read again (docs/rules.md, section 15)."""
     held = views(run)[0]
     found = replace(held.found, total_return=total, sharpe=sharpe, interval=interval)
     held.__dict__["every"] = [found] * len(held.members)

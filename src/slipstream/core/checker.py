@@ -37,7 +37,7 @@ _STATE_KINDS = {"f8": "float64", "i8": "int64", "u8": "uint64", "b1": "bool"}
 
 
 def check_kernel(kernel: Kernel) -> None:
-    """Checks the contract and the numeric rules of DESIGN.md section 3.
+    """Checks the contract and the numeric rules of docs/extending.md.
 
     Raises:
         KernelError: the first thing found, with file, line and remedy.

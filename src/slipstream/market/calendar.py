@@ -1,4 +1,7 @@
-"""The market's clock: trading days, rolls, swap nights, bars a year (trading-rules 7 and 8)."""
+"""The market's clock: trading days, rolls, swap nights, bars a year.
+
+See docs/rules.md, sections 7 and 8.
+"""
 
 from __future__ import annotations
 

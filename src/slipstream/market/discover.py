@@ -231,7 +231,10 @@ def _described(table: RawTable, config: DataConfig) -> FileDescription:
 
 
 def missing_pairs(files: tuple[FileDescription, ...], account: str) -> tuple[str, ...]:
-    """Pairs needed to turn each symbol's quote currency into the account's (trading-rules 3)."""
+    """Pairs needed to turn each symbol's quote currency into the account's.
+
+    See docs/rules.md, section 3.
+    """
     have = {file.symbol.upper() for file in files}
     missing = []
     for file in files:

@@ -1,4 +1,7 @@
-"""Folds of a timeline: walk-forward, purged k-fold, combinatorial purged (trading-rules 11)."""
+"""Folds of a timeline: walk-forward, purged k-fold, combinatorial purged.
+
+See docs/rules.md, section 11.
+"""
 
 from __future__ import annotations
 

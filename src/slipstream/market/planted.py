@@ -1,4 +1,4 @@
-"""planted-forex: a market whose optimum is known (trading-rules 14).
+"""planted-forex: a market whose optimum is known (docs/rules.md, section 14).
 
 A signal x_t walks on seven levels in [-1, 1] and moves the price of the next bar:
 

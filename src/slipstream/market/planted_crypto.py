@@ -1,4 +1,4 @@
-"""planted-crypto: assets of which one is hot, with a known optimum (trading-rules 14).
+"""planted-crypto: assets of which one is hot, with a known optimum (docs/rules.md, section 14).
 
 One asset is hot; with probability 1/288 a bar another one becomes hot, drawn uniformly. What is
 hot at bar t shows in the volume of bar t and moves the prices of bar t + 1:

@@ -1,4 +1,4 @@
-"""Splits of the time range into train, validation and test (trading-rules 9)."""
+"""Splits of the time range into train, validation and test (docs/rules.md, section 9)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The first screen of a page of prices: a short verdict, a row of figures, what warns of them.
 
-A run's page never calls a result "profitable" (trading-rules 15): its test bars may be read again.
+A run's page never calls a result "profitable" (docs/rules.md, section 15): its test bars may be
+read again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page of a run on prices: what is said first (trading-rules section 15)."""
+"""The page of a run on prices: what is said first (docs/rules.md, section 15)."""
 
 from __future__ import annotations
 

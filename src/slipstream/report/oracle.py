@@ -1,9 +1,9 @@
 """The best that hindsight allows: an exact dynamic programme over short, flat and long.
 
-A position is sized once and then held (trading-rules section 4), so equity under a held position is
-linear in the later price and conversion rate. The programme keeps, for each side, the entries that
-could still turn out best at some price inside the range that lies ahead; all others are dominated
-and dropped.
+A position is sized once and then held (docs/rules.md, section 4), so equity under a held position
+is linear in the later price and conversion rate. The programme keeps, for each side, the entries
+that could still turn out best at some price inside the range that lies ahead; all others are
+dominated and dropped.
 """
 
 from __future__ import annotations

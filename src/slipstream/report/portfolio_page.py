@@ -1,4 +1,7 @@
-"""The page of a portfolio's run: beside cash, equal weight and each asset (trading-rules 15)."""
+"""The page of a portfolio's run: beside cash, equal weight and each asset.
+
+See docs/rules.md, section 15.
+"""
 
 from __future__ import annotations
 

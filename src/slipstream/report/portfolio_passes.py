@@ -79,7 +79,7 @@ class PortfolioPasses(Passes):
         """Buys equal shares of the chosen assets [A] of each pass once and trades no more.
 
         Each asset is bought at its own first tradable fill, as the environment's benchmark is
-        (trading-rules 10); until then its share is cash.
+        (docs/rules.md, section 10); until then its share is cash.
         """
         plans = [self._bought(record, yes) for record, yes in enumerate(chosen)]
         longest = max(len(plan) for plan in plans)

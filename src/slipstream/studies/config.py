@@ -20,7 +20,7 @@ _FREE = ("n_trials", "final_refit")
 
 
 class PruningConfig(Config):
-    """When a trial stops early (trading-rules 12)."""
+    """When a trial stops early (docs/rules.md, section 12)."""
 
     enabled: bool = Field(True, description="stop trials at rungs")
     rungs: tuple[Share, ...] = Field(
@@ -42,7 +42,10 @@ class PruningConfig(Config):
 
 
 class ConfirmationConfig(Config):
-    """How the best trials are trained again and the winner is chosen (trading-rules 13)."""
+    """How the best trials are trained again and the winner is chosen.
+
+    See docs/rules.md, section 13.
+    """
 
     top: Count = Field(10, description="trials that are trained again")
     seeds: Count = Field(5, description="fresh seeds each")

@@ -10,7 +10,7 @@ from slipstream.core.errors import ConfigError
 ROLLOUT_ROWS = "rollout_rows"  # what a search may vary in place of the horizon
 
 _MUCH = 2  # times what was asked for, from which other sizes are recommended
-_COPIES = range(16, 7, -1)  # 8 to 16 learn equally well (trading-rules 16); the most are fastest
+_COPIES = range(16, 7, -1)  # all learn equally well, the most are fastest (docs/rules.md, 16)
 
 
 def fit_rollout(

@@ -27,7 +27,7 @@ Variance = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 class Config(config.Config):
-    """One symbol a copy, many symbols in one batch; trading-rules.md sections 1 to 9.
+    """One symbol a copy, many symbols in one batch; docs/rules.md, sections 1 to 9.
 
     Attributes:
         data: where the prices are and how to read them.

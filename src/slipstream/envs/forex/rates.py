@@ -1,4 +1,4 @@
-"""Conversion of quote currency into account currency, bar by bar (trading-rules.md section 3)."""
+"""Conversion of quote currency into account currency, bar by bar (docs/rules.md, section 3)."""
 
 from __future__ import annotations
 

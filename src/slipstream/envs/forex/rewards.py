@@ -1,4 +1,4 @@
-"""Rewards of the forex environment (trading-rules.md section 8)."""
+"""Rewards of the forex environment (docs/rules.md, section 8)."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class UnitOrders(config.Config):
 
 
 class Config(config.Config):
-    """A portfolio of all symbols in each copy; trading-rules.md section 10.
+    """A portfolio of all symbols in each copy; docs/rules.md, section 10.
 
     What is set and not read, such as the band of unit orders, is refused.
 

@@ -1,4 +1,7 @@
-"""Orders that bring a portfolio to its target weights, filled at the open (trading-rules 10)."""
+"""Orders that bring a portfolio to its target weights, filled at the open.
+
+See docs/rules.md, section 10.
+"""
 
 from __future__ import annotations
 

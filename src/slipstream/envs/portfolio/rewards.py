@@ -1,4 +1,4 @@
-"""Rewards of the portfolio environment: trading-rules 8 and 10, and Cappuccino's."""
+"""Rewards of the portfolio environment: docs/rules.md, sections 8 and 10, and Cappuccino's."""
 
 from __future__ import annotations
 

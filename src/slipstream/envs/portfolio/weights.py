@@ -1,4 +1,4 @@
-"""Target weights: what an action wishes for (trading-rules 10)."""
+"""Target weights: what an action wishes for (docs/rules.md, section 10)."""
 
 from __future__ import annotations
 

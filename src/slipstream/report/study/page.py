@@ -1,4 +1,7 @@
-"""study.html: the confirmed winner's hold-out first, then what qualifies it (trading-rules 15)."""
+"""study.html: the confirmed winner's hold-out first, then what qualifies it.
+
+See docs/rules.md, section 15.
+"""
 
 from __future__ import annotations
 

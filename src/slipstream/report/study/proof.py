@@ -1,4 +1,7 @@
-"""What must hold before a study's page may say "profitable" or "outperforms" (trading-rules 15)."""
+"""What must hold before a study's page may say "profitable" or "outperforms".
+
+See docs/rules.md, section 15.
+"""
 
 from __future__ import annotations
 

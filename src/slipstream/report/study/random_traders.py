@@ -1,4 +1,4 @@
-"""Matched random traders on a study's hold-out (trading-rules 15).
+"""Matched random traders on a study's hold-out (docs/rules.md, section 15).
 
 They are needed for what the page may say and for no choice, so they are drawn when the page is
 written: the deployable policy's own decisions at other places of the hold-out, under its own costs

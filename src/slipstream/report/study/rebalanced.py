@@ -1,4 +1,4 @@
-"""The second line of the hold-out: equal weight, rebalanced (trading-rules 10 and 15).
+"""The second line of the hold-out: equal weight, rebalanced (docs/rules.md, sections 10 and 15).
 
 A study follows equal weight that is bought once. The rebalanced one is not needed to choose
 anything, so it is replayed when the page is written, from the prices that the study read.

@@ -1,4 +1,7 @@
-"""Confirmation: the best trials on fresh seeds, and whether one of them wins (trading-rules 13)."""
+"""Confirmation: the best trials on fresh seeds, and whether one of them wins.
+
+See docs/rules.md, section 13.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the best score chance alone would explain (trading-rules 13)."""
+"""How much of the best score chance alone would explain (docs/rules.md, section 13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judge: a trial's score at a stage, and whether it goes on (trading-rules 11 and 12)."""
+"""Judge: a trial's score at a stage, and whether it goes on (docs/rules.md, sections 11 and 12)."""
 
 from __future__ import annotations
 

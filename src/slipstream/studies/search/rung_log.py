@@ -1,4 +1,7 @@
-"""Says when a rung begins or ceases to stop trials (trading-rules 12: log and report say so)."""
+"""Says when a rung begins or ceases to stop trials.
+
+See docs/rules.md, section 12: log and report say so.
+"""
 
 from __future__ import annotations
 

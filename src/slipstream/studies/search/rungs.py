@@ -1,4 +1,4 @@
-"""When a trial stops early: a rung that predicts, and the rule at it (trading-rules 12).
+"""When a trial stops early: a rung that predicts, and the rule at it (docs/rules.md, section 12).
 
 The rule was chosen among those of `slipstream.bench.pruning_rules` by replaying them over recorded
 scores; docs/rules.md has the comparison. No p-value of folds is computed: two folds share a tested

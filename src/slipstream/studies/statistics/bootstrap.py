@@ -1,7 +1,7 @@
 """Lower confidence bounds over seeds and days: the stationary bootstrap, and who wins by it.
 
 Sources: Politis and Romano 1994, "The Stationary Bootstrap" (blocks of geometric length keep the
-dependence between neighbouring days); trading-rules 13.
+dependence between neighbouring days); docs/rules.md, section 13.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a trial is worth: a score per fold, and one per trial (trading-rules 11)."""
+"""What a trial is worth: a score per fold, and one per trial (docs/rules.md, section 11)."""
 
 from __future__ import annotations
 

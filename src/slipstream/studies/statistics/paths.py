@@ -1,4 +1,7 @@
-"""From the test passes of a trial's folds to one series of days (trading-rules 11 and 13)."""
+"""From the test passes of a trial's folds to one series of days.
+
+See docs/rules.md, sections 11 and 13.
+"""
 
 from __future__ import annotations
 
