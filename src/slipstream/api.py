@@ -16,36 +16,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.sources import source_hashes
 from slipstream.nets.policy import Policy
 from slipstream.training import checkpoint, trainer
 from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best
 from slipstream.training.config import RunConfig, resolve
-from slipstream.training.environment import (
-    GYMNASIUM,
-    Environment,
+from slipstream.training.environment import Environment
+from slipstream.training.events import Listener
+from slipstream.training.factory import (
     carried_settings,
     chosen_environment,
+    kind_of,
+    make_environment,
     resolve_environment,
 )
-from slipstream.training.events import Listener
-from slipstream.training.files import plain
 from slipstream.training.interruption import Interrupted
-from slipstream.training.learner import check_learner, last_device
-from slipstream.training.own_kernel import check_own_kernel
 from slipstream.training.provenance import changed_facts
 from slipstream.training.remarks import remarks
 from slipstream.training.run import Run, free_path
 from slipstream.training.sizing import check_memory, resolve_num_envs
-from slipstream.training.suggested import preset_note
 from slipstream.training.target import Overrides, parse_overrides, passed_over
-from slipstream.vector.contract import check_environment
-from slipstream.vector.make import make_vector_env
-from slipstream.vector.vector_env import VectorEnv
+from slipstream.vector.vector_env import VectorEnv, member_indices
 
 if TYPE_CHECKING:
     from slipstream.studies.record.folder import StudyFolder
@@ -85,15 +76,19 @@ def train(
         **{f"training.{name}": v for name, v in training.items()},
     }
     config = resolve(target, changes)
+    if config.training.device != "cpu":
+        raise ConfigError(
+            f"training.device is {config.training.device!r}: this version trains on the processor "
+            "only; use --device cpu."
+        )
     path = free_path(config, out)  # refused before anything takes time
     environment = resolve_environment(config.env_name, config.env_settings)
-    learner = check_learner(config.training, environment.spec.is_image)
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)
-    check_own_kernel(environment, config.env_settings, say or _to_stderr)
-    said = [one for one in (preset_note(config), choice, passed_over(target)) if one]
+    environment.check(config.env_settings, say or _to_stderr)
+    said = [one for one in (config.preset_note, choice, passed_over(target)) if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
-    facts = {"environment": _facts(environment), "notes": notes, "learner": learner}
+    facts = {"environment": environment.facts, "notes": notes}
     run = Run.create(config, path, **({"say": say} if say else {}), **facts)
     for sentence in said:
         run.say(sentence)
@@ -232,36 +227,22 @@ def report_study(name: str | Path | StudyFolder) -> Path:
 
 
 def resume(
-    path: str | Path | Run,
-    *,
-    device: str | None = None,
-    listeners: Sequence[Listener] = (),
-    report: bool = True,
+    path: str | Path | Run, *, listeners: Sequence[Listener] = (), report: bool = True
 ) -> Run:
     """Goes on with a run that was stopped or killed, to the same weights as if it had not been.
 
     A run that is complete is left as it is. Gymnasium environments that are not deterministic begin
-    fresh episodes, which is said and recorded; so is going on on another device.
-
-    Args:
-        path: a run.
-        device: cpu or cuda:N; where it was trained last unless given.
-        listeners: as for `train`.
-        report: write `report.html` at the end.
+    fresh episodes, which is said and recorded.
     """
     run = path if isinstance(path, Run) else Run.open(path)
     if run.result is not None:
         return run
     environment = resolve_environment(run.config.env_name, run.config.env_settings)
-    before, now = run.provenance.get("environment"), _facts(environment)
+    before, now = run.provenance.get("environment"), environment.facts
     if before is not None and before != now:
         changed = ", ".join(changed_facts(before, now))
         run.say(f"Since {run.path} began, its environment changed ({changed}); results may differ.")
-    device = device or last_device(run)
-    training = run.config.with_training(device=device).training
-    check_learner(training, environment.spec.is_image)
-    begin = partial(trainer.resume, device=device)
-    return _finish(run, environment, begin, listeners, report)
+    return _finish(run, environment, trainer.resume, listeners, report)
 
 
 def evaluate(
@@ -332,8 +313,7 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
         deployed = deployed_folder(Path(path))
         if deployed is not None:
             tensors, manifest = checkpoint.load(deployed)
-            weights = {name: torch.from_numpy(values) for name, values in tensors.items()}
-            return Policy.from_tensors(weights, manifest["policy"])
+            return Policy.from_tensors(tensors, manifest["policy"])
     run = path if isinstance(path, Run) else Run.open(path)
     return best_policy(run, best_member(run) if member is None else member)
 
@@ -352,12 +332,7 @@ def check(target: str | Path | Mapping[str, Any], *, steps: int = 1_000, **env: 
         KernelError: the first rule found broken, with file, line and remedy.
     """
     config = resolve(target, {f"env.{name}": value for name, value in env.items()})
-    if config.env_name.startswith(GYMNASIUM):
-        raise ConfigError(
-            f"{config.env_name} is no kernel: `slipstream check` takes a kernel's .py file, or a "
-            "YAML file that names one."
-        )
-    check_environment(load_kernel(config.env_name), config.env_settings, steps=steps)
+    kind_of(config.env_name).check_rules(config.env_name, config.env_settings, steps)
 
 
 def make_vec(
@@ -390,8 +365,11 @@ def make_vec(
         SlipstreamError: with one paragraph that says what to do.
     """
     config = resolve(target, {f"env.{name}": value for name, value in env.items()})
-    settings = config.env_settings
-    return make_vector_env(config.env_name, num_envs, seed, backend=backend, config=settings)
+    if num_envs < 1:
+        raise ConfigError(f"`num_envs` must be at least 1, it is {num_envs}.")
+    environment = make_environment(config.env_name, config.env_settings)
+    # First episodes of random length are for learning: here every episode is whole.
+    return environment.copies(*member_indices([seed], num_envs), backend, stagger=False)
 
 
 def environment_of(
@@ -457,15 +435,6 @@ def deployed_folder(path: Path) -> Path | None:
             )
         return path / "policy"
     return None
-
-
-def _facts(environment: Environment) -> dict[str, Any]:
-    """What decides an environment's numbers besides its config: its sources and its data."""
-    if environment.kernel is None or environment.loaded is None:
-        return {"name": environment.name}
-    provenance: dict[str, Any] = plain(environment.loaded.provenance)
-    sources = source_hashes(environment.kernel.module)
-    return {"name": environment.kernel.name, "sources": sources, **provenance}
 
 
 def _moment(text: str | None) -> int | None:

@@ -3,7 +3,6 @@
 import gymnasium
 import numpy as np
 import pytest
-import torch
 
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.ppo import PPO
@@ -19,14 +18,6 @@ ACTIONS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Experience:
     """Fills rollouts with random numbers keyed by (member's seed, iteration)."""
 
@@ -38,24 +29,23 @@ class Experience:
 
     def fill(self, agent, rollout, iteration=0, ends=0.05, act=True):
         t, n = rollout.horizon, rollout.num_envs
-        numpy = rollout.numpy
         finals, index = [], []
         rollout.carry_over()  # forgets the last block's final observations
         for m, seed in enumerate(agent.seeds):
             rng = np.random.default_rng((int(seed), iteration))
             e = slice(m * n, (m + 1) * n)
-            shape = numpy.obs[:, e].shape
-            image = numpy.obs.dtype == np.uint8
-            numpy.obs[:, e] = (
+            shape = rollout.obs[:, e].shape
+            image = rollout.obs.dtype == np.uint8
+            rollout.obs[:, e] = (
                 rng.integers(0, 256, shape) if image else rng.standard_normal(shape) * 3 + 1
             )
-            numpy.reward[:, e] = rng.standard_normal((t, n))
-            numpy.terminated[:, e] = rng.random((t, n)) < ends
-            numpy.truncated[:, e] = (rng.random((t, n)) < ends) & ~numpy.terminated[:, e]
-            for row, env in np.argwhere(numpy.truncated[:, e]):
+            rollout.reward[:, e] = rng.standard_normal((t, n))
+            rollout.terminated[:, e] = rng.random((t, n)) < ends
+            rollout.truncated[:, e] = (rng.random((t, n)) < ends) & ~rollout.terminated[:, e]
+            for row, env in np.argwhere(rollout.truncated[:, e]):
                 index.append((row, m * n + env))
                 final = rng.integers(0, 256, shape[2:]) if image else rng.standard_normal(shape[2:])
-                finals.append(final.astype(numpy.obs.dtype))
+                finals.append(final.astype(rollout.obs.dtype))
         if index:
             rollout.set_finals(Finals(np.stack(finals), np.array(index, np.int64)))
         for row in range(t if act else 0):
@@ -93,7 +83,7 @@ def same_members():
         mine, theirs = one.state_dict(), other.state_dict()
         assert mine.keys() == theirs.keys()
         for name, tensor in mine.items():
-            a, b = tensor.numpy(), theirs[name][chosen].numpy()
+            a, b = tensor, theirs[name][chosen]
             assert a.tobytes() == np.ascontiguousarray(b).tobytes(), f"{name} differs"
 
     return check

@@ -43,7 +43,7 @@ def policy_of(observation, action=ACTIONS[0], members=1, masked=False):
     native = {"native_observation": observation, "native_action": action}
     spec = Spec(flat, rows, masked=masked, **native)
     policy = Policy([spec] * members, range(members), widths=(16,), observation_normalization=False)
-    policy.parameters.flat.mul_(5.0)  # preferences that no rounding decides
+    policy.parameters.flat *= 5.0  # preferences that no rounding decides
     return policy
 
 
@@ -101,7 +101,7 @@ def test_actions_are_the_environments_own(space, deterministic):
 
 def test_drawn_actions_follow_from_a_seed():
     policy, observations = policy_of(BOX), np.zeros((200, 3), np.float32)
-    policy.parameters.flat.mul_(0.01)
+    policy.parameters.flat *= 0.01
     first = [policy.act(observations, deterministic=False).tolist() for _ in range(3)]
     assert first[0] != first[1] and len(set(first[0])) == 3
     policy.reseed(policy.seeds[0])
@@ -200,7 +200,8 @@ def test_a_population_has_the_member_axis_first():
     actions = policy.act(observations)
     assert actions.shape == (2, 6)
     for m in range(2):
-        assert policy.member(m).act(observations[m]).tolist() == actions[m].tolist()
+        alone = Policy.from_tensors(policy.to_tensors(m), policy.manifest(m))
+        assert alone.act(observations[m]).tolist() == actions[m].tolist()
     assert policy.act(observations[:, 0]).tolist() == actions[:, 0].tolist()
     with pytest.raises(ConfigError, match="members first"):
         policy.act(observations[0])

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -23,14 +24,16 @@ def test_outputs_agree_with_torch(activation, widths):
     members, rows, inputs, outputs = 3, 140, 5, 3
     network = MlpNetwork(inputs, widths, outputs, activation)
     parameters = Parameters(network.shapes(), members)
-    parameters.flat.normal_(0, 0.2)
-    apart = torch.randn(members, 2 * rows, input_width(inputs))
+    draw = np.random.default_rng(0)
+    parameters.flat[:] = 0.2 * draw.standard_normal(parameters.flat.shape)
+    apart = draw.standard_normal((members, 2 * rows, input_width(inputs)), np.float32)
     x, space = apart[:, 7 : 7 + rows], network.workspace(members, rows)
     head = network.act(parameters.weights, x, space)
     value = network.value(parameters.weights, x, space)
+    weights = {name: torch.from_numpy(weight) for name, weight in parameters.weights.items()}
     for name, ours in (("actor", head), ("critic", value)):
-        theirs = autograd_mlp(parameters.weights, name, x, activation)
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+        theirs = autograd_mlp(weights, name, torch.from_numpy(x), activation)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_first_weights_are_orthogonal_and_follow_from_the_seed():
@@ -38,24 +41,24 @@ def test_first_weights_are_orthogonal_and_follow_from_the_seed():
     parameters, alone = Parameters(network.shapes(), 3), Parameters(network.shapes(), 1)
     network.initialise(parameters.weights, [7, 8, 9])
     network.initialise(alone.weights, [8])
-    assert torch.equal(parameters.flat[1], alone.flat[0])
-    assert not torch.equal(parameters.flat[0], parameters.flat[1])
+    assert np.array_equal(parameters.flat[1], alone.flat[0])
+    assert not np.array_equal(parameters.flat[0], parameters.flat[1])
     first = parameters.weights["actor.0.weight"][0, :6, :32]
-    torch.testing.assert_close(first @ first.T, 2 * torch.eye(6), atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(first @ first.T, 2 * np.eye(6), atol=1e-5, rtol=1e-5)
     last = parameters.weights["actor.1.weight"][0, :, :4]
-    torch.testing.assert_close(last.T @ last, 1e-4 * torch.eye(4), atol=1e-8, rtol=1e-5)
+    np.testing.assert_allclose(last.T @ last, 1e-4 * np.eye(4), atol=1e-8, rtol=1e-5)
 
 
 def test_the_number_of_rows_changes_no_row():
     network = MlpNetwork(600, (300,), 3, "tanh")
     parameters = Parameters(network.shapes(), 2)
     network.initialise(parameters.weights, [1, 2])
-    x = torch.randn(2, 100, input_width(600))
-    full = network.act(parameters.weights, x, network.workspace(2, 100)).clone()
+    x = np.random.default_rng(0).standard_normal((2, 100, input_width(600)), np.float32)
+    full = network.act(parameters.weights, x, network.workspace(2, 100)).copy()
     for rows in (1, 8, 9, 17, 64, 70):
-        part = x[:, 20 : 20 + rows].contiguous()
+        part = np.ascontiguousarray(x[:, 20 : 20 + rows])
         out = network.act(parameters.weights, part, network.workspace(2, rows))
-        assert torch.equal(out, full[:, 20 : 20 + rows])
+        assert np.array_equal(out, full[:, 20 : 20 + rows])
 
 
 @pytest.mark.parametrize("shape", [(4, 84, 84), (1, 10, 10), (3, 40, 36), (2, 2, 2)])
@@ -63,11 +66,13 @@ def test_images_of_any_size_have_gradients(shape):
     network = ConvolutionalNetwork(shape, 32, 3)
     parameters = Parameters(network.shapes(), 2)
     network.initialise(parameters.weights, [1, 2])
-    x = torch.randint(0, 256, (2, 8, *shape), dtype=torch.uint8)
-    space = network.workspace(2, 8, gradients=True)
+    draw = np.random.default_rng(0)
+    x = draw.integers(0, 256, (2, 8, *shape), np.uint8)
+    space = network.workspace(2, 8)
     head, value = network.forward(parameters, x, space)
     assert head.shape == value.shape == (2, 8, 8)
-    space.d_head[..., :3], space.d_value[..., 0] = torch.randn(2, 8, 3), torch.randn(2, 8)
-    network.backward(parameters, 0, x, space)
+    space.d_head[..., :3] = draw.standard_normal((2, 8, 3))
+    space.d_value[..., 0] = draw.standard_normal((2, 8))
+    network.backward(parameters, 0, space)
     for gradient in parameters.weight_gradients[0].values():
-        assert torch.isfinite(gradient).all() and (gradient != 0).any()
+        assert np.isfinite(gradient).all() and (gradient != 0).any()

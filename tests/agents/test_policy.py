@@ -7,6 +7,7 @@ import torch
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.spec import Spec
 from slipstream.nets.policy import Policy
+from slipstream.nets.torch_distributions import distribution
 from slipstream.vector import draws
 
 
@@ -30,7 +31,7 @@ def test_the_most_likely_action_is_the_distributions_mode(experience, action, ac
     """Whatever the number of rows, beside NumPy's and torch's."""
     spec = experience.spec((5,), action)
     policy = Policy([spec] * 3, range(3), widths=(16, 8), activation=activation)
-    policy.parameters.flat.mul_(3.0)
+    policy.parameters.flat *= 3.0
     draw = np.random.default_rng(0)
     for rows in (1, 2, 7, 64, 131):
         obs = 4 * draw.standard_normal((3 * rows, 5)).astype(np.float32)
@@ -38,10 +39,11 @@ def test_the_most_likely_action_is_the_distributions_mode(experience, action, ac
         if action != "box":
             mask = draw.random((3 * rows, policy.actions.head_width)) < 0.5
             mask[:, np.cumsum(policy.actions.sizes) - 1] = True
-        head = policy.actor(rows).head(obs)
+        head = torch.from_numpy(policy.actor(rows).head(obs))
         allowed = None if mask is None else torch.from_numpy(mask).view(3, rows, -1)
         log_std = policy.parameters.weights.get("log_std")
-        mode = policy.actions.distribution(head, log_std, allowed).mode()
+        log_std = None if log_std is None else torch.from_numpy(log_std)
+        mode = distribution(policy.actions, head, log_std, allowed).mode()
         expected = np.zeros((3 * rows, policy.actions.width), policy.actions.dtype)
         policy.actions.to_environment(mode.reshape(3 * rows, -1).numpy(), expected)
         found = policy.act_rows(obs, mask=mask)
@@ -61,7 +63,7 @@ def test_images_are_exported_too(experience):
         [0], experience.spec((1, 10, 10), "discrete", np.uint8), iterations=1
     )
     obs = np.random.default_rng(0).integers(0, 256, (8, 1, 10, 10), np.uint8)
-    alone = agent.policy.member(0)
+    alone = Policy.from_tensors(agent.policy.to_tensors(0), agent.policy.manifest(0))
     assert (alone.act_rows(obs) == agent.policy.act_rows(obs)).all()
 
 

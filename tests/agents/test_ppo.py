@@ -13,12 +13,11 @@ from slipstream.experience.rollout import Rollout
 def play(agent, rollout, iterations, reward):
     """One-step episodes: the observation is noise, the reward a function of it and the action."""
     rng = np.random.default_rng(0)
-    numpy = rollout.numpy
-    numpy.terminated[:] = True
+    rollout.terminated[:] = True
     for i in range(iterations):
-        numpy.obs[:] = rng.standard_normal(numpy.obs.shape)
+        rollout.obs[:] = rng.standard_normal(rollout.obs.shape)
         for t in range(rollout.horizon):
-            numpy.reward[t] = reward(numpy.obs[t], agent.act(rollout, t))
+            rollout.reward[t] = reward(rollout.obs[t], agent.act(rollout, t))
         metrics = agent.update(rollout, i / iterations)
     return metrics
 
@@ -59,10 +58,10 @@ def test_a_time_limit_is_not_an_end(experience):
     )
     agent = PPO(config, spec, [0], 8)
     rollout = Rollout.of(spec, 8, 1, 8)
-    rollout.numpy.reward[:] = 1
-    rollout.numpy.truncated[:] = True
-    rollout.final_obs = torch.zeros(64, 1)
-    rollout.final_index = torch.cartesian_prod(torch.arange(8), torch.arange(8))
+    rollout.reward[:] = 1
+    rollout.truncated[:] = True
+    rollout.final_obs = np.zeros((64, 1), np.float32)
+    rollout.final_index = np.ascontiguousarray(np.argwhere(rollout.truncated))
     for _ in range(150):
         for t in range(8):
             agent.act(rollout, t)
@@ -80,17 +79,21 @@ def test_whole_gradient_agrees_with_autograd(experience):
     agent = PPO(config, spec, [0, 1], 6)
     rollout = Rollout.of(spec, 16, 2, 6)
     experience.fill(agent, rollout)
-    rollout.numpy.valid[3, 2:8] = False
-    rollout.log_prob += 0.3 * torch.randn(16, 12)  # as if the policy had moved since
+    rollout.valid[3, 2:8] = False
+    draw = np.random.default_rng(0)
+    rollout.log_prob += 0.3 * draw.standard_normal(
+        (16, 12), np.float32
+    )  # as if the policy had moved since
     metrics = agent.update(rollout)
-    ours = agent.policy.parameters.gradients[:, 0].clone()
+    ours = agent.policy.parameters.gradients[:, 0].copy()
 
-    leaves = agent.policy.parameters.leaves()
+    weights = agent.policy.parameters.weights
+    leaves = {k: torch.from_numpy(w).requires_grad_() for k, w in weights.items()}
     agent._inputs.load(rollout, 0, 1)
     columns, _ = agent._columns(rollout, lambda tasks: [task() for task in tasks])
     packed = torch.from_numpy(columns.packed)
     old, advantage, target, _, valid = packed[..., :5].unbind(-1)
-    x = agent._inputs._x[:, :96]
+    x = torch.from_numpy(agent._inputs.array[:, :96])
 
     def mlp(name):
         y = torch.tanh(x @ leaves[f"{name}.0.weight"])  # its bias belongs to a column of ones
@@ -114,7 +117,8 @@ def test_whole_gradient_agrees_with_autograd(experience):
     theirs = agent.policy.parameters.split(ours)
     for name, leaf in leaves.items():
         scale = float(leaf.grad.abs().max())
-        torch.testing.assert_close(theirs[name] / scale, leaf.grad / scale, rtol=1e-5, atol=2e-5)
+        gradient = leaf.grad.numpy()
+        np.testing.assert_allclose(theirs[name] / scale, gradient / scale, rtol=1e-5, atol=2e-5)
 
 
 def test_rows_that_are_not_valid_do_not_count(experience):
@@ -122,14 +126,14 @@ def test_rows_that_are_not_valid_do_not_count(experience):
     poisoned = {}
 
     def spoil(i, agent, rollout):
-        rollout.numpy.valid[:, 3] = False
-        rollout.numpy.reward[:, 3] = poisoned["reward"]
+        rollout.valid[:, 3] = False
+        rollout.reward[:, 3] = poisoned["reward"]
 
     weights = []
     for poisoned["reward"] in (0.0, 1e6):
         agent, _ = experience.train([0], spec, after=spoil, reward_scaling="on")
-        weights.append(agent.policy.parameters.flat.clone())
-    assert torch.equal(*weights)
+        weights.append(agent.policy.parameters.flat.copy())
+    assert np.array_equal(*weights)
 
 
 def test_linear_schedule_and_target_kl(experience):
@@ -144,12 +148,12 @@ def test_masked_choices_have_no_gradient(experience):
     spec = experience.spec((4,))
     agent = PPO(PPOConfig(horizon=8, minibatch=32, entropy_coef=0.1), spec, [0], 8)
     rollout = Rollout.of(spec, 8, 1, 8, mask_width=3)
-    rollout.numpy.mask[..., 1] = False
-    before = agent.policy.parameters.weights["actor.2.weight"].clone()
+    rollout.mask[..., 1] = False
+    before = agent.policy.parameters.weights["actor.2.weight"].copy()
     experience.fill(agent, rollout)
     assert (rollout.actions != 1).all()
     agent.update(rollout)
-    change = (agent.policy.parameters.weights["actor.2.weight"] - before)[0].abs().sum(0)
+    change = np.abs(agent.policy.parameters.weights["actor.2.weight"] - before)[0].sum(0)
     assert change[1] == 0 and change[0] > 0 and change[2] > 0
 
 
@@ -186,7 +190,7 @@ def test_bytes_of_an_update_cover_what_it_keeps(experience, dtype):
     shape = (40,) if dtype == np.float32 else (1, 12, 12)
     spec = experience.spec(shape, dtype=dtype)
     agent = PPO(PPOConfig(horizon=32, minibatch=64), spec, [0, 1], 8)
-    kept = 0 if dtype == np.uint8 else agent._inputs._x.numel() * 4
+    kept = 0 if dtype == np.uint8 else agent._inputs.array.nbytes
     rows = 2 * 32 * 8
     assert update_bytes(spec, 32, 2, 8) >= 0.9 * kept + rows * 4 * 6
     assert update_bytes(spec, 32, 2, 8) <= kept + rows * 4 * 20

@@ -16,8 +16,8 @@ from slipstream.studies.record.ledger import Ledger
 from slipstream.training import checkpoint
 from slipstream.training.collector import make_collector
 from slipstream.training.config import resolve
-from slipstream.training.environment import resolve_environment
 from slipstream.training.events import Updated
+from slipstream.training.factory import resolve_environment
 from slipstream.training.interruption import Interrupted
 from slipstream.training.run import Run
 from slipstream.training.shard import Shard

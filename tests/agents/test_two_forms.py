@@ -85,7 +85,7 @@ def filled(agent, spec, masked, rng):
     """A rollout that the agent acted in, of random numbers, with every kind of row."""
     mask_width = agent.policy.actions.head_width if masked else 0
     rollout = Rollout.of(spec, agent.horizon, agent.members, agent.num_envs, mask_width)
-    to, shape = rollout.numpy, rollout.numpy.reward.shape
+    to, shape = rollout, rollout.reward.shape
     if to.obs.dtype == np.uint8:
         to.obs[:] = rng.integers(0, 256, to.obs.shape)
     else:
@@ -100,7 +100,7 @@ def filled(agent, spec, masked, rng):
         for size in agent.policy.actions.sizes:  # one choice of each component is always allowed
             to.mask[..., first + rng.integers(size)] = True
             first += size
-    index = np.ascontiguousarray(np.argwhere(to.truncated))
+    index = np.argwhere(to.truncated)
     if len(index):
         rollout.set_finals(Finals(to.obs[1:][tuple(index.T)], index))
     for t in range(agent.horizon):
@@ -126,7 +126,7 @@ def both(seed, at_once=False):
     compiled.update(filled(compiled, spec, masked, rng))  # moments and statistics are not 0
     plain.load_state_dict(compiled.state_dict())
     rollout = filled(compiled, spec, masked, rng)
-    rollout.numpy.log_prob[:] += 0.1 * rng.standard_normal(rollout.numpy.log_prob.shape)
+    rollout.log_prob[:] += 0.1 * rng.standard_normal(rollout.log_prob.shape)
     progress = rng.random(members)
     return tuple((agent, agent.update(rollout, progress)) for agent in (compiled, plain))
 
@@ -213,7 +213,7 @@ def test_a_member_that_diverges_stops_alone():
     for agent in agents:
         rollout = filled(agent, spec, False, np.random.default_rng(0))
         before = agent.policy.parameters.state_dict()
-        rollout.numpy.reward[2, 5], rollout.numpy.valid[2, 5] = np.nan, True  # of member 1
+        rollout.reward[2, 5], rollout.valid[2, 5] = np.nan, True  # of member 1
         metrics = agent.update(rollout)
         after = agent.policy.parameters.state_dict()
         assert metrics["failed"].tolist() == [False, True, False]

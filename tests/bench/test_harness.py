@@ -182,7 +182,8 @@ def test_suites_have_the_cases_that_are_asked_for() -> None:
     ]
     assert list(cases_of("train")) == [
         *("ppo_vs_sb3_default", "ppo_vs_sb3_tuned", "time_to_score"),
-        *("population_16", "population_96", "warm_start", "gym_defaults"),
+        *("population_16", "population_96", "ppo_lone", "ppo_vs_rlox", "train_peak"),
+        *("warm_start", "gym_defaults"),
     ]
 
 

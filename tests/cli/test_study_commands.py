@@ -18,7 +18,7 @@ from slipstream.studies import start
 from slipstream.studies.record.storage import open_storage
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
-from slipstream.training.environment import resolve_environment
+from slipstream.training.factory import resolve_environment
 from slipstream.training.status import read_events, read_status
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
@@ -44,8 +44,7 @@ class PolicyPool(FakePool):
         config = RunConfig.from_mapping({"env": "cartpole"})
         spec = resolve_environment("cartpole", config.env_settings).spec
         agent = PPO(config.agent, spec, [1], 8)
-        tensors = {k: v.numpy() for k, v in agent.policy.to_tensors(0).items()}
-        return tensors, agent.policy.manifest(0)
+        return agent.policy.to_tensors(0), agent.policy.manifest(0)
 
 
 class FakeMachinery:
@@ -288,7 +287,7 @@ def test_train_passes_over_the_section_and_says_so(slipstream, machinery, tmp_pa
         (["--set", "study.n_trial=3"], "n_trials"),
         (["--storage", "redis://x"], "journal:FILE"),
         (["--set", "training.members=4"], "one for each fold"),
-        (["--device", "cuda:99"], "cuda:99 was asked for"),
+        (["--device", "cuda"], "--device cpu"),
         (["--hours", "0"], "the hours that the study may take"),
         (["--data-dir", "prices"], "cartpole reads no prices: leave --data-dir"),
         (["--study-name", "a*b"], "cannot be a folder's name"),
@@ -301,8 +300,8 @@ def test_bad_words_are_one_paragraph(slipstream, machinery, tmp_path, arguments,
 
 
 def test_gpu_is_a_device_as_for_train(slipstream, machinery, tmp_path):
-    told = slipstream("tune", "cartpole", "--gpu", "99")
-    assert told.code == 2 and "cuda:99 was asked for" in told.err
+    told = slipstream("tune", "cartpole", "--gpu", "0")
+    assert told.code == 2 and "training.device is 'cuda:0'" in told.err
     both = slipstream("tune", "cartpole", "--gpu", "0", "--device", "cpu")
     assert both.code == 2 and "--gpu and --device say the same thing" in both.err
 

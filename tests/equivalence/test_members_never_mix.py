@@ -13,7 +13,7 @@ from slipstream.market.planted import write_planted_forex
 from slipstream.market.planted_crypto import write_planted_crypto
 from slipstream.training import checkpoint
 from slipstream.training.config import resolve
-from slipstream.training.environment import resolve_environment
+from slipstream.training.factory import resolve_environment
 from slipstream.training.run import Run
 from slipstream.training.sizing import resolve_num_envs
 from slipstream.training.trainer import train

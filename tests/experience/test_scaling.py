@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import torch
 
 from slipstream.experience.scaling import RewardScale, RunningMoments
 
@@ -30,10 +29,7 @@ def test_reward_scale_is_the_deviation_of_the_discounted_return():
     returns, carried = [], np.zeros(n)
     for block in range(2):
         out = scale.scale(
-            torch.from_numpy(reward[block]),
-            torch.from_numpy(ended[block]),
-            torch.ones((t, n), dtype=torch.bool),
-            torch.full((n,), gamma),
+            reward[block], ended[block], np.ones((t, n), bool), np.full(n, gamma, np.float32)
         )
         for s in range(t):
             carried = gamma * carried + reward[block, s]
@@ -43,12 +39,13 @@ def test_reward_scale_is_the_deviation_of_the_discounted_return():
 
 
 def test_reward_scale_goes_on_from_its_state():
-    reward, ended = torch.randn(10, 6), torch.zeros(10, 6, dtype=torch.bool)
-    valid, gamma = ~ended, torch.full((6,), 0.99)
+    reward = np.random.default_rng(0).standard_normal((10, 6)).astype(np.float32)
+    ended, gamma = np.zeros((10, 6), bool), np.full(6, 0.99, np.float32)
+    valid = ~ended
     one, other = RewardScale(2, 3), RewardScale(2, 3)
     one.scale(reward, ended, valid, gamma)
     other.load_state_dict(one.state_dict())
-    assert torch.equal(
+    assert np.array_equal(
         one.scale(reward, ended, valid, gamma), other.scale(reward, ended, valid, gamma)
     )
 
@@ -56,9 +53,6 @@ def test_reward_scale_goes_on_from_its_state():
 @pytest.mark.parametrize("value", [0.0, 1e-30])
 def test_constant_rewards_stay_finite(value):
     scale = RewardScale(1, 2)
-    shape = (5, 2)
-    ended = torch.ones(shape, dtype=torch.bool)
-    out = scale.scale(
-        torch.full(shape, value), ended, torch.ones(shape, dtype=torch.bool), torch.ones(2)
-    )
-    assert torch.isfinite(out).all()
+    reward, flags = np.full((5, 2), value, np.float32), np.ones((5, 2), bool)
+    out = scale.scale(reward, flags, flags, np.ones(2, np.float32))
+    assert out.dtype == np.float32 and np.isfinite(out).all()

@@ -25,9 +25,7 @@ def serve() -> None:
     import numba  # noqa: F401
     import optuna  # noqa: F401
     import polars  # noqa: F401
-    import torch
 
-    torch.set_num_threads(1)
     import slipstream.api
     import slipstream.report.evaluate
     import slipstream.studies.study  # noqa: F401

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.training.crew import Crew
-from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.environment import Environment
+from slipstream.training.factory import resolve_environment
 from slipstream.training.shard import Shard
 
 sys.path.insert(0, str(Path(__file__).parent))  # for planted_world
@@ -42,12 +42,11 @@ def train() -> Iterator[Train]:
         shard = Shard(environment, config, seeds, range(len(seeds)), num_envs)
         shard.reset()
         spent = 0
-        with Crew(1):
-            while spent < steps and not stop(shard):
-                metrics = shard.iterate(spent / steps)
-                spent += config.horizon * num_envs
-                assert not metrics["failed"].any()
-                assert np.isfinite(metrics["value_loss"]).all()
+        while spent < steps and not stop(shard):
+            metrics = shard.iterate(spent / steps)
+            spent += config.horizon * num_envs
+            assert not metrics["failed"].any()
+            assert np.isfinite(metrics["value_loss"]).all()
         return shard
 
     yield run

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from slipstream import api
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.report.evaluate import curves, evaluate_run
 from slipstream.report.report import report_run
 from slipstream.training import best
-from slipstream.training.evaluation import Evaluator
 from slipstream.training.run import Run
 
 
@@ -71,23 +69,6 @@ def test_curves_follow_the_tables(game):
 def test_chosen_bars_need_prices(game):
     with pytest.raises(ConfigError, match="no prices to choose from"):
         evaluate_run(game, start=0)
-
-
-def test_policies_are_evaluated_by_one_thread(game, monkeypatch):
-    seen, plain = [], Evaluator.run
-
-    def spy(*arguments, **named):
-        seen.append(torch.get_num_threads())
-        return plain(*arguments, **named)
-
-    monkeypatch.setattr(Evaluator, "run", spy)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        evaluate_run(game)
-        assert set(seen) == {1} and torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_no_policy_no_report(game, tmp_path):

@@ -15,8 +15,8 @@ from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
 from slipstream.report.measured import Measured
 from slipstream.report.plain_page import plain_page
 from slipstream.report.report import write_report
-from slipstream.training.environment import resolve_environment
 from slipstream.training.episodes import run_episodes
+from slipstream.training.factory import resolve_environment
 from slipstream.training.run import Run
 from slipstream.training.track import Track
 

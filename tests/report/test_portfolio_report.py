@@ -24,7 +24,7 @@ from slipstream.report.portfolio_baselines import (
 from slipstream.report.portfolio_gather import holdings_of
 from slipstream.report.portfolio_passes import PortfolioPasses, is_portfolio
 from slipstream.report.report import build_page
-from slipstream.training.environment import Environment
+from slipstream.training.kernel_environment import KernelEnvironment
 
 COSTS = {"fee": 0.002, "slippage_bp": 3.0}
 ANY_SIZE = {"quantity_step": 0.0, "min_notional": 0.0}
@@ -214,8 +214,7 @@ def gathered_holdings(close, fill):
 
 
 def gathered(passes, members, draws=3):
-    spec = passes.kernel.spec(passes.params[0], passes.data)
-    environment = Environment("portfolio", spec, passes.kernel, passes.loaded)
+    environment = KernelEnvironment.of("portfolio", passes.kernel, passes.loaded)
     return gather(environment, {"test": members}, title="run", backend="serial", draws=draws)
 
 

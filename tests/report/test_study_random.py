@@ -16,8 +16,8 @@ from slipstream.report.study import random_traders as study_random
 from slipstream.report.study.environment import daily_returns
 from slipstream.report.study.random_traders import random_traders
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
+from slipstream.training.kernel_environment import KernelEnvironment
 
 DRAWS = 6
 
@@ -27,7 +27,7 @@ def environment_of(kernel, loaded):
     (first, *_) = [name for name in loaded.params if name in ("window", "train_window")]
     loaded = replace(loaded, params={**loaded.params, "holdout": loaded.params[first]})
     spec = kernel.spec(loaded.params["holdout"][0], loaded.data)
-    return Environment(kernel.name, spec, kernel.fitted(loaded), loaded)
+    return KernelEnvironment(kernel.name, spec, kernel.fitted(loaded), loaded)
 
 
 class Fixed:

@@ -16,7 +16,9 @@ from slipstream.report.study import environment as study_environment
 from slipstream.report.study.rebalanced import rebalanced_returns, replayed
 from slipstream.studies.config import StudyConfig
 from slipstream.training.config import resolve
-from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.environment import Environment
+from slipstream.training.factory import resolve_environment
+from slipstream.training.kernel_environment import KernelEnvironment
 
 DIGEST = "ab" * 32
 
@@ -75,8 +77,7 @@ def test_why_there_is_no_second_line(market, monkeypatch):
         found, why = study_environment.study_environment(reader_of(digest), {})
         return (None, why) if found is None else rebalanced_returns(found, days, "serial")
 
-    portfolio = Environment("portfolio", kernel.spec(loaded.params["holdout"][0], loaded.data))
-    here[:] = [replace(portfolio, kernel=kernel, loaded=loaded)]
+    here[:] = [KernelEnvironment.of("portfolio", kernel, loaded)]
     days, returns = replayed(kernel, loaded, "serial")
     found, why = told(days)
     assert np.array_equal(found, returns) and why == ""

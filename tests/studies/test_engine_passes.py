@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from slipstream.core.errors import KernelError
 from slipstream.nets.policy import Policy
@@ -45,6 +44,10 @@ def daily(marks, time):
     return days, values
 
 
+def alone(policy, m):
+    return Policy.from_tensors(policy.to_tensors(m), policy.manifest(m))
+
+
 def test_daily_returns_of_two_symbols_in_two_groups(engine):
     source = engine.source()
     members = [
@@ -57,7 +60,7 @@ def test_daily_returns_of_two_symbols_in_two_groups(engine):
         population.iterate()
     found = score(places, population.policy)
     for m, (place, passes) in enumerate(zip(places, found, strict=True)):
-        marks, times = by_hand(place, population.policy.member(m))
+        marks, times = by_hand(place, alone(population.policy, m))
         days, returns = [], []
         for group in (0, 1):  # records are group by group, symbols inside
             pair = [daily(marks[k], times[k]) for k in (2 * group, 2 * group + 1)]
@@ -68,7 +71,7 @@ def test_daily_returns_of_two_symbols_in_two_groups(engine):
         assert np.allclose(passes.returns, returns, rtol=1e-9, atol=1e-12)
         assert passes.group.tolist() == sorted(passes.group.tolist())
         assert len(passes.metrics) == 2
-    marks, times = by_hand(places[1], population.policy.member(1))
+    marks, times = by_hand(places[1], alone(population.policy, 1))
     assert any(len(own) < len(time) for own, time in zip(marks, times, strict=True))  # ruined
 
 
@@ -104,7 +107,7 @@ def test_games_meet_the_same_episodes_in_every_fold_and_others_in_the_holdout(en
     first, second = (score([place], policy)[0] for place in (places[0], places[2]))
     assert len(first.returns) == 40 and not first.benchmark.any()
     assert first.returns.tolist() != second.returns.tolist()
-    assert isinstance(policy, Policy) and torch.get_num_threads() >= 1
+    assert isinstance(policy, Policy)
 
 
 def test_compiled_passes_are_those_step_by_step(engine):

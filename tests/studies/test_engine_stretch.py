@@ -159,11 +159,9 @@ def test_policy_at_the_end_of_the_budget(engine, tmp_path):
     assert live.policy(member.name) is None
     engine.train([member], 6, tmp_path)
     tensors, manifest = live.policy(member.name)
-    import torch
-
     from slipstream.nets.policy import Policy
 
-    policy = Policy.from_tensors({k: torch.from_numpy(v) for k, v in tensors.items()}, manifest)
+    policy = Policy.from_tensors(tensors, manifest)
     assert policy.act_rows(np.zeros((1, 3), np.float32)).shape == (1, 1)
     assert json.dumps(manifest)
 

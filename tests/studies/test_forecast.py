@@ -21,7 +21,7 @@ from slipstream.studies.forecast import (
 from slipstream.studies.progress import Meter
 from slipstream.studies.space.space import Space
 from slipstream.training.config import resolve
-from slipstream.training.environment import resolve_environment
+from slipstream.training.factory import resolve_environment
 
 SPEC = resolve_environment("cartpole", {}).spec
 RATES = {"low": 0.9, "high": 0.99}

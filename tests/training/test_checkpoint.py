@@ -9,7 +9,6 @@ import subprocess
 
 import numpy as np
 import pytest
-import torch
 
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.training import checkpoint, files
@@ -43,12 +42,6 @@ def test_every_bit_survives(tmp_path):
         assert loaded[name].dtype == expected.dtype
         assert loaded[name].shape == expected.shape
         assert loaded[name].tobytes() == expected.tobytes()
-
-
-def test_torch_tensors_are_taken_too(tmp_path):
-    weights = torch.linspace(0, 1, 7)
-    checkpoint.save(tmp_path / "step-1", {"w": weights}, {})
-    np.testing.assert_array_equal(checkpoint.load(tmp_path / "step-1")[0]["w"], weights.numpy())
 
 
 def test_saving_again_replaces_and_leaves_nothing_else(tmp_path):

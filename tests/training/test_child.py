@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.training.child import Child, ending, portable
+from slipstream.core.process import ending
+from slipstream.training.child import Child, portable
 
 REMEDY = "give fewer --workers"
 

@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.training.config import resolve
-from slipstream.training.environment import resolve_environment
+from slipstream.training.factory import resolve_environment
 from slipstream.training.sizing import check_memory
 
 DUEL = Path(__file__).parent.parent / "vector" / "kernels" / "duel.py"

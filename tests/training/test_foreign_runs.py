@@ -13,9 +13,9 @@ from gymnasium import spaces
 
 from slipstream.training import checkpoint
 from slipstream.training.config import resolve
-from slipstream.training.environment import resolve_environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.events import Evaluated, Finished, Started, Updated
+from slipstream.training.factory import resolve_environment
 from slipstream.training.interruption import Interrupted
 from slipstream.training.run import Run
 from slipstream.training.trainer import resume, train

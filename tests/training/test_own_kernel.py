@@ -8,7 +8,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import KernelError
 from slipstream.training import own_kernel
-from slipstream.training.environment import resolve_environment
+from slipstream.training.factory import resolve_environment
 from slipstream.training.provenance import changed_facts
 
 CLOCK = Path(__file__).parents[1] / "vector" / "kernels" / "clock.py"
@@ -94,7 +94,7 @@ def test_built_in_kernels_are_not_checked(write, monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr(own_kernel, "check_environment", refuse)
-    assert not own_kernel.check_own_kernel(resolve_environment("cartpole", {}), {})
+    assert resolve_environment("cartpole", {}).check({}) is None
 
 
 def test_resume_sees_a_helper_that_changed(write, tmp_path, monkeypatch):

@@ -10,9 +10,8 @@ import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.training import speed, suggested
 from slipstream.training.config import resolve
-from slipstream.training.environment import resolve_environment
+from slipstream.training.factory import resolve_environment
 from slipstream.training.sizing import choose_num_envs
-from slipstream.training.suggested import preset_note
 
 
 def chosen(target, **training):
@@ -107,18 +106,18 @@ def test_presets_are_announced_and_give_way_to_the_user(monkeypatch):
     config = resolve("gym:CartPole-v1", {"training.total_steps": 5000})
     assert (config.agent.epochs, config.agent.horizon) == (3, 64)
     assert config.training.total_steps == 5000
-    note = preset_note(config)
+    note = config.preset_note
     assert note is not None
     assert "agent.epochs=3" in note and "total_steps" not in note
     assert resolve("gym:Acrobot-v1").agent.epochs == 7
-    assert preset_note(resolve("gym:Acrobot-v1")) is None
-    assert preset_note(resolve("cartpole")) is None
+    assert resolve("gym:Acrobot-v1").preset_note is None
+    assert resolve("cartpole").preset_note is None
 
 
 def test_every_preset_is_a_config():
     for env_id in suggested._gymnasium()["ids"]:
         config = resolve(f"gym:{env_id}")
-        assert preset_note(config) is not None
+        assert config.preset_note is not None
         assert resolve(config.as_mapping()) == config
 
 

@@ -15,8 +15,8 @@ import pytest
 from slipstream.core.errors import ResourceError
 from slipstream.training import checkpoint
 from slipstream.training.config import resolve
-from slipstream.training.environment import resolve_environment
 from slipstream.training.events import Checkpointed, Evaluated, Failed, Finished, Started, Updated
+from slipstream.training.factory import resolve_environment
 from slipstream.training.interruption import Interrupted
 from slipstream.training.run import Run
 from slipstream.training.trainer import Trainer, resume, train
@@ -210,7 +210,7 @@ def test_a_lost_worker_is_named(tmp_path):
 def test_workers_end_with_their_parent(tmp_path):
     program = (
         "import os, signal, sys; from slipstream.training.config import resolve;"
-        "from slipstream.training.environment import resolve_environment;"
+        "from slipstream.training.factory import resolve_environment;"
         "from slipstream.training.workers import make_workers;"
         "s = {'training.members': 3, 'training.shards': 3, 'training.num_envs': 8};"
         "c = resolve('cartpole', s);"

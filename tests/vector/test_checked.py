@@ -14,7 +14,6 @@ from slipstream.vector.compile import checked_parts
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
-from slipstream.vector.threaded import ThreadedVectorEnv
 from slipstream.vector.vector_env import member_indices
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -150,16 +149,6 @@ def test_rare_states(rare, name, backend):
     with pytest.raises(KernelError) as error:
         step_until_it_ends(env)
     assert_named(str(error.value), name, rare)
-
-
-@pytest.mark.parametrize("name", ["observation written", "observation of nothing"])
-def test_threads(rare, name):
-    loaded = loaded_of(rare, name, [[0, 0], [0, 0], [12, 0]])
-    env = ThreadedVectorEnv(rare, loaded, *member_indices([7], 8), workers=3)
-    with pytest.raises(KernelError) as error:
-        step_until_it_ends(env)
-    assert_named(str(error.value), name, rare)
-    env.close()
 
 
 def test_only_kernels_of_others_are_checked():

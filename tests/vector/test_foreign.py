@@ -12,7 +12,7 @@ from gymnasium import spaces
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.training.config import resolve
-from slipstream.training.environment import resolve_environment
+from slipstream.training.factory import resolve_environment
 from slipstream.training.sizing import check_memory
 from slipstream.vector.contract import blank
 from slipstream.vector.foreign import flat_spaces

@@ -28,6 +28,7 @@ LIBRARIES = (
     "gym-anytrading",
     "optuna",
     "elegantrl",
+    "rlox",
 )
 
 

@@ -16,7 +16,9 @@ from slipstream.market import planted_reversion as reversion
 from slipstream.market.config import DataConfig
 from slipstream.market.panel import Panel, load_panel
 from slipstream.market.planted_assets import BASIS_POINT
-from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.environment import Environment
+from slipstream.training.factory import resolve_environment
+from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.track import Track
 
 # A planted bar opens at the last close: another column takes the place of the one that says so.
@@ -122,7 +124,7 @@ def share_of_optimum(
     track: Track, environment: Environment, market: Market, drift: NDArray[np.float64]
 ) -> float:
     """Conditional drift of what a pass held, after its fees, over the optimum's."""
-    assert environment.loaded is not None
+    assert isinstance(environment, KernelEnvironment)
     bars = len(track.trace["bar"]) - 1  # the last one sells everything
     bar = track.trace["bar"][:bars].astype(int)
     start = environment.loaded.params["train"][0].initial_equity

@@ -10,13 +10,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from slipstream.core.config import model_in
-from slipstream.core.discover import load_kernel
 from slipstream.core.printable import printable
 from slipstream.studies.config import StudyConfig
 from slipstream.training import yaml_file
 from slipstream.training.config import RunConfig
-from slipstream.training.sections import GymnasiumConfig
-from slipstream.training.target import GYMNASIUM, STUDY
+from slipstream.training.factory import kind_of
+from slipstream.training.target import STUDY
 
 _WIDTH = 96
 
@@ -29,9 +28,8 @@ def annotated(config: RunConfig, head: Sequence[str] = (), leave_out: Sequence[s
         head: comment lines at the top.
         leave_out: dotted keys that are not written, such as ``training.out``.
     """
-    kernel = None if config.env_name.startswith(GYMNASIUM) else load_kernel(config.env_name)
     models: dict[str, type[BaseModel]] = {
-        "env": kernel.Config if kernel is not None else GymnasiumConfig,
+        "env": kind_of(config.env_name).model(config.env_name),
         "agent": type(config.agent),
         "training": type(config.training),
         "evaluation": type(config.evaluation),

@@ -8,16 +8,15 @@ from typing import Annotated
 
 import typer
 
-from slipstream.core.errors import ConfigError
-
 _CONFIGS = (".yaml", ".yml", ".py")
 
 
 def targets(incomplete: str) -> list[str]:
     """Environments, and the configs and kernel files that the word may go on to."""
     from slipstream.core.discover import list_kernels
+    from slipstream.training.gymnasium_environment import GYMNASIUM
 
-    named = [name for name in [*list_kernels(), "gym:"] if name.startswith(incomplete)]
+    named = [name for name in [*list_kernels(), GYMNASIUM] if name.startswith(incomplete)]
     return named + sorted(_paths(incomplete, _CONFIGS))
 
 
@@ -86,19 +85,3 @@ StudyName = Annotated[
         help="Name of the study below ./studies, or its folder.", autocompletion=studies
     ),
 ]
-Device = Annotated[
-    str | None,
-    typer.Option(help="Where learning happens: cpu unless given, cuda:N for card N."),
-]
-Gpu = Annotated[int | None, typer.Option("--gpu", min=0, help="N means --device cuda:N.")]
-
-
-def device_named(device: str | None, gpu: int | None) -> str | None:
-    """What --device or --gpu names; None where neither is given.
-
-    Raises:
-        ConfigError: both are.
-    """
-    if gpu is not None and device is not None:
-        raise ConfigError("--gpu and --device say the same thing: give one of them.")
-    return device if gpu is None else f"cuda:{gpu}"

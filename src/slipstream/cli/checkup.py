@@ -10,12 +10,9 @@ import psutil
 
 from slipstream.core.cores import usable_cores
 from slipstream.training import provenance
-from slipstream.training.sizing import (
-    FOREIGN_COPIES,
-    KERNEL_COPIES,
-    MARKET_COPIES,
-    MIN_ITERATIONS,
-)
+from slipstream.training.gymnasium_environment import FOREIGN_COPIES
+from slipstream.training.kernel_environment import KERNEL_COPIES, MARKET_COPIES
+from slipstream.training.sizing import MIN_ITERATIONS
 from slipstream.vector.cache import cache_folder
 
 
@@ -47,7 +44,7 @@ def checkup() -> list[tuple[str, str]]:
 def sizing_rows(target: str) -> list[tuple[str, str]]:
     """What `num_envs: auto` is for a target, and how fast it would train with other numbers."""
     from slipstream.training.config import resolve
-    from slipstream.training.environment import resolve_environment
+    from slipstream.training.factory import resolve_environment
     from slipstream.training.sizing import choose_num_envs
     from slipstream.training.speed import measure_speeds
 
@@ -72,14 +69,13 @@ def kernel_rows(target: str) -> list[tuple[str, str]]:
         KernelError: the first rule that it breaks.
     """
     from slipstream.training.config import resolve
-    from slipstream.training.environment import resolve_environment
-    from slipstream.training.own_kernel import check_own_kernel
+    from slipstream.training.factory import resolve_environment
 
     config = resolve(target)
     environment = resolve_environment(config.env_name, config.env_settings)
-    if environment.kernel is None or environment.kernel.built_in:
+    now = environment.check(config.env_settings)
+    if now is None:
         return []
-    now = check_own_kernel(environment, config.env_settings)
     return [("kernel check", "passed" if now else "passed before, with the same sources and data")]
 
 
@@ -107,9 +103,9 @@ def _disk() -> str:
 def _gpu() -> str:
     cards = provenance.gpus()
     if not cards:
-        return "none found (or no driver)"
+        return "none found (or no driver); this version trains on the processor"
     named = ", ".join(f"{card['name']} ({card['memory_gib']} GiB)" for card in cards)
-    return f"{named}; --device cuda:N trains there"
+    return f"{named}; this version trains on the processor"
 
 
 def _cache() -> str:

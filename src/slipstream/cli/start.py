@@ -45,13 +45,10 @@ def init(
 def _reads_prices(environment: str) -> bool:
     """Whether the environment's config has a `data` section of prices."""
     from slipstream.core.config import model_in
-    from slipstream.core.discover import load_kernel
     from slipstream.market.config import DataConfig
-    from slipstream.training.target import GYMNASIUM
+    from slipstream.training.factory import kind_of
 
-    if environment.startswith(GYMNASIUM):
-        return False
-    data = load_kernel(environment).Config.model_fields.get("data")
+    data = kind_of(environment).model(environment).model_fields.get("data")
     return data is not None and model_in(data.annotation) is DataConfig
 
 

@@ -15,7 +15,7 @@ def tune_machine(target: Target) -> None:
     """
     from slipstream.cli.checkup import figures
     from slipstream.training.config import resolve
-    from slipstream.training.environment import resolve_environment
+    from slipstream.training.factory import resolve_environment
     from slipstream.training.sizing import choose_num_envs
     from slipstream.training.speed import fewest_fast, measure_speeds
 

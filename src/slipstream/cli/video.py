@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.training.factory import kind_of
 from slipstream.training.files import disk_errors
-from slipstream.training.target import GYMNASIUM
 
 if TYPE_CHECKING:
     from slipstream.training.run import Run
@@ -45,15 +45,11 @@ def film(run: Run, path: Path) -> Path:
 
 def _frames(run: Run) -> list[NDArray[np.uint8]]:
     from slipstream.api import load_policy
-    from slipstream.vector.foreign import make_gymnasium
 
-    if not run.config.env_name.startswith(GYMNASIUM):
-        raise ConfigError(
-            f"{run.config.short_name} is a kernel and draws no pictures; --video is for gym:ID "
-            "environments."
-        )
-    env_id = run.config.env_name.removeprefix(GYMNASIUM)
-    env = make_gymnasium(env_id, run.config.env_settings.get("kwargs"), render_mode="rgb_array")
+    config = run.config
+    kind = kind_of(config.env_name)
+    env_id = kind.short_name(config.env_name)
+    env = kind.renderer(config.env_name, config.env_settings)
     policy = load_policy(run)
     frames: list[NDArray[np.uint8]] = []
     observation, _ = env.reset(seed=int(run.config.evaluation.seed) % 2**31)

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from slipstream.core.spec import Spec
 from slipstream.vector.vector_env import Finals, StepOut
-
-
-@dataclass(frozen=True)
-class RolloutArrays:
-    """NumPy views of a rollout's tensors: the same memory, for the environments to write into."""
-
-    obs: NDArray[Any]
-    actions: NDArray[Any]
-    log_prob: NDArray[np.float32]
-    reward: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    valid: NDArray[np.bool_]
-    mask: NDArray[np.bool_] | None
 
 
 class Rollout:
@@ -50,7 +34,6 @@ class Rollout:
         mask: bool [T + 1, E, mask_width] of allowed choices, or None.
         final_obs, final_index: observations [n, *obs_shape] before the reset of truncated rows, and
             their (t, e), int64 [n, 2].
-        numpy: the same memory as NumPy arrays.
     """
 
     def __init__(
@@ -66,26 +49,16 @@ class Rollout:
     ) -> None:
         self.horizon, self.members, self.num_envs = horizon, members, num_envs
         t, e = horizon, members * num_envs
-        self.obs = torch.zeros((t + 1, e, *obs_shape), dtype=_torch_dtype(obs_dtype))
-        self.actions = torch.zeros((t, e, action_width), dtype=_torch_dtype(action_dtype))
-        self.log_prob = torch.zeros((t, e))
-        self.reward = torch.zeros((t, e))
-        self.terminated = torch.zeros((t, e), dtype=torch.bool)
-        self.truncated = torch.zeros((t, e), dtype=torch.bool)
-        self.valid = torch.ones((t, e), dtype=torch.bool)
-        self.mask = torch.ones((t + 1, e, mask_width), dtype=torch.bool) if mask_width else None
-        self.final_obs = self.obs.new_zeros((0, *obs_shape))
-        self.final_index = torch.zeros((0, 2), dtype=torch.int64)
-        self.numpy = RolloutArrays(
-            self.obs.numpy(),
-            self.actions.numpy(),
-            self.log_prob.numpy(),
-            self.reward.numpy(),
-            self.terminated.numpy(),
-            self.truncated.numpy(),
-            self.valid.numpy(),
-            None if self.mask is None else self.mask.numpy(),
-        )
+        self.obs: NDArray[Any] = np.zeros((t + 1, e, *obs_shape), obs_dtype)
+        self.actions: NDArray[Any] = np.zeros((t, e, action_width), action_dtype)
+        self.log_prob = np.zeros((t, e), np.float32)
+        self.reward = np.zeros((t, e), np.float32)
+        self.terminated = np.zeros((t, e), np.bool_)
+        self.truncated = np.zeros((t, e), np.bool_)
+        self.valid = np.ones((t, e), np.bool_)
+        self.mask = np.ones((t + 1, e, mask_width), np.bool_) if mask_width else None
+        self.final_obs = self.obs[0, :0]
+        self.final_index = np.zeros((0, 2), np.int64)
 
     @classmethod
     def of(
@@ -110,26 +83,26 @@ class Rollout:
 
     def step_out(self, t: int, lo: int = 0, hi: int | None = None) -> StepOut:
         """Where step t of environments lo..hi writes: its observation goes to row t + 1."""
-        to = self.numpy
         return StepOut(
-            to.obs[t + 1, lo:hi],
-            to.reward[t, lo:hi],
-            to.terminated[t, lo:hi],
-            to.truncated[t, lo:hi],
-            to.valid[t, lo:hi],
-            None if to.mask is None else to.mask[t + 1, lo:hi],
+            self.obs[t + 1, lo:hi],
+            self.reward[t, lo:hi],
+            self.terminated[t, lo:hi],
+            self.truncated[t, lo:hi],
+            self.valid[t, lo:hi],
+            None if self.mask is None else self.mask[t + 1, lo:hi],
         )
 
     def set_finals(self, *finals: Finals) -> None:
         """Keeps truncated rows' final observations, of the environments that filled this block."""
-        self.final_obs = torch.from_numpy(np.concatenate([part.obs for part in finals]))
-        self.final_index = torch.from_numpy(np.concatenate([part.index for part in finals]))
+        self.final_obs = np.concatenate([part.obs for part in finals])
+        index = np.concatenate([part.index for part in finals])
+        self.final_index = np.ascontiguousarray(index, np.int64)
 
     def carry_over(self) -> None:
         """Begins the next block with the last observation, and forgets final observations."""
-        self.obs[0].copy_(self.obs[self.horizon])
+        self.obs[0] = self.obs[self.horizon]
         if self.mask is not None:
-            self.mask[0].copy_(self.mask[self.horizon])
+            self.mask[0] = self.mask[self.horizon]
         self.final_obs, self.final_index = self.final_obs[:0], self.final_index[:0]
 
 
@@ -148,7 +121,3 @@ def rollout_bytes(
     obs = int(np.prod(obs_shape, dtype=np.int64)) * np.dtype(obs_dtype).itemsize + mask_width
     step = action_width * np.dtype(action_dtype).itemsize + 4 + 4 + 3
     return (horizon + 1) * e * obs + horizon * e * step
-
-
-def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
-    return torch.from_numpy(np.zeros(0, dtype)).dtype

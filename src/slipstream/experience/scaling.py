@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from slipstream.experience.compiled import loops
+
+_QUIET = np.errstate(over="ignore", invalid="ignore")  # a sick member is noticed by its gradient
 
 
 class RunningMoments:
@@ -30,39 +31,39 @@ class RunningMoments:
     """
 
     def __init__(self, members: int, width: int) -> None:
-        self.count = torch.zeros(members, dtype=torch.float64)
-        self.mean = torch.zeros((members, width), dtype=torch.float64)
-        self.m2 = torch.zeros((members, width), dtype=torch.float64)
+        self.count = np.zeros(members)
+        self.mean = np.zeros((members, width))
+        self.m2 = np.zeros((members, width))
         self._column_moments = loops()["column_moments"]
 
+    @_QUIET
     def merge(self, rows: NDArray[np.float32], valid: NDArray[np.bool_]) -> None:
         """Adds the valid ones of rows [T, M * N, D], valid [T, M * N], to each member's sample."""
         count_b, mean_b, m2_b = (np.zeros(x.shape) for x in (self.count, self.mean, self.m2))
         self._column_moments(rows, valid, count_b, mean_b, m2_b)
-        n, n_b = self.count[:, None], torch.from_numpy(count_b)[:, None]
-        together = (n + n_b).clamp_(min=1.0)
-        d = torch.from_numpy(mean_b) - self.mean
-        self.m2 += torch.where(
-            n_b > 0, torch.from_numpy(m2_b) + d.square() * (n * n_b / together), 0.0
-        )
-        self.mean += torch.where(n_b > 0, d * (n_b / together), 0.0)
+        n, n_b = self.count[:, None], count_b[:, None]
+        together = np.maximum(n + n_b, 1.0)
+        d = mean_b - self.mean
+        self.m2 += np.where(n_b > 0, m2_b + d * d * (n * n_b / together), 0.0)
+        self.mean += np.where(n_b > 0, d * (n_b / together), 0.0)
         self.count += n_b[:, 0]
 
     @property
-    def std(self) -> Tensor:
+    @_QUIET
+    def std(self) -> NDArray[np.float64]:
         """Population standard deviation, float64 [M, D]; 1 before the second sample."""
-        n = self.count.clamp(min=1.0)[:, None]
-        return torch.where(self.count[:, None] > 1, (self.m2 / n).sqrt(), 1.0)
+        n = np.maximum(self.count, 1.0)[:, None]
+        return np.where(self.count[:, None] > 1, np.sqrt(self.m2 / n), 1.0)
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """The three arrays, member axis first."""
-        return {"count": self.count.clone(), "mean": self.mean.clone(), "m2": self.m2.clone()}
+        return {"count": self.count.copy(), "mean": self.mean.copy(), "m2": self.m2.copy()}
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
-        self.count.copy_(state["count"])
-        self.mean.copy_(state["mean"])
-        self.m2.copy_(state["m2"])
+        self.count[:] = state["count"]
+        self.mean[:] = state["mean"]
+        self.m2[:] = state["m2"]
 
 
 class RewardScale:
@@ -79,10 +80,17 @@ class RewardScale:
 
     def __init__(self, members: int, num_envs: int) -> None:
         self.moments = RunningMoments(members, 1)
-        self.accumulated = torch.zeros((members, num_envs))
+        self.accumulated = np.zeros((members, num_envs), np.float32)
         self.num_envs = num_envs
 
-    def scale(self, reward: Tensor, ended: Tensor, valid: Tensor, gamma: Tensor) -> Tensor:
+    @_QUIET
+    def scale(
+        self,
+        reward: NDArray[np.float32],
+        ended: NDArray[np.bool_],
+        valid: NDArray[np.bool_],
+        gamma: NDArray[np.float32],
+    ) -> NDArray[np.float32]:
         """Scaled copy of a rollout's rewards, after taking them into account.
 
         Args:
@@ -92,20 +100,17 @@ class RewardScale:
         Returns:
             float32 [T, E].
         """
-        members, discounted = len(self.accumulated), np.empty(reward.shape, np.float32)
-        flags, carried = valid.numpy(), self.accumulated.view(-1).numpy()
-        loops()["discounted_returns"](
-            reward.numpy(), ended.numpy(), flags, gamma.numpy(), carried, discounted
-        )
-        self.moments.merge(discounted[..., None], flags)
-        scale = 1.0 / self.moments.std.clamp(min=1e-8).to(torch.float32)
-        return reward * scale.expand(members, self.num_envs).reshape(-1)
+        discounted, carried = np.empty_like(reward), self.accumulated.reshape(-1)
+        loops()["discounted_returns"](reward, ended, valid, gamma, carried, discounted)
+        self.moments.merge(discounted[..., None], valid)
+        scale = np.float32(1.0) / np.maximum(self.moments.std, 1e-8).astype(np.float32)
+        return reward * np.repeat(scale[:, 0], self.num_envs)
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """Moments [M, ...] and accumulators [M, N]."""
-        return {**self.moments.state_dict(), "accumulated": self.accumulated.clone()}
+        return {**self.moments.state_dict(), "accumulated": self.accumulated.copy()}
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
         self.moments.load_state_dict(state)
-        self.accumulated.copy_(state["accumulated"])
+        self.accumulated[:] = state["accumulated"]

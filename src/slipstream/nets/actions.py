@@ -8,15 +8,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from slipstream.core.errors import ConfigError
-from slipstream.nets.torch_distributions import (
-    Categorical,
-    DiagonalGaussian,
-    Distribution,
-    MultiCategorical,
-)
 
 
 class ActionMap:
@@ -68,17 +61,6 @@ class ActionMap:
     def continuous(self) -> bool:
         """Whether actions are real numbers, with normal noise; else choices, with Gumbel noise."""
         return self.kind == "box"
-
-    def distribution(
-        self, head: Tensor, log_std: Tensor | None, mask: Tensor | None
-    ) -> Distribution:
-        """The distribution of a head [M, R, >= head_width], padded beyond head_width."""
-        head = head[..., : self.head_width]
-        if log_std is not None:
-            return DiagonalGaussian(head, log_std)
-        if self.kind == "discrete":
-            return Categorical(head, mask)
-        return MultiCategorical(head, self.sizes, mask)
 
     @property
     def dtype(self) -> np.dtype[Any]:

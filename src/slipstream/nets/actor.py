@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from slipstream.nets.compiled import loops
 from slipstream.nets.layers import BLOCK
@@ -30,37 +28,37 @@ class Actor:
         full = max(rows, _MIN_ROWS) if policy.is_image else rows
         if policy.is_image:
             shape = (policy.members, full, *policy.observation_shape)
-            self._x = torch.zeros(shape, dtype=torch.uint8)
+            self._x: NDArray[Any] = np.zeros(shape, np.uint8)
         else:
             self._x = policy.inputs(full)
             self._numbers = int(np.prod(policy.observation_shape))
             self._row = np.zeros((BLOCK, policy.input_width), np.float32)
             self._row[:, self._numbers] = 1.0
             self._mapping = policy.actions.arrays
-        self._space = policy.network.workspace(policy.members, full, gradients=False)
+        self._space = policy.network.workspace(policy.members, full)
         self._noise = np.zeros((policy.members, rows * policy.actions.head_width), np.float32)
         self._sizes = np.array(policy.actions.sizes, np.int64)
         self._loops = loops()
 
-    def head(self, obs: NDArray[Any]) -> Tensor:
+    def head(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         """The actor's output [M, >= R, padded] for observations [M * R, *shape], not scaled."""
         return self._policy.network.act(
             self._policy.parameters.weights, self._load(obs), self._space
         )
 
-    def value(self, obs: NDArray[Any]) -> Tensor:
+    def value(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         """The critic's output [M, >= R, padded], values in the first column."""
         return self._policy.network.value(
             self._policy.parameters.weights, self._load(obs), self._space
         )
 
-    def _load(self, obs: NDArray[Any]) -> Tensor:
+    def _load(self, obs: NDArray[Any]) -> NDArray[Any]:
         policy = self._policy
         if policy.scale is None:
             by_member = obs.reshape(policy.members, self._rows, *policy.observation_shape)
-            self._x[:, : self._rows] = torch.from_numpy(by_member)
+            self._x[:, : self._rows] = by_member
         else:
-            policy.scale.apply(obs[None], self._x.numpy())
+            policy.scale.apply(obs[None], self._x)
         return self._x
 
     @property
@@ -74,8 +72,8 @@ class Actor:
             weights=policy.parameters.arrays.weights,
             table=network.tables[0],
             relu=network.activation == "relu",
-            mean=scale.mean.numpy(),
-            inverse_std=scale.inverse_std.numpy(),
+            mean=scale.mean,
+            inverse_std=scale.inverse_std,
             limit=LIMIT,
             sizes=sizes,
             start=start,
@@ -89,12 +87,27 @@ class Actor:
 
     def decide(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None, out: NDArray[Any]) -> None:
         """Writes what the environments receive [M * R, K] for observations [M * R, *shape]."""
+        if self._policy.is_image:
+            self._decide_images(obs, mask, out)
+            return
         name = "decide_boxes" if self._policy.actions.continuous else "decide_all_choices"
         flat = np.ascontiguousarray(obs, np.float32).reshape(len(out), self._numbers)
         allowed = _NO_MASK
         if mask is not None:
             allowed = np.ascontiguousarray(mask, np.bool_).reshape(len(out), -1)
         self._loops[name](self.decider, self._rows, flat, allowed, out)
+
+    def _decide_images(
+        self, obs: NDArray[Any], mask: NDArray[np.bool_] | None, out: NDArray[Any]
+    ) -> None:
+        actions = self._policy.actions
+        action: NDArray[Any] = self.head(obs)[:, : self._rows, : actions.head_width]
+        action = action.reshape(len(out), -1)
+        if not actions.continuous:
+            logits = action if mask is None else np.where(mask, action, -np.inf)
+            parts = np.split(logits, np.cumsum(actions.sizes)[:-1], axis=1)
+            action = np.stack([part.argmax(1) for part in parts], axis=1)
+        actions.to_environment(action, out)
 
     def noise(self, keys: NDArray[np.uint64], first: int) -> NDArray[np.float32]:
         """Noise [M, R * width] for environments first, first + 1, ... of every member."""
@@ -119,10 +132,9 @@ class Actor:
             keys: noise stream of each member; first: as for `noise`.
             action: [M * R, K], log_prob: [M * R], both written.
         """
-        head, noise = self.head(obs).numpy(), self.noise(keys, first)
+        head, noise = self.head(obs), self.noise(keys, first)
         if self._policy.actions.continuous:
-            log_std = self._policy.parameters.weights["log_std"].numpy()
-            log_std = np.ascontiguousarray(log_std)
+            log_std = np.ascontiguousarray(self._policy.parameters.weights["log_std"])
             self._loops["sample_gaussian"](head, noise, log_std, action, log_prob)
         else:
             allowed = _NO_MASK if mask is None else mask

@@ -1,20 +1,39 @@
-"""A small convolutional network for uint8 images."""
+"""A small convolutional network for uint8 images, in torch; NumPy arrays go in and come out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.nets.initial import orthogonal
-from slipstream.nets.networks import Graph, Shapes, Workspace, padded
+from slipstream.nets.networks import Array, Shapes, Workspace, padded
 from slipstream.nets.parameters import Parameters, Views
+from slipstream.nets.torch_threads import one_thread
 
 _LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride (Mnih et al. 2015)
 _SMALL = ((16, 3, 2), (32, 3, 2))
+
+
+class ImageWorkspace(Workspace):
+    """Buffers for gradients, too.
+
+    Attributes:
+        d_head, d_value: d loss / d output, like the outputs, for the loss to write; their padding
+            is 0.
+        graph: what `forward` leaves for `backward`: leaves, head and value.
+    """
+
+    def __init__(self, members: int, rows: int, head_width: int) -> None:
+        super().__init__(members, rows, head_width, 0)
+        self.d_head, self.d_value = np.zeros_like(self.head), np.zeros_like(self.value)
+        self.graph: tuple[dict[str, Tensor], Tensor, Tensor] | None = None
 
 
 class ConvolutionalNetwork:
@@ -61,17 +80,17 @@ class ConvolutionalNetwork:
             ("critic", dense, 1),
         ]
 
-    def initialise(self, weights: Mapping[str, Tensor], seeds: Sequence[int]) -> None:
+    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
         for i, (name, inputs, outputs, kernel, _) in enumerate(self.layers):
             shape = (outputs, inputs * kernel * kernel)
-            view = weights[f"{name}.weight"].view(len(seeds), *shape)
+            view = weights[f"{name}.weight"].reshape(len(seeds), *shape)
             orthogonal(view, shape, math.sqrt(2.0), seeds, i)
         gains = (math.sqrt(2.0), 0.01, 1.0)
         for i, ((name, a, b), gain) in enumerate(zip(self._dense_layers(), gains, strict=True)):
             orthogonal(weights[f"{name}.weight"], (a, b), gain, seeds, len(self.layers) + i)
 
-    def workspace(self, members: int, rows: int, *, gradients: bool) -> Workspace:
-        return Workspace(members, rows, self.head_width, gradients)
+    def workspace(self, members: int, rows: int) -> ImageWorkspace:
+        return ImageWorkspace(members, rows, self.head_width)
 
     def _features(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """[M, R, dense] of uint8 images x [M, R, C, H, W]."""
@@ -86,34 +105,48 @@ class ConvolutionalNetwork:
         dense = torch.baddbmm(weights["dense.bias"], torch.stack(features), weights["dense.weight"])
         return F.relu(dense)
 
-    def act(self, weights: Views, x: Tensor, space: Workspace) -> Tensor:
-        return _head(weights, "actor", self._features(weights, x))
+    def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+        return self._output("actor", weights, x)
 
-    def value(self, weights: Views, x: Tensor, space: Workspace) -> Tensor:
-        return _head(weights, "critic", self._features(weights, x))
+    def value(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+        return self._output("critic", weights, x)
 
-    def forward(self, parameters: Parameters, x: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
+    def _output(self, name: str, weights: Views, x: NDArray[Any]) -> Array:
+        with one_thread(), torch.no_grad():
+            tensors = _tensors(weights)
+            out: Array = _head(tensors, name, self._features(tensors, torch.from_numpy(x))).numpy()
+        return out
+
+    def forward(
+        self, parameters: Parameters, x: NDArray[np.uint8], space: ImageWorkspace
+    ) -> tuple[Array, Array]:
         """Head and value [g, b, padded] of images, remembering what `backward` needs."""
-        with torch.enable_grad():
-            leaves = parameters.leaves()
-            features = self._features(leaves, x)
+        with one_thread(), torch.enable_grad():
+            leaves = {k: v.requires_grad_() for k, v in _tensors(parameters.weights).items()}
+            features = self._features(leaves, torch.from_numpy(x))
             head, value = _head(leaves, "actor", features), _head(leaves, "critic", features)
-        space.graph = Graph(leaves, head, value)
-        return head.detach(), value.detach()
+        space.graph = leaves, head, value
+        return head.detach().numpy(), value.detach().numpy()
 
-    def backward(self, parameters: Parameters, part: int, x: Tensor, space: Workspace) -> None:
+    def backward(self, parameters: Parameters, part: int, space: ImageWorkspace) -> None:
         """Writes gradients (not of log_std) into buffer `part`, from space's d_head, d_value."""
-        graph = space.graph
-        assert graph is not None, "forward comes before backward"
+        assert space.graph is not None, "forward comes before backward"
+        leaves, *outputs = space.graph
         names = list(self.shapes())
-        gradients = torch.autograd.grad(
-            [graph.head, graph.value],
-            [graph.leaves[name] for name in names],
-            [space.d_head, space.d_value],
-        )
+        with one_thread():
+            gradients = torch.autograd.grad(
+                outputs,
+                [leaves[name] for name in names],
+                [torch.from_numpy(space.d_head), torch.from_numpy(space.d_value)],
+            )
         for name, gradient in zip(names, gradients, strict=True):
-            parameters.weight_gradients[part][name].copy_(gradient)
+            parameters.weight_gradients[part][name][:] = gradient.numpy()
         space.graph = None
+
+
+def _tensors(weights: Views) -> dict[str, Tensor]:
+    """The same memory."""
+    return {name: torch.from_numpy(values) for name, values in weights.items()}
 
 
 def _head(weights: Mapping[str, Tensor], name: str, features: Tensor) -> Tensor:

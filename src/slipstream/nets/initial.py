@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from slipstream.vector import draws
 
 
 def orthogonal(
-    weight: Tensor, shape: tuple[int, int], gain: float, seeds: Sequence[int], layer: int
+    weight: NDArray[np.float32],
+    shape: tuple[int, int],
+    gain: float,
+    seeds: Sequence[int],
+    layer: int,
 ) -> None:
     """Fills weight [M, >= in, >= out] with orthogonal matrices of `shape`; padding stays 0.
 
@@ -32,5 +35,4 @@ def orthogonal(
     for m in range(len(seeds)):
         q, r = np.linalg.qr(normal[m].reshape(rows, columns).astype(np.float64))
         q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
-        matrix = torch.from_numpy((gain * (q if shape[0] >= shape[1] else q.T)).astype(np.float32))
-        weight[m, : shape[0], : shape[1]] = matrix
+        weight[m, : shape[0], : shape[1]] = gain * (q if shape[0] >= shape[1] else q.T)

@@ -11,13 +11,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
-from slipstream.vector.forms import (
-    ActionForm,
-    MisfitError,
-    ObservationForm,
-    action_form,
-    observation_form,
-)
+from slipstream.vector.forms import ActionForm, ObservationForm, action_form, observation_form
+from slipstream.vector.leaves import MisfitError
 
 
 @dataclass(frozen=True)

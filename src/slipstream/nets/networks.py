@@ -6,12 +6,10 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from slipstream.nets.compiled import loops
 from slipstream.nets.initial import orthogonal
@@ -21,6 +19,7 @@ from slipstream.vector.products import COLUMNS
 
 Activation = Literal["tanh", "relu"]
 Shapes = dict[str, tuple[int, ...]]
+Array: TypeAlias = NDArray[np.float32]
 
 
 def input_width(numbers: int) -> int:
@@ -79,7 +78,7 @@ class Mlp:
                 shapes[layer.bias] = (1, padded(layer.outputs))
         return shapes
 
-    def initialise(self, weights: Mapping[str, Tensor], seeds: Sequence[int], first: int) -> None:
+    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int], first: int) -> None:
         """Orthogonal weights and zero biases; `first` numbers this network's first matrix."""
         for i, layer in enumerate(self.layers):
             shape = (layer.inputs, layer.outputs)
@@ -97,35 +96,18 @@ class Mlp:
         return np.array(lines, np.int64)
 
 
-@dataclass(frozen=True)
-class Graph:
-    """What autograd needs from `forward` to `backward`: leaves, and outputs with their padding."""
-
-    leaves: dict[str, Tensor]
-    head: Tensor
-    value: Tensor
-
-
 class Workspace:
     """Buffers of one thread for one shape [M, R].
 
     Attributes:
         head, value: outputs [M, R, padded].
         block: what passes through an `Mlp` at once, of one member.
-        d_head, d_value: d loss / d output, like the outputs, for the loss to write; their padding
-            is 0. Only with `gradients`.
-        graph: what `forward` leaves for `backward`.
     """
 
-    def __init__(self, members: int, rows: int, head_width: int, gradients: bool) -> None:
-        def outputs(width: int) -> Tensor:
-            return torch.zeros((members, rows, padded(width)))
-
-        self.head, self.value = outputs(head_width), outputs(1)
-        self.block = np.zeros(0, np.float32)
-        if gradients:
-            self.d_head, self.d_value = outputs(head_width), outputs(1)
-        self.graph: Graph | None = None
+    def __init__(self, members: int, rows: int, head_width: int, block: int) -> None:
+        self.head: Array = np.zeros((members, rows, padded(head_width)), np.float32)
+        self.value: Array = np.zeros((members, rows, padded(1)), np.float32)
+        self.block: Array = np.zeros(block, np.float32)
 
 
 class Network(Protocol):
@@ -134,16 +116,16 @@ class Network(Protocol):
     def shapes(self) -> Shapes:
         """Shapes of one member's tensors by name."""
 
-    def initialise(self, weights: Mapping[str, Tensor], seeds: Sequence[int]) -> None:
+    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
         """First weights, member m's from seeds[m] alone."""
 
-    def workspace(self, members: int, rows: int, *, gradients: bool) -> Workspace:
+    def workspace(self, members: int, rows: int) -> Workspace:
         """Buffers for M members and R rows each."""
 
-    def act(self, weights: Views, x: Tensor, space: Workspace) -> Tensor:
+    def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
         """Actor's head [M, R, padded head width] of x [M, R, ...]."""
 
-    def value(self, weights: Views, x: Tensor, space: Workspace) -> Tensor:
+    def value(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
         """Critic's output [M, R, padded]: the value in column 0."""
 
 
@@ -173,30 +155,27 @@ class MlpNetwork:
     def shapes(self) -> Shapes:
         return {**self.actor.shapes(), **self.critic.shapes()}
 
-    def initialise(self, weights: Mapping[str, Tensor], seeds: Sequence[int]) -> None:
+    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
         self.actor.initialise(weights, seeds, 0)
         self.critic.initialise(weights, seeds, len(self.actor.layers))
 
-    def workspace(self, members: int, rows: int, *, gradients: bool = False) -> Workspace:
-        space = Workspace(members, rows, self.head_width, gradients=False)
-        space.block = np.zeros(self.block, np.float32)
-        return space
+    def workspace(self, members: int, rows: int) -> Workspace:
+        return Workspace(members, rows, self.head_width, self.block)
 
     @property
     def block(self) -> int:
         """Numbers that the outputs of all layers of one network take, for one block of rows."""
         return BLOCK * int(self.tables[:, :, OUTPUTS].sum(1).max())
 
-    def act(self, weights: Views, x: Tensor, space: Workspace) -> Tensor:
+    def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
         return self._outputs(weights, 0, x, space.block, space.head)
 
-    def value(self, weights: Views, x: Tensor, space: Workspace) -> Tensor:
+    def value(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
         return self._outputs(weights, 1, x, space.block, space.value)
 
     def _outputs(
-        self, weights: Views, which: int, x: Tensor, block: NDArray[np.float32], out: Tensor
-    ) -> Tensor:
+        self, weights: Views, which: int, x: NDArray[Any], block: Array, out: Array
+    ) -> Array:
         relu = self.activation == "relu"
-        flat, rows = weights.flat.numpy(), x.numpy()
-        self._forward(flat, self.tables[which], relu, rows, block, out.numpy())
+        self._forward(weights.flat, self.tables[which], relu, x, block, out)
         return out

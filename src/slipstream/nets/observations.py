@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from slipstream.core.spec import Spec
-from slipstream.experience.rollout import RolloutArrays
+from slipstream.experience.rollout import Rollout
 from slipstream.experience.scaling import RunningMoments
 from slipstream.nets.compiled import loops
 
@@ -37,21 +36,21 @@ class ObservationScale:
         nothing = np.full(width, np.nan, np.float32)
         mean = np.stack([nothing if s.fixed_mean is None else s.fixed_mean.ravel() for s in specs])
         std = np.stack([nothing if s.fixed_std is None else s.fixed_std.ravel() for s in specs])
-        self._fixed_mean = torch.from_numpy(mean.astype(np.float64))
-        self._fixed_std = torch.from_numpy(std.astype(np.float64))
-        self._free = torch.isnan(self._fixed_mean) | torch.isnan(self._fixed_std)
+        self._fixed_mean, self._fixed_std = mean.astype(np.float64), std.astype(np.float64)
+        self._free = np.isnan(self._fixed_mean) | np.isnan(self._fixed_std)
         self.running = running
         self.moments = RunningMoments(len(specs), width)
         self._scale_rows = loops()["scale_rows"]
         self._refresh()
 
+    @np.errstate(over="ignore", invalid="ignore")  # a sick member is noticed by its gradient
     def _refresh(self) -> None:
-        mean = torch.where(self._free, self.moments.mean, self._fixed_mean)
-        std = torch.where(self._free, self.moments.std, self._fixed_std)
+        mean = np.where(self._free, self.moments.mean, self._fixed_mean)
+        std = np.where(self._free, self.moments.std, self._fixed_std)
         # A column that never moved carries no information: leave its size alone.
-        std = torch.where(std < 1e-6, 1.0, std)
-        self.mean, self.inverse_std = mean.to(torch.float32), (1.0 / std).to(torch.float32)
-        self._mean, self._inverse_std = self.mean.numpy(), self.inverse_std.numpy()
+        std = np.where(std < 1e-6, 1.0, std)
+        self.mean: NDArray[np.float32] = mean.astype(np.float32)
+        self.inverse_std: NDArray[np.float32] = (1.0 / std).astype(np.float32)
 
     def apply(self, obs: NDArray[np.float32], out: NDArray[np.float32], begin: int = 0) -> None:
         """Writes scaled rows, by member: out[m, begin + t N + n] for obs[t, m N + n].
@@ -60,25 +59,25 @@ class ObservationScale:
             obs: [T, M N, *shape]; out: [M, rows, >= D]; columns beyond D are left alone.
             begin: first row to write.
         """
-        flat = obs.reshape(obs.shape[0], obs.shape[1], len(self._mean[0]))  # T may be 0
-        self._scale_rows(flat, self._mean, self._inverse_std, LIMIT, begin, out)
+        flat = obs.reshape(obs.shape[0], obs.shape[1], len(self.mean[0]))  # T may be 0
+        self._scale_rows(flat, self.mean, self.inverse_std, LIMIT, begin, out)
 
-    def learn(self, rollout: RolloutArrays) -> None:
+    def learn(self, rollout: Rollout) -> None:
         """Takes a rollout's valid observations into the statistics."""
         if self.running and bool(self._free.any()):
             t, e = rollout.valid.shape
             self.moments.merge(rollout.obs[:t].reshape(t, e, -1), rollout.valid)
             self._refresh()
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """Statistics and the fixed columns, member axis first."""
-        fixed = {"fixed_mean": self._fixed_mean.clone(), "fixed_std": self._fixed_std.clone()}
+        fixed = {"fixed_mean": self._fixed_mean.copy(), "fixed_std": self._fixed_std.copy()}
         return {**self.moments.state_dict(), **fixed}
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
-        self._fixed_mean.copy_(state["fixed_mean"])
-        self._fixed_std.copy_(state["fixed_std"])
-        self._free = torch.isnan(self._fixed_mean) | torch.isnan(self._fixed_std)
+        self._fixed_mean[:] = state["fixed_mean"]
+        self._fixed_std[:] = state["fixed_std"]
+        self._free = np.isnan(self._fixed_mean) | np.isnan(self._fixed_std)
         self.moments.load_state_dict(state)
         self._refresh()

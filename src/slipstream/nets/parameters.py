@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from slipstream.nets.adam import LANES, Weights
 
 _LINE = 16  # float32 numbers in a cache line: every tensor of every member begins on one
 
 
-class Views(dict[str, Tensor]):
+class Views(dict[str, NDArray[np.float32]]):
     """Tensors by name, views into the block [M, P] that is `flat`."""
 
-    flat: Tensor
+    flat: NDArray[np.float32]
 
 
 class Parameters:
-    """Weights, gradients and Adam moments of M members, each as one float32 tensor [M, P].
+    """Weights, gradients and Adam moments of M members, each as one float32 array [M, P].
 
     A named tensor is a view [M, *shape] into these blocks. Members never mix: every operation works
     on a row by itself, so a row's bits do not depend on the rows beside it.
@@ -42,20 +41,20 @@ class Parameters:
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], members: int, parts: int = 1) -> None:
         self.shapes = dict(shapes)
         self.offsets, width = places(shapes)
-        self.flat = torch.zeros((members, width))
-        self.gradients = torch.zeros((members, parts, width))
-        self.first = torch.zeros((members, width))
-        self.second = torch.zeros((members, width))
+        self.flat: NDArray[np.float32] = np.zeros((members, width), np.float32)
+        self.gradients: NDArray[np.float32] = np.zeros((members, parts, width), np.float32)
+        self.first: NDArray[np.float32] = np.zeros((members, width), np.float32)
+        self.second: NDArray[np.float32] = np.zeros((members, width), np.float32)
         self.steps: NDArray[np.int64] = np.zeros(members, np.int64)
         self.failed: NDArray[np.bool_] = np.zeros(members, np.bool_)
         self._name_views()
 
     def _name_views(self) -> None:
         self.weights = self.split(self.flat)
-        self.weight_gradients = tuple(self.split(part) for part in self.gradients.unbind(1))
+        parts = self.gradients.swapaxes(0, 1)
+        self.weight_gradients = tuple(self.split(part) for part in parts)
         self.arrays = Weights(
-            *(self.flat.numpy(), self.gradients.numpy(), self.first.numpy(), self.second.numpy()),
-            *(self.steps, self.failed),
+            self.flat, self.gradients, self.first, self.second, self.steps, self.failed
         )
 
     @property
@@ -63,13 +62,13 @@ class Parameters:
         """M."""
         return len(self.flat)
 
-    def split(self, flat: Tensor) -> Views:
+    def split(self, flat: NDArray[np.float32]) -> Views:
         """Named views [M, *shape] into a block [M, P]."""
         views = Views()
         views.flat = flat
         for name, shape in self.shapes.items():
             at = self.offsets[name]
-            views[name] = flat[:, at : at + math.prod(shape)].view(len(flat), *shape)
+            views[name] = flat[:, at : at + math.prod(shape)].reshape(len(flat), *shape)
         return views
 
     def rows(self, members: slice) -> Parameters:
@@ -82,27 +81,23 @@ class Parameters:
         view._name_views()
         return view
 
-    def leaves(self) -> dict[str, Tensor]:
-        """Leaf tensors for autograd that share the weights' memory."""
-        return {name: weight.detach().requires_grad_() for name, weight in self.weights.items()}
-
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """Everything that training goes on from, member axis first."""
         return {
-            "weights": self.flat.clone(),
-            "first_moment": self.first.clone(),
-            "second_moment": self.second.clone(),
-            "steps": torch.from_numpy(self.steps.copy()),
-            "failed": torch.from_numpy(self.failed.copy()),
+            "weights": self.flat.copy(),
+            "first_moment": self.first.copy(),
+            "second_moment": self.second.copy(),
+            "steps": self.steps.copy(),
+            "failed": self.failed.copy(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
-        self.flat.copy_(state["weights"])
-        self.first.copy_(state["first_moment"])
-        self.second.copy_(state["second_moment"])
-        self.steps[:] = state["steps"].numpy()
-        self.failed[:] = state["failed"].numpy()
+        self.flat[:] = state["weights"]
+        self.first[:] = state["first_moment"]
+        self.second[:] = state["second_moment"]
+        self.steps[:] = state["steps"]
+        self.failed[:] = state["failed"]
 
 
 def places(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:

@@ -10,15 +10,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.extras import require_torch
 from slipstream.core.spec import Spec
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.actor import Actor
-from slipstream.nets.convolution import ConvolutionalNetwork
 from slipstream.nets.native import Native
 from slipstream.nets.networks import Activation, MlpNetwork, Network, input_width
 from slipstream.nets.observations import ObservationScale
@@ -78,8 +76,7 @@ class Policy:
         self.scale: ObservationScale | None = None
         self.network: Network
         if self.is_image:
-            c, h, w = self.observation_shape
-            self.network = ConvolutionalNetwork((c, h, w), self.widths[-1], self.actions.head_width)
+            self.network = self._image_network()
         else:
             inputs = int(np.prod(self.observation_shape))
             self.scale = ObservationScale(specs, observation_normalization)
@@ -90,18 +87,25 @@ class Policy:
         self.parameters = Parameters(shapes, self.members, parts)
         self.network.initialise(self.parameters.weights, self.seeds)
         if self.actions.continuous:
-            self.parameters.weights["log_std"].fill_(math.log(initial_std))
+            self.parameters.weights["log_std"][:] = math.log(initial_std)
         self._actors: dict[int, Actor] = {}
         self._keys, self._draws = self.seeds, 0
+
+    def _image_network(self) -> Network:
+        require_torch("Images pass through convolutions")
+        from slipstream.nets.convolution import ConvolutionalNetwork
+
+        c, h, w = self.observation_shape
+        return ConvolutionalNetwork((c, h, w), self.widths[-1], self.actions.head_width)
 
     @property
     def input_width(self) -> int:
         """Columns of the network's input for one observation row."""
         return input_width(int(np.prod(self.observation_shape)))
 
-    def inputs(self, rows: int) -> Tensor:
+    def inputs(self, rows: int) -> NDArray[np.float32]:
         """Memory for network inputs [M, rows, input width], its column of ones in place."""
-        x = torch.zeros((self.members, rows, self.input_width))
+        x = np.zeros((self.members, rows, self.input_width), np.float32)
         x[..., int(np.prod(self.observation_shape))] = 1.0
         return x
 
@@ -166,37 +170,20 @@ class Policy:
         rows = len(obs) // self.members
         actor = self._actor(rows)
         out = np.zeros((len(obs), self.actions.width), self.actions.dtype)
-        if keys is None and not self.is_image:
-            actor.decide(obs, mask, out)
-            return out
-        allowed = None if mask is None else torch.from_numpy(mask).view(self.members, rows, -1)
-        log_std = self.parameters.weights.get("log_std")
-        head = actor.head(obs)[:, :rows]
-        distribution = self.actions.distribution(head, log_std, allowed)
         if keys is None:
-            action = distribution.mode()
+            actor.decide(obs, mask, out)
         else:
-            noise = torch.from_numpy(actor.noise(keys, 0))
-            action = distribution.sample(noise.view(self.members, rows, -1))
-        self.actions.to_environment(action.reshape(len(obs), -1).numpy(), out)
+            drawn, log_prob = np.empty_like(out), np.empty(len(out), np.float32)
+            actor.sample(obs, mask, keys, 0, drawn, log_prob)
+            self.actions.to_environment(drawn, out)
         return out
 
-    def values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
-        """What the critic expects (scaled rewards) of observations [M * R, *shape], [M * R]."""
-        rows = len(obs) // self.members
-        actor = self._actor(rows)
-        return actor.value(obs)[:, :rows, 0].reshape(-1).numpy().copy()  # not the buffer
-
-    def member(self, m: int) -> Policy:
-        """A copy of one member's policy."""
-        return Policy.from_tensors(self.to_tensors(m), self.manifest(m))
-
-    def to_tensors(self, m: int) -> dict[str, Tensor]:
+    def to_tensors(self, m: int) -> dict[str, NDArray[Any]]:
         """Member m's weights and observation statistics, by name, for safetensors."""
-        tensors = {f"weights.{k}": w[m].clone() for k, w in self.parameters.weights.items()}
+        tensors = {f"weights.{k}": w[m].copy() for k, w in self.parameters.weights.items()}
         if self.scale is not None:
             state = self.scale.state_dict()
-            tensors |= {f"observation.{k}": v[m : m + 1].clone() for k, v in state.items()}
+            tensors |= {f"observation.{k}": v[m : m + 1].copy() for k, v in state.items()}
         return tensors
 
     def manifest(self, m: int) -> dict[str, Any]:
@@ -218,7 +205,9 @@ class Policy:
         return {**description, "hash": _digest(self.to_tensors(m), description)}
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> Policy:
+    def from_tensors(
+        cls, tensors: Mapping[str, NDArray[Any]], manifest: Mapping[str, Any]
+    ) -> Policy:
         """A policy of one member from what `to_tensors` and `manifest` gave.
 
         Raises:
@@ -252,18 +241,18 @@ class Policy:
         if "native" in manifest:  # an older policy knows rows only
             policy.native = policy.native.with_description(manifest["native"])
         for name, weight in policy.parameters.weights.items():
-            weight[0].copy_(tensors[f"weights.{name}"])
+            weight[0] = tensors[f"weights.{name}"]
         if policy.scale is not None:
             names = policy.scale.state_dict()
             policy.scale.load_state_dict({k: tensors[f"observation.{k}"] for k in names})
         return policy
 
 
-def _digest(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:
+def _digest(tensors: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> str:
     """SHA-256 over the description and every tensor's name, shape and bytes."""
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in sorted(tensors):
-        array = tensors[name].contiguous().numpy()
+        array = tensors[name]
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()

@@ -12,6 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from slipstream.nets.actions import ActionMap
+
 _FORBIDDEN = -1e30  # logit of a masked choice: probability exactly 0, entropy term finite
 
 
@@ -114,3 +116,15 @@ class DiagonalGaussian:
     def entropy(self) -> Tensor:
         h = (self.log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum(dim=-1)
         return h.expand(self.mean.shape[:2])
+
+
+def distribution(
+    actions: ActionMap, head: Tensor, log_std: Tensor | None, mask: Tensor | None
+) -> Distribution:
+    """What a head [M, R, >= head_width], padded beyond head_width, says of actions."""
+    head = head[..., : actions.head_width]
+    if log_std is not None:
+        return DiagonalGaussian(head, log_std)
+    if actions.kind == "discrete":
+        return Categorical(head, mask)
+    return MultiCategorical(head, actions.sizes, mask)

@@ -19,9 +19,10 @@ from slipstream.training.best import (
     evaluate_best,
     present_members,
 )
-from slipstream.training.crew import Crew
-from slipstream.training.environment import Environment, carried_settings, chosen_environment
+from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
+from slipstream.training.factory import carried_settings, chosen_environment
+from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.remarks import remarks
 from slipstream.training.run import Run
 from slipstream.training.track import values
@@ -117,8 +118,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         backend=run.config.training.backend,
         longest=settings.max_steps,
     )
-    with Crew(1):
-        (drawn,) = evaluator.run(best_policy(run, shown), deterministic=False)
+    (drawn,) = evaluator.run(best_policy(run, shown), deterministic=False)
     evaluator.close()
     steps = run.evaluations().get("steps", [])
     return Game(
@@ -180,19 +180,19 @@ def _all_new(run: Run, environment: Environment) -> bool:
     """Whether the chosen window is known to begin after all bars that the run has used."""
     windows = (run.provenance.get("environment") or {}).get("windows_utc_seconds") or {}
     used = [int(windows[name][1]) for name in ("train", "validation") if name in windows]
-    loaded = environment.loaded
-    if loaded is None or not used:
+    if not used or not isinstance(environment, KernelEnvironment):
         return False
+    loaded = environment.loaded
     rows = [loaded.data.segments[p.first_segment, 0] for p in loaded.params["window"]]
     return int(loaded.data.time[rows].min()) >= max(used)
 
 
 def provenance(run: Run, environment: Environment) -> dict[str, str]:
     """Where the run comes from, each fact a line."""
-    training, loaded = run.config.training, environment.loaded
+    training = run.config.training
     work = (
         f"{training.total_steps:,} steps per member, {training.members} member(s), "
         f"{training.num_envs} copies each, seed {training.seed}"
     )
-    digest = loaded.provenance.get("market_sha256") if loaded is not None else None
+    digest = environment.provenance.get("market_sha256")
     return origin(run.provenance, {"Training": work}, run.config.hash, digest)

@@ -21,7 +21,7 @@ from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, stress
 from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.episodes import Seen, run_episodes
-from slipstream.training.evaluation import FOREIGN_COPIES
+from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.track import Track
 from slipstream.vector.contract import random_actions
 
@@ -29,6 +29,7 @@ from slipstream.vector.contract import random_actions
 GAME_LABELS = {"test": "fresh episodes", "train": "evaluation"}
 RANDOM_EPISODES = 100
 _RANDOM_SEED = 20_260_103
+_COPIES = 32
 
 Tracks = Mapping[str, Sequence[Sequence[Track]]]
 
@@ -75,7 +76,6 @@ def gather(
     """
     if holdout is None:
         holdout = "test" if "test" in tracks else list(tracks)[-1]
-    loaded = environment.loaded
     run = RunEvaluation(
         title=title,
         tracks={GAME_LABELS.get(name, name): members for name, members in tracks.items()},
@@ -90,18 +90,15 @@ def gather(
         holdout_reads=holdout_reads,
         notes=(*environment.notes, *notes),
         provenance=provenance or {},
-        accepted=tuple(loaded.provenance.get("accepted", ())) if loaded is not None else (),
+        accepted=tuple(environment.provenance.get("accepted", ())),
     )
-    if environment.spec.market is None or environment.kernel is None or environment.loaded is None:
+    if environment.spec.market is None:
         chance = random_policy(environment, holdout, backend, longest)
         return replace(run, random_policy=chance)
-    if is_portfolio(environment.loaded):
-        return with_portfolio(
-            run, environment.kernel, environment.loaded, tracks, holdout, backend, draws
-        )
-    return _with_market(
-        run, environment.kernel, environment.loaded, tracks, holdout, backend, draws
-    )
+    assert isinstance(environment, KernelEnvironment)  # no other kind has prices
+    kernel, loaded = environment.kernel, environment.loaded
+    gathered = with_portfolio if is_portfolio(loaded) else _with_market
+    return gathered(run, kernel, loaded, tracks, holdout, backend, draws)
 
 
 def _with_market(
@@ -158,8 +155,7 @@ def random_policy(
     environment: Environment, split: str, backend: str = "auto", longest: int = LONGEST
 ) -> Floats:
     """Returns [100] of episodes under uniformly random actions, among those that are allowed."""
-    copies = 32 if environment.kernel is not None else FOREIGN_COPIES
-    env = environment.evaluation(split, copies, 1, backend, longest)
+    env = environment.evaluation(split, _COPIES, 1, backend, longest)
     random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
 
     def act(seen: Seen) -> NDArray[Any]:

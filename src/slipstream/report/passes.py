@@ -26,6 +26,7 @@ from slipstream.envs.forex.record import (
 from slipstream.report.inputs import RoundTrip
 from slipstream.report.statistics import Floats
 from slipstream.training.episodes import replay
+from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.track import Track
 
 _NO_RULES = {
@@ -60,6 +61,11 @@ class Passes:
     def params(self) -> tuple[Any, ...]:
         """The split's records."""
         return self.loaded.params[self.split]
+
+    @cached_property
+    def environment(self) -> KernelEnvironment:
+        """The rules and their data."""
+        return KernelEnvironment.of(self.kernel.name, self.kernel, self.loaded)
 
     @property
     def data(self) -> Any:
@@ -107,9 +113,7 @@ class Passes:
         self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
     ) -> list[Track]:
         """Plays one action sequence per record, or several sets of them, named by symbol."""
-        tracks = replay(
-            self.kernel, self.loaded, self.split, actions, params=params, backend=self.backend
-        )
+        tracks = replay(self.environment, self.split, actions, params=params, backend=self.backend)
         return [replace(t, name=name) for t, name in zip(tracks, cycle(self.symbols))]
 
     def growth(
@@ -125,8 +129,7 @@ class Passes:
             [D].
         """
         tracks = replay(
-            self.kernel,
-            self.loaded,
+            self.environment,
             self.split,
             actions,
             params=params,

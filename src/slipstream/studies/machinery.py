@@ -8,7 +8,6 @@ from multiprocessing.connection import Connection
 
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError
-from slipstream.core.sources import source_hashes
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.engine.pool import EnvironmentSource, Pool
 from slipstream.studies.machines.entry import Entry, entry_of
@@ -19,8 +18,6 @@ from slipstream.studies.session import PolicyTrainer
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
 from slipstream.training.interruption import Interrupted, Interruption
-from slipstream.training.learner import check_learner
-from slipstream.training.own_kernel import check_own_kernel
 
 _POLL_SECONDS = 0.5
 
@@ -53,11 +50,10 @@ class Pools:
         """Loads what the environment reads."""
         self._source = EnvironmentSource(study.folds, study.fold_seeds)
         environment = self._source.environment(base)
-        check_learner(base.training, environment.spec.is_image)
-        check_own_kernel(environment, base.env_settings, self._say)
-        facts = dict(environment.loaded.provenance) if environment.loaded is not None else {}
-        if environment.kernel is not None:
-            facts["sources"] = source_hashes(environment.kernel.module)
+        environment.check(base.env_settings, self._say)
+        facts = dict(environment.provenance)
+        if environment.sources:
+            facts["sources"] = environment.sources
         if environment.spec.market is not None:
             facts["benchmark"] = environment.spec.market.benchmark
         folds = self._source.folds(base)

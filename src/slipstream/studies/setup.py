@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.config import validate
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.study_file import STUDY, study_section
 from slipstream.studies.space.space import Space
 from slipstream.training.config import RunConfig
-from slipstream.training.learner import check_learner
-from slipstream.training.target import GYMNASIUM, copied, override, read_target
+from slipstream.training.factory import kind_of
+from slipstream.training.target import copied, override, read_target
 
 MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
 
@@ -53,7 +52,7 @@ def prepare(
 
 
 def base_config(values: dict[str, Any]) -> RunConfig:
-    """The config that trials vary: one member, a number of copies."""
+    """The config that trials vary: one member, a number of copies, on the processor."""
     if not isinstance(values.get("training") or {}, Mapping):
         raise ConfigError("`training` must be a section with keys below it.")
     training = dict(values.get("training") or {})
@@ -66,7 +65,11 @@ def base_config(values: dict[str, Any]) -> RunConfig:
     if training.get("num_envs", "auto") == "auto":
         training["num_envs"] = _copies(values)
     config = RunConfig.from_mapping({**values, "training": training})
-    check_learner(config.training, image=False)  # images are known when the environment is loaded
+    if config.training.device != "cpu":
+        raise ConfigError(
+            f"training.device is {config.training.device!r}: this version trains on the processor "
+            "only; use --device cpu."
+        )
     return config
 
 
@@ -76,7 +79,7 @@ def _check_prices(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> No
     name = _env_name(values)
     if not given or name is None:
         return
-    if name.startswith(GYMNASIUM) or "data" not in load_kernel(name).Config.model_fields:
+    if "data" not in kind_of(name).model(name).model_fields:
         raise ConfigError(
             f"{name} reads no prices: leave --data-dir and --timeframe ({', '.join(given)}) out."
         )
@@ -90,6 +93,5 @@ def _env_name(values: Mapping[str, Any]) -> str | None:
 
 def _copies(values: Mapping[str, Any]) -> int:
     name = _env_name(values)
-    if name is None or name.startswith(GYMNASIUM):
-        return GAME_COPIES
-    return MARKET_COPIES if load_kernel(name).load_folds is not None else GAME_COPIES
+    divisible = name is not None and kind_of(name).divisible(name)
+    return MARKET_COPIES if divisible else GAME_COPIES

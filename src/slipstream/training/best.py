@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.nets.policy import Policy
-from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.run import Run
@@ -39,19 +38,17 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
     tracks: dict[str, list[list[Track]]] = {}
     for policy in policies:
         _check_shape(policy, environment)
-    # Few rows at a time: threads of PyTorch's own would mostly wait for each other.
-    with Crew(1):
-        for split in splits:
-            evaluator = Evaluator(
-                environment,
-                split,
-                games=settings.episodes,
-                seed=settings.seed if market else settings.test_seed,
-                backend=run.config.training.backend,
-                longest=settings.max_steps,
-            )
-            tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
-            evaluator.close()
+    for split in splits:
+        evaluator = Evaluator(
+            environment,
+            split,
+            games=settings.episodes,
+            seed=settings.seed if market else settings.test_seed,
+            backend=run.config.training.backend,
+            longest=settings.max_steps,
+        )
+        tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
+        evaluator.close()
     return tracks
 
 

@@ -34,7 +34,7 @@ def save(
 
     Args:
         folder: the checkpoint's folder.
-        tensors: NumPy arrays or CPU torch tensors; dtypes and bits survive.
+        tensors: NumPy arrays; dtypes and bits survive.
         manifest: JSON-able facts; `format`, `files` (hashes) and `sha256` (of the manifest
             itself) are added.
         keep: where the replaced checkpoint stays, in place of the one before it.

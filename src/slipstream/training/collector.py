@@ -64,7 +64,7 @@ class Collector:
     def reset(self) -> None:
         """Begins an episode everywhere."""
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
-            env.reset(self.experience.numpy.obs[0, lo:hi], self._first_mask(lo, hi))
+            env.reset(self.experience.obs[0, lo:hi], self._first_mask(lo, hi))
 
     def collect(self, run: Run) -> Episodes:
         """Fills the rollout with T steps of every copy, from the last block's last observation on.
@@ -102,21 +102,22 @@ class Collector:
         self.seconds_env += share * env_seconds
 
     def _first_mask(self, lo: int, hi: int) -> NDArray[np.bool_] | None:
-        mask = self.experience.numpy.mask
+        mask = self.experience.mask
         return None if mask is None else mask[0, lo:hi]
 
     def _check_observations(self) -> None:
         """A NaN observation is named here: once a block is much cheaper than at every step."""
         obs = self.experience.obs
-        if not obs.dtype.is_floating_point or bool(obs.sum().isfinite()):
+        if obs.dtype.kind != "f":
             return
-        bad = np.argwhere(
-            ~np.isfinite(self.experience.numpy.obs.reshape(len(obs), obs.shape[1], -1))
-        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(obs.sum()):
+                return
+        bad = np.argwhere(~np.isfinite(self.experience.obs.reshape(len(obs), obs.shape[1], -1)))
         if len(bad) == 0:
             return  # finite numbers whose sum overflowed
         t, e, column = (int(place) for place in bad[0])
-        last = self.experience.numpy.actions[t - 1, e].tolist() if t else "none (a new episode)"
+        last = self.experience.actions[t - 1, e].tolist() if t else "none (a new episode)"
         raise KernelError(
             f"The environment returned an observation that is NaN or infinite: environment {e}, "
             f"step {t}, column {column}, last action {last}. Guard the divisor or the argument of "
@@ -137,5 +138,5 @@ class Collector:
         self._follows = False
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             part = {name: values[lo:hi] for name, values in state.items()}
-            env.set_state(part, self.experience.numpy.obs[0, lo:hi], self._first_mask(lo, hi))
+            env.set_state(part, self.experience.obs[0, lo:hi], self._first_mask(lo, hi))
         return sum(env.fresh for env in self.envs)

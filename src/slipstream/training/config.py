@@ -12,15 +12,12 @@ from typing import Any
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.discover import load_config
 from slipstream.core.config import validate
-from slipstream.core.discover import list_kernels, load_kernel
+from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import Kernel
-from slipstream.market.config import DataConfig
 from slipstream.training import yaml_file
-from slipstream.training.sections import EvaluationConfig, GymnasiumConfig, TrainingConfig
-from slipstream.training.suggested import suggested_settings
+from slipstream.training.factory import kind_of
+from slipstream.training.sections import EvaluationConfig, TrainingConfig
 from slipstream.training.target import (
-    GYMNASIUM,
     SECTIONS,
     STUDY,
     Overrides,
@@ -65,10 +62,11 @@ class RunConfig:
         if unknown:
             raise ConfigError(unknown_section(unknown[0]))
         env_name, env = _named_section(values.get("env"), "env", None)
-        env_name, env = _environment(env_name, env)
+        kind = kind_of(env_name)
+        env_name, env = kind.section(env_name, env)
         agent_name, agent = _named_section(values.get("agent"), "agent", "ppo")
         agent_name, agent_config = load_config(agent_name)
-        suggested = suggested_settings(env_name, agent_name)
+        suggested = kind.suggested(env_name, agent_name)
         config = cls(
             env_name=env_name,
             env_settings=env,
@@ -113,7 +111,8 @@ class RunConfig:
 
     def with_environment(self, **changes: Any) -> RunConfig:
         """The same config with some fields of the `env` section changed and checked again."""
-        _, settings = _environment(self.env_name, {**self.env_settings, **changes})
+        kind = kind_of(self.env_name)
+        _, settings = kind.section(self.env_name, {**self.env_settings, **changes})
         return replace(self, env_settings=settings)
 
     def as_mapping(self) -> dict[str, Any]:
@@ -138,12 +137,15 @@ class RunConfig:
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     @property
+    def preset_note(self) -> str | None:
+        """A sentence about suggestions in force that nobody would look for; None without any."""
+        return kind_of(self.env_name).preset_note(self.env_name, self.agent_name, self.as_mapping())
+
+    @property
     def short_name(self) -> str:
         """The environment's name as part of a file name."""
-        name = Path(self.env_name).stem if self.env_name.endswith(".py") else self.env_name
-        return "".join(
-            c if c.isalnum() or c in "-_." else "-" for c in name.removeprefix(GYMNASIUM)
-        )
+        name = kind_of(self.env_name).short_name(self.env_name)
+        return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
 
 
 def resolve(
@@ -196,34 +198,3 @@ def _named_section(section: Any, where: str, default: str | None) -> tuple[str, 
     if not isinstance(name, str):
         raise ConfigError(f"`{where}.name` must be a name (got {name!r}).")
     return name, values
-
-
-def _environment(name: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Name and complete settings; the name of a user's file becomes absolute."""
-    if name.startswith(GYMNASIUM):
-        return name, validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
-    if name.endswith(".py"):
-        name = str(Path(name).resolve())
-    kernel = load_kernel(name)
-    if "data" not in settings and _needs_prices(kernel):
-        raise ConfigError(
-            f"`env.data` is required and missing: {name} reads prices. `slipstream init {name} DIR "
-            "> my.yaml` writes a config from a folder of price files; train that."
-        )
-    model = kernel.configure(settings)
-    return name, _anchored(model.model_dump(mode="json"))
-
-
-def _needs_prices(kernel: Kernel) -> bool:
-    data = kernel.Config.model_fields.get("data")
-    return data is not None and data.is_required() and data.annotation is DataConfig
-
-
-def _anchored(settings: dict[str, Any]) -> dict[str, Any]:
-    """Relative data folders made absolute, so that a run can be resumed from anywhere."""
-    data = settings.get("data")
-    if isinstance(data, dict) and isinstance(data.get("folder"), str):
-        folder = data["folder"]
-        if ":" not in folder.split("/")[0]:  # `package:NAME` stays as it is
-            data["folder"] = str(Path(folder).expanduser().resolve())
-    return settings

@@ -1,4 +1,4 @@
-"""The threads that work: one per core, each with PyTorch at one thread of its own."""
+"""The threads that work side by side: one per core."""
 
 from __future__ import annotations
 
@@ -7,25 +7,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from types import TracebackType
 
-import torch
-
 # Threads hand the interpreter lock to each other between array operations of some 10 microseconds;
 # Python's default of 5 ms would make the others wait for hundreds of them.
 _SWITCH_SECONDS = 1e-4
 
 
 class Crew:
-    """Runs tasks side by side; PyTorch is held at one thread while it exists.
-
-    One thread per task, because threads of PyTorch's own wait for each other by spinning: beside a
-    busy neighbour an update took fifty times as long with two.
-    """
+    """Runs tasks side by side, on one thread each."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._pool = ThreadPoolExecutor(workers, "slipstream", _one_thread) if workers > 1 else None
-        self._threads, self._interval = torch.get_num_threads(), sys.getswitchinterval()
-        torch.set_num_threads(1)
+        self._pool = ThreadPoolExecutor(workers, "slipstream") if workers > 1 else None
+        self._interval = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
 
     def run(self, tasks: Sequence[Callable[[], None]]) -> None:
@@ -51,12 +44,7 @@ class Crew:
         self.close()
 
     def close(self) -> None:
-        """Ends the threads and gives PyTorch its own back."""
+        """Ends the threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-        torch.set_num_threads(self._threads)
         sys.setswitchinterval(self._interval)
-
-
-def _one_thread() -> None:
-    torch.set_num_threads(1)

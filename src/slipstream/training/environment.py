@@ -1,195 +1,282 @@
-"""What a config's `env` section means: a kernel with its data, or a Gymnasium environment."""
+"""What everything that trains, evaluates and searches knows of an environment.
+
+There are two kinds, `KernelEnvironment` and `GymnasiumEnvironment`. `factory.py` chooses by the
+name; nobody else asks which one it has, but asks the class. What a name means before anything is
+loaded, the class methods say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.discover import load_kernel
+from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.spec import Spec
-from slipstream.training.episodes import episode_names, evaluation_env
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import HOLD
+from slipstream.market.folds import FoldPlan
 from slipstream.vector.vector_env import VectorEnv
 
-if TYPE_CHECKING:
-    from slipstream.training.config import RunConfig
-
-GYMNASIUM = "gym:"
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
+
+Sections: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+_NOT_YET = {
+    "compiled": "only kernels can be compiled",
+    "process": "worker processes do not exist yet",
+    "cuda": "stepping on a GPU does not exist yet",
+}
 
 
 @dataclass(frozen=True)
-class Environment:
+class Environment(ABC):
     """One environment, ready to be stepped in any number of copies that share its data.
 
     Attributes:
         name: a kernel's name or path, or ``gym:ID``.
         spec: its outside.
-        kernel, loaded: rules and data, None for a foreign environment.
-        kwargs: keyword arguments of a foreign environment.
+        backends: how its copies can be stepped; a further one is named here and made in `copies`.
+        open_section: below this key of `env`, nobody knows beforehand which keys there are.
+        resumable: its copies can be saved and come back to where they stood, at every step.
+        varied: copies in one batch may have different settings.
     """
 
     name: str
     spec: Spec
-    kernel: Kernel | None = None
-    loaded: Loaded | None = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    backends: ClassVar[tuple[str, ...]]
+    open_section: ClassVar[str | None] = None
+    resumable: ClassVar[bool]
+    varied: ClassVar[bool]
+
+    # What a name means.
+
+    @classmethod
+    @abstractmethod
+    def known(cls, name: str) -> bool:
+        """Whether the name says by itself that an environment is meant."""
+
+    @classmethod
+    @abstractmethod
+    def model(cls, name: str) -> type[Config]:
+        """What may be written in the section `env`, besides the name."""
+
+    @classmethod
+    @abstractmethod
+    def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """A name that holds everywhere, and complete settings."""
+
+    @classmethod
+    @abstractmethod
+    def short_name(cls, name: str) -> str:
+        """As part of a file's name."""
+
+    @classmethod
+    @abstractmethod
+    def suggested(cls, name: str, agent_name: str) -> Sections:
+        """For the sections `agent` and `training`, where this agent is trained."""
+
+    @classmethod
+    def preset_note(cls, name: str, agent_name: str, resolved: Sections) -> str | None:
+        """A sentence about suggestions that nobody would look for; None without any in force."""
+        return None
+
+    @classmethod
+    def divisible(cls, name: str) -> bool:
+        """Whether its data can be divided into folds."""
+        return False
+
+    @classmethod
+    @abstractmethod
+    def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
+        """Reads what the section `env` names, besides the name."""
+
+    @classmethod
+    def load_folds(
+        cls, name: str, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
+    ) -> Self:
+        """The same with a study's folds as splits.
+
+        Args:
+            name, settings: the section `env`.
+            plan: how markets are divided.
+            known: environments of other settings, whose data may serve.
+        """
+        return cls.load(name, settings)
+
+    @classmethod
+    def load_window(
+        cls,
+        name: str,
+        settings: Mapping[str, Any],
+        *,
+        data: str | Path | None = None,
+        symbols: Sequence[str] | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        carried: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """One window of (other) prices; see `chosen_environment`.
+
+        Raises:
+            ConfigError: it has no prices to choose from.
+        """
+        raise ConfigError(
+            f"Chosen bars were asked for, but {cls.short_name(name)} has no prices to choose from; "
+            "leave out --data, --symbols, --from and --to."
+        )
+
+    @classmethod
+    @abstractmethod
+    def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
+        """Runs a kernel under watch; refuses what is none."""
+
+    @classmethod
+    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
+        """An object with Gymnasium's interface whose `render` returns pictures."""
+        raise ConfigError(
+            f"{cls.short_name(name)} is a kernel and draws no pictures; --video is for gym:ID "
+            "environments."
+        )
+
+    # Loaded.
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """In a word with its article, for sentences."""
+
+    @property
+    @abstractmethod
+    def most_copies(self) -> int:
+        """Of a member, where `num_envs` is left open."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences the user must see."""
-        if self.loaded is not None:
-            return self.loaded.notes
         return ()
 
-    def copies(
-        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], backend: str = "auto"
-    ) -> VectorEnv:
-        """Training copies with the given member seeds and indices, each uint64 [E]."""
-        if self.kernel is None or self.loaded is None:
-            if backend not in ("auto", "serial"):
-                raise ConfigError(
-                    f"{self.name} is stepped serially; backend `{backend}` is for kernels."
-                )
-            return GymnasiumVectorEnv(
-                self.name.removeprefix(GYMNASIUM), seeds, indices, kwargs=self.kwargs
-            )
-        backend = "compiled" if backend == "auto" else backend
-        return KernelVectorEnv(self.kernel, self.loaded, seeds, indices, backend=backend)
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Facts about its data, plain values."""
+        return {}
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """Hashes of the files that its numbers come from."""
+        return {}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What decides its numbers besides the config."""
+        return {"name": self.name}
+
+    @property
+    def data(self) -> tuple[Any, ...] | None:
+        """The arrays that all copies share; None where they are its own business."""
+        return None
+
+    @property
+    def folds(self) -> int | None:
+        """How many its data are divided into; None: they are not."""
+        return None
+
+    def with_data(self, data: Any) -> Environment:
+        """The same with equal arrays that are there already."""
+        return self
+
+    def check(
+        self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None
+    ) -> bool | None:
+        """Runs rules that a user wrote under watch, unless they have passed before.
+
+        Args:
+            settings: of the section `env`.
+            say: told when they pass.
+
+        Returns:
+            Whether they were run now; None: there is nothing to check.
+
+        Raises:
+            KernelError: the first rule found broken, with file, line and remedy.
+        """
+        return None
+
+    @abstractmethod
+    def copies(
+        self,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        backend: str = "auto",
+        *,
+        stagger: bool = True,
+    ) -> VectorEnv:
+        """Training copies with the given member seeds and indices, each uint64 [E].
+
+        Args:
+            seeds, indices: of each copy.
+            backend: one of `backends`.
+            stagger: first episodes may be cut short, so that copies do not end together.
+        """
+
+    @abstractmethod
     def evaluation(
         self,
         split: str,
         copies: int,
         members: int = 1,
         backend: str = "auto",
-        longest: int | None = LONGEST,
+        longest: int = LONGEST,
     ) -> VectorEnv:
         """Copies that hold at the end of an episode; see `run_episodes`.
 
-        A game without a time limit of its own is cut after `longest` steps.
+        There may be fewer of a member than `copies`, which changes nothing but speed. A game
+        without a time limit of its own is cut after `longest` steps, a market's pass never.
         """
-        if self.kernel is None or self.loaded is None:
-            zeros = np.zeros(members * copies, np.uint64)
-            env_id = self.name.removeprefix(GYMNASIUM)
-            limit = longest if self.spec.max_episode_steps is None else None
-            return GymnasiumVectorEnv(
-                env_id, zeros, zeros, kwargs=self.kwargs, at_end=HOLD, limit=limit
-            )
-        backend = "compiled" if backend == "auto" else backend
-        return evaluation_env(
-            self.kernel,
-            self.loaded,
-            split,
-            copies,
-            members=members,
-            backend=backend,
-            longest=longest,
-        )
+
+    @abstractmethod
+    def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
+        """Copies of several members in one batch, each member with its own records.
+
+        Args:
+            records: [M], as `records` gives them.
+        """
+
+    def records(self, split: str) -> tuple[Any, ...]:
+        """Params records of a split, else of training; nothing where there are no records."""
+        return ()
+
+    def spec_of(self, records: tuple[Any, ...]) -> Spec:
+        """Of some records: folds differ in their scales, settings in their time limits."""
+        return self.spec
 
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that can be evaluated; a game has one, its own start states."""
-        return tuple(self.loaded.params) if self.loaded is not None else ("train",)
+        return ("train",)
 
     def episode_names(self, split: str) -> list[str] | None:
         """Names of a market split's passes; None for games."""
-        if self.kernel is None or self.loaded is None:
-            return None
-        return episode_names(self.kernel, self.loaded, split)
+        return None
 
     def episodes(self, split: str, games: int) -> int:
-        """Evaluation episodes of a split: one per Params record in a market, else `games`."""
-        if self.loaded is None or self.spec.market is None:
-            return games
-        return len(self.loaded.params[split])
+        """Evaluation episodes of a split: one per record in a market, else `games`."""
+        return games
 
+    def _chosen(self, backend: str) -> str:
+        """The backend that is meant.
 
-def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
-    """Loads what the `env` section names; for kernels the only place that reads data.
-
-    Args:
-        name: a kernel's name, a path ending in ``.py``, or ``gym:ID``.
-        settings: the section's other keys: the kernel's own Config, or a Gymnasium
-            environment's ``kwargs``.
-    """
-    if name.startswith(GYMNASIUM):
-        unknown = sorted(set(settings) - {"kwargs"})
-        if unknown:
-            raise ConfigError(f"`env.{unknown[0]}` is not a key of {name}; it takes `kwargs` only.")
-        kwargs = dict(settings.get("kwargs") or {})
-        one = np.zeros(1, np.uint64)
-        probe = GymnasiumVectorEnv(name.removeprefix(GYMNASIUM), one, one, kwargs=kwargs)
-        try:
-            probe.try_out()
-        finally:
-            probe.close()
-        return Environment(name, probe.spec, kwargs=kwargs)
-    kernel = load_kernel(name)
-    loaded = kernel.load(kernel.configure(settings))
-    players = kernel.spec(loaded.params["train"][0], loaded.data).players
-    if players > 1:
-        raise ConfigError(
-            f"`{name}` has {players} players, and no agent of this version trains more than one; "
-            "step it with slipstream.make_vec."
-        )
-    return Environment(name, kernel.spec(loaded.params["train"][0], loaded.data), kernel, loaded)
-
-
-def chosen_environment(
-    config: RunConfig,
-    data: str | Path | None = None,
-    symbols: Sequence[str] | None = None,
-    start: int | None = None,
-    stop: int | None = None,
-    carried: Mapping[str, Any] | None = None,
-) -> Environment:
-    """A run's environment; with any of the options, one window of (other) prices.
-
-    Args:
-        config: of the run.
-        data: folder of other prices of the same kind.
-        symbols: which of them; those of the run unless given.
-        start, stop: half-open range of bars, UTC seconds.
-        carried: settings measured on the training window, which belong to the policy and not to
-            the chosen bars; see `carried_settings`.
-
-    Raises:
-        ConfigError: the environment has no prices to choose from.
-    """
-    if data is None and symbols is None and start is None and stop is None:
-        return resolve_environment(config.env_name, config.env_settings)
-    kernel = None if config.env_name.startswith(GYMNASIUM) else load_kernel(config.env_name)
-    load_window = getattr(kernel.module, "load_window", None) if kernel is not None else None
-    if kernel is None or load_window is None:
-        raise ConfigError(
-            f"Chosen bars were asked for, but {config.short_name} has no prices to choose from; "
-            "leave out --data, --symbols, --from and --to."
-        )
-    settings: dict[str, Any] = dict(config.env_settings)
-    for name, value in (carried or {}).items():
-        if settings.get(name) is None:  # left to the data
-            settings[name] = value
-    section = dict(settings["data"])
-    if data is not None:
-        section["folder"] = str(Path(data).expanduser().resolve())
-    if symbols is not None:
-        section["symbols"] = list(symbols)
-        section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
-    settings["data"] = section
-    loaded = load_window(kernel.configure(settings), start, stop)
-    spec = kernel.spec(loaded.params["window"][0], loaded.data)
-    return Environment(config.env_name, spec, kernel, loaded)
-
-
-def carried_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run's training window decided for its policies, from the run's provenance."""
-    return dict((provenance.get("environment") or {}).get("carried") or {})
+        Raises:
+            ConfigError: it is not one of `backends`.
+        """
+        if backend not in self.backends:
+            reason = _NOT_YET.get(backend, "there is no such backend")
+            raise ConfigError(
+                f"`{self.name}` cannot run on backend `{backend}`: {reason}. It runs on "
+                f"{' or '.join(self.backends)}."
+            )
+        return self.backends[1] if backend == "auto" else backend

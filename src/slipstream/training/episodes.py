@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import Kernel, Loaded
+from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.track import Track
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import HOLD
 from slipstream.vector.vector_env import StepOut, VectorEnv
 
 _LOOK = 16  # steps between two looks at whether to go on
@@ -121,8 +119,7 @@ def run_episodes(
 
 
 def replay(
-    kernel: Kernel,
-    loaded: Loaded,
+    environment: KernelEnvironment,
     split: str,
     actions: Sequence[NDArray[Any]],
     *,
@@ -134,8 +131,7 @@ def replay(
     """Takes given actions through a kernel's evaluation episodes; the last one is repeated.
 
     Args:
-        kernel: the rules.
-        loaded: its data.
+        environment: the rules and their data.
         split: whose Params records are used: sequence i runs with record i % P.
         actions: one [n, K] array per episode.
         params: records to use instead of those of the split (other costs, say).
@@ -146,8 +142,8 @@ def replay(
     if not actions:
         return []
     if params is not None:
-        loaded = replace(loaded, params={**loaded.params, split: params})
-    env = evaluation_env(kernel, loaded, split, len(actions), backend=backend)
+        environment = environment.with_records(split, params)
+    env = environment.evaluation(split, len(actions), backend=backend, longest=None)
     dtype, width = env.spec.action_dtype, env.spec.action_width
     if any(len(sequence) == 0 or sequence.shape[1] != width for sequence in actions):
         raise ConfigError(f"Every sequence of actions must be a non-empty array [n, {width}].")
@@ -158,45 +154,9 @@ def replay(
     def act(seen: Seen) -> NDArray[Any]:
         return np.ascontiguousarray(table[np.minimum(seen.step, longest - 1), rows])
 
-    symbols = episode_names(kernel, loaded, split)
+    symbols = environment.episode_names(split)
     names = [symbols[i % len(symbols)] for i in range(len(actions))] if symbols else None
     return run_episodes(env, act, len(actions), seed, record=record, names=names)[0]
-
-
-def evaluation_env(
-    kernel: Kernel,
-    loaded: Loaded,
-    split: str,
-    copies: int,
-    *,
-    members: int = 1,
-    backend: str = "compiled",
-    longest: int | None = None,
-) -> KernelVectorEnv:
-    """Copies of a kernel that hold at an episode's end; a market's pass has no time limit.
-
-    Split X without Params records of its own (games) uses those of training. A game without a time
-    limit is cut after `longest` steps, where that is given.
-    """
-    split = split if split in loaded.params else "train"
-    zeros = np.zeros(members * copies, np.uint64)
-    spec = kernel.spec(loaded.params[split][0], loaded.data)
-    market = spec.market is not None
-    limits = None
-    if longest is not None and not market and spec.max_episode_steps is None:
-        limits = np.full(len(zeros), longest)
-    return KernelVectorEnv(
-        kernel,
-        loaded,
-        zeros,
-        zeros,
-        split=split,
-        backend=backend,
-        stagger=False,
-        time_limit=not market,
-        at_end=HOLD,
-        limits=limits,
-    )
 
 
 def _step_out(obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> StepOut:
@@ -207,14 +167,6 @@ def _step_out(obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> StepOut:
 
 def _extend(sequence: NDArray[Any], length: int) -> NDArray[Any]:
     return np.concatenate([sequence, np.repeat(sequence[-1:], length - len(sequence), axis=0)])
-
-
-def episode_names(kernel: Kernel, loaded: Loaded, split: str) -> list[str] | None:
-    """Names of a market split's passes: a record's symbols. None for games."""
-    specs = [kernel.spec(record, loaded.data) for record in loaded.params.get(split, ())]
-    if not specs or specs[0].market is None:
-        return None
-    return ["+".join(spec.market.symbols) for spec in specs if spec.market is not None]
 
 
 def _attach(

@@ -17,7 +17,6 @@ from slipstream.vector import draws
 from slipstream.vector.vector_env import VectorEnv
 
 COPIES = 128  # of each member at most, however many episodes there are
-FOREIGN_COPIES = 8  # of a foreign environment: more would be no faster, and each must be made
 
 
 class Evaluator:
@@ -48,8 +47,6 @@ class Evaluator:
         longest: int = LONGEST,
         go_on: Callable[[], None] = lambda: None,
     ) -> None:
-        if environment.kernel is None:
-            copies = min(copies, FOREIGN_COPIES)
         self._go_on = go_on
         self.spec, self.members, self.seed = environment.spec, members, seed
         self.episodes = environment.episodes(split, games)

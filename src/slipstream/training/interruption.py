@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from slipstream.core.process import STOP_SIGNALS
 from slipstream.core.reader import UnreadableError, content
-from slipstream.training.child import STOP_SIGNALS
 from slipstream.training.files import remove, write_json
 
 STOP = "stop.json"

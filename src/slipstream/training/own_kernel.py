@@ -7,24 +7,25 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.sources import source_hashes
-from slipstream.training.environment import Environment
 from slipstream.training.files import plain
 from slipstream.vector.cache import cannot_write, private_folder
 from slipstream.vector.contract import check_environment
 
 
 def check_own_kernel(
-    environment: Environment,
+    kernel: Kernel,
+    loaded: Loaded,
     settings: Mapping[str, Any],
     say: Callable[[str], None] = lambda sentence: None,
 ) -> bool:
-    """Runs `check_environment` on a kernel that is not slipstream's, unless it has passed before.
+    """Runs `check_environment` on a user's kernel, unless it has passed before.
 
     What it passed with is remembered in the cache folder: its sources, its settings and its data.
 
     Args:
-        environment: as loaded for training.
+        kernel, loaded: as for training.
         settings: of the section `env`.
         say: told when it passes.
 
@@ -34,9 +35,6 @@ def check_own_kernel(
     Raises:
         KernelError: the first rule found broken, with file, line and remedy.
     """
-    kernel, loaded = environment.kernel, environment.loaded
-    if kernel is None or loaded is None or kernel.built_in:
-        return False
     facts = [source_hashes(kernel.module), plain(settings), plain(loaded.provenance)]
     text = json.dumps(facts, sort_keys=True, default=repr)
     passed = private_folder("checked") / hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import is_there, read_json
@@ -33,16 +33,13 @@ from slipstream.training.status import EVENTS, STATUS
 from slipstream.training.table import read
 from slipstream.training.tensorboard import TensorBoardWriter, hyper_parameters
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
 CHECKPOINTS, BEST, TENSORBOARD = "checkpoints", "best", "tensorboard"
 
 
 _SHAPES: dict[str, Any] = {
     RESULT: {"members": [{}], "progress": {}, "score_is": str, "chosen_on": str},
-    PROVENANCE: {"test_reads?": int, "environment?": {}, "notes?": [str], "device?": str},
+    PROVENANCE: {"test_reads?": int, "environment?": {}, "notes?": [str]},
 }
 _PROGRESS = {
     **dict.fromkeys(("budget", "steps", "iterations", "updates"), int),
@@ -229,23 +226,17 @@ class Run:
         folder = self.best_folder(member)
         return checkpoint.save(folder, tensors, manifest, keep=_previous(folder))
 
-    def load_best(self, member: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def load_best(self, member: int) -> tuple[checkpoint.Tensors, dict[str, Any]]:
         """A member's best policy and what is known about it; the one before it if it is corrupt.
 
         Raises:
             CheckpointError: there is none yet, or none can be used.
         """
-        import torch
-
         if not self.has_best(member):
             raise CheckpointError(
                 f"{self.path} has no best policy of member {member}: it was never validated. Train "
                 f"on with `slipstream resume {self.path}`, or choose a member that has one."
             )
-        arrays, manifest = self._load_best(member)
-        return {name: torch.from_numpy(values) for name, values in arrays.items()}, manifest
-
-    def _load_best(self, member: int) -> tuple[checkpoint.Tensors, dict[str, Any]]:
         folder = self.best_folder(member)
         try:
             return checkpoint.load(folder)

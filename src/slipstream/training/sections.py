@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,10 +23,7 @@ class TrainingConfig(Config):
     total_steps: Count = Field(500_000, description="environment steps, per member")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="of member 0")
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = Field(
-        "cpu", description="cpu, or a card that learns: cuda, cuda:1"
-    )
-    learner: Literal["auto", "compiled", "torch"] = Field(
-        "auto", description="form of the algorithm; auto: torch for images and cards, else compiled"
+        "cpu", description="cpu, cuda or cuda:0"
     )
     backend: Literal["auto", "serial", "compiled"] = Field(
         "auto", description="how copies are stepped; auto compiles kernels"
@@ -62,5 +59,7 @@ class EvaluationConfig(Config):
 
 class GymnasiumConfig(Config):
     """The `env` section of a ``gym:ID`` target."""
+
+    given: ClassVar[tuple[str, ...]] = ("kwargs",)
 
     kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")

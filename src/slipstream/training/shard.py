@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from slipstream.agents.agent import Agent, Run, in_sequence
@@ -19,7 +18,6 @@ from slipstream.training.collector import make_collector
 from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.interruption import StoppedError
-from slipstream.training.learner import learner_of
 from slipstream.vector.vector_env import member_indices
 
 RECENT = 100  # training episodes that the score is the mean of
@@ -37,7 +35,6 @@ class Shard:
         backend: how kernels are stepped.
         run: runs the parts of a lone member side by side; members of a population take turns.
         specs: of each member, where they differ in fixed scales; the environment's by default.
-        learner, device: of the config's section `training`.
         longest: steps after which an evaluation cuts an episode without a time limit.
         go_on: called now and then in an evaluation; it may raise `StoppedError` to leave it.
 
@@ -59,8 +56,6 @@ class Shard:
         backend: str = "auto",
         run: Run | None = None,
         specs: Sequence[Spec] | None = None,
-        learner: str = "auto",
-        device: str = "cpu",
         longest: int = LONGEST,
         go_on: Callable[[], None] = lambda: None,
     ) -> None:
@@ -74,8 +69,7 @@ class Shard:
         self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
         own_config = config.select(members, total)
         spec = environment.spec
-        make = load_agent(config, learner_of(learner, device, spec.is_image), device)
-        self.agent: Agent = make(own_config, specs or spec, own, num_envs)
+        self.agent: Agent = load_agent(config)(own_config, specs or spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
         slices = self._slices(self.agent.parts if total == 1 and run is not None else 1)
         envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]
@@ -159,8 +153,7 @@ class Shard:
     def policy(self, member: int) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Tensors and manifest of one member's policy; `member` counts over the whole run."""
         row = member - self.members.start
-        tensors = {name: value.numpy() for name, value in self.agent.policy.to_tensors(row).items()}
-        return tensors, self.agent.policy.manifest(row)
+        return self.agent.policy.to_tensors(row), self.agent.policy.manifest(row)
 
     def facts(self) -> dict[str, Any]:
         """Seconds spent so far by phase, and how the copies are stepped."""
@@ -183,9 +176,7 @@ class Shard:
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Everything needed to go on: the first axis of every array counts members or copies."""
-        agent = {
-            f"agent.{name}": np.asarray(value) for name, value in self.agent.state_dict().items()
-        }
+        agent = {f"agent.{name}": value for name, value in self.agent.state_dict().items()}
         env = {f"env.{name}": value for name, value in self.collector.get_state().items()}
         return {
             **agent,
@@ -202,10 +193,7 @@ class Shard:
         Returns:
             Copies of a foreign environment that begin a fresh episode instead.
         """
-        agent = _below("agent.", state)
-        self.agent.load_state_dict(
-            {name: torch.from_numpy(np.array(value)) for name, value in agent.items()}
-        )
+        self.agent.load_state_dict(_below("agent.", state))
         fresh = self.collector.set_state(_below("env.", state))
         self.recent[:] = state["recent"]
         self.lengths[:] = state["lengths"]

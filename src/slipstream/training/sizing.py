@@ -10,11 +10,6 @@ from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 
-# The most that are taken, however large the budget. A foreign environment is stepped one copy after
-# another, so more than share the cost of a decision only make rollouts rarer.
-FOREIGN_COPIES = 8
-MARKET_COPIES = 64  # measured: 12 copies reach 95 % of the optimum in 100,000 steps, 256 reach 86 %
-KERNEL_COPIES = 256
 MIN_ITERATIONS = 50  # as often, at least, is the policy improved and tried out
 MIN_EPISODES = 10  # of full length, that each copy has time for
 _MEMORY_SHARE = 0.8
@@ -43,17 +38,13 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
         ConfigError: no number of copies fits the agent's other sizes.
     """
     agent, spec, steps = config.agent, environment.spec, config.training.total_steps
-    most, kind = KERNEL_COPIES, "a kernel"
-    if spec.market is not None:
-        most, kind = MARKET_COPIES, "a market"
-    elif environment.kernel is None:
-        most, kind = FOREIGN_COPIES, "a Gymnasium environment"
+    most = environment.most_copies
     possible = [n for n in range(1, most + 1) if agent.fits(n)]
     if not possible:
         raise no_copies_fit(config, most, f"No number of copies up to {most} fits")
     length = agent.iteration_steps(most)
     bounds = {
-        f"the most for {kind}": most,
+        f"the most for {environment.kind}": most,
         f"{MIN_ITERATIONS} iterations of {length} steps in a budget of {steps:,}": steps
         // (length * MIN_ITERATIONS),
     }

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from slipstream.core.config import nearest
-from slipstream.core.discover import list_kernels, load_kernel
+from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there, read_text
 from slipstream.training import yaml_file
+from slipstream.training.factory import kind_of
 
-GYMNASIUM = "gym:"
 SECTIONS = ("env", "agent", "training", "evaluation")
 STUDY = "study"  # a fifth section, which `slipstream tune` reads and a run passes over
 
@@ -24,7 +24,7 @@ def read_target(target: str) -> dict[str, Any]:
     """The sections that a YAML file, a name, a ``.py`` file or ``gym:ID`` stands for."""
     if target.endswith((".yaml", ".yml")):
         return read_yaml(Path(target))
-    if target.startswith(GYMNASIUM) or target.endswith(".py") or target in list_kernels():
+    if kind_of(target).known(target):
         return {"env": {"name": target}}
     if is_there(Path(target)):
         raise ConfigError(

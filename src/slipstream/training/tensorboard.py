@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -109,6 +110,7 @@ class TensorBoardWriter:
 
     def _add(self, member: int, steps: int, values: Mapping[str, float]) -> None:
         """Points of one member; a number that there is not, is none."""
+        _load_without_torch()
         from tensorboardX.proto import event_pb2, summary_pb2
 
         scalars = [
@@ -162,6 +164,16 @@ def _time(progress: Progress) -> dict[str, float]:
         "time/fps": progress.steps / progress.wall if progress.wall > 0.0 else float("nan"),
         "train/n_updates": float(progress.updates),
     }
+
+
+def _load_without_torch() -> None:
+    """tensorboardX imports torch where it finds it: seconds, and nothing here asks for it."""
+    if not {"tensorboardX", "torch"} & sys.modules.keys():
+        sys.modules["torch"] = None  # type: ignore[assignment]  # not to be found
+        try:
+            import tensorboardX  # noqa: F401
+        finally:
+            del sys.modules["torch"]
 
 
 def _session(parameters: Mapping[str, float | str | bool]) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.training.best import best_policy
 from slipstream.training.config import RunConfig
-from slipstream.training.environment import Environment, resolve_environment
+from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.events import (
     Checkpointed,
@@ -23,8 +23,8 @@ from slipstream.training.events import (
     Started,
     Updated,
 )
+from slipstream.training.factory import resolve_environment
 from slipstream.training.interruption import Interrupted, Interruption, StoppedError
-from slipstream.training.learner import last_device, note_device
 from slipstream.training.progress import Progress
 from slipstream.training.remarks import remarks
 from slipstream.training.run import Run
@@ -55,21 +55,11 @@ def train(
 
 
 def resume(
-    run: Run,
-    listeners: Sequence[Listener] = (),
-    environment: Environment | None = None,
-    device: str | None = None,
+    run: Run, listeners: Sequence[Listener] = (), environment: Environment | None = None
 ) -> dict[str, Any]:
-    """Goes on from a run's newest valid checkpoint, to the weights of a run that never stopped.
-
-    Args:
-        run, listeners, environment: as for `train`.
-        device: where it is trained from now on; where it was unless given.
-    """
-    config = run.config.with_training(device=device or last_device(run))
-    trainer = Trainer(config, run, listeners, environment)
+    """Goes on from a run's newest valid checkpoint, to the weights of a run that never stopped."""
+    trainer = Trainer(run.config, run, listeners, environment)
     trainer.restore()
-    note_device(run, config.training.device, trainer.progress.steps)
     return trainer.run()
 
 

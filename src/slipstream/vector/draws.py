@@ -27,10 +27,8 @@ SAMPLE = 2**32 + 4  # actions of a finished policy
 
 _SHIFT_11 = np.uint64(11)
 _SHIFT_12 = np.uint64(12)
-_SHIFT_40 = np.uint64(40)
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
 _TO_UNIT_52 = 1.0 / 4503599627370496.0  # 2^-52
-_TO_UNIT_24 = 1.0 / 16777216.0  # 2^-24
 _TWO_PI = 2.0 * math.pi
 
 
@@ -70,13 +68,6 @@ def own_keys(
     return np.asarray(keys, dtype=np.uint64)
 
 
-def uniform_rows(keys: Any, counter: int, out: Any) -> None:
-    for m in range(out.shape[0]):
-        for i in range(out.shape[1]):
-            bits = word(keys[m], np.uint64(counter + i))
-            out[m, i] = np.float32(float(bits >> _SHIFT_40) * _TO_UNIT_24)
-
-
 def gumbel_rows(keys: Any, counter: int, out: Any) -> None:
     for m in range(out.shape[0]):
         for i in range(out.shape[1]):
@@ -107,13 +98,11 @@ def permutation_rows(keys: Any, out: Any) -> None:
             out[m, j] = kept
 
 
-def fill_uniform(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
-    """Writes numbers uniform in [0, 1) into out [M, n], row m from place `counter` of stream m."""
-    _compiled()["fill_uniform"](keys, counter, out)
-
-
 def fill_gumbel(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
-    """Writes standard Gumbel numbers into out [M, n]: argmax(logits + gumbel) is a sample."""
+    """Writes standard Gumbel numbers into out [M, n], row m from place `counter` of stream m.
+
+    argmax(logits + gumbel) is a sample.
+    """
     _compiled()["fill_gumbel"](keys, counter, out)
 
 
@@ -129,12 +118,8 @@ def permute(keys: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
 
 @functools.cache
 def _compiled() -> dict[str, Any]:
-    """All four in one module, so that a process loads them at once."""
+    """All three in one module, so that a process loads them at once."""
     text = """
-def fill_uniform(keys, counter, out):
-    uniform_rows(keys, counter, out)
-
-
 def fill_gumbel(keys, counter, out):
     gumbel_rows(keys, counter, out)
 
@@ -152,11 +137,10 @@ def permute(keys, out):
         np.zeros((1, 1), np.int64),
     )
     entries: dict[str, tuple[Any, ...]] = {
-        "fill_uniform": (keys, 0, floats),
         "fill_gumbel": (keys, 0, floats),
         "fill_normal": (keys, 0, floats),
         "permute": (keys, integers),
     }
-    functions = (uniform_rows, gumbel_rows, normal_rows, permutation_rows)
+    functions = (gumbel_rows, normal_rows, permutation_rows)
     bindings = {f.__name__: cast(FunctionType, f) for f in functions}
     return render.compile_module("draws", text, entries, bindings, {})

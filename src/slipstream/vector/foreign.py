@@ -17,7 +17,8 @@ import psutil
 from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
-from slipstream.vector.forms import ObservationForm, describe, is_image
+from slipstream.vector.forms import ObservationForm, is_image
+from slipstream.vector.leaves import describe
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of Gymnasium's own messages
 _SPACE_BYTES = 32  # of a Box for each number: bounds, and whether there are any, twice

@@ -6,111 +6,29 @@ follow each other. A uint8 Box of three axes, alone, is an image: it stays uint8
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
-
-Description = Mapping[str, Any]
-_NUMBERS = "biuf"  # kinds of dtype
-_BATCHES = 2  # axes before an observation's own at most: members, then rows
-
-
-class MisfitError(ValueError):
-    """An observation or action that does not have the form of its space, in words."""
-
-
-def describe(space: spaces.Space[Any]) -> dict[str, Any]:
-    """JSON-able form of a space, which rows are made by.
-
-    Raises:
-        ConfigError: it has no fixed size.
-    """
-    if isinstance(space, spaces.Box):
-        return {"kind": "box", "shape": list(space.shape), "dtype": space.dtype.name}
-    if isinstance(space, spaces.MultiBinary):
-        return {"kind": "binary", "shape": list(space.shape), "dtype": space.dtype.name}
-    if isinstance(space, spaces.Discrete):
-        return {"kind": "choice", "sizes": int(space.n), "start": int(space.start)}
-    if isinstance(space, spaces.MultiDiscrete):
-        sizes, start = space.nvec.tolist(), np.asarray(space.start).tolist()
-        return {"kind": "choice", "sizes": sizes, "start": start}
-    if isinstance(space, spaces.Dict):
-        parts = [[name, describe(part)] for name, part in space.spaces.items()]
-        return {"kind": "dict", "parts": parts}
-    if isinstance(space, spaces.Tuple):
-        return {"kind": "tuple", "parts": [[i, describe(p)] for i, p in enumerate(space.spaces)]}
-    raise ConfigError(
-        f"the space {space} has no fixed flat size; wrap the environment so that it is a Box, "
-        "Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these."
-    )
-
-
-@dataclass(frozen=True)
-class _Leaf:
-    """One array within an observation.
-
-    Attributes:
-        path: keys of Dicts and places in Tuples that lead to it.
-        shape: its own; dtype: what it is natively.
-        sizes, start: int64 [n] of a choice, flattened; None for numbers.
-        lo, hi: its columns in the row.
-        chosen: each column is 0 or 1.
-        count: its own numbers or choices.
-    """
-
-    path: tuple[Any, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    sizes: NDArray[np.int64] | None
-    start: NDArray[np.int64] | None
-    lo: int
-    hi: int
-    chosen: bool = False
-
-    @cached_property
-    def kinds(self) -> str:
-        """Of dtype that it may come in; bytes are not rounded."""
-        return _NUMBERS if self.sizes is None and self.dtype != np.uint8 else "biu"
-
-    @property
-    def name(self) -> str:
-        return "".join(f"[{key!r}]" for key in self.path)
-
-    @property
-    def count(self) -> int:
-        return self.hi - self.lo if self.sizes is None else len(self.sizes)
-
-
-def _leaves(description: Description, path: tuple[Any, ...], lo: int) -> Iterator[_Leaf]:
-    kind = description["kind"]
-    if kind in ("dict", "tuple"):
-        for key, part in description["parts"]:
-            for leaf in _leaves(part, (*path, key), lo):
-                yield leaf
-                lo = leaf.hi
-        return
-    if kind == "choice":
-        sizes = np.asarray(description["sizes"], np.int64)
-        start = np.broadcast_to(np.asarray(description["start"], np.int64), sizes.shape)
-        width = sum(int(size) for size in sizes.ravel().tolist())
-        flat = (sizes.ravel(), start.ravel())
-        yield _Leaf(path, sizes.shape, np.dtype(np.int64), *flat, lo, lo + width, True)
-        return
-    shape = tuple(description["shape"])
-    width = 1
-    for n in shape:
-        width *= int(n)
-    dtype = np.dtype(description["dtype"])
-    yield _Leaf(path, shape, dtype, None, None, lo, lo + width, kind == "binary")
+from slipstream.vector.leaves import (
+    NUMBERS,
+    Description,
+    Leaf,
+    MisfitError,
+    as_array,
+    checked_part,
+    describe,
+    fill,
+    leaves_of,
+    nested,
+    part_at,
+    words,
+    words_of,
+)
 
 
 class ObservationForm:
@@ -122,15 +40,16 @@ class ObservationForm:
             as the observation, which is how kernels write theirs.
 
     Attributes:
+        leaves: the arrays within an observation, in the order of a row.
         width: numbers of a row; a Python int, for spaces may be larger than any memory.
     """
 
     def __init__(self, description: Description, layout: str = "flat") -> None:
         self.description, self.layout = description, layout
-        self._leaves = tuple(_leaves(description, (), 0))
-        self.width = self._leaves[-1].hi if self._leaves else 0
-        alone = len(self._leaves) == 1 and not self._leaves[0].path
-        self._only = self._leaves[0] if alone else None
+        self.leaves = tuple(leaves_of(description, (), 0))
+        self.width = self.leaves[-1].hi if self.leaves else 0
+        alone = len(self.leaves) == 1 and not self.leaves[0].path
+        self._only = self.leaves[0] if alone else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,8 +64,8 @@ class ObservationForm:
     def words(self) -> str:
         """What one observation must be."""
         if self._only is not None:
-            return _words(self._only)
-        return "; ".join(f"{leaf.name}: {_words(leaf)}" for leaf in self._leaves)
+            return words(self._only)
+        return "; ".join(f"{leaf.name}: {words(leaf)}" for leaf in self.leaves)
 
     def scale(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
         """Fixed mean and deviation of columns that say what was chosen, NaN for numbers, each [D].
@@ -157,10 +76,10 @@ class ObservationForm:
         would then outweigh all others, by another factor after every rollout. None where there
         are only numbers.
         """
-        if self.layout != "flat" or not any(leaf.chosen for leaf in self._leaves):
+        if self.layout != "flat" or not any(leaf.chosen for leaf in self.leaves):
             return None, None
         mean, std = np.full((2, self.width), np.nan, np.float32)
-        for leaf in self._leaves:
+        for leaf in self.leaves:
             if leaf.chosen:
                 mean[leaf.lo : leaf.hi] = 0.0
                 n = np.full(leaf.count, 2.0) if leaf.sizes is None else leaf.sizes.astype(float)
@@ -178,11 +97,11 @@ class ObservationForm:
         """
         if self.description["kind"] == "tuple" and isinstance(observation, (list, np.ndarray)):
             observation = tuple(observation)  # as Gymnasium takes it
-        if self.layout == "flat" and all(_fill(leaf, observation, row) for leaf in self._leaves):
+        if self.layout == "flat" and all(fill(leaf, observation, row) for leaf in self.leaves):
             return
         rows, lead = self.rows(observation)  # says what does not fit
         if lead:
-            raise MisfitError(f"{_words_of(observation)} instead of {self.words}")
+            raise MisfitError(f"{words_of(observation)} instead of {self.words}")
         if not np.isfinite(rows).all():
             raise MisfitError("that holds NaN or infinity")
         row[...] = rows
@@ -201,14 +120,17 @@ class ObservationForm:
             if any(lead for _, lead in each):
                 raise MisfitError("a list of batches")
             return np.stack([row for row, _ in each]), (len(each),)
-        parts = [_part(leaf, _at(observations, leaf)) for leaf in self._leaves]
+        parts = [checked_part(leaf, part_at(observations, leaf)) for leaf in self.leaves]
         leads = {part.shape[: part.ndim - len(leaf.shape)] for part, leaf in self._paired(parts)}
         if len(leads) != 1:
             raise MisfitError(f"parts of different batch sizes {sorted(leads)}")
         (lead,) = leads
+        return self.join(parts, lead), lead
+
+    def join(self, parts: Sequence[NDArray[Any]], lead: tuple[int, ...]) -> NDArray[Any]:
+        """Rows [*lead, *shape] of the leaves' arrays [*lead, *leaf.shape], which fit."""
         if self.layout != "flat":
-            image = self.layout == "image"
-            return np.moveaxis(parts[0], -1, len(lead)) if image else parts[0], lead
+            return np.moveaxis(parts[0], -1, len(lead)) if self.layout == "image" else parts[0]
         out = np.zeros((*lead, self.width), np.float32)
         for part, leaf in self._paired(parts):
             here = part.reshape(*lead, leaf.count)
@@ -219,7 +141,7 @@ class ObservationForm:
             firsts = leaf.lo + np.cumsum(leaf.sizes) - leaf.sizes
             places = here.astype(np.int64) - leaf.start + firsts
             np.put_along_axis(out, places, 1.0, axis=-1)
-        return out, lead
+        return out
 
     def native(self, rows: NDArray[Any]) -> Any:
         """What the environment would have shown, with the batch axes of `rows` [*lead, *shape]."""
@@ -227,7 +149,7 @@ class ObservationForm:
             return np.moveaxis(rows, -3, -1) if self.layout == "image" else rows
         lead = rows.shape[:-1]
         parts: list[Any] = []
-        for leaf in self._leaves:
+        for leaf in self.leaves:
             own = rows[..., leaf.lo : leaf.hi]
             if leaf.sizes is not None:
                 assert leaf.start is not None
@@ -235,10 +157,10 @@ class ObservationForm:
                 chosen = np.stack([piece.argmax(axis=-1) for piece in pieces], axis=-1)
                 own = chosen + leaf.start
             parts.append(own.astype(leaf.dtype).reshape((*lead, *leaf.shape)))
-        return _nested(self.description, iter(parts))
+        return nested(self.description, iter(parts))
 
-    def _paired(self, parts: list[NDArray[Any]]) -> Iterator[tuple[NDArray[Any], _Leaf]]:
-        return zip(parts, self._leaves, strict=True)
+    def _paired(self, parts: Sequence[NDArray[Any]]) -> Iterator[tuple[NDArray[Any], Leaf]]:
+        return zip(parts, self.leaves, strict=True)
 
 
 class ActionForm:
@@ -251,7 +173,7 @@ class ActionForm:
 
     def __init__(self, description: Description, start: NDArray[np.int64] | None) -> None:
         self.description = description
-        (self._leaf,) = _leaves(description, (), 0)
+        (self._leaf,) = leaves_of(description, (), 0)
         self._binary = description["kind"] == "binary"
         self.start = start
         own = self._leaf.start if self._leaf.start is not None else np.zeros(1, np.int64)
@@ -279,15 +201,15 @@ class ActionForm:
             MisfitError: a wrong shape or dtype, or a choice that does not exist.
         """
         leaf = self._leaf
-        array = _array(actions)
+        array = as_array(actions)
         numbers = leaf.sizes is None and not self._binary
-        if array.dtype.kind not in (_NUMBERS if numbers else "biu"):
-            raise MisfitError(f"{_words_of(actions)} instead of {_words(leaf)}")
+        if array.dtype.kind not in (NUMBERS if numbers else "biu"):
+            raise MisfitError(f"{words_of(actions)} instead of {words(leaf)}")
         if array.shape not in ((*lead, *leaf.shape), (*lead, width)):
             axes = ", ".join(["one for each copy", "one for each player"][: len(lead)])
             raise MisfitError(
                 f"shape {array.shape} instead of {(*lead, *leaf.shape)}: the batch axis comes "
-                f"first ({axes}), then an action, {_words(leaf)}"
+                f"first ({axes}), then an action, {words(leaf)}"
             )
         rows = array.reshape(*lead, width)
         if numbers:
@@ -299,7 +221,7 @@ class ActionForm:
         bad = (rows < first) | (rows >= first + sizes)
         if bad.any():
             place = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise MisfitError(f"{rows[place]} at {place}, which is no {_words(leaf)}")
+            raise MisfitError(f"{rows[place]} at {place}, which is no {words(leaf)}")
         assert self._offset is not None
         return np.ascontiguousarray(rows - self._offset, np.int64)
 
@@ -324,106 +246,3 @@ def action_form(spec: Spec) -> ActionForm:
 def is_image(space: spaces.Space[Any]) -> bool:
     """A uint8 Box [height, width, channels]."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
-
-
-def _fill(leaf: _Leaf, observation: Any, row: NDArray[Any]) -> bool:
-    """Writes a leaf's columns the short way; False where something does not fit."""
-    array = _array(_at(observation, leaf))
-    if array.shape != leaf.shape:
-        return False
-    if leaf.sizes is None:
-        if array.dtype.kind not in leaf.kinds:
-            return False
-        numbers = row[leaf.lo : leaf.hi]
-        numbers[...] = array.reshape(-1)
-        # One product is a tenth of the time of looking at each number; only it may overflow.
-        return math.isfinite(numbers.dot(numbers)) or bool(np.isfinite(numbers).all())
-    if array.ndim or array.dtype.kind not in leaf.kinds:
-        return False
-    assert leaf.start is not None
-    place = leaf.lo + int(array) - int(leaf.start[0])
-    if not leaf.lo <= place < leaf.hi:
-        return False
-    row[leaf.lo : leaf.hi] = 0.0
-    row[place] = 1.0
-    return True
-
-
-def _at(observations: Any, leaf: _Leaf) -> Any:
-    for depth, key in enumerate(leaf.path):
-        where = "".join(f"[{k!r}]" for k in leaf.path[: depth + 1])
-        try:
-            if depth == 0 and isinstance(key, int) and not isinstance(observations, tuple):
-                raise TypeError  # a list is a batch
-            observations = observations[key]
-        except (KeyError, IndexError, TypeError):
-            raise MisfitError(f"{_words_of(observations)} without the part {where}") from None
-    return observations
-
-
-def _array(value: Any) -> NDArray[Any]:
-    try:
-        return np.asarray(value)
-    except (ValueError, TypeError):
-        raise MisfitError("rows of different lengths") from None
-
-
-def _part(leaf: _Leaf, value: Any) -> NDArray[Any]:
-    """The array of a leaf with the batch axes it came with."""
-    array = _array(value)
-    lead = array.ndim - len(leaf.shape)
-    of = f" in {leaf.name}" if leaf.path else ""
-    if (
-        array.dtype.kind not in leaf.kinds
-        or not 0 <= lead <= _BATCHES
-        or array.shape[lead:] != leaf.shape
-    ):
-        raise MisfitError(f"{_words_of(value)}{of} instead of {_words(leaf)}")
-    if leaf.sizes is not None:
-        assert leaf.start is not None
-        flat = array.reshape(*array.shape[:lead], leaf.count)
-        bad = (flat < leaf.start) | (flat >= leaf.start + leaf.sizes)
-        if bad.any():
-            raise MisfitError(f"{flat[bad][0]}{of}, which is no {_words(leaf)}")
-    return array
-
-
-def _words(leaf: _Leaf) -> str:
-    """What a leaf must be."""
-    if leaf.sizes is None:
-        if leaf.shape == ():
-            return f"one number ({leaf.dtype})"
-        return f"{leaf.dtype} of shape {leaf.shape}"
-    assert leaf.start is not None
-    last = (leaf.start + leaf.sizes - 1).tolist()
-    if leaf.shape == ():
-        return f"integer from {leaf.start[0]} to {last[0]}"
-    return f"integers of shape {leaf.shape} from {leaf.start.tolist()} to {last}"
-
-
-def _words_of(value: Any) -> str:
-    """What came."""
-    if value is None or isinstance(value, (str, bytes)):
-        return repr(value)[:60]
-    if isinstance(value, (Mapping, tuple, list)) and not _is_numbers(value):
-        return f"a {type(value).__name__} of {len(value)}"
-    array = np.asarray(value)
-    if array.dtype.kind not in _NUMBERS:
-        return f"a {type(value).__name__}"
-    return f"{array.dtype} of shape {array.shape}"
-
-
-def _is_numbers(value: Any) -> bool:
-    try:
-        return not isinstance(value, Mapping) and np.asarray(value).dtype.kind in _NUMBERS
-    except (ValueError, TypeError):
-        return False
-
-
-def _nested(description: Description, parts: Iterator[Any]) -> Any:
-    kind = description["kind"]
-    if kind == "dict":
-        return {key: _nested(part, parts) for key, part in description["parts"]}
-    if kind == "tuple":
-        return tuple(_nested(part, parts) for _, part in description["parts"])
-    return next(parts)

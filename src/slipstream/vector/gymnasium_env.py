@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import KernelError, SlipstreamError
-from slipstream.core.random import stream
+from slipstream.core.errors import KernelError
 from slipstream.core.spec import Spec
-from slipstream.vector.foreign import flag, flat_spaces, make_gymnasium, raised, reward_of
-from slipstream.vector.forms import MisfitError, observation_form
+from slipstream.vector.foreign import flat_spaces, make_gymnasium, raised
+from slipstream.vector.foreign_copy import ForeignCopy
+from slipstream.vector.forms import observation_form
+from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
 
-_SEED_MASK = np.uint64(2**31 - 1)  # Gymnasium seeds are non-negative and fit an int32 everywhere
 _TRIED = 10  # steps of a copy before anything else is done with it
 LONGEST_LOG = 10_000  # steps of an episode that are kept to be taken again
 
@@ -66,10 +66,9 @@ class GymnasiumVectorEnv(VectorEnv):
             raise
         self._seeds, self._indices = seeds.copy(), indices.copy()
         self._episode = np.zeros(self.num_envs, np.uint64)
-        self._ret = np.zeros(self.num_envs)
-        self._length = np.zeros(self.num_envs, np.int64)
         self._held = np.zeros(self.num_envs, np.bool_)
-        self._at_end, self._limit = at_end, limit
+        self._copies = [ForeignCopy(env, env_id, e, limit) for e, env in enumerate(self.envs)]
+        self._at_end = at_end
         self._finals: list[tuple[NDArray[Any], int, int]] = []
         self._episodes: list[tuple[int, int, float, int]] = []
         shape = (self.num_envs, *self.spec.observation_shape)
@@ -117,34 +116,18 @@ class GymnasiumVectorEnv(VectorEnv):
         dtype = np.min_scalar_type(most) if most else self.spec.action_dtype  # rows count from 0
         return np.zeros((self.num_envs, longest, self.spec.action_width), dtype)
 
-    def _fail(self, e: int, doing: str, what: str) -> KernelError:
-        """An error that names what was called and what came back."""
-        return KernelError(
-            f"gym:{self.env_id}: `{doing}` of environment {e} returned {what} (episode "
-            f"{int(self._episode[e]) - 1}, step {int(self._length[e])}). Mend the environment, or "
-            "wrap it so that it keeps Gymnasium's interface."
-        )
-
     def _write(self, e: int, doing: str, observation: Any, row: NDArray[Any]) -> None:
         try:
             self.observations.write(observation, row)
         except MisfitError as error:
-            raise self._fail(e, doing, f"the observation {error}") from None
+            raise self._copies[e].misfit(doing, error) from None
 
     def _begin(self, e: int, obs: NDArray[Any]) -> None:
-        with np.errstate(over="ignore"):
-            word = stream(self._seeds[e], self._indices[e], self._episode[e])
+        episode = self._episode[e]
         self._episode[e] += np.uint64(1)
-        self._ret[e], self._length[e], self._held[e] = 0.0, 0, False
-        try:
-            came = self.envs[e].reset(seed=int(word & _SEED_MASK))
-        except (Exception, SystemExit) as error:
-            doing = f"`reset` of environment {e}, episode {int(self._episode[e]) - 1}"
-            raise raised(self.env_id, doing, error) from error
-        if not (isinstance(came, tuple) and len(came) == 2):
-            what = f"a {type(came).__name__} instead of a tuple (observation, info)"
-            raise self._fail(e, "reset", what)
-        self._write(e, "reset", came[0], obs[e])
+        self._held[e] = False
+        first = self._copies[e].reset(self._seeds[e], self._indices[e], episode)
+        self._write(e, "reset", first, obs[e])
         self._seen[e] = obs[e]
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
@@ -175,7 +158,7 @@ class GymnasiumVectorEnv(VectorEnv):
                 continue
             if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not terminated):
                 self._finals.append((out.obs[e].copy(), t, e))
-            self._episodes.append((t, e, float(self._ret[e]), int(self._length[e])))
+            self._episodes.append((t, e, self._copies[e].ret, self._copies[e].length))
             if self._at_end == HOLD:
                 self._held[e] = True
             else:
@@ -185,39 +168,13 @@ class GymnasiumVectorEnv(VectorEnv):
         self, e: int, action: NDArray[Any], t: int, obs: NDArray[Any]
     ) -> tuple[float, bool, bool]:
         """Steps one copy, writes its observation and notes what was done."""
-        try:
-            came = self.envs[e].step(self.actions.native(action))
-        except SlipstreamError:
-            raise
-        except (Exception, SystemExit) as error:
-            where = (
-                f"`step` of environment {e}, step {t}, episode {int(self._episode[e]) - 1}, last "
-                f"action {action.tolist()}"
-            )
-            raise raised(self.env_id, where, error) from error
-        if not (isinstance(came, tuple) and len(came) == 5):
-            size = f"a tuple of {len(came)}" if isinstance(came, tuple) else type(came).__name__
-            what = f"{size} instead of (observation, reward, terminated, truncated, info)"
-            raise self._fail(e, "step", what)
-        reward, terminated, truncated = reward_of(came[1]), flag(came[2]), flag(came[3])
-        if reward is None:
-            raise self._fail(e, "step", f"the reward {came[1]!r:.60} instead of one number")
-        if terminated is None or truncated is None:
-            name, bad = ("terminated", came[2]) if terminated is None else ("truncated", came[3])
-            raise self._fail(e, "step", f"`{name}` {bad!r:.60} instead of True or False")
-        if not np.isfinite(reward):
-            raise KernelError(
-                f"gym:{self.env_id} returned the reward {reward} (environment {e}, step {t}, "
-                f"last action {action.tolist()}); a reward must be finite."
-            )
-        self._write(e, "step", came[0], obs)
-        if self._length[e] < self._log.shape[1]:
-            self._log[e, self._length[e]] = action
+        copy = self._copies[e]
+        seen, reward, terminated, truncated = copy.step(self.actions.native(action), action, t)
+        self._write(e, "step", seen, obs)
+        if copy.length < self._log.shape[1]:
+            self._log[e, copy.length] = action
         self._seen[e] = obs
-        self._ret[e] += reward
-        self._length[e] += 1
-        cut = self._limit is not None and self._length[e] >= self._limit
-        return reward, terminated, truncated or bool(cut)
+        return reward, terminated, copy.count(reward, truncated)
 
     def drain_finals(self) -> Finals:
         rows, self._finals = self._finals, []
@@ -238,11 +195,12 @@ class GymnasiumVectorEnv(VectorEnv):
 
         `actions` is [E, longest, K], zero beyond a copy's length.
         """
-        taken = np.arange(self._log.shape[1]) < self._length[:, None]
+        length = np.array([copy.length for copy in self._copies], np.int64)
+        taken = np.arange(self._log.shape[1]) < length[:, None]
         return {
             "episode": self._episode.copy(),
-            "length": self._length.copy(),
-            "ret": self._ret.copy(),
+            "length": length,
+            "ret": np.array([copy.ret for copy in self._copies]),
             "seen": self._seen.copy(),
             "actions": np.where(taken[..., None], self._log, self._log.dtype.type(0)),
         }
@@ -276,7 +234,7 @@ class GymnasiumVectorEnv(VectorEnv):
                     return False  # the episode went on when it was saved
         except KernelError:
             return False
-        same_return = self._ret[e] == state["ret"][e]
+        same_return = self._copies[e].ret == state["ret"][e]
         return bool(same_return and np.array_equal(obs[e], state["seen"][e]))
 
     def close(self) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
@@ -16,7 +14,6 @@ from slipstream.nets.observations import ObservationScale
 from slipstream.nets.policy import Policy
 
 _BLOCK_NUMBERS = 4096  # rows of all members together that pass through the critic at once
-_IMAGE_BLOCK = 32  # images of one member; fixed, for a convolution's bits depend on their number
 
 
 class Inputs(Protocol):
@@ -33,10 +30,10 @@ class Inputs(Protocol):
     def load(self, rollout: Rollout, lane: int, lanes: int) -> None:
         """Prepares share `lane` of `lanes` of the rows."""
 
-    def rows(self, number: int) -> Tensor:
+    def rows(self, number: int) -> NDArray[Any]:
         """Block `number` as [M, block, ...]; rows beyond the last are anything."""
 
-    def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+    def finals(self, rollout: Rollout) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Final observations [M, rows, ...], and each one's place in the flattened [M * rows]."""
 
 
@@ -55,86 +52,45 @@ class RowInputs:
         self.block = max(8, min(_BLOCK_NUMBERS // policy.members, total) // 8 * 8)
         self.blocks = -(-total // self.block)
         self._members = policy.members
-        self._x = policy.inputs(self.blocks * self.block)
         self._make_inputs = policy.inputs
-        self.array: NDArray[np.float32] = self._x.numpy()
+        self.array = policy.inputs(self.blocks * self.block)
 
     def load(self, rollout: Rollout, lane: int, lanes: int) -> None:
         t = self._horizon + 1
         lo, hi = lane * t // lanes, (lane + 1) * t // lanes
-        self._scale.apply(rollout.numpy.obs[lo:hi], self.array, lo * self._num_envs)
+        self._scale.apply(rollout.obs[lo:hi], self.array, lo * self._num_envs)
 
-    def rows(self, number: int) -> Tensor:
-        return self._x[:, number * self.block : (number + 1) * self.block]
+    def rows(self, number: int) -> NDArray[Any]:
+        return self.array[:, number * self.block : (number + 1) * self.block]
 
-    def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        place, longest = _slots(rollout, 8)
-        obs = torch.zeros((1, self._members * longest, *rollout.final_obs.shape[1:]))
+    def finals(self, rollout: Rollout) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        place, longest = slots(rollout, 8)
+        shape = (1, self._members * longest, *rollout.final_obs.shape[1:])
+        obs = np.zeros(shape, np.float32)
         obs[0, place] = rollout.final_obs
         x = self._make_inputs(longest)
-        self._scale.apply(obs.numpy(), x.numpy())
+        self._scale.apply(obs, x)
         return x, place
-
-
-class ImageInputs:
-    """uint8 images, left where they are."""
-
-    def __init__(self, policy: Policy, horizon: int, num_envs: int) -> None:
-        self._members, self._num_envs = policy.members, num_envs
-        self._total = (horizon + 1) * num_envs
-        self._shape = policy.observation_shape
-        self.block = _IMAGE_BLOCK
-        self.blocks = -(-self._total // self.block)
-        self._flat = torch.zeros(0, dtype=torch.uint8)
-
-    def load(self, rollout: Rollout, lane: int, lanes: int) -> None:
-        self._flat = rollout.obs.view(-1, *self._shape)
-
-    def rows(self, number: int) -> Tensor:
-        r = torch.arange(number * self.block, (number + 1) * self.block).clamp_(max=self._total - 1)
-        places = self._places(r.expand(self._members, -1), 0)
-        return self._flat[places].view(self._members, self.block, *self._shape)
-
-    def finals(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        place, longest = _slots(rollout, self.block)
-        x = torch.zeros((self._members, longest, *self._shape), dtype=torch.uint8)
-        x.view(-1, *self._shape)[place] = rollout.final_obs
-        return x, place
-
-    def gather(self, members: slice, order: NDArray[np.int64], at: int, out: Tensor) -> None:
-        """Copies rows order[:, at : at + b] of some members, [g, R], into out [g, b, ...]."""
-        rows = torch.from_numpy(order[:, at : at + out.shape[1]])
-        places = self._places(rows, members.start)
-        torch.index_select(self._flat, 0, places, out=out.view(-1, *self._shape))
-
-    def _places(self, rows: Tensor, first_member: int) -> Tensor:
-        """Where rows r, [g, b], of members from `first_member` on lie in the rollout, flattened."""
-        n = self._num_envs
-        t, env = torch.div(rows, n, rounding_mode="floor"), rows % n
-        start = torch.arange(first_member, first_member + len(rows)) * n
-        return (t * (self._members * n) + env + start[:, None]).view(-1)
-
-    def batch(self, members: int, rows: int) -> Tensor:
-        """Memory for a minibatch [g, B, ...]."""
-        return torch.zeros((members, rows, *self._shape), dtype=torch.uint8)
 
 
 def make_inputs(policy: Policy, horizon: int, num_envs: int) -> Inputs:
     """The inputs that fit a policy's observations."""
     if policy.scale is None:
+        from slipstream.agents.ppo.image_inputs import ImageInputs
+
         return ImageInputs(policy, horizon, num_envs)
     return RowInputs(policy, policy.scale, horizon, num_envs)
 
 
-def _slots(rollout: Rollout, multiple: int) -> tuple[Tensor, int]:
+def slots(rollout: Rollout, multiple: int) -> tuple[NDArray[np.int64], int]:
     """Packs final observations by member: each one's place in [M * longest], and `longest`."""
-    member = torch.div(rollout.final_index[:, 1], rollout.num_envs, rounding_mode="floor")
-    counts = torch.bincount(member, minlength=rollout.members)
+    member = rollout.final_index[:, 1] // rollout.num_envs
+    counts = np.bincount(member, minlength=rollout.members)
     longest = -(-int(counts.max()) // multiple) * multiple
-    order = torch.argsort(member, stable=True)
-    start = torch.cumsum(counts, 0) - counts
-    place = torch.empty_like(member)
-    place[order] = torch.arange(len(member)) - start[member[order]] + member[order] * longest
+    order = np.argsort(member, kind="stable")
+    start = np.cumsum(counts) - counts
+    place = np.empty_like(member)
+    place[order] = np.arange(len(member)) - start[member[order]] + member[order] * longest
     return place, longest
 
 

@@ -81,13 +81,14 @@ class Columns:
     ) -> Columns:
         """Packs [T, E, ...] by member; value has a row more."""
         t, m, n = rollout.horizon, rollout.members, rollout.num_envs
-        to = rollout.numpy
-        action = to.actions.astype(np.float32, copy=False)
+        action = rollout.actions.astype(np.float32, copy=False)
         packed = np.empty((m, t * n, ACTION + action.shape[-1]), np.float32)
-        loops()["pack_rows"](to.log_prob, advantage, target, value, to.valid, action, packed)
+        loops()["pack_rows"](
+            rollout.log_prob, advantage, target, value, rollout.valid, action, packed
+        )
         mask = np.zeros((m, 0, 0), np.bool_)
-        if to.mask is not None:
-            by_member = to.mask[:-1].reshape(t, m, n, -1).swapaxes(0, 1)
+        if rollout.mask is not None:
+            by_member = rollout.mask[:-1].reshape(t, m, n, -1).swapaxes(0, 1)
             mask = np.ascontiguousarray(by_member.reshape(m, t * n, -1))
         return cls(packed, mask)
 

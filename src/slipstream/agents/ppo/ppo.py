@@ -7,9 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from slipstream.agents.agent import Agent as Contract
 from slipstream.agents.agent import Run, in_sequence
@@ -71,8 +69,7 @@ class PPO(Contract):
         self.reward_scale = RewardScale(members, num_envs) if scaled else None
         self._inputs = make_inputs(self.policy, self.horizon, num_envs)
         self._lanes = [
-            self.policy.network.workspace(members, self._inputs.block, gradients=False)
-            for _ in range(parts)
+            self.policy.network.workspace(members, self._inputs.block) for _ in range(parts)
         ]
         self._learners = self._make_learners(config.rows(num_envs), parts)
         self._keys: NDArray[np.uint64] | None = None  # of this rollout's action noise
@@ -122,11 +119,10 @@ class PPO(Contract):
         if actor is None:
             actor = self._actors[lo, hi] = self.policy.actor((hi - lo) // self.members)
         keys = self._noise_keys()[t]
-        to = rollout.numpy
-        mask = None if to.mask is None else to.mask[t, lo:hi]
+        mask = None if rollout.mask is None else rollout.mask[t, lo:hi]
         first = lo if self.members == 1 else 0
-        action, log_prob = to.actions[t, lo:hi], to.log_prob[t, lo:hi]
-        actor.sample(to.obs[t, lo:hi], mask, keys, first, action, log_prob)
+        action, log_prob = rollout.actions[t, lo:hi], rollout.log_prob[t, lo:hi]
+        actor.sample(rollout.obs[t, lo:hi], mask, keys, first, action, log_prob)
         out = self._env_actions[lo:hi]
         self.policy.actions.to_environment(action, out)
         return out
@@ -179,7 +175,7 @@ class PPO(Contract):
             name: np.concatenate([result[name] for result in results]) for name in results[0]
         }
         if self.policy.scale is not None:
-            self.policy.scale.learn(rollout.numpy)
+            self.policy.scale.learn(rollout)
         self.iterations += 1
         self._keys = None
         return {
@@ -192,28 +188,28 @@ class PPO(Contract):
     def _columns(self, rollout: Rollout, run: Run) -> tuple[Columns, NDArray[Any]]:
         """What the losses need beside observations, by member; and explained variance [M]."""
         gamma, lam = self._spread(self.settings.discount), self._spread(self.settings.gae_lambda)
-        reward, to = rollout.reward, rollout.numpy
+        reward = rollout.reward
         if self.reward_scale is not None:
             ended = rollout.terminated | rollout.truncated
             reward = self.reward_scale.scale(reward, ended, rollout.valid, gamma)
         value = self._values(run)
-        advantage, target = np.empty_like(to.reward), np.empty_like(to.reward)
+        advantage, target = np.empty_like(reward), np.empty_like(reward)
         loops()["advantages"](
-            *(reward.numpy(), value.numpy(), to.terminated, to.truncated, to.valid),
-            *(self._final_values(rollout).numpy(), rollout.final_index.numpy()),
-            *(gamma.numpy(), lam.numpy(), advantage, target),
+            *(reward, value, rollout.terminated, rollout.truncated, rollout.valid),
+            *(self._final_values(rollout), rollout.final_index),
+            *(gamma, lam, advantage, target),
         )
-        columns = Columns.of(rollout, advantage, target, value.numpy())
+        columns = Columns.of(rollout, advantage, target, value)
         return columns, columns.explained_variance()
 
-    def _spread(self, per_member: NDArray[np.float64]) -> Tensor:
+    def _spread(self, per_member: NDArray[np.float64]) -> NDArray[np.float32]:
         """[M] -> float32 [E]."""
-        return torch.from_numpy(np.repeat(per_member.astype(np.float32), self.num_envs))
+        return np.repeat(per_member.astype(np.float32), self.num_envs)
 
-    def _values(self, run: Run) -> Tensor:
+    def _values(self, run: Run) -> NDArray[np.float32]:
         """Critic on every observation row, [T + 1, E]."""
         inputs, weights = self._inputs, self.policy.parameters.weights
-        values = torch.empty((self.members, inputs.blocks * inputs.block))
+        values = np.empty((self.members, inputs.blocks * inputs.block), np.float32)
 
         def lane(k: int) -> None:
             for number in range(k, inputs.blocks, len(self._lanes)):
@@ -223,26 +219,26 @@ class PPO(Contract):
 
         run([partial(lane, k) for k in range(len(self._lanes))])
         rows = (self.horizon + 1) * self.num_envs
-        by_member = values[:, :rows].view(self.members, self.horizon + 1, self.num_envs)
+        by_member = values[:, :rows].reshape(self.members, self.horizon + 1, self.num_envs)
         # With one environment per member the reshape is a view that compiled loops do not take.
-        return by_member.transpose(0, 1).reshape(self.horizon + 1, -1).contiguous()
+        return np.ascontiguousarray(by_member.swapaxes(0, 1).reshape(self.horizon + 1, -1))
 
-    def _final_values(self, rollout: Rollout) -> Tensor:
+    def _final_values(self, rollout: Rollout) -> NDArray[np.float32]:
         """Critic on the final observations of truncated rows, [n]."""
         if not len(rollout.final_index):
-            return torch.zeros(0)
+            return np.zeros(0, np.float32)
         x, place = self._inputs.finals(rollout)
         weights, rows = self.policy.parameters.weights, x.shape[1]
         step = self._inputs.block if self.policy.is_image else rows
-        values = torch.empty((self.members, rows))
-        space = self.policy.network.workspace(self.members, step, gradients=False)
+        values = np.empty((self.members, rows), np.float32)
+        space = self.policy.network.workspace(self.members, step)
         for at in range(0, rows, step):
             output = self.policy.network.value(weights, x[:, at : at + step], space)
             values[:, at : at + step] = output[..., 0]
-        return values.view(-1)[place]
+        return values.reshape(-1)[place]
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything that training goes on from: named tensors whose first axis is the member.
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Everything that training goes on from: named arrays whose first axis is the member.
 
         The state of some members is the same rows of each tensor: shards are joined by
         concatenation.
@@ -252,13 +248,13 @@ class PPO(Contract):
             state |= {f"observation.{k}": v for k, v in self.policy.scale.state_dict().items()}
         if self.reward_scale is not None:
             state |= {f"reward.{k}": v for k, v in self.reward_scale.state_dict().items()}
-        state["iteration"] = torch.from_numpy(self.iterations.copy())
+        state["iteration"] = self.iterations.copy()
         return state
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
 
-        def under(prefix: str) -> dict[str, Tensor]:
+        def under(prefix: str) -> dict[str, NDArray[Any]]:
             return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
         self.policy.parameters.load_state_dict(under("parameters."))
@@ -266,7 +262,7 @@ class PPO(Contract):
             self.policy.scale.load_state_dict(under("observation."))
         if self.reward_scale is not None:
             self.reward_scale.load_state_dict(under("reward."))
-        self.iterations = state["iteration"].numpy().astype(np.int64)
+        self.iterations = state["iteration"].astype(np.int64)
         self._keys = None
 
 

@@ -25,8 +25,8 @@ ACTION = 5
 # Per-member settings, [g, 4].
 CLIP = 0
 VALUE_CLIP = 1
-ENTROPY = 2
-CRITIC = 3
+ENTROPY_COEF = 2
+VALUE_COEF = 3
 
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 APPROX_KL = 3
@@ -131,7 +131,7 @@ def row_losses(
     statistics[1] += weight * critic
     statistics[3] += weight * kl
     statistics[4] += weight * outside
-    return weight, weight * d_log_prob, weight * settings[CRITIC] * d_value
+    return weight, weight * d_log_prob, weight * settings[VALUE_COEF] * d_value
 
 
 def choices_gradient(
@@ -157,7 +157,7 @@ def choices_gradient(
     for i in range(head.shape[0]):
         r = order[at + i]
         z, row = head[i], packed[r]
-        pull = moments[0] * row[VALID] * settings[ENTROPY]
+        pull = moments[0] * row[VALID] * settings[ENTROPY_COEF]
         log_prob = 0.0
         entropy = 0.0
         first = 0
@@ -241,4 +241,4 @@ def gaussian_gradient(
             d_log_std[j] += d_log_prob * (u[j] * u[j] - 1.0)
     statistics[2] += total_weight * entropy
     for j in range(width):
-        d_log_std[j] -= settings[ENTROPY] * total_weight
+        d_log_std[j] -= settings[ENTROPY_COEF] * total_weight

@@ -23,7 +23,7 @@ from slipstream.experience.rollout import Rollout
 from slipstream.nets import torch_draws
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
-from slipstream.nets.torch_distributions import Distribution
+from slipstream.nets.torch_distributions import Distribution, distribution
 from slipstream.nets.torch_networks import make_network, named
 from slipstream.vector import draws
 
@@ -123,19 +123,19 @@ class Group:
         x = self._inputs(self._by_member(self._observations[t][None]))
         head = self._network.head(self._leaves, self._network.features(self._leaves, x))
         allowed = None if mask is None else self._by_member(carried(mask, self._device)[None])
-        distribution = self._distribution(self._leaves, head, allowed)
-        action = distribution.sample(noise.view(*head.shape[:2], -1))
-        log_prob = distribution.log_prob(action)
+        chosen = self._distribution(self._leaves, head, allowed)
+        action = chosen.sample(noise.view(*head.shape[:2], -1))
+        log_prob = chosen.log_prob(action)
         action = action.flatten(0, 1)
         return action.cpu().numpy(), log_prob.flatten().cpu().numpy()
 
     def _distribution(self, weights: Weights, head: Tensor, mask: Tensor | None) -> Distribution:
-        return self._policy.actions.distribution(head, weights.get("log_std"), mask)
+        return distribution(self._policy.actions, head, weights.get("log_std"), mask)
 
     def _model(self, weights: Weights, rows: Rows) -> tuple[Distribution, Tensor]:
         features = self._network.features(weights, rows.x)
-        distribution = self._distribution(weights, self._network.head(weights, features), rows.mask)
-        return distribution, self._network.value(weights, features)
+        head = self._network.head(weights, features)
+        return self._distribution(weights, head, rows.mask), self._network.value(weights, features)
 
     def update(
         self,
@@ -189,7 +189,7 @@ class Group:
     def _make_rows(
         self, rollout: Rollout, reward: NDArray[np.float32], coefficients: Coefficients
     ) -> Rows:
-        to, e, t = rollout.numpy, self.environments, rollout.horizon
+        to, e, t = rollout, self.environments, rollout.horizon
         for row in set(range(t + 1)) - self._observations.keys():
             self._observations[row] = carried(to.obs[row, e], self._device)
         obs = torch.stack([self._observations[row] for row in range(t + 1)])

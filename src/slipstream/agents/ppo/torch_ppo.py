@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from slipstream.agents.agent import Run, in_sequence
@@ -20,8 +21,6 @@ from slipstream.agents.ppo.ppo import PPO
 from slipstream.agents.ppo.torch_group import Group
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
-from slipstream.nets.torch_device import device_of
-from slipstream.nets.torch_threads import one_thread
 
 
 class TorchPPO(PPO):
@@ -45,7 +44,7 @@ class TorchPPO(PPO):
     ) -> None:
         super().__init__(config, specs, seeds, num_envs)
         self.parts = 1
-        self.device = device_of(device)
+        self.device = torch.device(device)
         each = self.members if self.device.type != "cpu" else 1
         rows = config.rows(num_envs)
         self._groups = [
@@ -54,13 +53,12 @@ class TorchPPO(PPO):
         ]
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        keys, to = self._noise_keys()[t], rollout.numpy
-        with one_thread():
-            for group in self._groups:
-                e = group.environments
-                mask = None if to.mask is None else to.mask[t, e]
-                action, log_prob = group.act(to.obs[t, e], mask, keys[group.members], t)
-                to.actions[t, e], to.log_prob[t, e] = action, log_prob
+        keys, to = self._noise_keys()[t], rollout
+        for group in self._groups:
+            e = group.environments
+            mask = None if to.mask is None else to.mask[t, e]
+            action, log_prob = group.act(to.obs[t, e], mask, keys[group.members], t)
+            to.actions[t, e], to.log_prob[t, e] = action, log_prob
         self.policy.actions.to_environment(to.actions[t], self._env_actions)
         return self._env_actions
 
@@ -80,20 +78,16 @@ class TorchPPO(PPO):
             rate *= np.maximum(0.0, 1.0 - np.asarray(progress))
         first_epochs = self.iterations * self.config.epochs
         results = []
-        with one_thread():
-            for group in self._groups:
-                m = group.members
-                own = rate[m], self.seeds[m], first_epochs[m]
-                results.append(group.update(rollout, np.asarray(reward), *own))
+        for group in self._groups:
+            m = group.members
+            own = rate[m], self.seeds[m], first_epochs[m]
+            results.append(group.update(rollout, np.asarray(reward), *own))
         metrics = {
             name: np.concatenate([result[name] for result in results]) for name in results[0]
         }
         if self.policy.scale is not None:
-            self.policy.scale.learn(rollout.numpy)
+            self.policy.scale.learn(rollout)
         self.iterations += 1
         self._keys = None
         failed = self.policy.parameters.failed.copy()
         return {**metrics, "learning_rate": rate, "failed": failed}
-
-
-Agent = TorchPPO

@@ -11,7 +11,6 @@ from slipstream.agents.ppo.config import PPOConfig
 from slipstream.bench.planted import MARKETS, drift_in, environment_of, share_of_optimum
 from slipstream.bench.worker import serve
 from slipstream.envs.portfolio import kernel as portfolio
-from slipstream.training.crew import Crew
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.shard import Shard
 
@@ -41,10 +40,9 @@ def measure(
         shard = Shard(seen, config, list(range(seeds)), range(seeds), num_envs)
         shard.reset()
         spent = 0
-        with Crew(1):
-            while spent < steps:
-                shard.iterate(spent / steps)
-                spent += config.iteration_steps(num_envs) * num_envs
+        while spent < steps:
+            shard.iterate(spent / steps)
+            spent += config.iteration_steps(num_envs) * num_envs
         passes = Evaluator(fresh, "test", members=seeds).run(shard.agent.policy, record=True)
         return {
             "shares": [share_of_optimum(one, fresh, where, drift) for (one,) in passes],

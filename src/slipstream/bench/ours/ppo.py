@@ -86,6 +86,7 @@ def measure(
         return {
             "steps_per_second": members * steps / elapsed,
             "updates_per_step": updates / steps,
+            "update_seconds_per_step": (last.seconds_update - first.seconds_update) / steps,
         }
     began = time.perf_counter()
     _train(config, _Stopwatch(0.0))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from slipstream.bench.worker import serve
 from slipstream.core.spec import Spec
 from slipstream.training.crew import Crew
-from slipstream.training.environment import resolve_environment
+from slipstream.training.factory import resolve_environment
 from slipstream.vector.vector_env import StepOut, VectorEnv, member_indices
 
 

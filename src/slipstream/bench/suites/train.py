@@ -15,46 +15,30 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.bench.alternate import alternate
-from slipstream.bench.forex_settings import ALL_RULES, HOURLY_EURUSD
+from slipstream.bench.forex_settings import HOURLY_EURUSD
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Case, Settings, with_runs
 from slipstream.bench.suites.gym_defaults import gym_defaults
+from slipstream.bench.suites.members import (
+    FOREX,
+    LONE,
+    PPO,
+    ours_of,
+    population_16,
+    population_96,
+    ppo_lone,
+    rate,
+    train_peak,
+)
 from slipstream.bench.worker import WorkerError, run_worker
 
-_PPO = "ours.ppo"
-
-# One member on all rules; minibatch, epochs and network are those of the peer's recipe `tuned`.
-_FOREX: dict[str, Any] = {
-    "env": {"name": "forex", **ALL_RULES},
-    "agent": {"horizon": 128, "minibatch": 4096, "epochs": 4, "widths": [64, 64]},
-    "training": {"num_envs": 512, "total_steps": 10**9},
-    "evaluation": {"every": 1.0},
-}
 # One pass over each rollout; the update-to-data ratios of both sides are printed beside it.
 _FOREX_FASTEST: dict[str, Any] = {
-    **_FOREX,
+    **FOREX,
     "agent": {"horizon": 64, "minibatch": 4096, "epochs": 1, "widths": [64, 64]},
     "training": {"num_envs": 1024, "total_steps": 10**9},
 }
-
-
-def _population(members: int, num_envs: int, horizon: int, minibatch: int) -> dict[str, Any]:
-    return {
-        "env": {"name": "forex", **ALL_RULES},
-        "agent": {"horizon": horizon, "minibatch": minibatch, "epochs": 4, "widths": [64, 64]},
-        "training": {"num_envs": num_envs, "members": members, "total_steps": 10**9},
-        "evaluation": {"every": 1.0},
-    }
-
-
-def _ours(config: Mapping[str, Any], seconds: float, seed: int = 0) -> dict[str, Any]:
-    training = {**config["training"], "seed": seed}
-    return run_worker(_PPO, {"config": {**config, "training": training}, "seconds": seconds})
-
-
-def _rate(answer: Mapping[str, Any]) -> float:
-    return float(answer["steps_per_second"])
 
 
 def _better_threads(module: str, asked: Mapping[str, Any], figure: str) -> int:
@@ -77,14 +61,14 @@ def _against_sb3(
     updates: dict[str, float] = {}
 
     def ours() -> float:
-        answer = _ours(config, settings.seconds)
+        answer = ours_of(config, settings.seconds)
         updates["ours"] = answer["updates_per_step"]
-        return _rate(answer)
+        return rate(answer)
 
     def peer() -> float:
         answer = run_worker(module, {**asked, "threads": best}, threads=best)
         updates["peer"] = answer["updates_per_step"]
-        return _rate(answer)
+        return rate(answer)
 
     measured = alternate(ours, peer, runs=settings.runs, until=settings.until)
     assert measured.ratio is not None
@@ -117,7 +101,39 @@ def ppo_vs_sb3_default(settings: Settings) -> Iterable[Row]:
 def ppo_vs_sb3_tuned(settings: Settings) -> Iterable[Row]:
     """Against SB3 tuned for throughput: same minibatch, epochs and network, copies free."""
     yield _against_sb3(
-        "ppo_vs_sb3_tuned", with_runs(settings, 3), "tuned", _FOREX, Goal(">=", 5), ": equal work"
+        "ppo_vs_sb3_tuned", with_runs(settings, 3), "tuned", FOREX, Goal(">=", 5), ": equal work"
+    )
+
+
+def ppo_vs_rlox(settings: Settings) -> Iterable[Row]:
+    """Against rlox, whose environments are Rust: one member, minibatches of 4,096, equal work."""
+    sizes = {"num_envs": 64, "horizon": 256, "minibatch": 4096, "epochs": 4}
+    module = "peers.rlox_ppo_cartpole"
+
+    def peer(algorithm: str, threads: int, seconds: float) -> float:
+        asked = {"algorithm": algorithm, **sizes, "threads": threads, "seconds": seconds}
+        return rate(run_worker(module, asked, threads=threads))
+
+    arrangements = [(one, n) for one in ("PPO", "HybridPPO") for n in sorted({1, threads()})]
+    best = max(arrangements, key=lambda one: peer(*one, 0.5))
+    measured = alternate(
+        lambda: rate(ours_of(LONE, settings.seconds)),
+        lambda: peer(*best, settings.seconds),
+        runs=settings.runs,
+        until=settings.until,
+    )
+    assert measured.ratio is not None
+    yield Row(
+        case="ppo_vs_rlox",
+        unit="training steps/s on CartPole (64 copies, 256 steps, 4 epochs of 4,096: equal work)",
+        ours=measured.ours,
+        peer=measured.peer,
+        peer_name=f"rlox {best[0]}, {best[1]} thread{'s' if best[1] > 1 else ''}, the best of "
+        f"{len(arrangements)} arrangements",
+        ratio=measured.ratio,
+        runs=measured.runs,
+        others_cpu=measured.others_cpu,
+        **judged(Goal(">=", 5), measured.ratio.median),
     )
 
 
@@ -151,7 +167,7 @@ def time_to_score(settings: Settings) -> Iterable[Row]:
         for _ in range(5):
             seed = next(seeds)
             config = {**CARTPOLE, "training": {**CARTPOLE["training"], "seed": seed}}
-            answer = run_worker(_PPO, {"config": config, "score": score})
+            answer = run_worker(PPO, {"config": config, "score": score})
             mine.append(answer["seconds"])
             warm_ups.append(answer["warm_up"])
             missed[0] += not answer["reached"]
@@ -174,43 +190,6 @@ def time_to_score(settings: Settings) -> Iterable[Row]:
         others_cpu=round(neighbours.share, 3),
         **judged(Goal(">=", 10), ratio.median),
     )
-
-
-def _against_alone(
-    case: str, settings: Settings, members: int, shape: tuple[int, int, int], goal: Goal
-) -> Row:
-    """Total steps/s of a population, against its members trained one after another."""
-    seeds = count()
-    measured = alternate(
-        lambda: _rate(_ours(_population(members, *shape), settings.seconds)),
-        lambda: _rate(_ours(_population(1, *shape), settings.seconds, next(seeds))),
-        runs=settings.runs,
-        until=settings.until,
-    )
-    assert measured.ratio is not None
-    return Row(
-        case=case,
-        unit=f"training steps/s of all members (minibatch {shape[2]}, {shape[0]} copies each)",
-        ours=measured.ours,
-        peer=measured.peer,
-        peer_name="slipstream, the same members one after another",
-        ratio=measured.ratio,
-        runs=measured.runs,
-        others_cpu=measured.others_cpu,
-        **judged(goal, measured.ratio.median),
-    )
-
-
-def population_16(settings: Settings) -> Iterable[Row]:
-    """16 members with minibatches of 1,024."""
-    yield _against_alone(
-        "population_16", with_runs(settings, 3), 16, (16, 256, 1024), Goal(">=", 2)
-    )
-
-
-def population_96(settings: Settings) -> Iterable[Row]:
-    """96 members with minibatches of 128."""
-    yield _against_alone("population_96", with_runs(settings, 3), 96, (8, 64, 128), Goal(">=", 6))
 
 
 def warm_start(settings: Settings) -> Iterable[Row]:
@@ -273,6 +252,9 @@ CASES: dict[str, Case] = {
     "time_to_score": time_to_score,
     "population_16": population_16,
     "population_96": population_96,
+    "ppo_lone": ppo_lone,
+    "ppo_vs_rlox": ppo_vs_rlox,
+    "train_peak": train_peak,
     "warm_start": warm_start,
     "gym_defaults": gym_defaults,
 }

@@ -34,9 +34,7 @@ def study_environment(
         environment = source.environment(resolve(reader.config, overrides))
     except (SlipstreamError, OSError):
         return None, "the prices are no longer where the study read them"
-    loaded = environment.loaded
-    digest = loaded.provenance.get("market_sha256") if loaded is not None else None
-    if digest != facts.get("market_sha256"):
+    if environment.provenance.get("market_sha256") != facts.get("market_sha256"):
         return None, "the prices have changed since the study read them"
     return environment, ""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.nets.policy import Policy
@@ -24,6 +23,7 @@ from slipstream.studies.search.plan import HOLDOUT
 from slipstream.training import checkpoint
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
+from slipstream.training.kernel_environment import KernelEnvironment
 
 _SAME = 1e-6  # of a day's return: weights are float32
 
@@ -62,8 +62,8 @@ def random_traders(
     Returns:
         The percentile; or None and why there is none.
     """
+    assert isinstance(environment, KernelEnvironment)  # no other kind has prices
     kernel, loaded = environment.kernel, environment.loaded
-    assert kernel is not None and loaded is not None
     portfolio = is_portfolio(loaded)
     passes = (PortfolioPasses if portfolio else Passes)(kernel, loaded, HOLDOUT, backend)
     if not portfolio and not comparable(passes):
@@ -72,8 +72,7 @@ def random_traders(
         tensors, manifest = checkpoint.load(folder.policy)
     except (SlipstreamError, OSError):
         return None, "the deployed policy is no longer in the study's folder"
-    weights = {name: torch.from_numpy(values) for name, values in tensors.items()}
-    policy = Policy.from_tensors(weights, manifest["policy"])
+    policy = Policy.from_tensors(tensors, manifest["policy"])
     tracks = Evaluator(environment, HOLDOUT, backend=backend).run(policy, record=True)[0]
     found, again = daily_returns(kernel, loaded, passes.params, tracks)
     if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):

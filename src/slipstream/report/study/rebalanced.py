@@ -15,6 +15,7 @@ from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.environment import daily_returns
 from slipstream.studies.search.plan import HOLDOUT
 from slipstream.training.environment import Environment
+from slipstream.training.kernel_environment import KernelEnvironment
 
 
 def rebalanced_returns(
@@ -30,10 +31,9 @@ def rebalanced_returns(
     Returns:
         [n], or None and why there are none; no reason where the environment has no such line.
     """
-    kernel, loaded = environment.kernel, environment.loaded
-    if kernel is None or loaded is None or not is_portfolio(loaded):
+    if not isinstance(environment, KernelEnvironment) or not is_portfolio(environment.loaded):
         return None, ""
-    found, returns = replayed(kernel, loaded, backend)
+    found, returns = replayed(environment.kernel, environment.loaded, backend)
     if not np.array_equal(found, days):
         return None, "the bars are cut into other days than the study's"
     return returns, ""

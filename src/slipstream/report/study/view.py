@@ -208,8 +208,8 @@ def _beside(view: StudyView, reader: StudyReader, deployed: Passes) -> StudyView
     """With what is replayed on the hold-out beside the deployed policy."""
     assert view.holdout is not None and view.shown is not None
     environment, why = study_environment(reader, view.trial(view.shown).overrides)
-    if environment is None or environment.kernel is None:
-        why = why or "this environment is no kernel"
+    if environment is None or environment.spec.market is None:
+        why = why or "this environment has no prices"
         lines = replace(view.holdout, missing=why) if view.benchmark else view.holdout
         return replace(view, holdout=lines, random_missing=why)
     lines = view.holdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,10 @@ from slipstream.studies.config import seed_of
 from slipstream.studies.engine.accounts import Account, account, join_accounts
 from slipstream.studies.engine.member import Passes
 from slipstream.studies.engine.pass_loop import PassLoop
-from slipstream.studies.engine.population import Place, join_records
-from slipstream.training.environment import Environment
+from slipstream.studies.engine.population import Place, joined
 from slipstream.training.episodes import Seen, run_episodes
-from slipstream.training.evaluation import FOREIGN_COPIES
+from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import HOLD
 from slipstream.vector.vector_env import Episodes, StepOut
 
 Floats = NDArray[np.float64]
@@ -54,9 +51,8 @@ def alike(place: Place) -> tuple[int, ...]:
 
 
 def _records(place: Place) -> tuple[Any, ...]:
-    loaded, split = place.environment.loaded, place.member.test
-    assert loaded is not None and split is not None
-    return loaded.params[split]
+    assert place.member.test is not None
+    return place.environment.records(place.member.test)
 
 
 def _backend(place: Place) -> str:
@@ -65,34 +61,26 @@ def _backend(place: Place) -> str:
 
 
 def _market(places: Sequence[Place], policy: Policy, go_on: Callable[[], None]) -> list[Passes]:
-    first = places[0].environment
-    kernel, loaded = first.kernel, first.loaded
-    assert kernel is not None and loaded is not None and kernel.timeline is not None
-    records, ranges = join_records([_records(place) for place in places])
-    each, total = len(_records(places[0])), len(records)
-    times = [kernel.timeline(record, loaded.data) for record in records]
-    env = KernelVectorEnv(
-        kernel,
-        replace(loaded, params={"train": records}),
-        np.zeros(total, np.uint64),
-        np.tile(np.arange(each, dtype=np.uint64), len(places)),
-        backend=_backend(places[0]),
-        stagger=False,
-        time_limit=False,
-        at_end=HOLD,
-        ranges=np.repeat(ranges, each, axis=0),
-    )
+    own = [_records(place) for place in places]
+    together = places[0].environment.joined(own)
+    assert isinstance(together, KernelEnvironment)  # no other kind has prices
+    timeline, data = together.kernel.timeline, together.loaded.data
+    assert timeline is not None
+    records = together.records("train")
+    each, total = len(own[0]), len(records)
+    times = [timeline(record, data) for record in records]
+    env = together.evaluation("train", each, len(places), _backend(places[0]))
     longest = max(len(time) for time in times)
     values, ended = _run(env, policy, longest, go_on)
     accounts: list[Account | None] = [None] * total
     units = {metric.name: metric.unit for metric in env.spec.metrics}
     for row, e in enumerate(ended.e.tolist()):
-        market = kernel.spec(records[e], loaded.data).market
+        market = together.spec_of((records[e],)).market
         assert market is not None
         steps = int(ended.length[row])
-        own = {name: series[:steps, e] for name, series in values.items()}
+        marks = {name: series[:steps, e] for name, series in values.items()}
         metrics = {name: float(column[row]) for name, column in ended.metrics.items()}
-        accounts[e] = account(times[e], own, market, metrics, steps)
+        accounts[e] = account(times[e], marks, market, metrics, steps)
     found = []
     for m, place in enumerate(places):
         mine = slice(m * each, (m + 1) * each)
@@ -155,12 +143,11 @@ def step_passes(
 
 def _groups_of(place: Place, times: Sequence[NDArray[np.int64]]) -> list[int]:
     """Which tested group each record lies in, counted within the fold."""
-    loaded, member = place.environment.loaded, place.member
-    assert loaded is not None
+    member = place.member
     fold = member.fold.removeprefix("fold")
     if not (fold.isdigit() and member.test == f"{member.fold}/test"):
         return [0] * len(times)
-    ranges = loaded.provenance["folds"]["folds"][int(fold)]["test"]
+    ranges = place.environment.provenance["folds"]["folds"][int(fold)]["test"]
     firsts = np.array([lo for lo, _ in ranges])
     return [int(np.searchsorted(firsts, time[0], side="right")) - 1 for time in times]
 
@@ -171,7 +158,9 @@ def _games(
     """Episode returns; every member meets the same episodes."""
     seed, episodes, _ = alike(places[0])
     copies = min(_COPIES, episodes)
-    env = _playground(places, copies)
+    longest = places[0].member.config.evaluation.max_steps
+    together = joined(places)
+    env = together.evaluation("train", copies, len(places), _backend(places[0]), longest)
 
     def act(seen: Seen) -> NDArray[Any]:
         return policy.act_rows(seen.obs, mask=seen.mask)
@@ -187,25 +176,3 @@ def _games(
         zeros = np.zeros(episodes)
         found.append(Passes(numbers, returns, zeros, np.zeros(episodes, np.int64), [means]))
     return found
-
-
-def _playground(places: Sequence[Place], copies: int) -> Any:
-    first: Environment = places[0].environment
-    longest = places[0].member.config.evaluation.max_steps
-    if first.kernel is None or first.loaded is None:
-        copies = min(copies, FOREIGN_COPIES)
-        return first.evaluation("train", copies, len(places), longest=longest)
-    records, ranges = join_records([place.records for place in places])
-    limits = [place.spec.max_episode_steps or longest for place in places]
-    zeros = np.zeros(len(places) * copies, np.uint64)
-    return KernelVectorEnv(
-        first.kernel,
-        replace(first.loaded, params={"train": records}),
-        zeros,
-        zeros,
-        backend=_backend(places[0]),
-        stagger=False,
-        at_end=HOLD,
-        ranges=np.repeat(ranges, copies, axis=0),
-        limits=np.repeat(np.array(limits, np.int64), copies),
-    )

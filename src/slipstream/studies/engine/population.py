@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.core.spec import Spec
@@ -19,10 +18,6 @@ from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import State, Tensors
 from slipstream.training.environment import Environment
 from slipstream.training.shard import Shard, join_states, state_of
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.vector_env import VectorEnv
-
-STEPPED = "train"  # split of a joined environment: every member's own records, one after the other
 
 
 @dataclass(frozen=True)
@@ -40,20 +35,13 @@ class Place:
 
     @property
     def records(self) -> tuple[Any, ...]:
-        """Params records that it trains on; nothing for a foreign environment."""
-        loaded = self.environment.loaded
-        if loaded is None:
-            return ()
-        split = f"{self.member.fold}/train"
-        return loaded.params[split if split in loaded.params else "train"]
+        """Params records that it trains on, where there are any."""
+        return self.environment.records(f"{self.member.fold}/train")
 
     @property
     def spec(self) -> Spec:
         """Of its records: folds differ in their scales, settings in their time limits."""
-        kernel, loaded = self.environment.kernel, self.environment.loaded
-        if kernel is None or loaded is None:
-            return self.environment.spec
-        return kernel.spec(self.records[0], loaded.data)
+        return self.environment.spec_of(self.records)
 
     @property
     def num_envs(self) -> int:
@@ -83,8 +71,6 @@ def shape_of(member: Member, source: EnvironmentSource) -> str:
         config.agent_name,
         place.num_envs,
         config.training.backend,
-        config.training.learner,
-        config.training.device,
         spec.observation_shape,
         spec.observation_dtype.name,
         ActionMap(spec.action).description(),
@@ -95,66 +81,14 @@ def shape_of(member: Member, source: EnvironmentSource) -> str:
         spec.players,
         spec.max_episode_steps is None,
     ]
-    if place.environment.loaded is None:  # copies cannot be told how to differ
+    if not place.environment.varied:
         facts.append(config.env_settings)
     return json.dumps(facts)
 
 
-@dataclass(frozen=True)
-class JoinedEnvironment(Environment):
-    """Copies of several members in one batch, each with its own member's records.
-
-    Attributes:
-        ranges: int64 [E, 2], first record and number of records of each copy.
-        limits: int64 [E], time limit of each copy's episodes.
-    """
-
-    ranges: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
-    limits: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def copies(
-        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], backend: str = "auto"
-    ) -> VectorEnv:
-        if self.kernel is None or self.loaded is None:
-            return super().copies(seeds, indices, backend)
-        return KernelVectorEnv(
-            self.kernel,
-            self.loaded,
-            seeds,
-            indices,
-            backend="compiled" if backend == "auto" else backend,
-            ranges=self.ranges,
-            limits=self.limits,
-        )
-
-
-def joined(places: Sequence[Place]) -> JoinedEnvironment:
+def joined(places: Sequence[Place]) -> Environment:
     """The environment of all copies, member after member."""
-    first = places[0].environment
-    each = [place.num_envs for place in places]
-    limits = [place.spec.max_episode_steps or 0 for place in places]
-    records, ranges = join_records([place.records for place in places])
-    loaded = first.loaded
-    if loaded is not None:
-        loaded = replace(loaded, params={STEPPED: records})
-    return JoinedEnvironment(
-        first.name,
-        places[0].spec,
-        first.kernel,
-        loaded,
-        first.kwargs,
-        ranges=np.repeat(ranges, each, axis=0),
-        limits=np.repeat(np.array(limits, np.int64), each),
-    )
-
-
-def join_records(
-    records: Sequence[tuple[Any, ...]],
-) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
-    """All members' records as one table, and int64 [M, 2]: first and number of each one's own."""
-    counts = np.array([len(own) for own in records], np.int64)
-    firsts = np.cumsum(counts) - counts
-    return tuple(record for own in records for record in own), np.stack([firsts, counts], axis=1)
+    return places[0].environment.joined([place.records for place in places])
 
 
 class Population:
@@ -173,22 +107,19 @@ class Population:
     def __init__(self, places: Sequence[Place], states: Sequence[State | None]) -> None:
         self.places = list(places)
         first = places[0]
-        training = first.member.config.training
         self._shard = Shard(
             joined(places),
             AgentConfig.join([place.member.config.agent for place in places]),
             [place.member.seed for place in places],
             range(len(places)),
             first.num_envs,
-            training.backend,
+            first.member.config.training.backend,
             specs=[place.spec for place in places],
-            learner=training.learner,
-            device=training.device,
         )
         self.failed = np.zeros(len(places), np.bool_)
         self.iterations = np.array([state.iteration if state else 0 for state in states], np.int64)
         self._budgets = np.array([place.member.budget for place in places], np.float64)
-        self.resumable = first.environment.loaded is not None
+        self.resumable = first.environment.resumable
         if self.resumable or all(state is None for state in states):
             self._shard.reset()
         if any(state is not None for state in states):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from slipstream.core.discover import load_kernel
-from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import Kernel, Loaded
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.engine.recent import Recent
 from slipstream.training.config import RunConfig
-from slipstream.training.environment import GYMNASIUM, Environment, resolve_environment
+from slipstream.training.environment import Environment
+from slipstream.training.factory import kind_of, trainable
 
 _KEPT = 64  # environments whose records are remembered; they are quickly made again
 
@@ -29,8 +26,7 @@ class EnvironmentSource:
 
     def __init__(self, plan: FoldPlan, fold_seeds: int) -> None:
         self._plan, self.fold_seeds = plan, fold_seeds
-        self._loaded: list[tuple[str, Loaded]] = []  # as read, each with its name
-        self._data: list[Any] = []  # distinct arrays, whatever settings they were read with
+        self._read: list[Environment] = []  # one for each distinct set of arrays
         self._environments: Recent[str, Environment] = Recent(_KEPT)
 
     def environment(self, config: RunConfig) -> Environment:
@@ -45,72 +41,38 @@ class EnvironmentSource:
 
     def folds(self, config: RunConfig) -> int:
         """How many folds a trial has."""
-        loaded = self.environment(config).loaded
-        if loaded is None or "folds" not in loaded.provenance:
-            return self.fold_seeds
-        return len(loaded.provenance["folds"]["folds"])
+        return self.environment(config).folds or self.fold_seeds
 
     @property
     def generation(self) -> int:
         """Grows with every distinct set of arrays: what was forked before lacks the last ones."""
-        return len(self._data)
+        return len(self._read)
 
     def data_number(self, environment: Environment) -> int:
         """Number of the arrays that an environment reads; equal numbers, equal arrays."""
-        if environment.loaded is None:
+        if environment.data is None:
             return -1
-        mine = tuple(environment.loaded.data)
-        return next(k for k, data in enumerate(self._data) if _same(tuple(data), mine))
+        return next(k for k, known in enumerate(self._read) if _same(known, environment))
 
     def _make(self, config: RunConfig) -> Environment:
-        name = config.env_name
-        if name.startswith(GYMNASIUM):
-            return resolve_environment(name, config.env_settings)
-        kernel = load_kernel(name)
-        loaded = self._canonical(self._load(kernel, config))
-        spec = kernel.spec(loaded.params["train"][0], loaded.data)
-        if spec.market is not None and kernel.load_folds is None:
-            raise ConfigError(
-                f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
-                "out what an observation remembers. Define it as docs/extending.md shows, or train "
-                "with `slipstream train`."
-            )
-        if spec.market is not None:
-            market = replace(spec.market, benchmark="benchmark" in spec.trace)
-            spec = replace(spec, market=market)
-        return Environment(name, spec, kernel, loaded)
-
-    def _load(self, kernel: Kernel, config: RunConfig) -> Loaded:
-        settings = kernel.configure(config.env_settings)
-        if kernel.vary is not None:
-            for name, known in self._loaded:
-                varied = kernel.vary(known, settings) if name == config.env_name else None
-                if varied is not None:
-                    return varied
-        if kernel.load_folds is None:
-            loaded = resolve_environment(config.env_name, config.env_settings).loaded
-            assert loaded is not None
-        else:
-            loaded = kernel.load_folds(settings, self._plan)
-        if kernel.vary is not None:
-            self._loaded.append((config.env_name, loaded))
-        return loaded
-
-    def _canonical(self, loaded: Loaded) -> Loaded:
         """With arrays that are there already, where the same ones are."""
-        mine = tuple(loaded.data)
-        for data in self._data:
-            if _same(tuple(data), mine):
-                return replace(loaded, data=data)
-        self._data.append(loaded.data)
-        return loaded
+        name, settings = config.env_name, config.env_settings
+        found = trainable(kind_of(name).load_folds(name, settings, self._plan, self._read))
+        if found.data is None:
+            return found
+        for known in self._read:
+            if _same(known, found):
+                return found.with_data(known.data)
+        self._read.append(found)
+        return found
 
 
-def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return len(one) == len(other) and all(
+def _same(one: Environment, other: Environment) -> bool:
+    mine, theirs = one.data or (), other.data or ()
+    return len(mine) == len(theirs) and all(
         a is b
         or (a.dtype == b.dtype and a.shape == b.shape and np.array_equal(_bytes(a), _bytes(b)))
-        for a, b in zip(one, other, strict=True)
+        for a, b in zip(mine, theirs, strict=True)
     )
 
 

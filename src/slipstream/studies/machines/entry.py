@@ -143,7 +143,7 @@ class Premises:
         folds = validate(FoldPlan, dict(entry.folds), "study.folds")
         self.source: EnvironmentSource = _MovedSource(folds, entry.fold_seeds, self.copies)
         try:
-            loaded = self.source.environment(self.base).loaded
+            environment = self.source.environment(self.base)
         except DataError as error:
             if data_dir is not None:
                 raise
@@ -151,7 +151,7 @@ class Premises:
                 f"{error} The study's owner, {entry.host}, has its prices there: name the folder "
                 "of the same files on this machine with --data-dir."
             ) from error
-        own = loaded.provenance.get("market_sha256") if loaded is not None else None
+        own = environment.provenance.get("market_sha256")
         if own != entry.market:
             raise DataError(
                 f"The prices in {own_folder} are not those of the study: their sha256 is {own}, "

@@ -12,15 +12,13 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from slipstream.core.config import model_in, nearest, refuse_truth_value
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.training.config import RunConfig
+from slipstream.training.factory import kind_of
 from slipstream.training.sections import TrainingConfig
-from slipstream.training.target import GYMNASIUM
 
 AGENT, NUM_ENVS = "agent.", "training.num_envs"
 _TRAINING = ("num_envs", "total_steps")
-_KWARGS = "env.kwargs."
 
 
 @dataclass(frozen=True)
@@ -92,10 +90,8 @@ def settings(base: RunConfig) -> dict[str, Setting]:
     for name in _TRAINING:
         info = TrainingConfig.model_fields[name]
         found[f"training.{name}"] = Setting(f"training.{name}", _takes(info))
-    if not base.env_name.startswith(GYMNASIUM):
-        model = load_kernel(base.env_name).Config
-        found |= _below("env", model, model.given)
-    return found
+    model = kind_of(base.env_name).model(base.env_name)
+    return found | _below("env", model, model.given)
 
 
 def setting(path: str, base: RunConfig) -> Setting:
@@ -107,16 +103,15 @@ def setting(path: str, base: RunConfig) -> Setting:
     known = settings(base)
     if path in known:
         return known[path]
-    if base.env_name.startswith(GYMNASIUM) and path.startswith(_KWARGS):
+    kind = kind_of(base.env_name)
+    if kind.open_section is not None and path.startswith(f"env.{kind.open_section}."):
         return Setting(path, Any)
     head, _, rest = path.partition(".")
-    if head == "env" and not base.env_name.startswith(GYMNASIUM):
-        model = load_kernel(base.env_name).Config
-        if rest.split(".")[0] in model.given:
-            raise ConfigError(
-                f"`{path}` says what the task is: a study that varied it would choose the easiest "
-                "task. Set it for the whole study, in the config."
-            )
+    if head == "env" and rest.split(".")[0] in kind.model(base.env_name).given:
+        raise ConfigError(
+            f"`{path}` says what the task is: a study that varied it would choose the easiest "
+            "task. Set it for the whole study, in the config."
+        )
     if head == "evaluation" or (head == "training" and rest in TrainingConfig.model_fields):
         raise ConfigError(
             f"`{path}` is not for a study to vary: it decides where and how a member is trained or "

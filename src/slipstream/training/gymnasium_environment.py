@@ -1,0 +1,133 @@
+"""A Gymnasium environment: somebody else's rules, stepped in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.config import Config, validate
+from slipstream.core.errors import ConfigError
+from slipstream.training import suggested
+from slipstream.training.environment import LONGEST, Environment, Sections
+from slipstream.training.sections import GymnasiumConfig
+from slipstream.vector.foreign import make_gymnasium
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.loop import HOLD
+from slipstream.vector.vector_env import VectorEnv
+
+GYMNASIUM = "gym:"
+# The most of a member, however large the budget: they are stepped one after another, so more than
+# share the cost of a decision only make rollouts rarer.
+FOREIGN_COPIES = 8
+
+
+@dataclass(frozen=True)
+class GymnasiumEnvironment(Environment):
+    """One named ``gym:ID``.
+
+    Attributes:
+        kwargs: its keyword arguments.
+    """
+
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    backends: ClassVar[tuple[str, ...]] = ("auto", "serial")
+    open_section: ClassVar[str | None] = "kwargs"
+    resumable: ClassVar[bool] = False  # a copy takes its episode's actions again
+    varied: ClassVar[bool] = False
+    kind: ClassVar[str] = "a Gymnasium environment"
+    most_copies: ClassVar[int] = FOREIGN_COPIES
+
+    @classmethod
+    def known(cls, name: str) -> bool:
+        return True
+
+    @classmethod
+    def model(cls, name: str) -> type[Config]:
+        return GymnasiumConfig
+
+    @classmethod
+    def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        return name, validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
+
+    @classmethod
+    def short_name(cls, name: str) -> str:
+        return _id(name)
+
+    @classmethod
+    def suggested(cls, name: str, agent_name: str) -> Sections:
+        return suggested.for_gymnasium(_id(name), agent_name)
+
+    @classmethod
+    def preset_note(cls, name: str, agent_name: str, resolved: Sections) -> str | None:
+        preset = suggested.gymnasium_preset(_id(name), agent_name) or {}
+        values = [
+            f"{section}.{key}={value}"
+            for section, fields in preset.items()
+            for key, value in fields.items()
+            if resolved[section][key] == value
+        ]
+        if not values:
+            return None
+        return f"Preset for {name} (your own settings win): {', '.join(values)}."
+
+    @classmethod
+    def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
+        unknown = sorted(set(settings) - {"kwargs"})
+        if unknown:
+            raise ConfigError(f"`env.{unknown[0]}` is not a key of {name}; it takes `kwargs` only.")
+        kwargs = dict(settings.get("kwargs") or {})
+        one = np.zeros(1, np.uint64)
+        probe = GymnasiumVectorEnv(_id(name), one, one, kwargs=kwargs)
+        try:
+            probe.try_out()
+        finally:
+            probe.close()
+        return cls(name, probe.spec, kwargs)
+
+    @classmethod
+    def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
+        raise ConfigError(
+            f"{name} is no kernel: `slipstream check` takes a kernel's .py file, or a YAML file "
+            "that names one."
+        )
+
+    @classmethod
+    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
+        return make_gymnasium(_id(name), settings.get("kwargs"), render_mode="rgb_array")
+
+    def copies(
+        self,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        backend: str = "auto",
+        *,
+        stagger: bool = True,
+    ) -> VectorEnv:
+        self._chosen(backend)
+        return GymnasiumVectorEnv(_id(self.name), seeds, indices, kwargs=self.kwargs)
+
+    def evaluation(
+        self,
+        split: str,
+        copies: int,
+        members: int = 1,
+        backend: str = "auto",
+        longest: int = LONGEST,
+    ) -> VectorEnv:
+        zeros = np.zeros(members * min(copies, FOREIGN_COPIES), np.uint64)  # each must be made
+        limit = longest if self.spec.max_episode_steps is None else None
+        return GymnasiumVectorEnv(
+            _id(self.name), zeros, zeros, kwargs=self.kwargs, at_end=HOLD, limit=limit
+        )
+
+    def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
+        return self  # copies cannot be told how to differ
+
+
+def _id(name: str) -> str:
+    return name.removeprefix(GYMNASIUM)
