@@ -10,9 +10,8 @@ from slipstream.core.errors import KernelError
 from slipstream.nets.policy import Policy
 from slipstream.studies.engine.pass_loop import PassLoop
 from slipstream.studies.engine.passes import alike, score, step_passes
-from slipstream.studies.engine.population import Place, Population, join_records, policy_of
+from slipstream.studies.engine.population import Place, Population, policy_of
 from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import HOLD
 
 
 def by_hand(place, policy):
@@ -119,18 +118,10 @@ def test_compiled_passes_are_those_step_by_step(engine):
     for _ in range(2):
         population.iterate()
     policy = population.policy
-    records, ranges = join_records([place.environment.loaded.params["holdout"] for place in places])
-    environment = places[0].environment
-    env = KernelVectorEnv(
-        environment.kernel,
-        replace(environment.loaded, params={"train": records}),
-        np.zeros(6, np.uint64),
-        np.tile(np.arange(2, dtype=np.uint64), 3),
-        stagger=False,
-        time_limit=False,
-        at_end=HOLD,
-        ranges=np.repeat(ranges, 2, axis=0),
+    environment = places[0].environment.joined(
+        [place.environment.records("holdout") for place in places]
     )
+    records, env = environment.records("train"), environment.evaluation("train", 2, 3)
     noted = ("equity", "benchmark", "held")
     longest = max(len(environment.kernel.timeline(p, environment.loaded.data)) for p in records)
     slow, fast = np.zeros((2, longest, 6, 3))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.envs._market import cache_lines, codes_of, name_of
 from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.record import VARIANCE, Data
-from slipstream.envs.forex.spec import name_of
 from slipstream.envs.forex.table import Table
 from slipstream.market.symbols import pip
-
-_NAME_LENGTH = 32
-_LINE = 64  # bytes of a cache line
 
 
 class Layout(NamedTuple):
@@ -57,8 +54,8 @@ def offsets_of(tables: Sequence[Table]) -> list[int]:
 def arrays_of(tables: list[Table], layout: Layout, config: Config) -> Data:
     """Everything that the kernel reads, read-only."""
     segments = np.array(layout.segments, dtype=np.int64)
-    bars = _cache_lines([table.bars for table in tables])
-    features = _cache_lines([table.features for table in tables])
+    bars = cache_lines([table.bars for table in tables])
+    features = cache_lines([table.features for table in tables])
     mean, deviation = [], []
     for training in layout.training:
         rows = [segments[k] for k in training]
@@ -76,8 +73,8 @@ def arrays_of(tables: list[Table], layout: Layout, config: Config) -> Data:
         constants=_constants(tables, layout, bars, config.return_variance),
         feature_mean=np.stack(mean),
         feature_std=np.stack(deviation),
-        symbols=np.stack([_codes(table.symbol) for table in tables]),
-        currency=_codes(config.account_currency),
+        symbols=np.stack([codes_of(table.symbol) for table in tables]),
+        currency=codes_of(config.account_currency),
     )
     for array in data:
         array.flags.writeable = False
@@ -129,27 +126,3 @@ def _variance(bars: NDArray[np.float64], segments: list[tuple[int, int]]) -> flo
     parts = [close[1:] / close[:-1] - 1.0 for close in closes]
     returns = np.concatenate(parts) if parts else np.zeros(0)
     return float(returns.var(ddof=1)) if len(returns) > 1 else 0.0
-
-
-def _cache_lines(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """All parts in one table that starts on a cache line, read-only use.
-
-    Rows that nearly fill their cache lines are widened to whole ones, so that reading one row
-    touches as few as possible; the columns added are zero and stay unused.
-    """
-    line = _LINE // parts[0].itemsize
-    rows, columns = sum(len(part) for part in parts), parts[0].shape[1]
-    whole = -(-columns // line) * line
-    wide = whole if 3 * whole <= 4 * columns else columns
-    block = np.zeros(rows * wide + line, dtype=parts[0].dtype)
-    first = -block.ctypes.data % _LINE // parts[0].itemsize
-    table = block[first : first + rows * wide].reshape(rows, wide)
-    np.concatenate(parts, out=table[:, :columns])
-    return table
-
-
-def _codes(name: str) -> NDArray[np.int64]:
-    """A name as character codes: kernels hold numbers only."""
-    codes = np.zeros(_NAME_LENGTH, dtype=np.int64)
-    codes[: len(name)] = [ord(letter) for letter in name[:_NAME_LENGTH]]
-    return codes

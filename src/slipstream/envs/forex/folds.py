@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
+from slipstream.envs._market import name_of
 from slipstream.envs.forex.arrays import Layout, arrays_of, offsets_of, trained_variances
 from slipstream.envs.forex.calendar import calendar_bits
 from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.facts import bars_in, facts_of, feature_notes, notes_of, round_trips
 from slipstream.envs.forex.params import passes, settings, starts, training
 from slipstream.envs.forex.record import Data, Params
-from slipstream.envs.forex.spec import name_of
 from slipstream.envs.forex.table import ATR, Table, tables_of
 from slipstream.features.registry import longest_memory, refuse_endless
 from slipstream.market.calendar import calendar

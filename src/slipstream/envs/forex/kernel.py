@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from slipstream.core.memory import prefetch, prefetch_record
-from slipstream.core.random import integer
+from slipstream.envs._market import begin_anywhere, begin_at, conclude_score, keep_score
 from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.exits import NO_EXIT, STOP_OUT, exit_at_open, exit_in_bar
 from slipstream.envs.forex.folds import load_folds, timeline, vary
@@ -65,31 +65,16 @@ __all__ = [
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
-    """Draws a start among the valid ones of the record's segments, or takes the window's first row.
-
-    The loop hands over a record of zeros, so only what starts otherwise is set.
-    """
-    segment = p.first_segment
-    start = 0
-    if not p.evaluation:
-        start = integer(s, p.num_starts)
-        for k in range(p.first_segment, p.first_segment + p.num_segments):
-            segment = k
-            starts = max(d.segments[k, 1] - d.segments[k, 0] - p.runway, 0)
-            if start < starts:
-                break
-            start -= starts
-    s.segment = segment
-    s.bar = d.segments[segment, 0] + start
-    s.last = d.segments[segment, 1] - 1
-    s.cash = p.initial_equity
-    s.equity = p.initial_equity
-    s.peak = p.initial_equity
+    """Draws a start among the valid ones of the record's segments, or takes the first row."""
+    if p.evaluation:
+        begin_at(s, p, d, p.first_segment, 0)
+    else:
+        begin_anywhere(s, p, d)
     s.day_equity = p.initial_equity
     s.long_blocked_to = -1
     s.short_blocked_to = -1
     s.reduce_only_to = -1
-    s.sharpe_b = d.constants[segment, VARIANCE]
+    s.sharpe_b = d.constants[s.segment, VARIANCE]
 
 
 def ahead(s: Any, p: Any, d: Any) -> None:
@@ -165,7 +150,10 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     value = close * close_rate
     s.equity = equity
     s.exposure = s.units * value / equity if equity > 0.0 else 0.0
-    _keep_score(s, p, before, equity)
+    if s.units != 0.0:
+        s.holding_bars += 1
+        s.exposure_sum += abs(s.exposure)
+    keep_score(s, before, equity)
 
     gain = reward(s, p, d, before, equity)
     if p.turnover_penalty > 0.0:
@@ -187,34 +175,12 @@ def _pay_swap(s: Any, p: Any, close: float, rate: float, nights: int) -> None:
     s.costs -= credit
 
 
-def _keep_score(s: Any, p: Any, before: float, equity: float) -> None:
-    """Running sums of the episode; simple returns per bar."""
-    s.steps += 1
-    if s.units != 0.0:
-        s.holding_bars += 1
-        s.exposure_sum += abs(s.exposure)
-    if equity > s.peak:
-        s.peak = equity
-        s.drawdown = 0.0
-    else:
-        s.drawdown = 1.0 - equity / s.peak
-        s.max_drawdown = max(s.max_drawdown, s.drawdown)
-    if equity != before and before > 0.0:
-        ret = equity / before - 1.0
-        s.return_sum += ret
-        s.return_square_sum += ret * ret
-
-
 def conclude(s: Any, p: Any, d: Any) -> None:
     """Figures of the whole episode; deviation with ddof 1."""
-    s.total_return = s.equity / p.initial_equity - 1.0
-    share = 1.0 / float(s.steps)
-    s.mean_exposure = s.exposure_sum * share
-    mean = s.return_sum * share
-    variance = s.return_square_sum * share - mean * mean
-    # What is left of the mean square after cancellation must exceed its rounding error.
-    if variance > 1e-12 * s.return_square_sum * share:
-        s.sharpe = mean / math.sqrt(variance / (1.0 - share))
+    variance = conclude_score(s, p)
+    if variance > 0.0:
+        share = 1.0 / float(s.steps)
+        s.sharpe = s.return_sum * share / math.sqrt(variance / (1.0 - share))
 
 
 def observe(s: Any, p: Any, d: Any, out: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from slipstream.envs._market import floored_ratio, log_growth
 from slipstream.envs.forex.record import DIFFERENTIAL_SHARPE, PNL, VARIANCE
 
 
@@ -12,11 +13,10 @@ def reward(s: Any, p: Any, d: Any, before: float, after: float) -> float:
     """Reward of a step that took equity from `before` to `after`, account currency."""
     if p.reward == PNL:
         return (after - before) / p.initial_equity
-    floor = 1e-6 * p.initial_equity  # equity may end negative
-    ratio = max(after, floor) / max(before, floor)
     if p.reward == DIFFERENTIAL_SHARPE:
-        return _differential_sharpe(s, p, ratio - 1.0, d.constants[s.segment, VARIANCE])
-    return math.log(ratio) if ratio != 1.0 else 0.0
+        ret = floored_ratio(after, before, p.initial_equity) - 1.0
+        return _differential_sharpe(s, p, ret, d.constants[s.segment, VARIANCE])
+    return log_growth(after, before, p.initial_equity)
 
 
 def _differential_sharpe(s: Any, p: Any, ret: float, start: float) -> float:

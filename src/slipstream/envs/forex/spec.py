@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from gymnasium import spaces
 
 from slipstream.core.spec import MarketSpec, Metric, Spec
+from slipstream.envs._market import market_spec, name_of
 from slipstream.envs.forex.record import DIFFERENTIAL_SHARPE, Data, Params
 
 CLOCK = 4  # sine and cosine of time of day and of day of week
@@ -64,18 +63,5 @@ def spec(p: Params, d: Data) -> Spec:
 
 def _market(p: Params, d: Data) -> MarketSpec:
     picked = d.segment_symbol[p.first_segment : p.first_segment + p.num_segments]
-    return MarketSpec(
-        symbols=tuple(name_of(d.symbols[index]) for index in dict.fromkeys(picked.tolist())),
-        account_currency=name_of(d.currency),
-        initial_equity=p.initial_equity,
-        bar_seconds=p.bar_seconds,
-        bars_per_year=p.bars_per_year,
-        days_per_year=p.days_per_year,
-        day_roll="17:00 America/New_York" if p.rolls_in_new_york else "00:00 UTC",
-        cost_fields=COST_FIELDS,
-    )
-
-
-def name_of(codes: Any) -> str:
-    """The text of character codes."""
-    return "".join(chr(code) for code in codes if code)
+    symbols = tuple(name_of(d.symbols[index]) for index in dict.fromkeys(picked.tolist()))
+    return market_spec(p, d, symbols, COST_FIELDS)

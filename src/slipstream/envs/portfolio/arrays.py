@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
+from slipstream.envs._market import cache_lines, codes_of
 from slipstream.envs.portfolio.config import Config
 from slipstream.envs.portfolio.record import Data
 from slipstream.features.panel import PanelFeatures
 from slipstream.market.panel import LONGEST_HOLE, Panel
 from slipstream.market.symbols import parse
-
-_LINE = 64  # bytes of a cache line
-_NAME_LENGTH = 32
 
 # Smallest orders of Alpaca, in coin, as FinRL_Crypto lists them.
 ALPACA_LIMITS = {
@@ -70,7 +68,7 @@ def arrays_of(table: Table, layout: Layout, config: Config) -> Data:
     assets = len(panel.symbols)
     close = np.where(known, panel.close, 0.0)
     opened = np.where(known & panel.tradable, panel.open, 0.0)
-    prices = _cache_lines(np.concatenate([close, opened, 0.5 * panel.spread], axis=1))
+    prices = cache_lines([np.concatenate([close, opened, 0.5 * panel.spread], axis=1)])
     shown = known & ~_silent(panel.tradable) if config.universe == "union" else known
     values = np.where(shown[:, :, None], table.features.values, 0.0).astype(np.float32)
     mean, deviation = _scales(values, shown, layout)
@@ -78,7 +76,7 @@ def arrays_of(table: Table, layout: Layout, config: Config) -> Data:
     first = np.stack([_first(close, row, config.lookback) for row in segments])
     data = Data(
         prices=prices,
-        features=_cache_lines(values.reshape(len(values), -1)),
+        features=cache_lines([values.reshape(len(values), -1)]),
         time=panel.time,
         segments=segments,
         first=np.concatenate([first, _inverse_magnitude(first)], axis=1),
@@ -135,13 +133,6 @@ def tiers_of(config: Config) -> NDArray[np.float64]:
     return np.array(config.fee_tiers or ((0.0, config.fee),), dtype=np.float64)
 
 
-def codes_of(name: str) -> NDArray[np.int64]:
-    """A name as character codes: kernels hold numbers only."""
-    codes = np.zeros(_NAME_LENGTH, dtype=np.int64)
-    codes[: len(name)] = [ord(letter) for letter in name[:_NAME_LENGTH]]
-    return codes
-
-
 def _silent(tradable: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Where an asset has lacked more than 12 bars in a row, bool [T, A].
 
@@ -190,19 +181,3 @@ def _scales(
         means.append(mean.ravel())
         deviations.append(np.where(deviation > 0.0, deviation, 1.0).ravel())
     return np.stack(means), np.stack(deviations)
-
-
-def _cache_lines(table: NDArray[Any]) -> NDArray[Any]:
-    """The same table from the start of a cache line, its rows widened to whole ones if nearly so.
-
-    Reading a row then touches as few lines as possible; the columns added are zero.
-    """
-    rows, columns = table.shape
-    line = _LINE // table.itemsize
-    whole = -(-columns // line) * line
-    wide = whole if 3 * whole <= 4 * columns else columns
-    block = np.zeros(rows * wide + line, dtype=table.dtype)
-    first = -block.ctypes.data % _LINE // table.itemsize
-    out = block[first : first + rows * wide].reshape(rows, wide)
-    out[:, :columns] = table
-    return out

@@ -14,6 +14,7 @@ from typing import Any
 
 from slipstream.core.memory import prefetch
 from slipstream.core.random import integer
+from slipstream.envs._market import begin_anywhere, begin_at, conclude_score, keep_score
 from slipstream.envs.portfolio.config import Config
 from slipstream.envs.portfolio.fees import book_step, fee_rate, sell, start_volumes
 from slipstream.envs.portfolio.load import load, load_folds, load_window, timeline, vary
@@ -62,28 +63,14 @@ SETTINGS = {
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
-    """Draws a start among the valid ones of the record's segments, or takes the first row.
-
-    The loop hands over a record of zeros, so only what starts otherwise is set.
-    """
-    segment = p.first_segment
-    start = 0
+    """Draws a start among the valid ones of the record's segments, or takes the first row."""
     if p.from_start:
-        segment += integer(s, p.num_segments)
-    elif not p.evaluation:
-        start = integer(s, p.num_starts)
-        for k in range(p.first_segment, p.first_segment + p.num_segments):
-            segment = k
-            starts = max(d.segments[k, 1] - d.segments[k, 0] - p.runway, 0)
-            if start < starts:
-                break
-            start -= starts
-    s.segment = segment
-    s.bar = d.segments[segment, 0] + start
-    s.last = d.segments[segment, 1] - 1 - p.early_end
-    s.cash = p.initial_equity
-    s.equity = p.initial_equity
-    s.peak = p.initial_equity
+        begin_at(s, p, d, p.first_segment + integer(s, p.num_segments), 0)
+    elif p.evaluation:
+        begin_at(s, p, d, p.first_segment, 0)
+    else:
+        begin_anywhere(s, p, d)
+    s.last -= p.early_end
     s.benchmark = p.initial_equity
     s.benchmark_cash = p.initial_equity
     if p.benchmark_costs:
@@ -169,7 +156,8 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     if s.traded > 0.0:
         book_step(s, p, before, fee)
     s.exposure = held / s.equity if s.equity > 0.0 else 0.0
-    _keep_score(s, p, before)
+    s.exposure_sum += s.exposure
+    keep_score(s, before, s.equity)
     gain = reward(s, p, d, row, before, benchmark_before)
     terminated = False
     if p.discounted_end:
@@ -235,34 +223,13 @@ def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
     s.equity = s.cash
 
 
-def _keep_score(s: Any, p: Any, before: float) -> None:
-    """Running sums of the episode; simple returns per bar."""
-    s.steps += 1
-    equity = s.equity
-    s.exposure_sum += s.exposure
-    if equity > s.peak:
-        s.peak = equity
-        s.drawdown = 0.0
-    else:
-        s.drawdown = 1.0 - equity / s.peak
-        s.max_drawdown = max(s.max_drawdown, s.drawdown)
-    if equity != before and before > 0.0:
-        ret = equity / before - 1.0
-        s.return_sum += ret
-        s.return_square_sum += ret * ret
-
-
 def conclude(s: Any, p: Any, d: Any) -> None:
     """Figures of the whole episode; deviation with ddof 1."""
-    s.total_return = s.equity / p.initial_equity - 1.0
     s.benchmark_return = s.benchmark / p.initial_equity - 1.0
-    share = 1.0 / float(s.steps)
-    s.mean_exposure = s.exposure_sum * share
-    mean = s.return_sum * share
-    variance = s.return_square_sum * share - mean * mean
-    # What is left of the mean square after cancellation must exceed its rounding error.
-    if variance > 1e-12 * s.return_square_sum * share:
-        s.sharpe = mean * math.sqrt((1.0 - share) / variance)
+    variance = conclude_score(s, p)
+    if variance > 0.0:
+        share = 1.0 / float(s.steps)
+        s.sharpe = s.return_sum * share * math.sqrt((1.0 - share) / variance)
 
 
 def observe(s: Any, p: Any, d: Any, out: Any) -> None:

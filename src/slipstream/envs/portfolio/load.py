@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
+from slipstream.envs._market import codes_of
 from slipstream.envs.portfolio.arrays import (
     Layout,
     Table,
     arrays_of,
-    codes_of,
     lots_of,
     tiers_of,
 )

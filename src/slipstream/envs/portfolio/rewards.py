@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from slipstream.envs._market import log_growth
 from slipstream.envs.portfolio.record import EXCESS_LOG_RETURN, LOG_RETURN, MIXED
 
 _LARGEST_WEIGHT = 0.4  # of one asset, from which concentration costs
@@ -21,10 +22,10 @@ def reward(s: Any, p: Any, d: Any, row: int, before: float, benchmark_before: fl
     """
     gain = 0.0
     if p.reward == EXCESS_LOG_RETURN:
-        gain = _log_ratio(s.equity, before, p.initial_equity)
-        gain -= _log_ratio(s.benchmark, benchmark_before, p.initial_equity)
+        gain = log_growth(s.equity, before, p.initial_equity)
+        gain -= log_growth(s.benchmark, benchmark_before, p.initial_equity)
     elif p.reward == LOG_RETURN:
-        gain = _log_ratio(s.equity, before, p.initial_equity)
+        gain = log_growth(s.equity, before, p.initial_equity)
     else:
         market = s.benchmark - benchmark_before
         gain = (s.equity - before - market) * p.norm_reward
@@ -41,12 +42,6 @@ def reward(s: Any, p: Any, d: Any, row: int, before: float, benchmark_before: fl
     if p.volatility_penalty > 0.0:
         gain -= p.volatility_penalty * _deviation(s)
     return gain
-
-
-def _log_ratio(after: float, before: float, start: float) -> float:
-    floor = 1e-6 * start
-    ratio = max(after, floor) / max(before, floor)
-    return math.log(ratio) if ratio != 1.0 else 0.0
 
 
 def _length(s: Any, p: Any) -> float:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.core.spec import MarketSpec, Metric, Spec
+from slipstream.core.spec import Metric, Spec
+from slipstream.envs._market import market_spec, name_of
 from slipstream.envs.portfolio.record import Data, Params
 
 COST_FIELDS = ("cost_fee", "cost_spread", "cost_slippage")
@@ -54,27 +53,10 @@ def spec(p: Params, d: Data) -> Spec:
         scale_reward=True,
         fixed_mean=mean.astype(np.float32),
         fixed_std=deviation.astype(np.float32),
-        market=_market(p, d),
-    )
-
-
-def _market(p: Params, d: Data) -> MarketSpec:
-    return MarketSpec(
-        symbols=names_of(d),
-        account_currency=_text(d.currency),
-        initial_equity=p.initial_equity,
-        bar_seconds=p.bar_seconds,
-        bars_per_year=p.bars_per_year,
-        days_per_year=p.days_per_year,
-        day_roll="17:00 America/New_York" if p.rolls_in_new_york else "00:00 UTC",
-        cost_fields=COST_FIELDS,
+        market=market_spec(p, d, names_of(d), COST_FIELDS),
     )
 
 
 def names_of(d: Data) -> tuple[str, ...]:
     """The assets' names."""
-    return tuple(_text(codes) for codes in d.symbols)
-
-
-def _text(codes: Any) -> str:
-    return "".join(chr(code) for code in codes if code)
+    return tuple(name_of(codes) for codes in d.symbols)
