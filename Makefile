@@ -1,9 +1,10 @@
-# The verbs of this repository. A first `make demo` or `make test` sets everything up in .venv.
+# The verbs of this repository. The first one sets up .venv; `make demo` installs requirements.lock only.
 
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DEV := $(VENV)/.dev
 # -q: the list of what is installed is the lock file.
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps
 
@@ -16,25 +17,30 @@ $(INSTALLED): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.lock
 	$(PIP) --no-build-isolation -e .
-	@# Which libraries torch needs depends on its build (NVIDIA's, with PyPI's own for Linux): pip adds them.
-	$(BIN)/python -m pip install -q --disable-pip-version-check `grep '^torch==' requirements.lock`
 	@touch $@
 
-$(VENV)/.peers: $(INSTALLED) requirements-peers.lock
+$(DEV): $(INSTALLED) requirements-dev.lock
+	@echo "Adding what tests and checks need, torch among it (once)"
+	$(PIP) -r requirements-dev.lock
+	@# Which libraries torch needs depends on its build (NVIDIA's, with PyPI's own for Linux): pip adds them.
+	$(BIN)/python -m pip install -q --disable-pip-version-check `grep '^torch==' requirements-dev.lock`
+	@touch $@
+
+$(VENV)/.peers: $(DEV) requirements-peers.lock
 	$(PIP) -r requirements-peers.lock
 	@touch $@
 
-demo: $(INSTALLED)  ## train an agent on real prices and write an honest report (about 2 minutes)
+demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2 minutes, set-up included)
 	$(BIN)/slipstream train examples/demo.yaml
 
-test: $(INSTALLED)  ## everything but long learning and long fault tests (under 10 minutes on 2 cores)
+test: $(DEV)  ## everything but long learning and long fault tests (under 10 minutes on 2 cores)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
 
-test-all: $(INSTALLED)  ## everything; results/test-all.json says when it last passed
+test-all: $(DEV)  ## everything; results/test-all.json says when it last passed
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" $(ARGS)
 	$(BIN)/python -m slipstream.bench.passed results/test-all.json "make test-all"
 
-check: $(INSTALLED)  ## format, lint, types, layers
+check: $(DEV)  ## format, lint, types, layers
 	$(BIN)/ruff format --check src tests examples
 	$(BIN)/ruff check src tests examples
 	$(BIN)/mypy

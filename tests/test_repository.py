@@ -35,11 +35,18 @@ LAYERS = (
 
 
 def pins(name: str) -> dict[str, str]:
-    """Version by canonical name."""
+    """Version by canonical name, of a lock and of the one that it includes."""
     lines = [line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines()]
-    pairs = [line.split("==") for line in lines if line]
-    assert all(len(pair) == 2 for pair in pairs), "every line of a lock file is a pin"
-    return {canonicalize_name(package): version for package, version in pairs}
+    found: dict[str, str] = {}
+    for line in filter(None, lines):
+        if line.startswith("-r "):
+            found |= pins(line.removeprefix("-r "))
+            continue
+        assert line.count("==") == 1, "every line of a lock file is a pin"
+        package, version = line.split("==")
+        assert canonicalize_name(package) not in found, f"{package} is pinned twice"
+        found[canonicalize_name(package)] = version
+    return found
 
 
 def source_files() -> list[Path]:
@@ -56,7 +63,8 @@ def source_files() -> list[Path]:
 def test_the_files_of_a_repository_exist() -> None:
     for name in (
         *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile"),
-        *("requirements.lock", "requirements-peers.lock", ".ci/run", "src/slipstream/py.typed"),
+        *("requirements.lock", "requirements-dev.lock", "requirements-peers.lock"),
+        *(".ci/run", "src/slipstream/py.typed"),
         *("docs/start.md", "docs/extending.md", "docs/glossary.md", "docs/performance.md"),
     ):
         assert (ROOT / name).is_file(), name
@@ -77,20 +85,30 @@ def test_make_has_its_verbs() -> None:
 
 def test_the_lock_fits_the_ranges() -> None:
     project = PROJECT["project"]
-    locked = pins("requirements.lock")
     extras = project["optional-dependencies"]
-    for line in (*project["dependencies"], *extras["dev"], *extras["demo"]):
-        requirement = Requirement(line)
-        version = locked[canonicalize_name(requirement.name)]
-        assert Version(version) in requirement.specifier, line
+    for lock, lines in (
+        ("requirements.lock", (*project["dependencies"], *extras["demo"])),
+        ("requirements-dev.lock", (*extras["torch"], *extras["dev"])),
+    ):
+        locked = pins(lock)
+        for line in lines:
+            requirement = Requirement(line)
+            version = locked[canonicalize_name(requirement.name)]
+            assert Version(version) in requirement.specifier, line
 
 
-def test_the_lock_is_the_whole_closure() -> None:
+def test_the_product_needs_no_torch() -> None:
+    assert "torch" not in pins("requirements.lock")
+    assert not [line for line in PROJECT["project"]["dependencies"] if line.startswith("torch")]
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_the_lock_is_the_whole_closure(lock: str) -> None:
     """What any locked package needs is locked too, at a version it accepts.
 
     Torch's own needs are passed over: they depend on its build, and `make` lets pip add them.
     """
-    locked = pins("requirements.lock")
+    locked = pins(lock)
     for package, pinned in locked.items():
         if package == "torch":
             continue
@@ -110,7 +128,7 @@ def test_the_lock_is_the_whole_closure() -> None:
 
 
 def test_peers_do_not_repin_the_lock() -> None:
-    assert not set(pins("requirements.lock")) & set(pins("requirements-peers.lock"))
+    assert not set(pins("requirements-dev.lock")) & set(pins("requirements-peers.lock"))
 
 
 def test_test_files_have_unique_names() -> None:

@@ -26,6 +26,7 @@ _PIP_LINES = {
     "gym_anytrading": "pip install --no-deps gym-anytrading==2.0.0",
     "stable_baselines3": "make bench, which installs the peers of requirements-peers.lock",
     "envpool": "make bench, which installs the peers of requirements-peers.lock",
+    "torch": "pip install 'slipstream[torch]' (in a checkout of slipstream: pip install torch)",
     "numba_cuda": "pip install 'slipstream[cuda-check]'",
 }
 

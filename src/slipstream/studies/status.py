@@ -28,7 +28,7 @@ def status_lines(folder: StudyFolder) -> list[str]:
             lines.append("Complete.")
         elif running:
             lines.append(_running_line(status))
-            from slipstream.studies.machines.machine import machine_lines  # torch: seconds to load
+            from slipstream.studies.machines.machine import machine_lines  # loads numba
 
             lines += machine_lines(folder.path)
         else:

@@ -45,13 +45,14 @@ def describe() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of the libraries that decide numbers; None for what is not installed."""
+    """Versions of the libraries that decide numbers; torch only where it is installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
+            if name != "torch":
+                found[name] = None
     return found
 
 

@@ -1,0 +1,82 @@
+"""An installation without the extra `torch`: everything but images works, and those say so."""
+
+import subprocess
+import sys
+import textwrap
+from importlib import metadata
+
+from slipstream.training import provenance
+
+_HIDE = """
+import sys
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+sys.meta_path.insert(0, Hide())
+"""
+
+
+def without_torch(code):
+    done = subprocess.run(
+        [sys.executable, "-c", _HIDE + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_run_from_training_to_its_report(tmp_path):
+    said = without_torch(
+        f"""
+        import numpy as np
+        import slipstream
+
+        out = {str(tmp_path / "run")!r}
+        run = slipstream.train(
+            "pendulum", members=2, num_envs=4, total_steps=2_048, out=out, say=lambda _: None,
+            shards=2,
+        )
+        policy = slipstream.load_policy(run)
+        assert np.isfinite(policy.act(np.zeros(3, np.float32), deterministic=False)).all()
+        found = [name for name in sys.modules if name.startswith("torch")]
+        print((run.path / "report.html").exists(), found)
+        """
+    )
+    assert said.split() == ["True", "[]"]
+
+
+def test_images_name_the_line_that_installs_it():
+    said = without_torch(
+        """
+        import gymnasium
+        import numpy as np
+        from slipstream.core.errors import ResourceError
+        from slipstream.core.spec import Spec
+        from slipstream.nets.policy import Policy
+
+        image = gymnasium.spaces.Box(0, 255, (1, 10, 10), np.uint8)
+        try:
+            Policy([Spec(image, gymnasium.spaces.Discrete(2))], [0])
+        except ResourceError as error:
+            print(error)
+        """
+    )
+    assert "Images" in said and 'pip install "slipstream[torch]"' in said
+
+
+def test_its_version_is_named_where_it_is_installed(monkeypatch):
+    installed = metadata.version
+
+    def version(name):
+        if name == "torch":
+            raise metadata.PackageNotFoundError(name)
+        return installed(name)
+
+    assert provenance.versions()["torch"]
+    monkeypatch.setattr(metadata, "version", version)
+    assert "torch" not in provenance.versions() and provenance.versions()["numba"]
