@@ -25,13 +25,19 @@ _SPACE_BYTES = 32  # of a Box for each number: bounds, and whether there are any
 _MEMORY_SHARE = 0.8
 
 
+def name_of(env: Any) -> str:
+    """An environment's name in messages: its id, or the name of the function that makes it."""
+    return env if isinstance(env, str) else str(getattr(env, "__qualname__", repr(env)))
+
+
 def make_gymnasium(
-    env_id: str, kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None
+    env: Any, kwargs: Mapping[str, Any] | None = None, render_mode: str | None = None
 ) -> Any:
     """Builds one Gymnasium environment.
 
     Args:
-        env_id: ``"Acrobot-v1"``, or ``"module:ID"`` to import the module that registers it first.
+        env: ``"Acrobot-v1"``, or ``"module:ID"`` to import the module that registers it first, or
+            what makes an environment when it is called with `kwargs`.
         kwargs: keyword arguments of its constructor.
         render_mode: passed on where given.
 
@@ -40,11 +46,14 @@ def make_gymnasium(
         ResourceError: it needs a package that is not installed, or more memory than there is.
         KernelError: its own code raised something else, or asked to end the process.
     """
+    env_id = name_of(env)
     module, _, name = env_id.rpartition(":")
     _check_limit(env_id, dict(kwargs or {}).get("max_episode_steps"))
     extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
         with _sparing():
+            if not isinstance(env, str):
+                return env(**dict(kwargs or {}))
             if module:
                 importlib.import_module(module)
             return gymnasium.make(name, **dict(kwargs or {}), **extra)

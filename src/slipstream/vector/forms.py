@@ -173,24 +173,31 @@ class ActionForm:
 
     def __init__(self, description: Description, start: NDArray[np.int64] | None) -> None:
         self.description = description
-        (self._leaf,) = leaves_of(description, (), 0)
+        (self.leaf,) = leaves_of(description, (), 0)
         self._binary = description["kind"] == "binary"
         self.start = start
-        own = self._leaf.start if self._leaf.start is not None else np.zeros(1, np.int64)
+        own = self.leaf.start if self.leaf.start is not None else np.zeros(1, np.int64)
         self._offset = None if start is None else own - start
+
+    @property
+    def single(self) -> int | None:
+        """What is added to a row's one number to make the action; None for any other action."""
+        if self.leaf.shape == () and self._offset is not None:
+            return int(self._offset[0])
+        return None
 
     def native(self, rows: NDArray[Any]) -> Any:
         """Actions [*lead, *shape] for rows [*lead, K]; a plain int for one choice."""
-        lead, leaf = rows.shape[:-1], self._leaf
-        if not lead and leaf.shape == () and self._offset is not None:
-            return int(rows[0]) + int(self._offset[0])
+        lead, leaf = rows.shape[:-1], self.leaf
+        if not lead and (single := self.single) is not None:
+            return int(rows[0]) + single
         own = rows if self._offset is None else rows + self._offset
         own = own.reshape((*lead, *leaf.shape))
         return own.astype(leaf.dtype)
 
     def places(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         """Where rows of choices [..., K] lie in a mask of all components' choices."""
-        sizes = self._leaf.sizes
+        sizes = self.leaf.sizes
         assert sizes is not None and self.start is not None
         return np.asarray(rows - self.start + np.cumsum(sizes) - sizes, np.int64)
 
@@ -200,7 +207,7 @@ class ActionForm:
         Raises:
             MisfitError: a wrong shape or dtype, or a choice that does not exist.
         """
-        leaf = self._leaf
+        leaf = self.leaf
         array = as_array(actions)
         numbers = leaf.sizes is None and not self._binary
         if array.dtype.kind not in (NUMBERS if numbers else "biu"):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
 from slipstream.core.spec import Spec
-from slipstream.vector.foreign import flat_spaces, make_gymnasium, raised
+from slipstream.vector.foreign import flat_spaces, make_gymnasium, name_of, raised
 from slipstream.vector.foreign_copy import ForeignCopy
 from slipstream.vector.forms import observation_form
 from slipstream.vector.leaves import MisfitError
@@ -33,7 +33,7 @@ class GymnasiumVectorEnv(VectorEnv):
     it stood if the environment is deterministic; where it does not, it begins a fresh episode.
 
     Args:
-        env_id: as for `make_gymnasium`.
+        env: as for `make_gymnasium`.
         seeds: uint64 [E], the seed of each copy's member.
         indices: uint64 [E], each copy's index within its member.
         kwargs: keyword arguments of the environment.
@@ -48,7 +48,7 @@ class GymnasiumVectorEnv(VectorEnv):
 
     def __init__(
         self,
-        env_id: str,
+        env: Any,
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
         *,
@@ -56,7 +56,7 @@ class GymnasiumVectorEnv(VectorEnv):
         at_end: int = RESET,
         limit: int | None = None,
     ) -> None:
-        self.env_id = env_id
+        self.env_id, self._source = name_of(env), env
         self.num_envs = len(seeds)
         self.envs: list[Any] = []
         try:
@@ -67,17 +67,17 @@ class GymnasiumVectorEnv(VectorEnv):
         self._seeds, self._indices = seeds.copy(), indices.copy()
         self._episode = np.zeros(self.num_envs, np.uint64)
         self._held = np.zeros(self.num_envs, np.bool_)
-        self._copies = [ForeignCopy(env, env_id, e, limit) for e, env in enumerate(self.envs)]
+        self._copies = [ForeignCopy(one, self.env_id, e, limit) for e, one in enumerate(self.envs)]
         self._at_end = at_end
         self._finals: list[tuple[NDArray[Any], int, int]] = []
         self._episodes: list[tuple[int, int, float, int]] = []
         shape = (self.num_envs, *self.spec.observation_shape)
         self._seen = np.zeros(shape, self.spec.observation_dtype)  # the newest observations
-        self._log = self._make_log()
+        self._log = np.zeros((self.num_envs, *log_shape(self.spec, at_end)), log_dtype(self.spec))
 
     def _make(self, kwargs: Mapping[str, Any] | None) -> None:
         """Makes the first copy, looks whether it can be used at all, then the others."""
-        first = make_gymnasium(self.env_id, kwargs)
+        first = make_gymnasium(self._source, kwargs)
         self.envs.append(first)
         try:
             native, acted = first.observation_space, first.action_space
@@ -94,7 +94,7 @@ class GymnasiumVectorEnv(VectorEnv):
         )
         mean, std = observation_form(spec).scale()
         self.spec = replace(spec, fixed_mean=mean, fixed_std=std)
-        self.envs += [make_gymnasium(self.env_id, kwargs) for _ in range(1, self.num_envs)]
+        self.envs += [make_gymnasium(self._source, kwargs) for _ in range(1, self.num_envs)]
 
     def try_out(self) -> None:
         """Steps the first copies a little, so that what breaks at once is said before all else."""
@@ -105,16 +105,6 @@ class GymnasiumVectorEnv(VectorEnv):
             drawn = [space.sample() for _ in range(self.num_envs)]
             rows = self.actions.rows(np.stack(drawn), (self.num_envs,), self.spec.action_width)
             self.step_rows(rows, out, t)
-
-    def _make_log(self) -> NDArray[Any]:
-        """Room for the actions of each copy's episode, [E, longest, K]; none in evaluations."""
-        longest = min(self.spec.max_episode_steps or LONGEST_LOG, LONGEST_LOG)
-        if self._at_end == HOLD:
-            longest = 0
-        most = max((int(n) for n in np.ravel(getattr(self.spec.action, "nvec", []))), default=0)
-        most = max(most, int(getattr(self.spec.action, "n", 0)))
-        dtype = np.min_scalar_type(most) if most else self.spec.action_dtype  # rows count from 0
-        return np.zeros((self.num_envs, longest, self.spec.action_width), dtype)
 
     def _write(self, e: int, doing: str, observation: Any, row: NDArray[Any]) -> None:
         try:
@@ -243,3 +233,14 @@ class GymnasiumVectorEnv(VectorEnv):
                 env.close()
             except (Exception, SystemExit) as error:  # nothing is lost by it, so the work goes on
                 print(f"gym:{self.env_id}: `close` raised {error!r:.200}", file=sys.stderr)
+
+
+def log_shape(spec: Spec, at_end: int) -> tuple[int, int]:
+    """Actions of one copy's episode that are kept, [longest, K]; none in evaluations."""
+    longest = min(spec.max_episode_steps or LONGEST_LOG, LONGEST_LOG)
+    return (0 if at_end == HOLD else longest), spec.action_width
+
+
+def log_dtype(spec: Spec) -> np.dtype[Any]:
+    """The smallest that holds an action's numbers; rows count from 0."""
+    return np.min_scalar_type(max(spec.components)) if spec.components else spec.action_dtype

@@ -26,8 +26,8 @@ class StepOut(NamedTuple):
         reward: float32 [E].
         terminated: bool [E], the future is worth nothing.
         truncated: bool [E], the future is worth the value of the final observation.
-        valid: bool [E], false where the transition is not real (only Gymnasium's NEXT_STEP mode
-            has such).
+        valid: bool [E], false where the transition is not real: the copy or its worker process
+            failed, and the next observation belongs to another episode. Only `process` writes it.
         mask: bool [E, n], the choices allowed next, where the environment has a mask (`mask_width`
             n > 0); None keeps it from being written.
 
@@ -62,6 +62,8 @@ class Episodes(NamedTuple):
         ret: float64 [n], undiscounted and unscaled sum of rewards; [n, P] for P > 1 players.
         length: int64 [n], steps.
         metrics: float64 [n] by name of `Spec.metrics`.
+        lost: bool [n], cut short by a fault of the environment or its process: no result; None
+            where there are none such.
     """
 
     t: NDArray[np.int64]
@@ -69,6 +71,7 @@ class Episodes(NamedTuple):
     ret: NDArray[np.float64]
     length: NDArray[np.int64]
     metrics: dict[str, NDArray[np.float64]]
+    lost: NDArray[np.bool_] | None = None
 
 
 def join_episodes(slices: Sequence[Episodes]) -> Episodes:
@@ -81,7 +84,11 @@ def join_episodes(slices: Sequence[Episodes]) -> Episodes:
         name: np.concatenate([one.metrics[name] for one in slices])[order]
         for name in slices[0].metrics
     }
-    return Episodes(t[order], e[order], ret[order], length[order], metrics)
+    lost = None
+    if any(one.lost is not None for one in slices):
+        each = [np.zeros(len(one.t), np.bool_) if one.lost is None else one.lost for one in slices]
+        lost = np.concatenate(each)[order]
+    return Episodes(t[order], e[order], ret[order], length[order], metrics, lost)
 
 
 class Stepped(NamedTuple):

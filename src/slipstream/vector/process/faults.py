@@ -1,0 +1,148 @@
+"""What went wrong in copies and workers, how soon each is tried again, and when it is too much."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from slipstream.core.errors import KernelError
+
+_WINDOW_SECONDS = 60.0
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
+_KEPT = 100  # faults that are remembered with their texts
+
+
+class FaultPolicy(NamedTuple):
+    """What happens when a copy or a worker fails.
+
+    Attributes:
+        on_fault: "restart" it, or "raise" an error at once.
+        hang_seconds: of one call of one copy, after which it is given up.
+        per_minute: faults in all, more of which end the run.
+        in_a_row: faults of one copy, or losses of one worker, without a good step in between.
+    """
+
+    on_fault: Literal["restart", "raise"] = "restart"
+    hang_seconds: float = 60.0
+    per_minute: int = 100
+    in_a_row: int = 8
+
+
+class Fault(NamedTuple):
+    """One failure.
+
+    Attributes:
+        kind: "raised", "hung" (the copy at hand), or "lost" (the worker with all its copies).
+        copy: number of the environment at fault; of a lost worker, the one at hand.
+        worker, pid: of the process.
+        episode, step: of the copy.
+        action: its last one.
+        text: what was raised or how it ended, with the worker's traceback.
+    """
+
+    kind: str
+    copy: int
+    worker: int
+    pid: int
+    episode: int
+    step: int
+    action: Sequence[float]
+    text: str
+
+    def __str__(self) -> str:
+        who = f"environment {self.copy} (worker {self.worker}, process {self.pid})"
+        if self.kind == "lost":
+            who = f"worker {self.worker} (process {self.pid}; environment {self.copy} at hand)"
+        return (
+            f"{who}, episode {self.episode}, step {self.step}, last action {list(self.action)}: "
+            f"{self.text.strip()}"
+        )
+
+
+class Ledger:
+    """All faults of a run's copies.
+
+    Attributes:
+        total: faults so far.
+        fresh: those since `drain`.
+    """
+
+    def __init__(self, policy: FaultPolicy, num_envs: int, name: str) -> None:
+        self.policy, self.name = policy, name
+        self.total = 0
+        self.fresh: deque[Fault] = deque(maxlen=_KEPT)
+        self._times: deque[float] = deque()
+        self._rows = np.zeros(num_envs, np.int64)  # in a row, by copy
+        self._lost: dict[int, int] = {}  # in a row, by worker
+        self._reason: str | None = None
+        self._worst: Fault | None = None
+
+    def add(self, fault: Fault) -> None:
+        """Counts a fault."""
+        now = time.monotonic()
+        self.total += 1
+        self.fresh.append(fault)
+        self._times.append(now)
+        while self._times and now - self._times[0] > _WINDOW_SECONDS:
+            self._times.popleft()
+        if fault.kind == "lost":
+            self._lost[fault.worker] = in_a_row = self._lost.get(fault.worker, 0) + 1
+        else:
+            self._rows[fault.copy] += 1
+            in_a_row = int(self._rows[fault.copy])
+        if self.policy.on_fault == "raise":
+            self._stop(fault, "a fault is an error here (on_fault: raise)")
+        elif in_a_row >= self.policy.in_a_row:
+            self._stop(fault, f"it failed {in_a_row} times in a row")
+        elif len(self._times) > self.policy.per_minute:
+            self._stop(fault, f"there were more than {self.policy.per_minute} faults in a minute")
+
+    def _stop(self, fault: Fault, reason: str) -> None:
+        if self._reason is None:
+            self._reason, self._worst = reason, fault
+
+    def good(self, valid: np.ndarray[tuple[int], np.dtype[np.bool_]], lo: int = 0) -> None:
+        """Forgets what went wrong in a row for copies lo, lo + 1, ... that made a good step."""
+        if self._rows.any():
+            self._rows[lo : lo + len(valid)][valid] = 0
+
+    def worked(self, worker: int) -> None:
+        """A worker did what it was told."""
+        if self._lost:
+            self._lost.pop(worker, None)
+
+    def delay(self, worker: int) -> float:
+        """Seconds until a lost worker is started again: at once, then longer and longer."""
+        return backoff(self._lost.get(worker, 0))
+
+    def check(self) -> None:
+        """Raises where it is too much.
+
+        Raises:
+            KernelError: names the copy, its process, its last action and the worker's traceback.
+        """
+        if self._reason is None:
+            return
+        reason, fault = self._reason, self._worst
+        self._reason = self._worst = None
+        raise KernelError(
+            f"{self.name}: {fault}\nStopped, for {reason}. Mend the environment there; with "
+            "`training.backend: serial` it runs in this process, under a debugger if need be."
+        )
+
+    def drain(self) -> list[Fault]:
+        """Faults since the last call, the newest 100 of them."""
+        fresh = list(self.fresh)
+        self.fresh.clear()
+        return fresh
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row: 0, 0.1, 0.2, 0.4 ... 10."""
+    if failures <= 1:
+        return 0.0
+    return float(min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (failures - 2)))

@@ -1,0 +1,91 @@
+"""Kernels in worker processes: the same loop over parts of the copies, each part in its process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.discover import load_kernel
+from slipstream.vector.loop import RESET
+from slipstream.vector.process.faults import FaultPolicy
+from slipstream.vector.process.job import Kernel
+from slipstream.vector.process.process_env import ProcessVectorEnv
+
+
+class KernelProcessEnv(ProcessVectorEnv):
+    """Copies of a kernel; every worker loads its data, and a lost one begins its copies again.
+
+    Args:
+        target: the kernel's name or path.
+        seeds, indices: as for `ProcessVectorEnv`.
+        settings: what a user would write under `env:`.
+        split: whose Params records the copies use.
+        kernel_backend: "compiled" or "serial", within the workers.
+        at_end, workers, method, policy: as for `ProcessVectorEnv`.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        *,
+        settings: Mapping[str, Any] | None = None,
+        split: str = "train",
+        kernel_backend: str = "compiled",
+        at_end: int = RESET,
+        workers: int | None = None,
+        method: str = "forkserver",
+        policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
+    ) -> None:
+        kernel = load_kernel(target)
+        settings = dict(settings or {})
+        loaded = kernel.load(kernel.configure(settings))
+        kernel = kernel.fitted(loaded)
+        spec = kernel.spec(loaded.params[split][0], loaded.data)
+        super().__init__(
+            Kernel(target, settings, split, kernel_backend),
+            spec,
+            seeds,
+            indices,
+            name=f"kernel `{kernel.name}`",
+            workers=workers,
+            at_end=at_end,
+            method=method,
+            policy=policy,
+            mask_width=0 if kernel.mask is None else spec.choices,
+        )
+
+    def _begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int) -> None:
+        for link in self.workers.links:
+            own = (copies >= link.lo) & (copies < link.hi)
+            if own.any():
+                self.workers.talk(link, "begin_at", copies[own] - link.lo, episodes[own], seed)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        self._ready()
+        states = [self.workers.talk(link, "get_state") for link in self.workers.links]
+        return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
+
+    def set_state(
+        self,
+        state: Mapping[str, NDArray[Any]],
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._ready()
+        self._finals, self._episodes = [], []
+        for link in self.workers.links:
+            part = {name: values[link.lo : link.hi] for name, values in state.items()}
+            self.workers.talk(link, "set_state", part)
+        self._begun = True
+        self._show(obs, mask)
+
+    def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+        if not names:
+            return {}
+        parts = [self.workers.talk(link, "read", names) for link in self.workers.links]
+        return {name: np.concatenate([part[name] for part in parts]) for name in names}

@@ -1,0 +1,158 @@
+"""Starts worker processes by one of three methods, and hears how they ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.process import ending
+from slipstream.vector.process import server
+
+METHODS = ("forkserver", "spawn", "fork")
+_PATIENCE_SECONDS = 5.0
+
+
+class Launcher:
+    """Starts workers.
+
+    Args:
+        method: "forkserver" (from a small clean process), "spawn" (an interpreter for each) or
+            "fork" (from this process: what it has loaded is shared; a worker that is lost later is
+            replaced through the server).
+
+    Raises:
+        ConfigError: an unknown method, a system without these means, or a fork that is not safe.
+    """
+
+    def __init__(self, method: str = "forkserver") -> None:
+        check_method(method)
+        self.method = method
+        self._line: socket.socket | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._own: set[int] = set()  # forked from here
+
+    def start(self, fds: Sequence[int], close: Sequence[int] = ()) -> int:
+        """A worker with these descriptors; its process.
+
+        Args:
+            fds: what `worker.run` takes.
+            close: descriptors that a fork of this process must not keep.
+
+        Raises:
+            ResourceError: the system allows no more processes, open files or memory.
+        """
+        try:
+            if self.method == "fork" and not unsafe():
+                pid = server.fork(fds, close)
+                self._own.add(pid)
+                return pid
+            what = server.SPAWN if self.method == "spawn" else server.FORK
+            try:
+                pid = self._ask(what, 0, fds)
+            except ConnectionError:
+                pid = self._ask(what, 0, fds)  # of a new server
+            if pid > 0:
+                return pid
+            raise OSError(-pid, os.strerror(-pid))
+        except OSError as error:
+            raise ResourceError(
+                f"A worker process could not be started ({error.strerror or error}): the system "
+                "allows no more processes, open files or memory (see `ulimit -u`, `ulimit -n`). "
+                "Raise the limit, or give fewer workers; results do not depend on it."
+            ) from error
+
+    def ending(self, pid: int) -> str:
+        """How a worker ended that is gone or was killed: ``was killed by SIGKILL``."""
+        if pid in self._own:
+            self._own.discard(pid)
+            with suppress(ChildProcessError):
+                return ending(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            return ending(None)
+        try:
+            return ending(self._ask(server.END, pid))
+        except OSError:
+            return "was lost with the process that had started it"
+
+    def _ask(self, what: bytes, pid: int, fds: Sequence[int] = ()) -> int:
+        if self._line is None:
+            self._begin()
+        assert self._line is not None
+        try:
+            socket.send_fds(self._line, [server.REQUEST.pack(what, pid)], list(fds))
+            answer = self._line.recv(server.ANSWER.size, socket.MSG_WAITALL)
+        except OSError:
+            answer = b""
+        if len(answer) < server.ANSWER.size:  # the server was killed, and its workers with it
+            self._end_server()
+            raise ConnectionError("the process that starts workers is gone")
+        return int(server.ANSWER.unpack(answer)[0])
+
+    def _begin(self) -> None:
+        mine, theirs = socket.socketpair()
+        command = server.program(
+            "slipstream.vector.process.server", "serve", theirs.fileno(), os.getpid()
+        )
+        try:
+            self._server = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            )
+        except OSError:
+            mine.close()
+            raise
+        finally:
+            theirs.close()
+        self._line = mine
+
+    def _end_server(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        if self._server is not None:
+            try:
+                self._server.wait(_PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.wait()
+            self._server = None
+
+    def close(self) -> None:
+        """Ends the server and every worker that still runs."""
+        for pid in list(self._own):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            self.ending(pid)
+        self._end_server()
+
+
+def check_method(method: str) -> None:
+    """Raises where a method cannot be used here and now."""
+    if method not in METHODS:
+        raise ConfigError(f"Workers are started by {', '.join(METHODS)}; `{method}` is none.")
+    if not hasattr(socket, "send_fds") or not hasattr(os, "fork"):
+        raise ConfigError(
+            "`backend: process` hands open files to its workers, which this system cannot do; "
+            "use `backend: serial`, or a kernel."
+        )
+    if method == "fork" and (reason := unsafe()):
+        raise ConfigError(
+            f"Workers cannot be forked from this process: {reason}, and a fork would inherit "
+            "locks that nobody opens. Use `forkserver` (the default) or `spawn`."
+        )
+
+
+def unsafe() -> str:
+    """Why this process must not be forked; nothing where it may be."""
+    if threading.active_count() > 1:
+        others = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
+        return f"it runs other threads ({', '.join(others[:3])})"
+    for library in ("torch", "numba"):
+        if library in sys.modules:
+            return f"{library} is loaded, which keeps threads of its own"
+    return ""

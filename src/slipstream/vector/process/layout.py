@@ -1,0 +1,110 @@
+"""Where everything that processes share lies: arrays one after another in one block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.spec import Spec
+from slipstream.vector.leaves import Leaf
+
+_LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
+WORDS = 8  # uint64 of each worker in "control", one line
+SEQUENCE, COMMAND, DONE, AT, BEAT, REPORTS, STEP = range(7)
+"""Words of a worker: the number of its last order, what to do, the last order that is done; the
+copy at hand, calls of copies so far, reports sent so far; the step's number."""
+
+
+class Field(NamedTuple):
+    """One array of the block."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Arrays by name, and the bytes that they take.
+
+    Attributes:
+        fields: by name, in the order of their offsets.
+        size: bytes in all.
+        sure: bytes that are written in any case; what lies beyond (logs of actions) is taken from
+            the system when it is first written.
+    """
+
+    fields: Mapping[str, Field]
+    size: int
+    sure: int
+
+    @classmethod
+    def of(
+        cls, arrays: Mapping[str, tuple[Sequence[int], Any]], lazy: tuple[str, ...] = ()
+    ) -> Layout:
+        """Arrays (shape, dtype) by name, each on lines of its own; `lazy` ones come last."""
+        fields, offset, sure = {}, 0, 0
+        for name in sorted(arrays, key=lambda name: name in lazy):  # else in their order
+            shape, dtype = tuple(int(n) for n in arrays[name][0]), np.dtype(arrays[name][1])
+            fields[name] = Field(shape, dtype, offset)
+            size = dtype.itemsize
+            for n in shape:
+                size *= n
+            offset += -(-size // _LINE) * _LINE
+            if name not in lazy:
+                sure = offset
+        return cls(fields, max(offset, _LINE), max(sure, _LINE))
+
+    def views(self, buffer: Any) -> dict[str, NDArray[Any]]:
+        """The arrays over a buffer of `size` bytes; nothing is copied."""
+        return {
+            name: np.ndarray(field.shape, field.dtype, buffer, field.offset)
+            for name, field in self.fields.items()
+        }
+
+
+def copies_layout(
+    spec: Spec,
+    leaves: Sequence[Leaf],
+    num_envs: int,
+    workers: int,
+    *,
+    reward: Any = np.float64,
+    log: tuple[int, Any] = (0, np.int64),
+    mask_width: int = 0,
+) -> Layout:
+    """All that E copies in W processes share; with P > 1 players, rows are [E, P, ...].
+
+    Args:
+        spec: of the environment.
+        leaves: arrays of an observation: ``obs.i`` of the newest, ``final.i`` of the last one of
+            an episode that ended at this step.
+        num_envs, workers: E and W.
+        reward: dtype of rewards.
+        log: actions of an episode that are kept, and their dtype.
+        mask_width: choices that the action mask covers.
+    """
+    e, k = num_envs, spec.action_width
+    rows = (e,) if spec.players == 1 else (e, spec.players)
+    arrays: dict[str, tuple[Sequence[int], Any]] = {
+        "control": ((workers, WORDS), np.uint64),
+        "actions": ((*rows, k), spec.action_dtype),
+    }
+    for i, leaf in enumerate(leaves):
+        arrays[f"obs.{i}"] = ((*rows, *leaf.shape), leaf.dtype)
+        arrays[f"final.{i}"] = ((*rows, *leaf.shape), leaf.dtype)
+    arrays["reward"] = (rows, reward)
+    for name in ("terminated", "truncated", "valid", "ended", "kept", "lost", "down", "held"):
+        arrays[name] = ((e,), np.bool_)
+    arrays |= {"selected": ((e,), np.bool_), "astray": ((e,), np.bool_)}
+    arrays |= dict.fromkeys(("seed", "index", "episode"), ((e,), np.uint64))
+    arrays |= {"ret": (rows, np.float64), "length": ((e,), np.int64)}
+    arrays |= {"ended_ret": (rows, np.float64), "ended_length": ((e,), np.int64)}
+    arrays["metrics"] = ((e, len(spec.metrics)), np.float64)
+    arrays["mask"] = ((*rows, mask_width), np.bool_)
+    arrays["log"] = ((e, log[0], k), log[1])
+    return Layout.of(arrays, lazy=("log",))

@@ -1,0 +1,136 @@
+"""One worker as its parent knows it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from slipstream.vector.process.bell import Bell
+from slipstream.vector.process.block import anonymous_file
+from slipstream.vector.process.launcher import Launcher
+from slipstream.vector.process.layout import BEAT, COMMAND, DONE, REPORTS, SEQUENCE, WORDS
+from slipstream.vector.process.worker import HANG_SIGNAL
+
+DOWN, STARTING, UP = range(3)
+START_SECONDS = 120.0  # of imports and the first constructor, before a new worker has stirred
+_GRACE_SECONDS = 1.0  # after the signal that ends a hanging call, before the worker is killed
+_WORDS_BYTES = 20_000  # of a worker's last words that are kept
+
+
+class Link:
+    """A worker's process, pipe and words in the block.
+
+    Attributes:
+        number: of the worker; lo, hi: its copies.
+        state: DOWN (to be started when `due`), STARTING or UP.
+        pid: of its process.
+        heard: reports taken so far.
+        hung: it was killed because it had hung.
+    """
+
+    def __init__(self, number: int, lo: int, hi: int, every: memoryview) -> None:
+        self.number, self.lo, self.hi = number, lo, hi
+        self.words = every[number * WORDS : (number + 1) * WORDS]
+        self.go = Bell()
+        self.state, self.pid, self.due = DOWN, 0, 0.0
+        self.pipe: Connection | None = None
+        self.heard = 0
+        self.hung = False
+        self._sequence = 0
+        self._beat, self._since, self._warned = -1, 0.0, 0.0
+        self._last_words = -1
+
+    def start(
+        self, launcher: Launcher, job: bytes, block: int, done: Bell, others: Sequence[int]
+    ) -> None:
+        """Starts a process for it; `hear` says when it is ready."""
+        mine, theirs = socket.socketpair()
+        words = anonymous_file(0)
+        os.set_blocking(mine.fileno(), True)
+        self.words[REPORTS], self.heard = 0, 0
+        self.words[SEQUENCE] = self.words[DONE] = self._sequence
+        fds = [theirs.fileno(), block, words, *self.go.fds, *done.fds]
+        try:
+            self.pid = launcher.start(fds, [*others, mine.fileno()])
+        except BaseException:
+            mine.close()
+            os.close(words)
+            raise
+        finally:
+            theirs.close()
+        self.pipe = Connection(mine.detach())
+        self._last_words = words
+        self.state, self.hung = STARTING, False
+        self._since = self._warned = 0.0
+        self._beat = -1
+        with suppress(OSError):  # gone already: its end will be heard
+            self.pipe.send_bytes(job)
+
+    def order(self, command: int) -> None:
+        """Tells it what to do."""
+        self._sequence += 1
+        self._since = self._warned = 0.0
+        self.words[COMMAND] = command
+        self.words[SEQUENCE] = self._sequence
+        self.go.ring()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has done its last order."""
+        return bool(self.words[DONE] == self._sequence)
+
+    def watch(self, hang_seconds: float) -> None:
+        """Looks whether the call at hand takes too long: a signal first, then the end."""
+        now, beat = time.monotonic(), self.words[BEAT]
+        if beat != self._beat or not self._since:
+            self._beat, self._since, self._warned = beat, now, 0.0
+            return
+        starting = self.state == STARTING
+        limit = max(START_SECONDS, hang_seconds) if starting else hang_seconds
+        if self._warned:
+            if now - self._warned > _GRACE_SECONDS:
+                self.hung = True
+                self.kill(signal.SIGKILL)
+        elif now - self._since > limit:
+            self._warned = now
+            self.kill(HANG_SIGNAL)
+
+    def kill(self, number: int) -> None:
+        """Sends its process a signal."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def send(self, message: Any) -> None:
+        """On the slow path; a worker that is gone is noticed when its answer is awaited."""
+        assert self.pipe is not None
+        with suppress(OSError):
+            self.pipe.send(message)
+
+    def last_words(self) -> str:
+        """What its process wrote before it ended: a traceback, even of a crash in C."""
+        if self._last_words < 0:
+            return ""
+        text = os.pread(self._last_words, _WORDS_BYTES, 0)
+        return text.decode(errors="replace").strip()
+
+    def drop(self) -> None:
+        """Lets go of what belonged to the process that is gone."""
+        if self.pipe is not None:
+            self.pipe.close()
+            self.pipe = None
+        if self._last_words >= 0:
+            os.close(self._last_words)
+            self._last_words = -1
+        self.state = DOWN
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        self.drop()
+        self.go.close()
+        self.words.release()

@@ -1,0 +1,310 @@
+"""Copies stepped by worker processes behind the same interface."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.cores import usable_cores
+from slipstream.core.errors import ConfigError
+from slipstream.core.spec import Spec
+from slipstream.vector.loop import HOLD, RESET
+from slipstream.vector.process.block import Block
+from slipstream.vector.process.faults import Fault, FaultPolicy, Ledger
+from slipstream.vector.process.job import NEXT, NO_BEGIN, SAME, Foreign, Job, Kernel, packed
+from slipstream.vector.process.layout import STEP, copies_layout
+from slipstream.vector.process.link import UP, Link
+from slipstream.vector.process.patience import spin_seconds
+from slipstream.vector.process.worker import BEGIN, STEP_ALL
+from slipstream.vector.process.workers import Workers
+from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
+
+_PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
+
+
+class ProcessVectorEnv(VectorEnv):
+    """E copies in W worker processes, which share one block of memory with this one.
+
+    A copy that raises, hangs, or returns what its space does not hold is begun again alone; a
+    worker that is lost is replaced, and begins its copies again. The others go on: rows that are
+    lost have ``valid`` false, and their episodes end truncated and marked as `Episodes.lost`.
+
+    Args:
+        what: a kernel or a foreign environment, as every worker makes it.
+        spec: of it.
+        seeds, indices: uint64 [E], member's seed and index within the member of each copy.
+        name: of it, for messages.
+        workers: W; the machine's cores unless given.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
+        method: "forkserver", "spawn" or "fork".
+        policy: what a fault leads to.
+
+    Attributes:
+        ledger: faults so far.
+
+    Raises:
+        ConfigError, ResourceError, KernelError: it cannot be made.
+    """
+
+    backend = "process"
+
+    def __init__(
+        self,
+        what: Foreign | Kernel,
+        spec: Spec,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        *,
+        name: str,
+        workers: int | None = None,
+        at_end: int = RESET,
+        method: str = "forkserver",
+        policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
+        mask_width: int = 0,
+        log: tuple[int, Any] = (0, np.int64),
+    ) -> None:
+        self.num_envs, self.spec, self.mask_width = len(seeds), spec, mask_width
+        self._what, self._at_end, self._policy = what, at_end, policy
+        w = max(1, min(workers or usable_cores(), self.num_envs))
+        leaves = self.observations.leaves
+        if isinstance(what, Kernel):  # writes its rows itself
+            leaves = (replace(leaves[0], dtype=spec.observation_dtype),)
+        self._leaves = leaves
+        reward = np.float32 if isinstance(what, Kernel) else np.float64
+        layout = copies_layout(
+            spec, leaves, self.num_envs, w, reward=reward, log=log, mask_width=mask_width
+        )
+        self.block = block = Block(layout)
+        block["seed"][:], block["index"][:] = seeds, indices
+        self._obs = [block[f"obs.{i}"] for i in range(len(leaves))]
+        self._final = [block[f"final.{i}"] for i in range(len(leaves))]
+        edges = np.linspace(0, self.num_envs, w + 1).astype(int).tolist()
+        self._ranges = list(itertools.pairwise(edges))
+        self.ledger = Ledger(policy, self.num_envs, name)
+        self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
+        self._episodes: list[tuple[NDArray[Any], ...]] = []
+        self._begun = self._closed = False
+        self._spin = spin_seconds(w, usable_cores())
+        try:
+            self.workers = Workers(block, self._ranges, method, self._job, self.ledger, self._spin)
+        except BaseException:
+            block.close()
+            raise
+        try:
+            self.workers.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _job(self, worker: int, again: bool) -> bytes:
+        lo, hi = self._ranges[worker]
+        first = NO_BEGIN
+        if again and self._begun:
+            first = SAME if self._at_end == HOLD else NEXT
+        job = Job(
+            self._what,
+            self.spec,
+            self.block.layout,
+            worker,
+            len(self._ranges),
+            lo,
+            hi,
+            self._at_end,
+            self._policy.on_fault == "restart",
+            first,
+            self._spin,
+        )
+        return packed(job)
+
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        self._ready()
+        self._finals, self._episodes = [], []
+        self.block["selected"][:] = True
+        self._run(BEGIN, self.workers.links)
+        self._begun = True
+        self._show(obs, mask)
+        self.ledger.check()
+
+    def begin(
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._ready()
+        block = self.block
+        block["selected"][:] = False
+        block["selected"][copies] = True
+        block["seed"][copies] = seed % 2**64
+        block["index"][copies] = np.asarray(episodes).astype(np.uint64)
+        block["episode"][copies] = 0
+        self._begin(copies, episodes, seed)
+        self._begun = True
+        self._show_some(copies, obs, mask)
+        self.ledger.check()
+
+    def _begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int) -> None:
+        """Begins what is selected."""
+        selected = self.block["selected"]
+        links = [link for link in self.workers.links if selected[link.lo : link.hi].any()]
+        self._run(BEGIN, links)
+
+    def _ready(self) -> None:
+        """Waits until every worker is there."""
+        self._check_open()
+        while any(link.state != UP for link in self.workers.links):
+            self.workers.revive()
+            self.ledger.check()
+            time.sleep(0.002)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigError(f"{self.ledger.name} was closed; make it again to step it.")
+
+    def _run(self, command: int, links: Sequence[Link]) -> None:
+        """Orders something; rows of workers that are lost over it are forfeited."""
+        for link in self.workers.order(command, links):
+            self._forfeit(link)
+
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        self._check_open()
+        block = self.block
+        if not self._begun:
+            raise ConfigError("Call `reset()` before the first `step(actions)`.")
+        if actions.shape != block["actions"].shape or out.obs.shape[0] != self.num_envs:
+            raise ConfigError(
+                f"`step` of {self.num_envs} copies takes actions of shape "
+                f"{block['actions'].shape} and rows for each; it was given {actions.shape} and "
+                f"{len(out.obs)} rows."
+            )
+        block["actions"][...] = actions
+        while True:
+            stepped = self._advance(t)
+            self._collect(t)
+            if stepped or block["lost"].any() or self._stopped():
+                break
+            time.sleep(_PAUSE_SECONDS)  # all are being made anew
+            self.ledger.check()
+        out.reward[...] = block["reward"]
+        out.terminated[...], out.truncated[...] = block["terminated"], block["truncated"]
+        out.valid[...] = block["valid"]
+        self._show(out.obs, out.mask)
+        self.ledger.good(block["valid"])
+        self.ledger.check()
+
+    def _advance(self, t: int) -> bool:
+        """Orders a step of all workers that are there; whether any copy is alive."""
+        links, block = self.workers.links, self.block
+        if any(link.state != UP for link in links):
+            fresh = self.workers.revive()
+            for link in links:
+                if link.state != UP or link in fresh:
+                    self._blank(link)
+            links = [link for link in links if link.state == UP and link not in fresh]
+            if fresh and not links:
+                return True
+        for link in links:
+            link.words[STEP] = t
+        for link in self.workers.order(STEP_ALL, links):
+            self._forfeit(link)
+        idle = block["down"] | block["held"]
+        return any(not idle[link.lo : link.hi].all() for link in links if link.state == UP)
+
+    def _stopped(self) -> bool:
+        """Whether every copy waits at its episode's end."""
+        return bool(self.block["held"].all())
+
+    def _blank(self, link: Link) -> None:
+        """A step of copies that cannot be stepped."""
+        block, at = self.block, slice(link.lo, link.hi)
+        block["valid"][at] = block["held"][at]
+        block["reward"][at] = 0.0
+        for name in ("terminated", "truncated", "ended", "kept", "lost"):
+            block[name][at] = False
+
+    def _forfeit(self, link: Link) -> None:
+        """The step over which a worker was lost; its episodes end here, unless they are held."""
+        block, at = self.block, slice(link.lo, link.hi)
+        self._blank(link)
+        running = ~block["held"][at] & ~block["down"][at]
+        if self._at_end != HOLD:
+            block["truncated"][at] = block["lost"][at] = running
+            block["ended_ret"][at] = block["ret"][at]
+            block["ended_length"][at] = block["length"][at]
+        block["down"][at] = False
+        for obs in self._obs:  # it may have written half of one
+            obs[at] = 0
+
+    def _collect(self, t: int) -> None:
+        """Notes what ended at this step."""
+        block = self.block
+        at = np.flatnonzero(block["ended"] | block["lost"])
+        if len(at) == 0:
+            return
+        columns = [block[name][at] for name in ("ended_ret", "ended_length", "lost", "metrics")]
+        self._episodes.append((np.full(len(at), t), at, *columns))
+        kept = np.flatnonzero(block["kept"])
+        if len(kept):
+            rows = self._joined([final[kept] for final in self._final])
+            self._finals.append((rows, np.stack([np.full(len(kept), t), kept], axis=1)))
+
+    def _joined(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        if isinstance(self._what, Kernel):
+            return parts[0]
+        return self.observations.join(parts, parts[0].shape[:1])
+
+    def _show(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
+        first = self._leaves[0]
+        if len(self._leaves) == 1 and first.sizes is None and self.observations.layout == "flat":
+            np.copyto(obs, self._obs[0].reshape(obs.shape), casting="unsafe")
+        else:
+            obs[...] = self._joined(self._obs)
+        if mask is not None and self.mask_width:
+            mask[...] = self.block["mask"]
+
+    def _show_some(
+        self, copies: NDArray[np.int64], obs: NDArray[Any], mask: NDArray[np.bool_] | None
+    ) -> None:
+        obs[copies] = self._joined([part[copies] for part in self._obs])
+        if mask is not None and self.mask_width:
+            mask[copies] = self.block["mask"][copies]
+
+    def drain_finals(self) -> Finals:
+        kept, self._finals = self._finals, []
+        if not kept:
+            rows = (0, *self._final[0].shape[1 : 1 + (self.spec.players > 1)])
+            shape = (*rows, *self.spec.observation_shape)
+            return Finals(np.zeros(shape, self.spec.observation_dtype), np.zeros((0, 2), np.int64))
+        obs = np.concatenate([rows for rows, _ in kept])
+        return Finals(obs, np.concatenate([index for _, index in kept]).astype(np.int64))
+
+    def drain_episodes(self) -> Episodes:
+        ended, self._episodes = self._episodes, []
+        block = self.block
+        if not ended:
+            none = [block[n][:0] for n in ("ended_ret", "ended_length", "lost", "metrics")]
+            ended = [(np.zeros(0, np.int64), np.zeros(0, np.int64), *(n.copy() for n in none))]
+        t, e, ret, length, lost, metrics = (np.concatenate(c) for c in zip(*ended, strict=True))
+        named = {m.name: metrics[:, i].copy() for i, m in enumerate(self.spec.metrics)}
+        return Episodes(t, e, ret, length, named, lost if lost.any() else None)
+
+    def drain_faults(self) -> list[Fault]:
+        """Faults since the last call; the newest 100 of them."""
+        return self.ledger.drain()
+
+    def close(self) -> None:
+        """Ends the workers; may be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        self.workers.close()
+        self._obs, self._final = [], []
+        self.block.close()

@@ -1,0 +1,283 @@
+"""Worker processes step the same trajectories as this process does, and leave nothing behind."""
+
+import copy
+import functools
+import os
+import sys
+import threading
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from gymnasium import spaces
+
+from slipstream.core.discover import load_kernel
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.vector.contract import blank, random_actions
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
+from slipstream.vector.process import launcher
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.kernel_env import KernelProcessEnv
+from slipstream.vector.vector_env import member_indices
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
+
+
+class Tree(gymnasium.Env):
+    """Shows samples of any space, seeded by its episode; keeps one buffer where it is an array."""
+
+    def __init__(self, observation, action=None, limit=7):
+        self.observation_space = copy.deepcopy(observation)  # copies draw from their own
+        self.action_space = spaces.Discrete(3, start=5) if action is None else action
+        self.limit, self.buffer = limit, None
+
+    def _show(self):
+        seen = self.observation_space.sample()
+        if not isinstance(seen, np.ndarray):
+            return seen
+        self.buffer = seen.copy() if self.buffer is None else self.buffer
+        self.buffer[...] = seen
+        return self.buffer
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.time = 0
+        return self._show(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.time += 1
+        draw = self.np_random.random()
+        total = float(np.sum(action))
+        return self._show(), draw + total, draw < 0.1, self.time >= self.limit, {}
+
+
+SPACES = {
+    "box": spaces.Box(-9, 9, (2, 3), np.float64),
+    "bytes": spaces.Box(0, 255, (4,), np.uint8),
+    "image": spaces.Box(0, 255, (6, 5, 3), np.uint8),
+    "half": spaces.Box(-1, 1, (3,), np.float16),
+    "choice": spaces.Discrete(4, start=2),
+    "choices": spaces.MultiDiscrete([3, 2], start=[1, 4]),
+    "bits": spaces.MultiBinary((2, 2)),
+    "tree": spaces.Dict(
+        {
+            "a": spaces.Discrete(2),
+            "b": spaces.Tuple((spaces.Box(0, 1, (3,)), spaces.MultiBinary(2))),
+            "c": spaces.Box(-5, 5, (), np.int64),
+        }
+    ),
+}
+ACTIONS = {
+    "image": spaces.Box(-2, 2, (2, 2), np.float64),
+    "choices": spaces.MultiDiscrete([3, 2], start=[1, 4]),
+    "bits": spaces.MultiBinary(3),
+}
+
+
+def same(mine, theirs, steps, reset=True, rows=None):
+    """Two environments that must step alike; what ended in both."""
+    one, other = rows or (blank(mine), blank(theirs))
+    if reset:
+        mine.reset(one.obs, one.mask), theirs.reset(other.obs, other.mask)
+        assert np.array_equal(one.obs, other.obs)
+    draw = np.random.default_rng(0)
+    for t in range(steps):
+        actions = random_actions(mine.spec, mine.num_envs, draw, one.mask)
+        mine.step(actions, one, t), theirs.step(actions, other, t)
+        for a, b in zip(one, other, strict=True):
+            assert np.array_equal(a, b)
+    finals = mine.drain_finals(), theirs.drain_finals()
+    assert all(map(np.array_equal, *finals))
+    ended = mine.drain_episodes(), theirs.drain_episodes()
+    assert all(map(np.array_equal, ended[0][:4], ended[1][:4])) and ended[1].lost is None
+    for name, values in ended[0].metrics.items():
+        assert np.array_equal(values, ended[1].metrics[name])
+    return len(ended[0].t), len(finals[0].obs)
+
+
+def leftovers():
+    """Children of this process, and its descriptors of pipes, sockets and memory files."""
+    me = psutil.Process()
+    kinds = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+             if os.path.lexists(f"/proc/self/fd/{fd}")]  # fmt: skip
+    kept = [kind for kind in kinds if any(k in kind for k in ("slipstream", "eventfd", "socket"))]
+    return len(me.children(recursive=True)), len(kept)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    before = leftovers()
+    yield
+    assert leftovers() == before
+
+
+@pytest.mark.parametrize(("name", "workers"), [(n, 1 + i % 3) for i, n in enumerate(SPACES)])
+def test_trajectories_are_those_of_the_serial_backend(name, workers):
+    make = functools.partial(Tree, SPACES[name], ACTIONS.get(name))
+    rows = member_indices([3, 4], 2)
+    with (
+        GymnasiumVectorEnv(make, *rows, limit=5) as serial,
+        ForeignProcessEnv(make, *rows, limit=5, workers=workers) as process,
+    ):
+        assert process.backend == "process" and len(process.workers.links) == workers
+        ended, finals = same(serial, process, 20)
+        assert ended > 12 and finals > 8
+        state = serial.get_state()
+        assert all(np.array_equal(process.get_state()[k], state[k]) for k in state)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_any_number_of_workers_steps_alike(workers):
+    rows = member_indices([1], 5)
+    with (
+        GymnasiumVectorEnv("CartPole-v1", *rows, at_end=RESET_KEEP_ALL) as serial,
+        ForeignProcessEnv("CartPole-v1", *rows, at_end=RESET_KEEP_ALL, workers=workers) as process,
+    ):
+        assert min(same(serial, process, 60)) > 5
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_other_ways_to_start_workers(method, monkeypatch):
+    monkeypatch.setattr(launcher, "unsafe", lambda: "")  # the test's own process has torch
+    rows = member_indices([1], 3)
+    with (
+        GymnasiumVectorEnv("Pendulum-v1", *rows) as serial,
+        ForeignProcessEnv("Pendulum-v1", *rows, workers=2, method=method) as process,
+    ):
+        assert same(serial, process, 5) == (0, 0)
+
+
+def test_a_fork_is_refused_where_it_is_not_safe(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", sys)
+    with pytest.raises(ConfigError, match=r"forked.*torch is loaded.*forkserver"):
+        ForeignProcessEnv("CartPole-v1", *member_indices([1], 1), method="fork")
+    wait = threading.Event()
+    thread = threading.Thread(target=wait.wait, name="busy")
+    thread.start()
+    try:
+        with pytest.raises(ConfigError, match=r"other threads \(.*busy"):
+            ForeignProcessEnv("CartPole-v1", *member_indices([1], 1), method="fork")
+    finally:
+        wait.set(), thread.join()
+
+
+def test_evaluation_holds_and_begins_chosen_episodes():
+    rows = member_indices([0], 4)
+    make = functools.partial(Tree, SPACES["box"])
+    with (
+        GymnasiumVectorEnv(make, *rows, at_end=HOLD) as serial,
+        ForeignProcessEnv(make, *rows, at_end=HOLD, workers=2) as process,
+    ):
+        one, other = blank(serial), blank(process)
+        every = np.arange(4)
+        for env, out in ((serial, one), (process, other)):
+            env.begin(every, every + 6, 11, out.obs)
+        assert np.array_equal(one.obs, other.obs)
+        assert same(serial, process, 9, False, (one, other))[0] == 4
+        assert process.block["held"].all()
+        for env, out in ((serial, one), (process, other)):
+            env.begin(np.array([3, 1]), np.array([2, 3]), 11, out.obs)
+        assert np.array_equal(one.obs[[1, 3]], other.obs[[1, 3]])
+        assert same(serial, process, 9, False, (one, other))[0] == 2
+
+
+def test_saved_copies_go_on_in_either_backend():
+    rows = member_indices([4], 3)
+    with (
+        GymnasiumVectorEnv("CartPole-v1", *rows) as serial,
+        ForeignProcessEnv("CartPole-v1", *rows, workers=2) as process,
+        ForeignProcessEnv("CartPole-v1", *rows, workers=3) as again,
+    ):
+        same(serial, process, 33)
+        obs = blank(again).obs
+        again.set_state(serial.get_state(), obs)
+        assert again.fresh == 0 and np.array_equal(obs, serial.get_state()["seen"])
+        assert same(process, again, 40, reset=False)[0] > 2
+        strange = {**serial.get_state(), "ret": np.full(3, 0.5)}
+        again.set_state(strange, obs)
+        assert again.fresh == 3 and (again.get_state()["length"] == 0).all()
+
+
+@pytest.mark.parametrize("target", ["cartpole", "pendulum"])
+def test_kernels_run_in_workers(target):
+    rows, kernel = member_indices([5], 5), load_kernel(target)
+    loaded = kernel.load(kernel.configure({}))
+    with (
+        KernelVectorEnv(kernel, loaded, *rows, backend="serial", stagger=False) as serial,
+        KernelProcessEnv(target, *rows, workers=2, kernel_backend="serial") as process,
+    ):
+        same(serial, process, 30)
+        state, obs = process.get_state(), blank(process).obs
+        assert all(
+            np.array_equal(values, state[name]) for name, values in serial.get_state().items()
+        )
+        process.set_state(state, obs)
+        same(serial, process, 10, reset=False)
+        name = (serial.kernel.STATE.names or ())[0]
+        assert np.array_equal(process.read((name,))[name], serial.read((name,))[name])
+
+
+def test_values_come_back_as_the_environment_shows_them():
+    make = functools.partial(Tree, SPACES["tree"])
+    with ForeignProcessEnv(make, *member_indices([0], 3), workers=2) as env:
+        obs = env.reset(seed=4)
+        assert set(obs) == {"a", "b", "c"} and obs["c"].shape == (3,)
+        again, reward, *_ = env.step([5, 6, 7])
+        assert reward.dtype == np.float32 and again["b"][0].shape == (3, 3)
+        with pytest.raises(ConfigError, match="no integer from 5"):
+            env.step([0, 1, 2])
+        with pytest.raises(ConfigError, match="shape"):
+            env.step([5, 6])
+        env.step([5, 6, 7])  # it is still good
+
+
+def test_calls_at_the_wrong_time():
+    env = ForeignProcessEnv("CartPole-v1", *member_indices([0], 2), workers=1)
+    out, actions = blank(env), np.zeros((2, 1), np.int64)
+    with pytest.raises(ConfigError, match="reset"):
+        env.step(actions, out)
+    env.reset(out.obs)
+    with pytest.raises(ConfigError, match="actions of shape"):
+        env.step(actions[:1], out)
+    env.step(actions, out)
+    env.close(), env.close()
+    with pytest.raises(ConfigError, match="closed"):
+        env.step(actions, out)
+    with pytest.raises(ConfigError, match="closed"):
+        env.reset(out.obs)
+
+
+def test_copies_must_agree_in_their_spaces(tmp_path):
+    count = tmp_path / "count"
+    count.write_text("")
+
+    def make():
+        count.write_text(count.read_text() + "x")
+        return Tree(spaces.Box(0, 1, (3 if len(count.read_text()) == 3 else 2,)))
+
+    with pytest.raises(KernelError, match=r"environment 1.*Box.*\(3,\).*the same"):
+        ForeignProcessEnv(make, *member_indices([0], 3), workers=1)
+
+
+def test_what_cannot_travel_is_named():
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match=r"handed to worker.*lock.*inside"):
+        ForeignProcessEnv(lambda: (lock, gymnasium.make("CartPole-v1"))[1], *member_indices([0], 1))
+
+
+def test_what_fails_in_a_constructor_is_said_at_once(tmp_path):
+    only = os.getpid()
+
+    def make():
+        if os.getpid() != only:
+            raise FileNotFoundError("no licence")
+        return Tree(SPACES["box"])
+
+    with pytest.raises(KernelError, match=r"worker 0.*no licence"):
+        ForeignProcessEnv(make, *member_indices([0], 2), workers=1)

@@ -1,0 +1,372 @@
+"""What fails in a copy or a worker costs only its own rows, and nothing outlives anyone."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from gymnasium import spaces
+
+from slipstream.core.errors import KernelError
+from slipstream.vector.contract import blank
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.loop import HOLD, RESET
+from slipstream.vector.process.faults import FaultPolicy, backoff
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.kernel_env import KernelProcessEnv
+from slipstream.vector.vector_env import member_indices
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
+
+
+class Faulty(gymnasium.Env):
+    """Counts its steps; fails in the way that it is told, once, when the action is 1.
+
+    Args:
+        how: what it does.
+        mark: a file that says that it has failed; None: it fails whenever it is told to.
+    """
+
+    observation_space = spaces.Box(-1e9, 1e9, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, how, mark=None, limit=50):
+        self.how, self.mark, self.limit = how, mark, limit
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.start = 0, self.np_random.random()
+        return np.array([0.0, self.start]), {}
+
+    def step(self, action):
+        self.time += 1
+        seen = np.array([float(self.time), self.start])
+        if action == 1 and not (self.mark and os.path.exists(self.mark)):
+            if self.mark:
+                Path(self.mark).touch()
+            seen = getattr(self, self.how)(seen)
+        return seen, 1.0, False, self.time >= self.limit, {}
+
+    def error(self, seen):
+        raise ZeroDivisionError("the licence server is gone")
+
+    def leave(self, seen):
+        raise SystemExit(3)
+
+    def shape(self, seen):
+        return np.zeros(3)
+
+    def nan(self, seen):
+        return seen * np.nan
+
+    def too_large(self, seen):
+        return seen + 1e300
+
+    def sleep(self, seen):
+        time.sleep(100)
+
+    def spin(self, seen):
+        while True:
+            pass
+
+    def deaf(self, seen):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        time.sleep(100)
+
+    def kill(self, seen):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def crash(self, seen):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    def exit(self, seen):
+        os._exit(7)
+
+
+QUICK = FaultPolicy(hang_seconds=0.3)
+IN_COPY = ("error", "leave", "shape", "nan", "too_large", "sleep", "spin")
+IN_WORKER = ("deaf", "kill", "crash", "exit")
+
+
+def faulty(how, mark=None, copies=4, workers=2, policy=QUICK, at_end=RESET, limit=50):
+    make = functools.partial(Faulty, how, mark, limit)
+    rows = member_indices([3], copies)
+    return ForeignProcessEnv(make, *rows, workers=workers, policy=policy, at_end=at_end)
+
+
+def actions_for(env, copy=None):
+    rows = np.zeros((env.num_envs, 1), np.int64)
+    if copy is not None:
+        rows[copy] = 1
+    return rows
+
+
+@pytest.mark.parametrize("how", IN_COPY)
+def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
+    with faulty(how, str(tmp_path / "mark")) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        pids = [link.pid for link in env.workers.links]
+        first = out.obs.copy()
+        env.step(actions_for(env), out, 0)
+        env.step(actions_for(env, 1), out, 1)
+        assert out.valid.tolist() == [True, False, True, True]
+        assert out.truncated.tolist() == [False, True, False, False]
+        assert not out.terminated.any() and out.reward.tolist() == [1, 0, 1, 1]
+        assert out.obs[:, 0].tolist() == [2, 0, 2, 2], "it stands at a new beginning"
+        assert out.obs[1, 1] != first[1, 1]
+        ended = env.drain_episodes()
+        assert (ended.t.tolist(), ended.e.tolist(), ended.length.tolist()) == ([1], [1], [1])
+        assert ended.lost.tolist() == [True] and len(env.drain_finals().obs) == 0
+        (fault,) = env.drain_faults()
+        assert (fault.copy, fault.worker, fault.episode, fault.step) == (1, 0, 0, 1)
+        assert fault.action == [1] and fault.kind == (
+            "hung" if how in ("sleep", "spin") else "raised"
+        )
+        env.step(actions_for(env), out, 2)
+        assert out.valid.all() and out.obs[:, 0].tolist() == [3, 1, 3, 3]
+        assert pids == [link.pid for link in env.workers.links], "in the same processes"
+
+
+def test_a_hang_says_where_it_was(tmp_path):
+    with faulty("sleep", str(tmp_path / "mark")) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        env.step(actions_for(env, 2), out, 0)
+        (fault,) = env.drain_faults()
+        assert "time.sleep(100)" in fault.text and "took too long" in fault.text
+
+
+@pytest.mark.parametrize("how", IN_WORKER)
+def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
+    with faulty(how, str(tmp_path / "mark")) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        lost = env.workers.links[0].pid
+        env.step(actions_for(env), out, 0)
+        env.step(actions_for(env, 1), out, 1)
+        assert out.valid.tolist() == [False, False, True, True]
+        assert out.truncated.tolist() == [True, True, False, False]
+        assert out.obs[2:, 0].tolist() == [2, 2] and np.isfinite(out.obs).all()
+        ended = env.drain_episodes()
+        assert ended.e.tolist() == [0, 1] and ended.lost.all() and ended.length.tolist() == [1, 1]
+        (fault,) = env.drain_faults()
+        assert fault.kind == "lost" and fault.pid == lost and fault.copy == 1
+        words = {"kill": "SIGKILL", "crash": "Segmentation", "exit": "exit code 7", "deaf": "hung"}
+        assert words[how] in fault.text
+        began, t = time.monotonic(), 2
+        while not out.valid.all() and time.monotonic() - began < 20:
+            env.step(actions_for(env), out, t)
+            assert out.valid[2:].all() and out.obs[2:, 0].tolist() == [(t + 1) % 50] * 2
+            assert not out.truncated[:2].any(), "their episodes are counted once"
+            t += 1
+            time.sleep(0.002)
+        assert out.valid.all() and out.obs[:2, 0].tolist() == [1, 1]
+        assert env.workers.links[0].pid != lost
+
+
+def test_a_worker_killed_while_nobody_steps(tmp_path):
+    with faulty("error", copies=2, workers=1) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        os.kill(env.workers.links[0].pid, signal.SIGKILL)
+        env.step(actions_for(env), out, 0)
+        assert not out.valid.any() and out.truncated.all()
+        env.step(actions_for(env), out, 1)  # waits, for there is nothing else to step
+        env.step(actions_for(env), out, 2)
+        assert out.valid.all() and out.obs[:, 0].tolist() == [1, 1]
+
+
+def test_the_server_of_workers_killed(tmp_path):
+    with faulty("error", copies=2, workers=2) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        os.kill(env.workers._launcher._server.pid, signal.SIGKILL)
+        for t in range(500):
+            env.step(actions_for(env), out, t)
+            time.sleep(0.01)
+            if t > 5 and out.valid.all():
+                break
+        assert out.valid.all() and env.ledger.total == 2
+
+
+@pytest.mark.parametrize("how", ["error", "kill"])
+def test_evaluation_repeats_the_episode_that_was_lost(how, tmp_path):
+    """`valid` false says that a copy stands at its episode's beginning again."""
+    make = functools.partial(Faulty, how, str(tmp_path / "mark"), 4)
+    rows = member_indices([0], 2)
+    with (
+        GymnasiumVectorEnv(functools.partial(Faulty, how, "/", 4), *rows, at_end=HOLD) as serial,
+        ForeignProcessEnv(make, *rows, at_end=HOLD, workers=1, policy=QUICK) as env,
+    ):
+        out, wanted = blank(env), blank(serial)
+        every = np.arange(2)
+        env.begin(every, every + 4, 9, out.obs), serial.begin(every, every + 4, 9, wanted.obs)
+        first = out.obs.copy()
+        assert np.array_equal(first, wanted.obs)
+        env.step(actions_for(env), out, 0)
+        env.step(actions_for(env, 0), out, 1)
+        assert not out.valid[0] and not out.truncated.any()
+        for t in range(2, 40):
+            if t > 2 and out.valid.all() and env.block["held"].all():
+                break
+            env.step(actions_for(env), out, t)
+            for copy in np.flatnonzero(~out.valid & (how == "error")):
+                assert np.array_equal(out.obs[copy], first[copy])
+        ended = env.drain_episodes()
+        assert sorted(ended.length.tolist()) == [4, 4] and ended.lost is None
+        assert np.array_equal(out.obs[:, 1], first[:, 1])
+
+
+def test_tests_may_ask_for_an_error_at_once(tmp_path):
+    with faulty("error", policy=FaultPolicy("raise")) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        with pytest.raises(KernelError) as error:
+            env.step(actions_for(env, 3), out, 0)
+        pid, said = env.workers.links[1].pid, str(error.value)
+        for part in (
+            "environment 3",
+            f"process {pid}",
+            "last action [1]",
+            "licence server",
+            "line",
+        ):
+            assert part in said
+        env.reset(out.obs)
+        env.step(actions_for(env), out, 0)
+        assert out.valid.all(), "it is good again after a reset"
+
+
+@pytest.mark.parametrize(
+    ("how", "policy", "words"),
+    [
+        ("error", FaultPolicy(in_a_row=3), "environment 0.*3 times in a row"),
+        ("kill", FaultPolicy(in_a_row=2), "SIGKILL.*2 times in a row"),
+        ("error", FaultPolicy(per_minute=5), "more than 5 faults in a minute"),
+    ],
+)
+def test_too_many_faults_stop_the_run(how, policy, words):
+    with faulty(how, policy=policy, copies=2, workers=1) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        good = policy.in_a_row > 3
+        with pytest.raises(KernelError, match=rf"(?s){words}") as error:
+            for t in range(1000):
+                env.step(actions_for(env, 0), out, t)
+                if good:
+                    env.step(actions_for(env), out, t)
+        assert "last action [1]" in str(error.value)
+
+
+def test_failures_are_tried_again_later_and_later():
+    assert [backoff(n) for n in range(1, 5)] == [0.0, 0.1, 0.2, 0.4] and backoff(99) == 10.0
+
+
+def test_a_kernels_worker_is_replaced():
+    with KernelProcessEnv(
+        "cartpole", *member_indices([5], 4), workers=2, kernel_backend="serial"
+    ) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        env.step(actions_for(env), out, 0)
+        os.kill(env.workers.links[1].pid, signal.SIGKILL)
+        env.step(actions_for(env), out, 1)
+        assert out.valid.tolist() == [True, True, False, False]
+        began = time.monotonic()
+        while not out.valid.all() and time.monotonic() - began < 60:
+            env.step(actions_for(env), out, 2)
+            time.sleep(0.01)
+        assert out.valid.all() and env.block["episode"][2:].tolist() == [2, 2]
+
+
+SCRIPT = """
+import gymnasium, json, os, signal, sys, time
+import numpy as np
+from slipstream.vector.contract import blank
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.vector_env import member_indices
+
+class Slow(gymnasium.Env):  # of the main program, and without a guard around it
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        time.sleep(0.01 if action == 0 else 1000)
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+env = ForeignProcessEnv(lambda: Slow(), *member_indices([0], 4), workers=2, method=sys.argv[1])
+env.reset(blank(env).obs)
+server = env.workers._launcher._server
+print(json.dumps([link.pid for link in env.workers.links] + ([server.pid] if server else [])))
+sys.stdout.flush()
+if sys.argv[2] == "raise":
+    raise ValueError("over")
+if sys.argv[2] == "end":
+    sys.exit(0)
+rows = np.full((4, 1), int(sys.argv[2] == "hang"))
+while True:
+    env.step(rows, blank(env))
+"""
+
+
+def gone(pids, seconds=10.0):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        left = [p for p in pids if psutil.pid_exists(p)
+                and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]  # fmt: skip
+        if not left:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("method", "what", "number"),
+    [
+        ("forkserver", "end", None),
+        ("forkserver", "raise", None),
+        ("forkserver", "step", signal.SIGINT),
+        ("forkserver", "step", signal.SIGKILL),
+        ("forkserver", "hang", signal.SIGKILL),
+        ("spawn", "hang", signal.SIGKILL),
+        ("fork", "hang", signal.SIGKILL),
+        ("fork", "end", None),
+    ],
+)
+def test_nothing_outlives_its_parent(method, what, number, tmp_path):
+    script = tmp_path / "main.py"
+    script.write_text(SCRIPT)
+    with subprocess.Popen(
+        [sys.executable, str(script), method, what],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as parent:
+        line = parent.stdout.readline()
+        assert line, parent.stderr.read()
+        pids = json.loads(line)
+        if number is not None:
+            time.sleep(0.2)
+            if number == signal.SIGINT:
+                os.killpg(parent.pid, number)  # as a terminal sends Ctrl-C: to all of them
+            else:
+                os.kill(parent.pid, number)
+        said = parent.communicate(timeout=30)[1]
+    assert gone(pids), f"{pids} outlived their parent: {said}"
+    assert parent.returncode == {None: 0 if what == "end" else 1}.get(number, -int(number or 0)), (
+        said
+    )
+    if number is None and what == "end":
+        assert not said

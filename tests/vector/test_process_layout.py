@@ -1,0 +1,131 @@
+"""The shared block: every array has its own place, and any space comes back as it went in."""
+
+import os
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slipstream.core.errors import ResourceError
+from slipstream.core.spec import Spec
+from slipstream.vector.foreign import flat_spaces
+from slipstream.vector.forms import observation_form
+from slipstream.vector.leaves import MisfitError, leaves_of, store
+from slipstream.vector.process import bell, block
+from slipstream.vector.process.block import Block
+from slipstream.vector.process.layout import Layout, copies_layout
+
+shapes = st.lists(st.integers(1, 4), min_size=0, max_size=3).map(tuple)
+floats = st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8])
+leaf_spaces = st.one_of(
+    st.builds(lambda s, d: spaces.Box(0, 9, s, d), shapes, floats),
+    st.builds(lambda n, s: spaces.Discrete(n, start=s), st.integers(1, 6), st.integers(-3, 3)),
+    st.lists(st.integers(1, 5), min_size=1, max_size=3).map(spaces.MultiDiscrete),
+    st.integers(1, 4).map(spaces.MultiBinary),
+)
+trees = st.recursive(
+    leaf_spaces,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(lambda s: spaces.Tuple(tuple(s))),
+        st.dictionaries(st.sampled_from("abc"), inner, min_size=1, max_size=3).map(spaces.Dict),
+    ),
+    max_leaves=5,
+)
+
+
+def spec_of(space, players=1):
+    observation, action = flat_spaces("X", space, spaces.Discrete(3))
+    return Spec(observation, action, native_observation=space, players=players)
+
+
+@given(space=trees, seed=st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_rows_made_from_leaves_are_the_rows_that_serial_writes(space, seed):
+    space.seed(seed)
+    spec = spec_of(space)
+    form = observation_form(spec)
+    layout = copies_layout(spec, form.leaves, 3, 2)
+    arrays = layout.views(bytearray(layout.size))
+    rows = np.zeros((3, *spec.observation_shape), spec.observation_dtype)
+    for e in range(3):
+        seen = space.sample()
+        form.write(seen, rows[e])
+        for i, leaf in enumerate(form.leaves):
+            store(leaf, seen, arrays[f"obs.{i}"][e : e + 1].reshape(leaf.shape))
+    parts = [arrays[f"obs.{i}"] for i in range(len(form.leaves))]
+    assert np.array_equal(form.join(parts, (3,)), rows)
+
+
+@given(space=trees, players=st.integers(1, 3), copies=st.integers(1, 5))
+@settings(max_examples=60, deadline=None)
+def test_no_two_arrays_share_a_byte(space, players, copies):
+    spec = spec_of(space, players)
+    form = observation_form(spec)
+    layout = copies_layout(spec, form.leaves, copies, 2, log=(7, np.uint8))
+    memory = bytearray(layout.size)
+    for number, (name, array) in enumerate(layout.views(memory).items()):
+        array.view(np.uint8).fill(0) if array.ndim and array.flags.c_contiguous else None
+        field = layout.fields[name]
+        size = array.size * array.itemsize
+        assert field.offset % 64 == 0 and field.offset + size <= layout.size
+        place = memory[field.offset : field.offset + size]
+        assert not any(place), f"{name} lies where another array lies"
+        memory[field.offset : field.offset + size] = bytes([number % 250 + 1]) * size
+        if players > 1 and name in ("actions", "reward", "obs.0"):
+            assert array.shape[:2] == (copies, players)
+    assert layout.fields["log"].offset == layout.sure
+
+
+@pytest.mark.parametrize(
+    ("space", "value"),
+    [
+        (spaces.Box(0, 100, (2,), np.int8), np.array([300, 1])),
+        (spaces.Box(0, 9, (2,), np.int64), np.array([0.5, 1.0])),
+        (spaces.Box(0, 9, (2,), np.float16), np.array([0.1, 1.0])),
+        (spaces.Box(0, 9, (2,)), np.zeros(3)),
+        (spaces.Box(0, 9, (2,)), np.zeros((2, 2))),
+        (spaces.Discrete(3, start=5), 4),
+        (spaces.Dict({"a": spaces.Discrete(3)}), {"b": 1}),
+    ],
+)
+def test_what_a_leaf_cannot_hold_is_refused(space, value):
+    form = observation_form(spec_of(space))
+    (leaf,) = leaves_of(form.description, (), 0)
+    with pytest.raises(MisfitError):
+        store(leaf, value, np.zeros(leaf.shape, leaf.dtype))
+
+
+def test_a_block_is_shared_by_its_descriptor_and_has_no_name():
+    layout = Layout.of({"a": ((3,), np.int64), "log": ((1000, 1000), np.int64)}, lazy=("log",))
+    first = Block(layout)
+    second = Block(layout, os.dup(first.fd))
+    first["a"][:] = [1, 2, 3]
+    assert second["a"].tolist() == [1, 2, 3]
+    assert "deleted" in os.readlink(f"/proc/self/fd/{first.fd}")
+    first.close(), second.close()
+
+
+def test_where_the_system_has_no_memory_files_or_eventfds(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.delattr(os, "eventfd")
+    test_a_block_is_shared_by_its_descriptor_and_has_no_name()
+    one = bell.Bell()
+    assert one.fds[0] != one.fds[1]
+    one.ring(), one.ring(), one.hush()
+    with pytest.raises(BlockingIOError):
+        os.read(one.fds[0], 1)
+    one.close()
+
+
+def test_too_little_memory_says_how_much_is_needed(monkeypatch):
+    with pytest.raises(ResourceError, match=r"needs [\d,.]+ MiB, and [\d,.]+ MiB are free"):
+        Block(Layout.of({"a": ((2**50,), np.uint8)}))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(block.os, "posix_fallocate", full)
+    with pytest.raises(ResourceError, match="No space left"):
+        Block(Layout.of({"a": ((8,), np.uint8)}))
