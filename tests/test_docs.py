@@ -25,6 +25,7 @@ ALL_PAGES = (
     "CONTRIBUTING.md",
     "docs/glossary.md",
     "docs/performance.md",
+    "docs/learners.md",
     "docs/rules.md",
 )
 BLOCK = re.compile(r"(?:<!-- file: (?P<file>[\w.]+) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)

@@ -31,6 +31,7 @@ from slipstream.training.factory import (
     resolve_environment,
 )
 from slipstream.training.interruption import Interrupted
+from slipstream.training.learner import check_learner, last_device
 from slipstream.training.provenance import changed_facts
 from slipstream.training.remarks import remarks
 from slipstream.training.run import Run, free_path
@@ -76,19 +77,15 @@ def train(
         **{f"training.{name}": v for name, v in training.items()},
     }
     config = resolve(target, changes)
-    if config.training.device != "cpu":
-        raise ConfigError(
-            f"training.device is {config.training.device!r}: this version trains on the processor "
-            "only; use --device cpu."
-        )
     path = free_path(config, out)  # refused before anything takes time
     environment = resolve_environment(config.env_name, config.env_settings)
+    learner = check_learner(config.training, environment.spec.is_image)
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)
     environment.check(config.env_settings, say or _to_stderr)
     said = [one for one in (config.preset_note, choice, passed_over(target)) if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
-    facts = {"environment": environment.facts, "notes": notes}
+    facts = {"environment": environment.facts, "notes": notes, "learner": learner}
     run = Run.create(config, path, **({"say": say} if say else {}), **facts)
     for sentence in said:
         run.say(sentence)
@@ -227,12 +224,22 @@ def report_study(name: str | Path | StudyFolder) -> Path:
 
 
 def resume(
-    path: str | Path | Run, *, listeners: Sequence[Listener] = (), report: bool = True
+    path: str | Path | Run,
+    *,
+    device: str | None = None,
+    listeners: Sequence[Listener] = (),
+    report: bool = True,
 ) -> Run:
     """Goes on with a run that was stopped or killed, to the same weights as if it had not been.
 
     A run that is complete is left as it is. Gymnasium environments that are not deterministic begin
-    fresh episodes, which is said and recorded.
+    fresh episodes, which is said and recorded; so is going on on another device.
+
+    Args:
+        path: a run.
+        device: cpu or cuda:N; where it was trained last unless given.
+        listeners: as for `train`.
+        report: write `report.html` at the end.
     """
     run = path if isinstance(path, Run) else Run.open(path)
     if run.result is not None:
@@ -242,7 +249,11 @@ def resume(
     if before is not None and before != now:
         changed = ", ".join(changed_facts(before, now))
         run.say(f"Since {run.path} began, its environment changed ({changed}); results may differ.")
-    return _finish(run, environment, trainer.resume, listeners, report)
+    device = device or last_device(run)
+    training = run.config.with_training(device=device).training
+    check_learner(training, environment.spec.is_image)
+    begin = partial(trainer.resume, device=device)
+    return _finish(run, environment, begin, listeners, report)
 
 
 def evaluate(

@@ -100,7 +100,7 @@ def filled(agent, spec, masked, rng):
         for size in agent.policy.actions.sizes:  # one choice of each component is always allowed
             to.mask[..., first + rng.integers(size)] = True
             first += size
-    index = np.argwhere(to.truncated)
+    index = np.ascontiguousarray(np.argwhere(to.truncated))
     if len(index):
         rollout.set_finals(Finals(to.obs[1:][tuple(index.T)], index))
     for t in range(agent.horizon):

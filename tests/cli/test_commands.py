@@ -53,10 +53,10 @@ def test_help_says_the_defaults_and_offers_nothing_that_is_refused(slipstream):
     assert f"seeds seed + m; {training.members} unless given" in text
     assert f"else {training.total_steps:_} unless given" in text
     assert f"Seed of member 0; {training.seed} unless given" in text
-    assert "cuda" not in text and "--gpu" not in text
+    assert "cpu unless given" in text and "--gpu" in text
     text = " ".join(slipstream("tune", "--help").out.split())
     assert f"Suggestions tried; {StudyConfig().n_trials} unless given" in text
-    assert "cuda" not in text
+    assert "cuda:N" in text
 
 
 def offered(monkeypatch, capsys, *words: str) -> list[str]:
@@ -101,7 +101,7 @@ def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, t
         ),
         (["train", "cartpole", "--n-envs", "many"], "training.num_envs"),
         (["train", "cartpole", "--gpu", "0", "--device", "cpu"], "give one of them"),
-        (["train", "cartpole", "--gpu", "0"], "use --device cpu"),
+        (["train", "cartpole", "--gpu", "99"], "cuda:99 was asked for"),
         (["train", "absent.yaml"], "cannot be read"),
         (["train", "absent.py"], "There is no kernel file"),
         (["train", "gym:NoSuchThing-v0"], "NoSuchThing"),

@@ -5,15 +5,19 @@ folder `<name>/` whose `<name>.py` does. Its parts, see `agent.py` and `agent_co
 
     Config  what a user may write under `agent:`. In a folder it stands in `config.py`, so that a
             config can be read without waiting for what learns.
-    Agent   Agent(config, specs, seeds, num_envs): acts and learns.
+    Agent   Agent(config, specs, seeds, num_envs): acts and learns. A folder may have its torch form
+            in `torch_<name>.py`, whose Agent takes a `device`, too.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -99,11 +103,31 @@ def _own_config(module: ModuleType) -> type[AgentConfig]:
     return config
 
 
-def load_agent(config: AgentConfig) -> type[Agent]:
-    """The class that learns with such a config: beside it, or in the folder's own file."""
+def load_agent(
+    config: AgentConfig, learner: str = "compiled", device: str = "cpu"
+) -> Callable[..., Agent]:
+    """What makes an agent of such a config: the class beside it, or in the folder's own file.
+
+    Args:
+        config: an instance of its Config.
+        learner: compiled, or torch for its torch form.
+        device: where the torch form calculates.
+
+    Raises:
+        ConfigError: it has no torch form.
+    """
     home = sys.modules[type(config).__module__]
-    if not hasattr(home, "Agent"):
-        name = home.__name__.split(".")[-2]
+    alone = hasattr(home, "Agent")
+    name = home.__name__.split(".")[-1 if alone else -2]
+    if learner == "torch":
+        form = home.__name__.rpartition(".")[0] + f".torch_{name}"
+        if alone or importlib.util.find_spec(form) is None:
+            raise ConfigError(
+                f"The agent `{name}` has no torch form, which images, devices other than cpu and "
+                "`training.learner: torch` need; choose an agent that has one, such as ppo."
+            )
+        return partial(importlib.import_module(form).Agent, device=device)
+    if not alone:
         home = importlib.import_module(_modules()[name])
     found: type[Agent] = home.Agent
     return found

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from slipstream.core.errors import ConfigError
+
 _CONFIGS = (".yaml", ".yml", ".py")
 
 
@@ -85,3 +87,19 @@ StudyName = Annotated[
         help="Name of the study below ./studies, or its folder.", autocompletion=studies
     ),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(help="Where learning happens: cpu unless given, cuda:N for card N."),
+]
+Gpu = Annotated[int | None, typer.Option("--gpu", min=0, help="N means --device cuda:N.")]
+
+
+def device_named(device: str | None, gpu: int | None) -> str | None:
+    """What --device or --gpu names; None where neither is given.
+
+    Raises:
+        ConfigError: both are.
+    """
+    if gpu is not None and device is not None:
+        raise ConfigError("--gpu and --device say the same thing: give one of them.")
+    return device if gpu is None else f"cuda:{gpu}"

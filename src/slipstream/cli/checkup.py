@@ -103,9 +103,9 @@ def _disk() -> str:
 def _gpu() -> str:
     cards = provenance.gpus()
     if not cards:
-        return "none found (or no driver); this version trains on the processor"
+        return "none found (or no driver)"
     named = ", ".join(f"{card['name']} ({card['memory_gib']} GiB)" for card in cards)
-    return f"{named}; this version trains on the processor"
+    return f"{named}; --device cuda:N trains there"
 
 
 def _cache() -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli.arguments import StudyName, Target
+from slipstream.cli.arguments import Device, Gpu, StudyName, Target, device_named
 from slipstream.core.errors import ConfigError
 
 app = typer.Typer(help="Looks at studies, resumes, stops and exports them.", no_args_is_help=True)
@@ -50,9 +50,8 @@ def tune(
         typer.Option(help="Environment steps per member, such as 100_000; as for train."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the study; 0 unless given.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu; others are refused for now.")] = None,
-    # As of `train`: scripts say it, and it is answered in a sentence.
-    gpu: Annotated[int | None, typer.Option(hidden=True)] = None,
+    device: Device = None,
+    gpu: Gpu = None,
     storage: Storage = None,
     workers: Workers = None,
     group_size: Annotated[
@@ -74,14 +73,12 @@ def tune(
     from slipstream.training import yaml_file
     from slipstream.training.target import parse_overrides
 
-    if gpu is not None and device is not None:
-        raise ConfigError("--gpu and --device say the same thing: give one of them.")
     overrides = parse_overrides(set_ or [])
     flags: dict[str, Any] = {
         "env.data.folder": data_dir,
         "env.data.timeframe": timeframe,
         "training.num_envs": num_envs,
-        "training.device": device if gpu is None else f"cuda:{gpu}",
+        "training.device": device_named(device, gpu),
     }
     if total_steps is not None:
         flags["training.total_steps"] = yaml_file.parse(total_steps, f"--total-steps {total_steps}")

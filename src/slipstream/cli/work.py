@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slipstream.cli.arguments import RunFolder, Target
-from slipstream.core.errors import ConfigError
+from slipstream.cli.arguments import Device, Gpu, RunFolder, Target, device_named
 
 if TYPE_CHECKING:
     from slipstream.training.console import ConsoleListener
@@ -37,11 +36,8 @@ def train(
         ),
     ] = None,
     seed: Annotated[str | None, typer.Option(help="Seed of member 0; 0 unless given.")] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, the default: this version trains on the processor.")
-    ] = None,
-    # Where it comes from, scripts say --gpu N: it is read, and answered in a sentence.
-    gpu: Annotated[int | None, typer.Option(hidden=True)] = None,
+    device: Device = None,
+    gpu: Gpu = None,
     out: Annotated[
         Path | None, typer.Option(help="Run directory; runs/<env>-<date>-<time> unless given.")
     ] = None,
@@ -54,14 +50,12 @@ def train(
     """Trains a new run and writes its report."""
     from slipstream import api
 
-    if gpu is not None and device is not None:
-        raise ConfigError("--gpu and --device say the same thing: give one of them.")
     flags = {
         "num_envs": num_envs,
         "members": members,
         "total_steps": total_steps,
         "seed": seed,
-        "device": device if gpu is None else f"cuda:{gpu}",
+        "device": device_named(device, gpu),
     }
     overrides = _overrides(flags, set_ or [])
     progress = _console()
@@ -79,8 +73,18 @@ def train(
     progress.say(f"Run: {run.path}")
 
 
-def resume(run: RunFolder, no_report: NoReport = False) -> None:
-    """Goes on with a run that was stopped or killed, to the same weights bit for bit."""
+def resume(
+    run: RunFolder,
+    device: Annotated[
+        str | None, typer.Option(help="Goes on there; where the run was until now unless given.")
+    ] = None,
+    gpu: Gpu = None,
+    no_report: NoReport = False,
+) -> None:
+    """Goes on with a run that was stopped or killed, to the same weights bit for bit.
+
+    On another device the last bits differ: that is said, and recorded in the run.
+    """
     from slipstream import api
     from slipstream.training.run import Run
 
@@ -90,7 +94,8 @@ def resume(run: RunFolder, no_report: NoReport = False) -> None:
         progress.say(f"{opened.path} is complete; see `slipstream evaluate {run}`.")
         return
     try:
-        api.resume(opened, listeners=[progress], report=not no_report)
+        moved = device_named(device, gpu)
+        api.resume(opened, device=moved, listeners=[progress], report=not no_report)
     finally:
         progress.close()
     progress.say(f"Run: {opened.path}")

@@ -112,6 +112,11 @@ class Spec:
         return np.dtype(np.uint8 if self.observation.dtype == np.uint8 else np.float32)
 
     @property
+    def is_image(self) -> bool:
+        """Whether observations are uint8 images (C, H, W)."""
+        return self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
+
+    @property
     def action_width(self) -> int:
         """Numbers in one action row (K)."""
         if isinstance(self.action, gymnasium.spaces.Discrete):

@@ -18,6 +18,7 @@ from slipstream.studies.session import PolicyTrainer
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
 from slipstream.training.interruption import Interrupted, Interruption
+from slipstream.training.learner import check_learner
 
 _POLL_SECONDS = 0.5
 
@@ -50,6 +51,7 @@ class Pools:
         """Loads what the environment reads."""
         self._source = EnvironmentSource(study.folds, study.fold_seeds)
         environment = self._source.environment(base)
+        check_learner(base.training, environment.spec.is_image)
         environment.check(base.env_settings, self._say)
         facts = dict(environment.provenance)
         if environment.sources:

@@ -13,6 +13,7 @@ from slipstream.studies.record.study_file import STUDY, study_section
 from slipstream.studies.space.space import Space
 from slipstream.training.config import RunConfig
 from slipstream.training.factory import kind_of
+from slipstream.training.learner import check_learner
 from slipstream.training.target import copied, override, read_target
 
 MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
@@ -52,7 +53,7 @@ def prepare(
 
 
 def base_config(values: dict[str, Any]) -> RunConfig:
-    """The config that trials vary: one member, a number of copies, on the processor."""
+    """The config that trials vary: one member, a number of copies."""
     if not isinstance(values.get("training") or {}, Mapping):
         raise ConfigError("`training` must be a section with keys below it.")
     training = dict(values.get("training") or {})
@@ -65,11 +66,7 @@ def base_config(values: dict[str, Any]) -> RunConfig:
     if training.get("num_envs", "auto") == "auto":
         training["num_envs"] = _copies(values)
     config = RunConfig.from_mapping({**values, "training": training})
-    if config.training.device != "cpu":
-        raise ConfigError(
-            f"training.device is {config.training.device!r}: this version trains on the processor "
-            "only; use --device cpu."
-        )
+    check_learner(config.training, image=False)  # images are known when the environment is loaded
     return config
 
 

@@ -39,7 +39,7 @@ CHECKPOINTS, BEST, TENSORBOARD = "checkpoints", "best", "tensorboard"
 
 _SHAPES: dict[str, Any] = {
     RESULT: {"members": [{}], "progress": {}, "score_is": str, "chosen_on": str},
-    PROVENANCE: {"test_reads?": int, "environment?": {}, "notes?": [str]},
+    PROVENANCE: {"test_reads?": int, "environment?": {}, "notes?": [str], "device?": str},
 }
 _PROGRESS = {
     **dict.fromkeys(("budget", "steps", "iterations", "updates"), int),

@@ -23,7 +23,10 @@ class TrainingConfig(Config):
     total_steps: Count = Field(500_000, description="environment steps, per member")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="of member 0")
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = Field(
-        "cpu", description="cpu, cuda or cuda:0"
+        "cpu", description="cpu, or a card that learns: cuda, cuda:1"
+    )
+    learner: Literal["auto", "compiled", "torch"] = Field(
+        "auto", description="form of the algorithm; auto: torch for images and cards, else compiled"
     )
     backend: Literal["auto", "serial", "compiled"] = Field(
         "auto", description="how copies are stepped; auto compiles kernels"

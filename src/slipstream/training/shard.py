@@ -18,6 +18,7 @@ from slipstream.training.collector import make_collector
 from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.interruption import StoppedError
+from slipstream.training.learner import learner_of
 from slipstream.vector.vector_env import member_indices
 
 RECENT = 100  # training episodes that the score is the mean of
@@ -35,6 +36,7 @@ class Shard:
         backend: how kernels are stepped.
         run: runs the parts of a lone member side by side; members of a population take turns.
         specs: of each member, where they differ in fixed scales; the environment's by default.
+        learner, device: of the config's section `training`.
         longest: steps after which an evaluation cuts an episode without a time limit.
         go_on: called now and then in an evaluation; it may raise `StoppedError` to leave it.
 
@@ -56,6 +58,8 @@ class Shard:
         backend: str = "auto",
         run: Run | None = None,
         specs: Sequence[Spec] | None = None,
+        learner: str = "auto",
+        device: str = "cpu",
         longest: int = LONGEST,
         go_on: Callable[[], None] = lambda: None,
     ) -> None:
@@ -69,7 +73,8 @@ class Shard:
         self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
         own_config = config.select(members, total)
         spec = environment.spec
-        self.agent: Agent = load_agent(config)(own_config, specs or spec, own, num_envs)
+        make = load_agent(config, learner_of(learner, device, spec.is_image), device)
+        self.agent: Agent = make(own_config, specs or spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
         slices = self._slices(self.agent.parts if total == 1 and run is not None else 1)
         envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]

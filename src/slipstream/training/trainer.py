@@ -25,6 +25,7 @@ from slipstream.training.events import (
 )
 from slipstream.training.factory import resolve_environment
 from slipstream.training.interruption import Interrupted, Interruption, StoppedError
+from slipstream.training.learner import last_device, note_device
 from slipstream.training.progress import Progress
 from slipstream.training.remarks import remarks
 from slipstream.training.run import Run
@@ -55,11 +56,21 @@ def train(
 
 
 def resume(
-    run: Run, listeners: Sequence[Listener] = (), environment: Environment | None = None
+    run: Run,
+    listeners: Sequence[Listener] = (),
+    environment: Environment | None = None,
+    device: str | None = None,
 ) -> dict[str, Any]:
-    """Goes on from a run's newest valid checkpoint, to the weights of a run that never stopped."""
-    trainer = Trainer(run.config, run, listeners, environment)
+    """Goes on from a run's newest valid checkpoint, to the weights of a run that never stopped.
+
+    Args:
+        run, listeners, environment: as for `train`.
+        device: where it is trained from now on; where it was unless given.
+    """
+    config = run.config.with_training(device=device or last_device(run))
+    trainer = Trainer(config, run, listeners, environment)
     trainer.restore()
+    note_device(run, config.training.device, trainer.progress.steps)
     return trainer.run()
 
 

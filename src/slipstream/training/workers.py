@@ -81,6 +81,8 @@ def make_workers(
     """
     training = config.training
     wanted = usable_cores() if training.shards == "auto" else int(training.shards)
+    if training.device != "cpu":
+        wanted = 1  # a card's members are calculated together
     members = cut(training.members, wanted)
     if len(members) == 1 or "fork" not in multiprocessing.get_all_start_methods():
         return LocalWorker(config, environment, go_on)
@@ -103,6 +105,8 @@ def _shard(
         int(training.num_envs),
         training.backend,
         run,
+        learner=training.learner,
+        device=training.device,
         longest=config.evaluation.max_steps,
         go_on=go_on,
     )

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from slipstream.agents.agent import Run, in_sequence
@@ -21,6 +20,8 @@ from slipstream.agents.ppo.ppo import PPO
 from slipstream.agents.ppo.torch_group import Group
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
+from slipstream.nets.torch_device import device_of
+from slipstream.nets.torch_threads import one_thread
 
 
 class TorchPPO(PPO):
@@ -44,7 +45,7 @@ class TorchPPO(PPO):
     ) -> None:
         super().__init__(config, specs, seeds, num_envs)
         self.parts = 1
-        self.device = torch.device(device)
+        self.device = device_of(device)
         each = self.members if self.device.type != "cpu" else 1
         rows = config.rows(num_envs)
         self._groups = [
@@ -54,11 +55,12 @@ class TorchPPO(PPO):
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
         keys, to = self._noise_keys()[t], rollout
-        for group in self._groups:
-            e = group.environments
-            mask = None if to.mask is None else to.mask[t, e]
-            action, log_prob = group.act(to.obs[t, e], mask, keys[group.members], t)
-            to.actions[t, e], to.log_prob[t, e] = action, log_prob
+        with one_thread():
+            for group in self._groups:
+                e = group.environments
+                mask = None if to.mask is None else to.mask[t, e]
+                action, log_prob = group.act(to.obs[t, e], mask, keys[group.members], t)
+                to.actions[t, e], to.log_prob[t, e] = action, log_prob
         self.policy.actions.to_environment(to.actions[t], self._env_actions)
         return self._env_actions
 
@@ -78,10 +80,11 @@ class TorchPPO(PPO):
             rate *= np.maximum(0.0, 1.0 - np.asarray(progress))
         first_epochs = self.iterations * self.config.epochs
         results = []
-        for group in self._groups:
-            m = group.members
-            own = rate[m], self.seeds[m], first_epochs[m]
-            results.append(group.update(rollout, np.asarray(reward), *own))
+        with one_thread():
+            for group in self._groups:
+                m = group.members
+                own = rate[m], self.seeds[m], first_epochs[m]
+                results.append(group.update(rollout, np.asarray(reward), *own))
         metrics = {
             name: np.concatenate([result[name] for result in results]) for name in results[0]
         }
@@ -91,3 +94,6 @@ class TorchPPO(PPO):
         self._keys = None
         failed = self.policy.parameters.failed.copy()
         return {**metrics, "learning_rate": rate, "failed": failed}
+
+
+Agent = TorchPPO

@@ -71,6 +71,8 @@ def shape_of(member: Member, source: EnvironmentSource) -> str:
         config.agent_name,
         place.num_envs,
         config.training.backend,
+        config.training.learner,
+        config.training.device,
         spec.observation_shape,
         spec.observation_dtype.name,
         ActionMap(spec.action).description(),
@@ -107,14 +109,17 @@ class Population:
     def __init__(self, places: Sequence[Place], states: Sequence[State | None]) -> None:
         self.places = list(places)
         first = places[0]
+        training = first.member.config.training
         self._shard = Shard(
             joined(places),
             AgentConfig.join([place.member.config.agent for place in places]),
             [place.member.seed for place in places],
             range(len(places)),
             first.num_envs,
-            first.member.config.training.backend,
+            training.backend,
             specs=[place.spec for place in places],
+            learner=training.learner,
+            device=training.device,
         )
         self.failed = np.zeros(len(places), np.bool_)
         self.iterations = np.array([state.iteration if state else 0 for state in states], np.int64)

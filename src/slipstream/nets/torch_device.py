@@ -1,0 +1,41 @@
+"""Where torch calculates: a processor, or a card of this machine."""
+
+from __future__ import annotations
+
+import torch
+
+from slipstream.core.errors import ResourceError
+
+
+def device_of(name: str) -> torch.device:
+    """The device ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Nothing is begun on the card here: processes are forked later, and a child could not go on.
+
+    Raises:
+        ResourceError: torch is built without CUDA, or there is no such card.
+    """
+    device = torch.device(name)
+    if device.type == "cpu":
+        return device
+    if not torch.backends.cuda.is_built():
+        raise ResourceError(
+            f"{name} was asked for, and PyTorch {torch.__version__} here is built for processors "
+            "only. Install a build with CUDA: pip install --force-reinstall torch --index-url "
+            "https://pypi.org/simple (on Windows see https://pytorch.org/get-started); or train "
+            "with --device cpu."
+        )
+    cards = torch.cuda.device_count()
+    if cards == 0:
+        raise ResourceError(
+            f"{name} was asked for, and no card can be used here: there is none, its driver is "
+            "missing, or CUDA_VISIBLE_DEVICES hides it. `nvidia-smi` shows what the driver sees; "
+            "or train with --device cpu."
+        )
+    if (device.index or 0) >= cards:
+        known = "only cuda:0" if cards == 1 else f"cuda:0 to cuda:{cards - 1}"
+        raise ResourceError(
+            f"{name} was asked for, and this machine has {cards} card{'s' * (cards > 1)}: {known}. "
+            "Give one of them with --device, or cpu."
+        )
+    return device

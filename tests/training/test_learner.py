@@ -1,0 +1,200 @@
+"""Which form learns and where, what is refused, and whole runs of the torch form."""
+
+from __future__ import annotations
+
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from slipstream import api
+from slipstream.agents.ppo import torch_ppo
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.nets import torch_device
+from slipstream.training import checkpoint
+from slipstream.training.config import resolve
+from slipstream.training.events import Checkpointed
+from slipstream.training.learner import check_learner, last_device, learner_of
+from slipstream.training.run import Run
+from slipstream.training.sections import TrainingConfig
+from slipstream.training.trainer import resume, train
+
+SETTINGS = {
+    "env": {"name": "cartpole", "max_steps": 30},
+    "agent": {"horizon": 16, "minibatch": 32, "epochs": 2},
+    "training": {"num_envs": 4, "total_steps": 256, "learner": "torch", "members": 3},
+    "evaluation": {"episodes": 4, "every": 0.5},
+}
+
+
+@pytest.mark.parametrize(
+    ("learner", "device", "image", "expected"),
+    [
+        ("auto", "cpu", False, "compiled"),
+        ("auto", "cpu", True, "torch"),
+        ("auto", "cuda", False, "torch"),
+        ("torch", "cpu", False, "torch"),
+        ("compiled", "cpu", False, "compiled"),
+    ],
+)
+def test_auto_follows_from_config_and_spaces(learner, device, image, expected):
+    assert learner_of(learner, device, image) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "image", "why"), [("cuda:1", False, "cuda:1"), ("cpu", True, "images")]
+)
+def test_the_compiled_form_refuses_what_it_cannot_do(device, image, why):
+    with pytest.raises(ConfigError, match=f"{why}.*Leave training.learner at auto"):
+        learner_of("compiled", device, image)
+
+
+def test_a_missing_torch_is_named_with_its_pip_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for training, image, what in (
+        (TrainingConfig(learner="torch"), False, "training.learner"),
+        (TrainingConfig(), True, "images"),
+        (TrainingConfig(device="cuda"), False, "on cuda"),
+    ):
+        with pytest.raises(ResourceError, match=rf"{what}.*pip install"):
+            check_learner(training, image)
+    assert check_learner(TrainingConfig(), False) == "compiled"
+
+
+@pytest.mark.parametrize(
+    ("built", "cards", "words"),
+    [
+        (False, 0, "built for processors only.*pip install --force-reinstall torch"),
+        (True, 0, "no card can be used here.*nvidia-smi"),
+        (True, 1, "1 card: only cuda:0"),
+        (True, 2, "2 cards: cuda:0 to cuda:1"),
+    ],
+)
+def test_a_card_that_is_not_there(monkeypatch, built, cards, words):
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: built)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
+    with pytest.raises(ResourceError, match=f"cuda:2 was asked for.*{words}.*cpu"):
+        check_learner(TrainingConfig(device="cuda:2"), False)
+    assert torch_device.device_of("cpu") == torch.device("cpu")
+
+
+def _run(tmp_path, name, **changes):
+    run = Run.create(resolve(SETTINGS, changes), tmp_path / name)
+    train(run.config, run)
+    run.close()
+    return _state(run)
+
+
+def _state(run):
+    return checkpoint.load(checkpoint.checkpoints(run.path / "checkpoints")[-1])[0]
+
+
+def _same(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        assert left[name].tobytes() == right[name].tobytes(), name
+
+
+def test_members_of_the_torch_form_alone_and_in_shards(tmp_path):
+    one, two = (_run(tmp_path, f"{n}", **{"training.shards": n}) for n in (1, 2))
+    _same(one, two)
+    alone = _run(tmp_path, "alone", **{"training.members": 1, "training.seed": 1})
+    _same(alone, {name: np.split(values, 3)[1] for name, values in one.items()})
+
+
+class Pictures(gymnasium.Env):
+    """Which half is bright must be said; nothing but the episode's seed is random."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._left = 10
+        return self._look(), {}
+
+    def _look(self):
+        self._side = int(self.np_random.integers(2))
+        picture = np.zeros((1, 8, 8), np.uint8)
+        picture[:, :, 4 * self._side : 4 * self._side + 4] = 200
+        return picture
+
+    def step(self, action):
+        reward = float(action == self._side)
+        self._left -= 1
+        return self._look(), reward, self._left == 0, False, {}
+
+
+gymnasium.register("Pictures-v0", entry_point=Pictures)
+IMAGES = {
+    "env": "gym:Pictures-v0",
+    "training.learner": "auto",
+    "agent.widths": [16],
+    "training.shards": 1,
+}
+
+
+def test_images_learn_in_the_torch_form(tmp_path):
+    longer = {"training.total_steps": 2048, "training.members": 1, "agent.learning_rate": 3e-3}
+    run = api.train(
+        {**SETTINGS, "env": {"name": "gym:Pictures-v0"}},
+        out=tmp_path / "run",
+        overrides={name: value for name, value in (IMAGES | longer).items() if name != "env"},
+        report=False,
+        say=lambda sentence: None,
+    )
+    assert run.provenance["learner"] == "torch"
+    assert run.result["members"][0]["best_score"] > 8.0  # of 10; half of them by chance
+
+
+def test_images_are_killed_and_resumed(tmp_path):
+    settings = {**SETTINGS, "env": {"name": "gym:Pictures-v0"}}
+    changes = {name: value for name, value in IMAGES.items() if name != "env"}
+    whole = Run.create(resolve(settings, changes), tmp_path / "whole")
+    train(whole.config, whole)
+    whole.close()
+    cut = Run.create(resolve(settings, changes), tmp_path / "cut")
+    _stopped(cut)
+    resume(cut)
+    cut.close()
+    _same(_state(cut), _state(whole))
+
+
+def _stopped(run):
+    """Trains until the first checkpoint."""
+
+    def leave(event):
+        if isinstance(event, Checkpointed):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        train(run.config, run, [leave])
+    run.close()
+
+
+def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch):
+    """The card is a processor in disguise here: everything but torch's device is as on one."""
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(torch_ppo, "device_of", lambda name: cpu)
+    monkeypatch.setattr(torch_device, "device_of", lambda name: cpu)
+    said = []
+    config = resolve(SETTINGS, {"training.device": "cuda:0", "training.learner": "auto"})
+    run = Run.create(config, tmp_path / "run", say=said.append)
+    _stopped(run)
+    assert last_device(run) == "cuda:0"
+    api.resume(run, device="cpu", report=False)
+    assert last_device(run) == "cpu" and run.config.training.device == "cuda:0"
+    moved = [note for note in run.provenance["notes"] if "is trained on cpu" in note]
+    assert len(moved) == 1 and "before that it was on cuda:0" in moved[0] and moved[0] in said
+    assert run.result is not None
+
+
+def test_a_run_is_not_moved_to_a_card_that_is_not_there(tmp_path):
+    run = Run.create(resolve(SETTINGS), tmp_path / "run")
+    _stopped(run)
+    if torch.cuda.device_count() == 0:
+        with pytest.raises(ResourceError, match="cuda:7 was asked for"):
+            api.resume(run, device="cuda:7", report=False)
+        assert last_device(run) == "cpu" and "notes" not in run.provenance
