@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.report import baselines as ba
-from slipstream.report.passes import comparable, fills, padded, round_trip
+from slipstream.report.passes import comparable, padded, round_trip
 from slipstream.training.track import Track
 
 
@@ -33,7 +33,8 @@ def test_flat_earns_and_costs_nothing(comparison):
 
 def test_buy_and_hold_by_hand(passes, comparison):
     for record, symbol in enumerate(passes.symbols):
-        mid, rate, leg = fills(passes, record)
+        one = passes.declared[record]
+        mid, rate, leg = one.mid, one.rate, one.cost
         units = np.floor(100_000.0 / (mid[0] * rate[0]))
         # the fill's spread is part of the entry price, so it is converted at the last rate
         half = leg[0] / rate[0] - mid[0] * passes.params[record].commission

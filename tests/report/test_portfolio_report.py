@@ -8,6 +8,7 @@ import numpy as np
 import portfolio_world as pw
 import pytest
 
+from slipstream.report import portfolio_passes
 from slipstream.report.baselines import ORACLE
 from slipstream.report.gather import gather
 from slipstream.report.page import render
@@ -22,7 +23,7 @@ from slipstream.report.portfolio_baselines import (
     rivals,
 )
 from slipstream.report.portfolio_gather import holdings_of
-from slipstream.report.portfolio_passes import PortfolioPasses, is_portfolio
+from slipstream.report.portfolio_passes import PortfolioPasses
 from slipstream.report.report import build_page
 from slipstream.training.kernel_environment import KernelEnvironment
 
@@ -65,7 +66,8 @@ def equity(tracks):
 
 
 def test_a_portfolio_is_told_from_symbols_one_by_one(passes):
-    assert is_portfolio(passes.loaded)
+    found = portfolio_passes.passes_of(passes.kernel, passes.loaded, "test")
+    assert type(found) is PortfolioPasses
 
 
 def test_equal_weight_is_the_environments_benchmark(passes):

@@ -43,7 +43,7 @@ def test_days_compound_to_what_the_kernel_replayed(market):
     kernel, loaded = market
     passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
     assert len(passes.params) == 2
-    days, returns = replayed(kernel, loaded, "serial")
+    days, returns = replayed(passes)
     assert (np.diff(days) >= 0).all() and len(days) >= 4
     assert np.prod(1 + returns) == pytest.approx(growth_of(rebalanced(passes), passes))
     once = growth_of(rivals(passes).tracks[EQUAL_WEIGHT], passes)
@@ -78,7 +78,7 @@ def test_why_there_is_no_second_line(market, monkeypatch):
         return (None, why) if found is None else rebalanced_returns(found, days, "serial")
 
     here[:] = [KernelEnvironment.of("portfolio", kernel, loaded)]
-    days, returns = replayed(kernel, loaded, "serial")
+    days, returns = replayed(PortfolioPasses(kernel, loaded, "holdout", "serial"))
     found, why = told(days)
     assert np.array_equal(found, returns) and why == ""
     assert "other days" in told(days + 1)[1]

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from slipstream.core import config
 from slipstream.core.config import validate
 from slipstream.core.errors import KernelError, SlipstreamError
+from slipstream.core.market_pass import PortfolioPass, SymbolPass
 from slipstream.core.raised import raised
 from slipstream.core.spec import Spec
 
 REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
-OPTIONAL = ("mask", "ahead", "conclude", "load_folds", "vary", "timeline")
+OPTIONAL = ("mask", "ahead", "conclude", "load_folds", "vary", "timeline", "market_pass")
 _PARAM_TYPES = {float: "f8", int: "i8", bool: "?"}
 
 
@@ -58,6 +59,8 @@ class Kernel(NamedTuple):
             to what `load` or `load_folds` of that config gives; None where it needs other data.
         timeline: (p, d) -> int64 [n], UTC seconds of the end of the bar at which equity is marked
             after step k of evaluation record p.
+        market_pass: (p, d) -> what the pass of evaluation record p could trade at and what that
+            costs, for reports; without it a market has no page of its own.
     """
 
     name: str
@@ -77,6 +80,7 @@ class Kernel(NamedTuple):
     load_folds: Callable[[Any, Any], Loaded] | None = None
     vary: Callable[[Loaded, Any], Loaded | None] | None = None
     timeline: Callable[[Any, Any], NDArray[np.int64]] | None = None
+    market_pass: Callable[[Any, Any], SymbolPass | PortfolioPass] | None = None
 
     @property
     def built_in(self) -> bool:

@@ -13,12 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from slipstream.envs.forex.record import (
-    CLOSE,
-)
 from slipstream.report.inputs import Comparison
 from slipstream.report.oracle import Plan, best_plan
-from slipstream.report.passes import Passes, fills
+from slipstream.report.passes import Passes
 from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, random_returns
 from slipstream.training.track import Track
@@ -58,8 +55,8 @@ def compare(passes: Passes, agent: Sequence[Track], draws: int = RANDOM_DRAWS) -
 
 def oracle(passes: Passes, record: int) -> Plan:
     """The best positions in hindsight; swaps and calendar rules are not seen by the programme."""
-    mid, rate, leg = fills(passes, record)
-    return best_plan(mid, leg, rate)
+    one = passes.declared[record]
+    return best_plan(one.mid, one.cost, one.rate)
 
 
 def ema(values: Floats, span: int) -> Floats:
@@ -75,14 +72,7 @@ def ema_cross(passes: Passes, record: int, fast: int = 20, slow: int = 50) -> ND
     The averages start up to 1,000 bars before the pass, where the same symbol has them.
     """
     first, last = passes.window(record)
-    start = max(first - 1_000, _symbol_start(passes, record))
-    close = passes.data.bars[start:last, CLOSE]
+    start = max(first - 1_000, passes.declared[record].history)
+    close = passes.declared[record].close[start:last]
     gap = ema(close, fast) - ema(close, slow)
     return np.sign(gap).astype(np.int64)[first - start :]
-
-
-def _symbol_start(passes: Passes, record: int) -> int:
-    """First row that certainly belongs to the record's symbol."""
-    data, segment = passes.data, passes.params[record].first_segment
-    mine = data.segment_symbol == data.segment_symbol[segment]
-    return int(data.segments[mine, 0].min())

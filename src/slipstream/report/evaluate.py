@@ -182,9 +182,11 @@ def _all_new(run: Run, environment: Environment) -> bool:
     used = [int(windows[name][1]) for name in ("train", "validation") if name in windows]
     if not used or not isinstance(environment, KernelEnvironment):
         return False
-    loaded = environment.loaded
-    rows = [loaded.data.segments[p.first_segment, 0] for p in loaded.params["window"]]
-    return int(loaded.data.time[rows].min()) >= max(used)
+    loaded, declares = environment.loaded, environment.kernel.market_pass
+    if declares is None:
+        return False
+    passes = [declares(p, loaded.data) for p in loaded.params["window"]]
+    return min(int(one.time[one.first]) for one in passes) >= max(used)
 
 
 def provenance(run: Run, environment: Environment) -> dict[str, str]:

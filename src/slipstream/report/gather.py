@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.kernel import Kernel, Loaded
+from slipstream.core.market_pass import PortfolioPass
 from slipstream.core.spec import MarketSpec
-from slipstream.envs.forex.record import CLOSE
 from slipstream.report.baselines import compare, rivals
 from slipstream.report.inputs import Comparison, Curve, Prices, RunEvaluation
 from slipstream.report.passes import Passes, comparable, round_trip
 from slipstream.report.portfolio_gather import LABELS, with_portfolio
-from slipstream.report.portfolio_passes import is_portfolio
 from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, stress
 from slipstream.training.environment import LONGEST, Environment
@@ -92,12 +91,15 @@ def gather(
         provenance=provenance or {},
         accepted=tuple(environment.provenance.get("accepted", ())),
     )
-    if environment.spec.market is None:
+    # No other kind has prices; one that declares nothing about its passes is shown like a game.
+    declares = isinstance(environment, KernelEnvironment) and environment.kernel.market_pass
+    if environment.spec.market is None or not declares:
         chance = random_policy(environment, holdout, backend, longest)
         return replace(run, random_policy=chance)
-    assert isinstance(environment, KernelEnvironment)  # no other kind has prices
+    assert isinstance(environment, KernelEnvironment)
     kernel, loaded = environment.kernel, environment.loaded
-    gathered = with_portfolio if is_portfolio(loaded) else _with_market
+    declared = declares(loaded.params[holdout][0], loaded.data)
+    gathered = with_portfolio if isinstance(declared, PortfolioPass) else _with_market
     return gathered(run, kernel, loaded, tracks, holdout, backend, draws)
 
 
@@ -123,13 +125,13 @@ def _with_market(
         holdout=LABELS.get(holdout, holdout),
         tracks={LABELS.get(n, n): _named(members, passes[n]) for n, members in tracks.items()},
         market=market_of(held),
-        prices=Prices(loaded.data.time, loaded.data.bars[:, CLOSE]),
+        prices=Prices(held.declared[0].time, held.declared[0].close),
         comparisons=comparisons,
         stress=stress(held, agent) if comparisons else None,
         round_trips=tuple(round_trip(held, k, s) for k, s in enumerate(held.symbols))
         if comparisons
         else (),
-        financing=any(_swaps(p) for p in held.params),
+        financing=any(one.financing for one in held.declared),
     )
 
 
@@ -145,10 +147,6 @@ def _named(members: Sequence[Sequence[Track]], passes: Passes) -> list[list[Trac
         [replace(t, name=n) for t, n in zip(tracks, passes.symbols, strict=True)]
         for tracks in members
     ]
-
-
-def _swaps(params: Any) -> bool:
-    return bool(getattr(params, "swap_long", 0.0) or getattr(params, "swap_short", 0.0))
 
 
 def random_policy(

@@ -13,30 +13,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.envs.forex.record import (
-    CLOSE,
-    NEXT_CLOSE,
-    NEXT_OPEN,
-    OPEN,
-    PIP,
-    RATE_CLOSE,
-    RATE_OPEN,
-    SPREAD,
-)
 from slipstream.report.inputs import RoundTrip
 from slipstream.report.statistics import Floats
 from slipstream.training.episodes import replay
 from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.track import Track
-
-_NO_RULES = {
-    "exposure": 1.0,
-    "stop_loss": 0.0,
-    "take_profit": 0.0,
-    "max_daily_drawdown": 0.0,
-    "cooldown": 0,
-    "stop_cooldown": 0,
-}
 
 Actions = NDArray[Any]
 
@@ -46,8 +27,7 @@ class Passes:
     """The continuous passes of one split through a market kernel, one per record.
 
     Attributes:
-        kernel, loaded: the rules and their data; `Data` has `bars`, `segments`, `segment_symbol`
-            and `constants`, laid out as in the forex kernel.
+        kernel, loaded: the rules and their data; the kernel declares `market_pass`.
         split: whose records are passed through.
         backend: how the copies are stepped.
     """
@@ -83,10 +63,15 @@ class Passes:
         specs = [self.kernel.spec(p, self.data).market for p in self.params]
         return tuple(market.symbols[0] for market in specs if market is not None)
 
+    @cached_property
+    def declared(self) -> tuple[Any, ...]:
+        """What the kernel says of each pass."""
+        assert self.kernel.market_pass is not None
+        return tuple(self.kernel.market_pass(p, self.data) for p in self.params)
+
     def window(self, record: int) -> tuple[int, int]:
         """First decision row and last row of a pass: decisions at [first, last)."""
-        start, stop = self.data.segments[self.params[record].first_segment]
-        return int(start), int(stop) - 1
+        return self.declared[record].first, self.declared[record].last
 
     def encode(self, positions: NDArray[Any]) -> Actions:
         """Actions [n, 1] of positions [n] in {-1, 0, 1}, at exposure 1 when so replayed."""
@@ -104,10 +89,7 @@ class Passes:
 
     def plain(self) -> tuple[Any, ...]:
         """The records at exposure 1 and without the agent's own exit rules; costs stay."""
-        return tuple(
-            p._replace(**{k: v for k, v in _NO_RULES.items() if k in p._fields})
-            for p in self.params
-        )
+        return tuple(one.plain for one in self.declared)
 
     def replay(
         self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
@@ -145,11 +127,11 @@ class Passes:
 
 
 def comparable(passes: Passes) -> bool:
-    """Whether an action is one position, and the data is laid out as in the forex kernel."""
+    """Whether an action is one position that can be replayed under other costs."""
     action = passes.kernel.spec(passes.params[0], passes.data).action
     one = action.n == 3 if isinstance(action, spaces.Discrete) else action.shape == (1,)
-    fields = {"first_segment", "fill_at", "cost_multiple", "slippage_pips", "commission"}
-    return bool(one) and fields <= set(passes.params[0]._fields)
+    scaled = "cost_multiple" in passes.params[0]._fields
+    return bool(one) and scaled and all(record is not None for record in passes.plain())
 
 
 def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
@@ -185,29 +167,9 @@ def padded(passes: Passes, agent: Sequence[Track]) -> list[Actions]:
     return out
 
 
-def fills(passes: Passes, record: int) -> tuple[Floats, Floats, Floats]:
-    """Mid, conversion rate and cost of one unit (account currency) at every fill, [n + 1].
-
-    The last is the liquidation at the last close.
-    """
-    first, last = passes.window(record)
-    p, bars = passes.params[record], passes.data.bars
-    rows = np.arange(first + 1, last + 1)
-    if p.fill_at == NEXT_OPEN:
-        mid, rate = bars[rows, OPEN], bars[rows, RATE_OPEN]
-    else:
-        rows = rows if p.fill_at == NEXT_CLOSE else rows - 1
-        mid, rate = bars[rows, CLOSE], bars[rows, RATE_CLOSE]
-    mid = np.append(mid, bars[last, CLOSE])
-    rate = np.append(rate, bars[last, RATE_CLOSE])
-    half = 0.5 * np.append(bars[rows, SPREAD], bars[last, SPREAD])
-    slip = p.slippage_pips * passes.data.constants[p.first_segment, PIP]
-    return mid, rate, p.cost_multiple * rate * (half + slip + mid * p.commission)
-
-
 def round_trip(passes: Passes, record: int, symbol: str) -> RoundTrip:
     """Mean cost of opening and closing, over the bars of a pass."""
-    mid, rate, leg = fills(passes, record)
-    pip = float(passes.data.constants[passes.params[record].first_segment, PIP])
-    quote = 2.0 * leg / rate
-    return RoundTrip(symbol, float(np.mean(quote)) / pip, float(np.mean(quote / mid)) * 1e4)
+    one = passes.declared[record]
+    quote = 2.0 * one.cost / one.rate
+    basis_points = float(np.mean(quote / one.mid)) * 1e4
+    return RoundTrip(symbol, float(np.mean(quote)) / one.pip, basis_points)

@@ -65,8 +65,8 @@ def compare(
 
 def band(passes: PortfolioPasses) -> float:
     """Of the rebalanced baseline: the agent's own, or 5 points."""
-    p = passes.params[0]
-    return BAND if p.unit_orders else float(p.band)
+    own = passes.declared[0].band
+    return BAND if own is None else float(own)
 
 
 def _equal(passes: PortfolioPasses, record: int) -> Floats:
@@ -99,19 +99,18 @@ def computable(passes: PortfolioPasses) -> bool:
     is at a corner. Fees that follow volume, and a reserve, break that; assets that come and go are
     sold by the rules at times that the programme does not see.
     """
-    return all(not (p.tiered or p.reserve > 0.0 or p.union) for p in passes.params)
+    return all(one.corner for one in passes.declared)
 
 
 def best_weights(passes: PortfolioPasses, record: int) -> BestWeights:
     """The best plan in hindsight, by dynamic programming over the assets and cash."""
-    first, last = passes.window(record)
-    p, n = passes.params[record], passes.params[record].assets
-    rows = passes.data.prices[first + 1 : last + 1]
-    close, opened, half = rows[:, :n], rows[:, n : 2 * n], rows[:, 2 * n : 3 * n]
+    one = passes.declared[record]
+    rows = slice(one.first + 1, one.last + 1)
+    close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
     mid = np.where(opened > 0.0, opened, close)
     end = np.concatenate([mid[1:], close[-1:]])
-    fee = (p.fee + p.slippage) * p.cost_multiple
-    cost = fee + half * p.cost_multiple / mid
+    fee = (one.fee + one.slippage) * one.cost_multiple
+    cost = fee + half * one.cost_multiple / mid
     with np.errstate(divide="ignore"):
         closed = np.where(opened > 0.0, 0.0, -np.inf)
     return _programme(np.log(end / mid), np.log1p(-cost) + closed, -np.log1p(cost) + closed, cost)

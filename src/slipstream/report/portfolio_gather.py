@@ -38,7 +38,7 @@ def with_portfolio(
             for name, members in tracks.items()
         },
         market=kernel.spec(held.params[0], loaded.data).market,
-        prices=Prices(loaded.data.time, np.empty(0)),
+        prices=Prices(held.declared[0].time, np.empty(0)),
         holdings=holdings_of(held),
         comparisons={
             LABELS.get(name, name): compare(split, agent, draws)
@@ -53,10 +53,8 @@ def with_portfolio(
 
 def holdings_of(passes: PortfolioPasses) -> Holdings:
     """Closes and fills of all assets; what cannot be traded stands at its last close."""
-    prices, n = passes.data.prices, passes.params[0].assets
-    close, opened = prices[:, :n], prices[:, n : 2 * n]
-    fill = close if passes.params[0].unit_orders else np.where(opened > 0.0, opened, close)
-    return Holdings(passes.assets, close, fill)
+    one = passes.declared[0]
+    return Holdings(passes.assets, one.close, one.fill)
 
 
 def _named(tracks: Sequence[Track], passes: PortfolioPasses) -> list[Track]:
@@ -65,15 +63,12 @@ def _named(tracks: Sequence[Track], passes: PortfolioPasses) -> list[Track]:
 
 def _round_trips(passes: PortfolioPasses) -> list[RoundTrip]:
     """Mean cost of buying and selling each asset; a tiered fee counts as at the start."""
-    p, n = passes.params[0], passes.params[0].assets
-    first, last = passes.window(0)
-    rows = passes.data.prices[first + 1 : last + 1]
-    tiers = passes.data.fee_tiers
-    fee = float(tiers[np.searchsorted(tiers[:, 0], p.start_volume, side="right") - 1, 1])
+    one = passes.declared[0]
+    rows = slice(one.first + 1, one.last + 1)
     found = []
     for k, name in enumerate(passes.assets):
-        close = rows[:, k]
-        spread = float(np.mean(rows[close > 0.0, 2 * n + k] / close[close > 0.0]))
-        cost = 2.0 * (fee + p.slippage + spread) * p.cost_multiple
+        close = one.close[rows, k]
+        spread = float(np.mean(one.half_spread[rows, k][close > 0.0] / close[close > 0.0]))
+        cost = 2.0 * (one.start_fee + one.slippage + spread) * one.cost_multiple
         found.append(RoundTrip(name, float("nan"), cost * 1e4))
     return found

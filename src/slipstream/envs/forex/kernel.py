@@ -18,6 +18,7 @@ from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.exits import NO_EXIT, STOP_OUT, exit_at_open, exit_in_bar
 from slipstream.envs.forex.folds import load_folds, timeline, vary
 from slipstream.envs.forex.load import load, load_window
+from slipstream.envs.forex.market_pass import market_pass
 from slipstream.envs.forex.orders import fill, order
 from slipstream.envs.forex.record import (
     ATR,
@@ -55,6 +56,7 @@ __all__ = [
     "load",
     "load_folds",
     "load_window",
+    "market_pass",
     "observe",
     "reset",
     "spec",

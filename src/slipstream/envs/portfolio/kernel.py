@@ -18,6 +18,7 @@ from slipstream.envs._market import begin_anywhere, begin_at, conclude_score, ke
 from slipstream.envs.portfolio.config import Config
 from slipstream.envs.portfolio.fees import book_step, fee_rate, sell, start_volumes
 from slipstream.envs.portfolio.load import load, load_folds, load_window, timeline, vary
+from slipstream.envs.portfolio.market_pass import market_pass
 from slipstream.envs.portfolio.orders import trade_to_weights
 from slipstream.envs.portfolio.record import STATE, Data, Params
 from slipstream.envs.portfolio.rewards import reward
@@ -34,6 +35,7 @@ __all__ = [
     "load",
     "load_folds",
     "load_window",
+    "market_pass",
     "observe",
     "reset",
     "spec",

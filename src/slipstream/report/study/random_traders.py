@@ -13,8 +13,8 @@ import numpy as np
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.nets.policy import Policy
-from slipstream.report.passes import Passes, comparable, padded
-from slipstream.report.portfolio_passes import PortfolioPasses, is_portfolio
+from slipstream.report.passes import comparable, padded
+from slipstream.report.portfolio_passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.stress import RANDOM_DRAWS, percentile, random_returns
 from slipstream.report.study.environment import daily_returns
@@ -64,9 +64,10 @@ def random_traders(
     """
     assert isinstance(environment, KernelEnvironment)  # no other kind has prices
     kernel, loaded = environment.kernel, environment.loaded
-    portfolio = is_portfolio(loaded)
-    passes = (PortfolioPasses if portfolio else Passes)(kernel, loaded, HOLDOUT, backend)
-    if not portfolio and not comparable(passes):
+    if kernel.market_pass is None:
+        return None, "this environment does not say what its passes could trade at"
+    passes = passes_of(kernel, loaded, HOLDOUT, backend)
+    if not isinstance(passes, PortfolioPasses) and not comparable(passes):
         return None, "this environment's decisions cannot be moved to other bars"
     try:
         tensors, manifest = checkpoint.load(folder.policy)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.core.kernel import Kernel, Loaded
 from slipstream.report.portfolio_baselines import rebalanced
-from slipstream.report.portfolio_passes import PortfolioPasses, is_portfolio
+from slipstream.report.portfolio_passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.environment import daily_returns
 from slipstream.studies.search.plan import HOLDOUT
@@ -31,15 +30,17 @@ def rebalanced_returns(
     Returns:
         [n], or None and why there are none; no reason where the environment has no such line.
     """
-    if not isinstance(environment, KernelEnvironment) or not is_portfolio(environment.loaded):
+    if not isinstance(environment, KernelEnvironment) or environment.kernel.market_pass is None:
         return None, ""
-    found, returns = replayed(environment.kernel, environment.loaded, backend)
+    passes = passes_of(environment.kernel, environment.loaded, HOLDOUT, backend)
+    if not isinstance(passes, PortfolioPasses):
+        return None, ""
+    found, returns = replayed(passes)
     if not np.array_equal(found, days):
         return None, "the bars are cut into other days than the study's"
     return returns, ""
 
 
-def replayed(kernel: Kernel, loaded: Loaded, backend: str) -> tuple[Ints, Floats]:
+def replayed(passes: PortfolioPasses) -> tuple[Ints, Floats]:
     """Days [n] of the hold-out and the rebalanced baseline's return on each [n]."""
-    passes = PortfolioPasses(kernel, loaded, HOLDOUT, backend)
-    return daily_returns(kernel, loaded, passes.params, rebalanced(passes))
+    return daily_returns(passes.kernel, passes.loaded, passes.params, rebalanced(passes))

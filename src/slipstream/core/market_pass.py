@@ -1,0 +1,91 @@
+"""What a market environment declares about one continuous pass over its bars.
+
+An optional function of a kernel, `market_pass(p, d)`, returns one of these two for an evaluation
+record. Reports need nothing else of an environment: its page, its baselines, what its decisions
+would have made under other costs. Records that are to be compared have a field `cost_multiple`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class SymbolPass:
+    """One position in one symbol; the passes of a split run side by side, with equal capital.
+
+    T rows of data, all symbols end to end; n decisions, each filled once.
+
+    Attributes:
+        first, last: rows of the first decision and of the last bar: decisions at [first, last).
+        time: int64 [T], UTC seconds of each row's open; the trace's `bar` is a row.
+        close: float64 [T], mid price at which equity is marked.
+        mid, rate: float64 [n + 1], mid price of each fill and account currency per unit of quote
+            there; the last is the liquidation at the end.
+        cost: float64 [n + 1], of trading one unit there, account currency.
+        history: first row that certainly belongs to the symbol; `first` where that is not known.
+        pip: in price units.
+        plain: the record at exposure 1 and without exit rules, its costs kept; None: decisions are
+            not positions, and nothing is compared.
+        financing: positions pay for the night.
+    """
+
+    first: int
+    last: int
+    time: NDArray[np.int64]
+    close: NDArray[np.float64]
+    mid: NDArray[np.float64]
+    rate: NDArray[np.float64]
+    cost: NDArray[np.float64]
+    history: int
+    pip: float = 1.0
+    plain: Any = None
+    financing: bool = False
+
+
+@dataclass(frozen=True)
+class PortfolioPass:
+    """Weights of A assets and cash; the passes of a split follow each other.
+
+    Attributes:
+        names: of the assets.
+        first, last, time: as for `SymbolPass`; the trace has `units` [A].
+        close, opened: float64 [T, A], mids; 0 where an asset is not listed, or cannot be traded.
+        fill: float64 [T, A], mid at which orders fill.
+        half_spread: float64 [T, A], price units.
+        initial_equity: account currency.
+        fee, start_fee: fraction of notional, of the first trade and at the start's volume.
+        slippage: fraction of notional.
+        cost_multiple: factor on fee, slippage and spread.
+        reserve: share of capital that stays in cash.
+        flat: [K], an action that holds cash under the record's own rules.
+        band: the record's own, for following weights; None: it has none.
+        followed: the record whose action is weights [A + 1], cash last, filled as they are but for
+            its field `band`.
+        held: the same where what is bought is kept, and nothing is reserved.
+        corner: all in one asset, or in cash, is as good as any mix at every bar.
+    """
+
+    names: tuple[str, ...]
+    first: int
+    last: int
+    time: NDArray[np.int64]
+    close: NDArray[np.float64]
+    opened: NDArray[np.float64]
+    fill: NDArray[np.float64]
+    half_spread: NDArray[np.float64]
+    initial_equity: float
+    fee: float
+    start_fee: float
+    slippage: float
+    cost_multiple: float
+    reserve: float
+    flat: NDArray[np.float32]
+    band: float | None
+    followed: Any
+    held: Any
+    corner: bool
