@@ -23,9 +23,10 @@ class Steps:
         e, spec = self.env.num_envs, self.env.spec
         shape = (e,) if spec.players == 1 else (e, spec.players)
         obs = np.full((*shape, *spec.observation_shape), -99, spec.observation_dtype)
+        poison = np.arange(e) % 2 == 0
         flags = [np.ones(e, np.bool_) for _ in range(2)]
         mask = np.zeros((*shape, self.env.mask_width), np.bool_) if self.env.mask_width else None
-        return StepOut(obs, np.full(shape, -99, np.float32), *flags, np.ones(e, np.bool_), mask)
+        return StepOut(obs, np.full(shape, -99, np.float32), *flags, poison, mask)
 
     def reset(self):
         out = self.fresh()

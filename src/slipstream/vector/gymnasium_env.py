@@ -138,6 +138,7 @@ class GymnasiumVectorEnv(VectorEnv):
             self._begin(e, obs)
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        out.valid[:] = True
         for e in range(self.num_envs):
             if self._held[e]:
                 out.reward[e], out.terminated[e], out.truncated[e] = 0.0, False, False

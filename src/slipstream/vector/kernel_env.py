@@ -183,7 +183,7 @@ class KernelVectorEnv(VectorEnv):
                 self.book["limit"] = 1 + np.asarray(first, dtype=np.int64)
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        obs, reward, terminated, truncated, _, mask = out
+        obs, reward, terminated, truncated, valid, mask = out
         counts, e = self.counts, self.num_envs
         shapes = (actions.shape, obs.shape, reward.shape, terminated.shape, truncated.shape)
         if shapes != self._shapes:
@@ -191,6 +191,7 @@ class KernelVectorEnv(VectorEnv):
         if self._room == 0:
             self._make_room()
         self._room -= 1
+        valid[:] = True
         rows: tuple[Any, ...] = (actions, obs, reward, terminated, truncated)
         if self._mask is not None:
             rows = (*rows, self._mask if mask is None else mask)

@@ -26,8 +26,8 @@ class StepOut(NamedTuple):
         reward: float32 [E].
         terminated: bool [E], the future is worth nothing.
         truncated: bool [E], the future is worth the value of the final observation.
-        valid: bool [E], false where the transition is not real: the copy or its worker process
-            failed, and the next observation belongs to another episode. Only `process` writes it.
+        valid: bool [E], written at every step; false where the transition is not real: the copy or
+            its worker process failed, and the next observation belongs to another episode.
         mask: bool [E, n], the choices allowed next, where the environment has a mask (`mask_width`
             n > 0); None keeps it from being written.
 
@@ -312,7 +312,6 @@ def blank(env: VectorEnv) -> StepOut:
     obs = np.zeros((*shape, *env.spec.observation_shape), env.spec.observation_dtype)
     mask = np.ones((*shape, env.mask_width), np.bool_) if env.mask_width else None
     terminated, truncated, valid = np.zeros((3, env.num_envs), np.bool_)
-    valid[:] = True
     return StepOut(obs, np.zeros(shape, np.float32), terminated, truncated, valid, mask)
 
 
