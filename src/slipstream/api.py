@@ -34,7 +34,8 @@ from slipstream.training.interruption import Interrupted
 from slipstream.training.learner import check_learner, last_device
 from slipstream.training.provenance import changed_facts
 from slipstream.training.remarks import remarks
-from slipstream.training.run import Run, free_path
+from slipstream.training.run import Run
+from slipstream.training.run_path import free_path
 from slipstream.training.sizing import check_memory, resolve_num_envs
 from slipstream.training.target import Overrides, parse_overrides, passed_over
 from slipstream.vector.vector_env import VectorEnv, member_indices

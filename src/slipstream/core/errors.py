@@ -23,5 +23,9 @@ class CheckpointError(SlipstreamError):
     """A checkpoint, policy or run directory that is missing, corrupt or foreign."""
 
 
+class VersionError(CheckpointError):
+    """A state that another version of slipstream wrote, from which this one cannot go on."""
+
+
 class ResourceError(SlipstreamError):
     """The machine lacks what was asked for: memory, disk, a device, an optional package."""

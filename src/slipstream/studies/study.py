@@ -32,6 +32,7 @@ from slipstream.training.config import RunConfig
 from slipstream.training.files import write_text
 from slipstream.training.interruption import Interrupted, Interruption
 from slipstream.training.logbook import Logbook
+from slipstream.training.state_version import check_state_version, state_version
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,11 @@ class Study:
     def _check_place(self) -> None:
         """The folder holds this study, or nothing."""
         if self.folder.exists:
-            before = self.folder.provenance.get("identity") or {}
-            check_same(self.folder.handle, before, self._identity)
+            facts, handle = self.folder.provenance, self.folder.handle
+            read = f"slipstream study report {handle}"
+            again = f"slipstream tune {self.folder.config} --study-name NEW_NAME"
+            check_state_version(facts, self._base, f"The study {handle}", read, again)
+            check_same(handle, facts.get("identity") or {}, self._identity)
         elif self.folder.foreign:
             raise ConfigError(
                 f"{self.folder.path} is not empty and holds no study; name this one otherwise with "
@@ -175,6 +179,7 @@ class Study:
                 **facts,
                 study=self.folder.name,
                 config_hash=digest(self._identity),
+                state=state_version(self._base),
                 environment=dict(survey.facts),
                 notes=list(survey.notes),
             )

@@ -14,7 +14,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from slipstream.core.errors import CheckpointError
+from slipstream.core.errors import CheckpointError, VersionError
 from slipstream.core.reader import UnreadableError, misfit, read_json
 from slipstream.training.files import remove, sha256, whole_folder, write_sealed
 
@@ -128,6 +128,7 @@ def load_newest(
     say: Callable[[str], None],
     config_hash: str | None = None,
     shape: Mapping[str, Any] | None = None,
+    check: Callable[[Mapping[str, Any]], None] = lambda manifest: None,
 ) -> tuple[Path, Tensors, dict[str, Any]] | None:
     """The newest checkpoint that is whole and belongs to this config; None before the first one.
 
@@ -136,9 +137,11 @@ def load_newest(
         say: told about every one that had to be passed over, and why.
         config_hash: what the manifest's `config` must be.
         shape: what else it must hold, see `misfit`.
+        check: may refuse a manifest of this shape.
 
     Raises:
         CheckpointError: there are checkpoints, and none of them can be used.
+        VersionError: raised by `check`: none before it would be of another version.
     """
     found = checkpoints(parent)
     for folder in reversed(found):
@@ -147,12 +150,15 @@ def load_newest(
             problem = misfit(manifest, {"steps": int, **(shape or {})})
             if problem is not None:
                 raise CheckpointError(f"{folder / MANIFEST} cannot be used: {problem}.")
+            check(manifest)
             if folder.name != folder_name(manifest["steps"]):
                 raise CheckpointError(f"The checkpoint {folder} was written under another name.")
             if config_hash is not None and manifest.get("config") != config_hash:
                 raise CheckpointError(
                     f"The checkpoint {folder} was written by a run of another config."
                 )
+        except VersionError:
+            raise
         except CheckpointError as error:
             say(f"{error} It is passed over for the one before it.")
             continue

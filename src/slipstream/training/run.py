@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
+from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.reader import is_there, read_json
 from slipstream.training import checkpoint, provenance
 from slipstream.training.config import RunConfig, load
 from slipstream.training.events import Event
 from slipstream.training.files import (
     disk_errors,
-    is_partial,
     remove,
     sweep,
     write_sealed,
     write_text,
 )
 from slipstream.training.interruption import forget_stop
-from slipstream.training.lock import LOCK, take_lock
+from slipstream.training.lock import take_lock
 from slipstream.training.logbook import Logbook
 from slipstream.training.metrics import EVALUATIONS, METRICS, TableWriter
 from slipstream.training.run_log import RunLog
-from slipstream.training.status import EVENTS, STATUS
+from slipstream.training.run_path import (
+    BEST,
+    CHECKPOINTS,
+    CONFIG,
+    PROVENANCE,
+    free_path,
+    holds_no_run,
+)
+from slipstream.training.state_version import SHAPE, check_state_version, state_version
 from slipstream.training.table import read
 from slipstream.training.tensorboard import TensorBoardWriter, hyper_parameters
 
-CONFIG, PROVENANCE, RESULT = "config.yaml", "provenance.json", "result.json"
-CHECKPOINTS, BEST, TENSORBOARD = "checkpoints", "best", "tensorboard"
+RESULT, TENSORBOARD = "result.json", "tensorboard"
 
 
 _SHAPES: dict[str, Any] = {
@@ -132,7 +136,7 @@ class Run:
         """
         folder = Path(path).expanduser().absolute()
         if not is_there(folder / CONFIG):
-            if is_there(folder / CHECKPOINTS) and _holds_no_run(folder):
+            if is_there(folder / CHECKPOINTS) and holds_no_run(folder):
                 raise CheckpointError(
                     f"{folder} has no {CONFIG}: its training was ended before it began. Give the "
                     f"same `slipstream train` command again, with --out {path}."
@@ -198,8 +202,8 @@ class Run:
         """
         steps = int(progress["steps"])
         folder = self.path / CHECKPOINTS / checkpoint.folder_name(steps)
-        manifest = {"steps": steps, "config": self.config.hash, "progress": dict(progress)}
-        checkpoint.save(folder, tensors, manifest)
+        facts = {"config": self.config.hash, "state": state_version(self.config)}
+        checkpoint.save(folder, tensors, {"steps": steps, "progress": dict(progress), **facts})
         checkpoint.rotate(folder.parent, self.config.training.keep_last)
         return folder
 
@@ -208,9 +212,16 @@ class Run:
 
         Raises:
             CheckpointError: there are some and none is valid.
+            VersionError: another version wrote them.
         """
+        read = f"slipstream evaluate {self.path}"
+        again = f"slipstream train {self.path / CONFIG} --out NEW_DIRECTORY"
         found = checkpoint.load_newest(
-            self.path / CHECKPOINTS, self.say, self.config.hash, {"progress": _PROGRESS}
+            self.path / CHECKPOINTS,
+            self.say,
+            self.config.hash,
+            {"progress": _PROGRESS, **SHAPE},
+            lambda state: check_state_version(state, self.config, f"{self.path}", read, again),
         )
         if found is None:
             return None
@@ -297,40 +308,6 @@ class Run:
         return read(self.path / EVALUATIONS, numbers=("member", "steps", "score"), names=("split",))
 
 
-def free_path(config: RunConfig, out: str | Path | None = None) -> Path:
-    """The absolute path of a new run: `out`, else `training.out`, else a name by the time.
-
-    Raises:
-        ConfigError: there is something already.
-    """
-    wanted = out if out is not None else config.training.out
-    if not wanted:
-        return _fresh_name(config.short_name)
-    path = Path(wanted).expanduser().absolute()
-    if is_there(path) and not path.is_dir():
-        raise ConfigError(
-            f"{path} is a file, and a run is written into a directory of its own: name one that "
-            "does not exist with --out."
-        )
-    if is_there(path) and not _holds_no_run(path):
-        held = "holds a run" if is_there(path / CONFIG) else "is not empty"
-        raise ConfigError(
-            f"{path} {held} already and is never overwritten. Go on with it by `slipstream resume "
-            f"{path}`, or name another directory with --out."
-        )
-    return path
-
-
-def _holds_no_run(path: Path) -> bool:
-    """Whether a directory is empty, or holds no more than a run that was killed as it began."""
-    with disk_errors(path):
-        names = {one.name for one in path.iterdir() if not is_partial(one)}
-        begun = not any(
-            any((path / name).iterdir()) for name in (CHECKPOINTS, BEST) if (path / name).is_dir()
-        )
-    return begun and names <= {CHECKPOINTS, BEST, PROVENANCE, LOCK, STATUS, EVENTS}
-
-
 def _previous(folder: Path) -> Path:
     """Where the best policy before the one in `folder` is kept."""
     return folder.with_name(f"{folder.name}.previous")
@@ -339,14 +316,3 @@ def _previous(folder: Path) -> Path:
 def _read_json(path: Path) -> dict[str, Any] | None:
     remedy = "Restore it, or delete it: `slipstream resume` then goes on without what it said."
     return read_json(path, CheckpointError, remedy, _SHAPES[path.name])
-
-
-def _fresh_name(name: str) -> Path:
-    """``runs/<env>-<date>-<time>``, numbered where two begin in one second."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    base = Path(os.getcwd()) / "runs" / f"{name}-{stamp}"
-    path, number = base, 2
-    while path.exists():
-        path = base.with_name(f"{base.name}-{number}")
-        number += 1
-    return path

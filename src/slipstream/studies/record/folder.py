@@ -12,6 +12,7 @@ from slipstream.core.reader import read_json
 from slipstream.training.files import disk_errors, write_sealed
 from slipstream.training.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.training.lock import LOCK, is_locked, take_lock
+from slipstream.training.state_version import SHAPE
 from slipstream.training.status import EVENTS, STATUS
 
 STUDIES = "studies"
@@ -34,7 +35,7 @@ _SHAPES: dict[str, Any] = {
         "steps": {},
         "sentences": [str],
     },
-    "provenance.json": {"identity?": {}, "environment?": {}, "notes?": [str]},
+    "provenance.json": {"identity?": {}, "environment?": {}, "notes?": [str], **SHAPE},
     STOP: {"now": bool},
 }
 
