@@ -58,37 +58,36 @@ class Agent(Contract):
         self.rate = config.per_member("learning_rate", self.members)[:, None, None]
         self.discount = config.per_member("discount", self.members)[:, None]
         self.policy = Policy(specs, seeds, widths=())  # without hidden layers: x W
-        self.actor = np.asarray(self.policy.parameters.weights["actor.0.weight"])  # [M, D, A]
-        self.critic = np.asarray(self.policy.parameters.weights["critic.0.weight"])  # [M, D, 1]
+        self.actor = self.policy.parameters.weights["actor.0.weight"]  # [M, D, A]
+        self.critic = self.policy.parameters.weights["critic.0.weight"]  # [M, D, 1]
         self.failed = self.policy.parameters.failed
         self.iterations = np.zeros(self.members, np.int64)
 
-    def act(self, experience, t, lo=0, hi=None):
-        to = getattr(experience, "numpy", experience)
+    def act(self, rollout, t, lo=0, hi=None):
         keys = draws.own_keys(self.seeds, draws.ACT, self.iterations * self.config.steps + t)
-        mask = None if to.mask is None else to.mask[t]
+        mask = None if rollout.mask is None else rollout.mask[t]
+        action = rollout.actions[t]
         actor = self.policy.actor(self.num_envs)
-        actor.sample(to.obs[t], mask, keys, 0, to.actions[t], to.log_prob[t])
-        chosen = np.empty_like(to.actions[t])
-        self.policy.actions.to_environment(to.actions[t], chosen)
+        actor.sample(rollout.obs[t], mask, keys, 0, action, rollout.log_prob[t])
+        chosen = np.empty_like(action)
+        self.policy.actions.to_environment(action, chosen)
         return chosen
 
-    def update(self, experience, progress=0.0, run=in_sequence):
-        to = getattr(experience, "numpy", experience)
-        after = to.obs[1:].copy()  # what followed each step, before any reset
-        t, e = np.asarray(experience.final_index).T
-        after[t, e] = np.asarray(experience.final_obs)
-        x = self._inputs(to.obs[:-1])  # [M, R, D]
+    def update(self, rollout, progress=0.0, run=in_sequence):
+        after = rollout.obs[1:].copy()  # what followed each step, before any reset
+        t, e = rollout.final_index.T
+        after[t, e] = rollout.final_obs
+        x = self._inputs(rollout.obs[:-1])  # [M, R, D]
         baseline, bootstrap = self._baseline(x), self._baseline(self._inputs(after))
-        returns = self._returns(to, bootstrap)
-        valid = self._by_member(to.valid)  # [M, R]
+        returns = self._returns(rollout, bootstrap)
+        valid = self._by_member(rollout.valid)  # [M, R]
         count = np.maximum(valid.sum(1, keepdims=True), 1)
         advantage = (returns - baseline) * valid
         advantage /= np.sqrt((advantage**2).sum(1, keepdims=True) / count) + 1e-8
 
         # d log pi(a | x) / d logits = onehot(a) - pi(. | x)
-        chosen = self._by_member(to.actions[..., 0])
-        share = self._shares(x, to.mask)
+        chosen = self._by_member(rollout.actions[..., 0])
+        share = self._shares(x, rollout.mask)
         ahead = np.eye(share.shape[-1], dtype=np.float32)[chosen] - share
         gradient = x.swapaxes(1, 2) @ (ahead * advantage[..., None]) / count[..., None]
 
@@ -102,7 +101,7 @@ class Agent(Contract):
         step = (self.rate * gradient).astype(np.float32)
         self.actor[learns, :, : share.shape[-1]] += step[learns]
         self.critic[learns, :, :1] = line[learns]
-        self.policy.scale.learn(to)
+        self.policy.scale.learn(rollout)
         self.iterations += 1
         return {
             "entropy": -(share * np.log(np.maximum(share, 1e-9))).sum(2).mean(1),
@@ -113,7 +112,7 @@ class Agent(Contract):
 
     def _inputs(self, obs):
         """[T, E, ...] scaled, by member, with a column of ones: [M, R, D]."""
-        x = np.asarray(self.policy.inputs(len(obs) * self.num_envs))
+        x = self.policy.inputs(len(obs) * self.num_envs)
         self.policy.scale.apply(obs, x)
         return x
 
@@ -128,12 +127,12 @@ class Agent(Contract):
         odds = np.exp(logits - logits.max(-1, keepdims=True))
         return odds / odds.sum(-1, keepdims=True)
 
-    def _returns(self, to, bootstrap):
+    def _returns(self, rollout, bootstrap):
         """[M, R]: discounted rewards to the end; beyond a cut the baseline goes on."""
         steps, size = self.config.steps, (self.members, -1, self.num_envs)
-        reward = self._by_member(to.reward).reshape(size)
-        terminated = self._by_member(to.terminated).reshape(size)
-        truncated = self._by_member(to.truncated).reshape(size)
+        reward = self._by_member(rollout.reward).reshape(size)
+        terminated = self._by_member(rollout.terminated).reshape(size)
+        truncated = self._by_member(rollout.truncated).reshape(size)
         cut = bootstrap.reshape(size)
         returns, following = np.empty(reward.shape), cut[:, -1]
         for t in reversed(range(steps)):
@@ -161,4 +160,4 @@ class Agent(Contract):
         self.policy.scale.load_state_dict(
             {k.removeprefix("scale."): v for k, v in state.items() if k.startswith("scale.")}
         )
-        self.iterations = np.asarray(state["iterations"]).copy()
+        self.iterations = state["iterations"].copy()

@@ -38,8 +38,10 @@ def config_of(env, members=1, steps=2_560, **overrides):
 
 def trained(config, path):
     run = Run.create(config, path)
-    train(run.config, run)
-    run.close()
+    try:
+        train(run.config, run)
+    finally:
+        run.close()
     return run
 
 
@@ -172,7 +174,9 @@ def test_half_an_agent_is_refused(tmp_path):
     text = REINFORCE.read_text()
     cases = {
         "lacks a class Agent": text.replace("class Agent(", "class Other("),
-        "`Agent` lacks update": text.replace("def update(self, e", "def improve(self, e"),
+        "`Agent` lacks update": text.replace(
+            "def update(self, rollout", "def improve(self, rollout"
+        ),
         "`Config` lacks bytes, rows": text.replace("def rows", "def a").replace(
             "def bytes", "def b"
         ),
