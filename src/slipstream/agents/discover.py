@@ -127,7 +127,13 @@ def load_agent(
                 "`training.learner: torch` need; choose an agent that has one, such as ppo."
             )
         return partial(importlib.import_module(form).Agent, device=device)
-    if not alone:
-        home = importlib.import_module(_modules()[name])
+    return agent_class(config)
+
+
+def agent_class(config: AgentConfig) -> type[Agent]:
+    """The compiled form: the class beside the config's, or in the folder's own file."""
+    home = sys.modules[type(config).__module__]
+    if not hasattr(home, "Agent"):
+        home = importlib.import_module(_modules()[home.__name__.split(".")[-2]])
     found: type[Agent] = home.Agent
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import slipstream
-from slipstream.agents.discover import load_agent
+from slipstream.agents.discover import agent_class
 from slipstream.core.errors import VersionError
 from slipstream.training.config import RunConfig
 
@@ -20,7 +20,7 @@ _FIRST = {"slipstream": "before its states were numbered", "training": 1, "agent
 
 def state_version(config: RunConfig) -> dict[str, Any]:
     """JSON-able numbers of what this version writes, and its name."""
-    agent = load_agent(config.agent).state_version
+    agent = agent_class(config.agent).state_version
     return {"slipstream": slipstream.__version__, "training": STATE_VERSION, "agent": agent}
 
 
