@@ -1,4 +1,4 @@
-"""All weights of a population in one block of memory, and their optimiser."""
+"""Weights of a population in one block of memory, and their optimiser: a group."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ class Views(dict[str, NDArray[np.float32]]):
 
 class Parameters:
     """Weights, gradients and Adam moments of M members, each as one float32 array [M, P].
+
+    This is one group: its step counts, norms and failures are its own. An agent has a group for
+    each optimiser (PPO one, its policy's; actor, critics and temperature would be three), and keeps
+    the `state_dict` of each under a name of its own.
 
     A named tensor is a view [M, *shape] into these blocks. Members never mix: every operation works
     on a row by itself, so a row's bits do not depend on the rows beside it.

@@ -90,7 +90,7 @@ class Collector:
     def _collect_slice(self, i: int) -> None:
         env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
         policy_seconds = env_seconds = 0.0
-        for t in range(rollout.horizon):
+        for t in range(len(rollout.reward)):
             began = time.perf_counter()
             actions = self.agent.act(rollout, t, lo, hi)
             acted = time.perf_counter()

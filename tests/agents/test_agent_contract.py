@@ -1,0 +1,63 @@
+"""What is known of an agent outside `agents/`, and how a policy acts: no more than is said."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+
+import slipstream
+from slipstream.nets.adam import adam_step
+from slipstream.nets.parameters import Parameters
+from slipstream.nets.policy import Policy
+
+SOURCE = Path(slipstream.__file__).parent
+OUTSIDE = ("training", "studies", "report", "cli", "api.py")
+SIZES = {"horizon", "minibatch", "epochs", "widths"}
+
+
+def test_nothing_outside_reads_an_algorithms_sizes():
+    places = [SOURCE / name for name in OUTSIDE]
+    files = [f for p in places for f in ([p] if p.is_file() else p.rglob("*.py"))]
+    assert len(files) > 100
+    found = [
+        f"{file.relative_to(SOURCE)}:{node.lineno} {node.attr}"
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in SIZES
+    ]
+    assert not found
+
+
+def test_nothing_outside_knows_one_algorithm():
+    files = [f for name in OUTSIDE[:-1] for f in (SOURCE / name).rglob("*.py")]
+    naming = [f.name for f in files if "agents.ppo" in f.read_text(encoding="utf-8")]
+    assert not naming
+
+
+def test_a_policy_has_one_way_to_act():
+    """`act` for people and `act_rows` for inner loops; other names are for adapters."""
+    public = {name for name in vars(Policy) if not name.startswith("_")}
+    acting = {name for name in public if "act" in name or "predict" in name or "values" in name}
+    assert acting == {"act", "act_rows", "actor"}  # `actor`: buffers of a collector's thread
+
+
+def test_groups_have_optimisers_of_their_own():
+    actor, critic = Parameters({"w": (3,)}, 2), Parameters({"w": (3,), "v": (2,)}, 2)
+    for group, times in ((actor, 1), (critic, 3)):
+        for _ in range(times):
+            group.gradients[:] = 1.0
+            group.steps += 1
+            for m in range(2):
+                adam_step(group.arrays, m, 1.0, 0.1, 1e-8)
+    assert actor.steps.tolist() == [1, 1] and critic.steps.tolist() == [3, 3]
+    np.testing.assert_allclose(actor.weights["w"], -0.1, rtol=1e-4)
+    np.testing.assert_allclose(critic.weights["w"], -0.3, rtol=1e-4)
+    state = {f"actor.{k}": v for k, v in actor.state_dict().items()}
+    state |= {f"critic.{k}": v for k, v in critic.state_dict().items()}
+    again = Parameters({"w": (3,), "v": (2,)}, 2)
+    again.load_state_dict(
+        {k.removeprefix("critic."): v for k, v in state.items() if k.startswith("critic.")}
+    )
+    assert again.flat.tobytes() == critic.flat.tobytes() and again.steps.tolist() == [3, 3]
