@@ -37,6 +37,9 @@ CONFIGS = {
         },
     ],
     # Further options and more assets: tests/envs/test_portfolio_batch.py.
+    "hockey": [
+        {"mode": "train_shooting", "one": {"strong": 1.0}, "two": {"weak": 1.0, "agent": 1.0}}
+    ],
     "portfolio": [
         {"features": ["log_return_1"], "lookback": 2, "max_steps": 50},
         {

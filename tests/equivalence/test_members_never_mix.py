@@ -31,6 +31,7 @@ VARIANTS = [
 CASES = [
     pytest.param(name, changes, id="-".join([Path(name).stem, *changes.values()]))
     for name, changes in [*((kernel, {}) for kernel in list_kernels()), *VARIANTS]
+    if name != "hockey"  # two players: no agent trains on them yet
 ]
 TOGETHER = 3
 

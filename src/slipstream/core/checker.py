@@ -18,6 +18,7 @@ from slipstream.core.config import Config
 from slipstream.core.errors import KernelError
 from slipstream.core.kernel import Kernel, params_dtype
 from slipstream.core.rules import Fields, SourceRules, place
+from slipstream.core.single import single
 
 _ARGUMENTS = {
     "reset": ("s", "p", "d"),
@@ -158,7 +159,7 @@ def _check_function(function: Any, fields: Fields, seen: set[FunctionType], name
             f"{function!r} is not a plain function: a kernel is made of undecorated module-level "
             "functions."
         )
-    if function in seen:
+    if function in seen or function.__module__ == single.__module__:
         return
     seen.add(function)
     lines, first = inspect.getsourcelines(function)

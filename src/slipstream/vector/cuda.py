@@ -18,6 +18,7 @@ from slipstream.core.spec import Spec
 from slipstream.vector.compile import Loop, bindings, loop_text
 from slipstream.vector.loop import ENTRIES
 from slipstream.vector.reached import Reached
+from slipstream.vector.singles import compiled_form, is_single
 
 HELPERS = ("take", "lane", "lanes", "make_data", "clear", "copy_metrics", "begin")
 """Functions of the text that its entries call."""
@@ -45,8 +46,11 @@ def device_module(kernel: Kernel, spec: Spec) -> ModuleType:
     kernel = kernel._replace(ahead=None)  # a GPU hides waiting by its other threads
 
     def device(function: Any) -> Any:
-        return cuda.jit(device=True)(function)
+        if is_single(function) and simulated:  # the simulator is the interpreter
+            return function
+        return cuda.jit(device=True)(compiled_form(function))
 
+    simulated = importlib.import_module("numba").config.ENABLE_CUDASIM
     reached = Reached(device)
     bound = {name: reached.bind(function) for name, function in bindings(kernel).items()}
     module = ModuleType("slipstream_device")

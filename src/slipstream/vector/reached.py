@@ -13,6 +13,7 @@ import numpy as np
 
 from slipstream.core.errors import KernelError
 from slipstream.core.rules import BUILTINS, place
+from slipstream.vector.singles import compiled_form, is_single
 
 _OPEN_MODULES = (math, np)
 
@@ -42,6 +43,9 @@ class Reached:
                 f"{' and '.join(f.__name__ for f in self._open)}: a GPU has no stack for that; "
                 "write a `for` loop."
             )
+        if is_single(function):
+            self._bound[function] = self._decorate(function)
+            return self._bound[function]
         self._open.append(function)
         names = {"__builtins__": __builtins__, "__name__": function.__module__}
         for name in sorted(_global_names(function.__code__)):
@@ -66,7 +70,7 @@ class Reached:
         """
         lines = [f"{key}={value}" for key, value in sorted(self._constants.items())]
         for function in sorted(self._bound, key=lambda f: (f.__module__, f.__qualname__)):
-            code = function.__code__
+            code = compiled_form(function).__code__
             parts = (code.co_code.hex(), code.co_consts, code.co_names, code.co_varnames)
             defaults = function.__defaults__
             name = f"{function.__module__}.{function.__qualname__}"

@@ -39,6 +39,7 @@ from slipstream.vector.cache import (
 )
 from slipstream.vector.prefetch import compiled_prefetches
 from slipstream.vector.reached import Reached
+from slipstream.vector.singles import compiled_form
 
 log = logging.getLogger("slipstream")
 
@@ -50,7 +51,13 @@ _loaded: dict[Path, dict[str, Any]] = {}
 # additions at every read of `d.bars`; helpers are inlined wherever they are called. Measured on
 # forex, steps per second of one core: 1.3 M with counting and calls, 5.3 M without.
 _OPTIONS = {"error_model": "numpy", "_nrt": False}
-_HELPER_OPTIONS = {**_OPTIONS, "forceinline": True}
+# Nobody calls a helper from Python: without the wrappers for that a large kernel compiles faster.
+_HELPER_OPTIONS = {
+    **_OPTIONS,
+    "forceinline": True,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
 
 # Parts of Numba's messages: colours, places, and lines that say nothing to a kernel's author.
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -110,7 +117,7 @@ def compile_module(
         if form is not None:
             forms.append(products.digest())
             return form
-        return njit(**helper_options)(function)
+        return _one_form(njit(**helper_options)(compiled_form(function)))
 
     helper_options = {**_HELPER_OPTIONS, "forceinline": inline}
     forms: list[str] = []
@@ -207,6 +214,21 @@ def _numba() -> Any:
     # Numba has the types of fixed arrays of bool, but for the width of their elements in memory.
     numba.types.Boolean.bitwidth = 8  # type: ignore[attr-defined]
     return numba
+
+
+def _one_form(helper: Any) -> Any:
+    """A helper compiled once for all integers: Numba would do it for each constant it is given."""
+    numba: Any = importlib.import_module("numba")
+    ask, plain = helper.get_call_template, numba.types.unliteral
+
+    def asked(args: Any, kws: Any) -> Any:
+        try:
+            return ask([plain(a) for a in args], {name: plain(a) for name, a in kws.items()})
+        except numba.core.errors.TypingError:
+            return ask(args, kws)  # the constant matters, as in an index of a tuple
+
+    helper.get_call_template = asked
+    return helper
 
 
 @functools.cache

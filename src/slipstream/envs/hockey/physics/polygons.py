@@ -1,0 +1,202 @@
+"""Contact points of two polygons: the face that separates most, the other's edge clipped to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slipstream.envs.hockey.physics.facts import (
+    ABSOLUTE,
+    CENTROID,
+    COUNT,
+    LARGEST,
+    POLYGON_RADIUS,
+    RELATIVE,
+)
+from slipstream.envs.hockey.physics.hulls import corner, outward, placed, reach, slope
+from slipstream.envs.hockey.physics.vectors import (
+    add,
+    div,
+    dot,
+    mul,
+    normal_of,
+    sub,
+    turn,
+    turn_back,
+)
+
+_CORNER, _FACE = 0, 1  # kinds of features
+
+
+def world(s: Any, body: int, x: float, y: float) -> tuple[float, float]:
+    """A point of a body, in the world."""
+    px, py = turn(s.sin[body], s.cos[body], x, y)
+    return add(px, s.place[body, 0]), add(py, s.place[body, 1])
+
+
+def corner_of(s: Any, d: Any, body: int, i: int) -> tuple[float, float]:
+    """A corner of a body, in the world."""
+    return placed(d, body, i, s.sin[body], s.cos[body], s.place[body, 0], s.place[body, 1])
+
+
+def edge_separation(s: Any, d: Any, a: int, edge: int, b: int) -> float:
+    """How far the deepest vertex of b lies before an edge of a."""
+    nx, ny = outward(d, a, edge)
+    nx, ny = turn(s.sin[a], s.cos[a], nx, ny)
+    ox, oy = turn_back(s.sin[b], s.cos[b], nx, ny)
+    index = 0
+    least = LARGEST
+    for i in range(int(d.table[b, COUNT])):
+        value = reach(d, b, i, ox, oy)
+        if value < least:
+            least = value
+            index = i
+    x1, y1 = corner_of(s, d, a, edge)
+    x2, y2 = corner_of(s, d, b, index)
+    return dot(sub(x2, x1), sub(y2, y1), nx, ny)
+
+
+def best_edge(s: Any, d: Any, a: int, b: int) -> tuple[float, int]:
+    """Separation and edge of a that separates most, found by climbing from the one towards b."""
+    bx, by = world(s, b, d.table[b, CENTROID], d.table[b, CENTROID + 1])
+    ax, ay = world(s, a, d.table[a, CENTROID], d.table[a, CENTROID + 1])
+    dx, dy = turn_back(s.sin[a], s.cos[a], sub(bx, ax), sub(by, ay))
+    n = int(d.table[a, COUNT])
+    edge = 0
+    most = -LARGEST
+    for i in range(n):
+        value = slope(d, a, i, dx, dy)
+        if value > most:
+            most = value
+            edge = i
+    before = edge - 1 if edge >= 1 else n - 1
+    after = edge + 1 if edge + 1 < n else 0
+    here = edge_separation(s, d, a, edge, b)
+    lower = edge_separation(s, d, a, before, b)
+    upper = edge_separation(s, d, a, after, b)
+    if lower > here and lower > upper:
+        step = n - 1
+        best, separation = before, lower
+    elif upper > here:
+        step = 1
+        best, separation = after, upper
+    else:
+        return here, edge
+    for _ in range(n):
+        edge = (best + step) % n
+        value = edge_separation(s, d, a, edge, b)
+        if value > separation:
+            best, separation = edge, value
+        else:
+            break
+    return separation, best
+
+
+def incident_edge(s: Any, d: Any, a: int, edge: int, b: int) -> None:
+    """Puts into `clip` the edge of b that faces the edge of a most."""
+    nx, ny = outward(d, a, edge)
+    nx, ny = turn(s.sin[a], s.cos[a], nx, ny)
+    nx, ny = turn_back(s.sin[b], s.cos[b], nx, ny)
+    index = 0
+    least = LARGEST
+    n = int(d.table[b, COUNT])
+    for i in range(n):
+        value = slope(d, b, i, nx, ny)
+        if value < least:
+            least = value
+            index = i
+    for j in range(2):
+        vertex = index + j if index + j < n else 0
+        x, y = corner_of(s, d, b, vertex)
+        s.clip[j, 0] = x
+        s.clip[j, 1] = y
+        s.clip_feature[j] = feature(edge, vertex, _FACE, _CORNER)
+
+
+def feature(index_a: int, index_b: int, kind_a: int, kind_b: int) -> int:
+    """What a point is made of, by which it is known again in the next step."""
+    return index_a + 256 * index_b + 65536 * kind_a + 131072 * kind_b
+
+
+def flip(of: int) -> int:
+    """The same feature with the two shapes swapped."""
+    return feature(of // 256 % 256, of % 256, of // 131072, of // 65536 % 2)
+
+
+def clip_line(s: Any, nx: float, ny: float, offset: float, vertex: int) -> bool:
+    """Cuts the segment in `clip` at a line; False where less than a segment is left."""
+    x0, y0, x1, y1 = s.clip[0, 0], s.clip[0, 1], s.clip[1, 0], s.clip[1, 1]
+    first, second = s.clip_feature[0], s.clip_feature[1]
+    distance0 = sub(dot(nx, ny, x0, y0), offset)
+    distance1 = sub(dot(nx, ny, x1, y1), offset)
+    count = 0
+    if distance0 <= 0.0:
+        count += 1
+    if distance1 <= 0.0:
+        s.clip[count, 0] = x1
+        s.clip[count, 1] = y1
+        s.clip_feature[count] = second
+        count += 1
+    if mul(distance0, distance1) < 0.0:
+        share = div(distance0, sub(distance0, distance1))
+        s.clip[count, 0] = add(x0, mul(share, sub(x1, x0)))
+        s.clip[count, 1] = add(y0, mul(share, sub(y1, y0)))
+        s.clip_feature[count] = feature(vertex, first // 256 % 256, _CORNER, _FACE)
+        count += 1
+    return count == 2
+
+
+def collide_polygons(s: Any, d: Any, k: int, a: int, b: int) -> None:
+    """Two polygons: none, one or two points."""
+    s.points[k] = 0
+    radius = add(POLYGON_RADIUS, POLYGON_RADIUS)
+    apart_a, edge_a = best_edge(s, d, a, b)
+    if apart_a > radius:
+        return
+    apart_b, edge_b = best_edge(s, d, b, a)
+    if apart_b > radius:
+        return
+    flipped = apart_b > add(mul(RELATIVE, apart_a), ABSOLUTE)
+    one = b if flipped else a
+    two = a if flipped else b
+    edge = edge_b if flipped else edge_a
+    incident_edge(s, d, one, edge, two)
+    clip_to_face(s, d, k, one, edge, two, flipped, radius)
+
+
+def clip_to_face(
+    s: Any, d: Any, k: int, one: int, edge: int, two: int, flipped: bool, radius: float
+) -> None:
+    """Clips the incident edge of body `two` to a face of body `one`; keeps what is near it."""
+    after = edge + 1 if edge + 1 < int(d.table[one, COUNT]) else 0
+    x1, y1 = corner(d, one, edge)
+    x2, y2 = corner(d, one, after)
+    lx, ly = normal_of(sub(x2, x1), sub(y2, y1))
+    middle_x, middle_y = mul(0.5, add(x1, x2)), mul(0.5, add(y1, y2))
+    tx, ty = turn(s.sin[one], s.cos[one], lx, ly)
+    nx, ny = ty, -tx
+    wx1, wy1 = world(s, one, x1, y1)
+    wx2, wy2 = world(s, one, x2, y2)
+    front = dot(nx, ny, wx1, wy1)
+    side1 = add(-dot(tx, ty, wx1, wy1), radius)
+    side2 = add(dot(tx, ty, wx2, wy2), radius)
+    if not clip_line(s, -tx, -ty, side1, edge):
+        return
+    if not clip_line(s, tx, ty, side2, after):
+        return
+    s.flipped[k] = flipped
+    s.face[k, 0] = ly
+    s.face[k, 1] = -lx
+    s.face[k, 2] = middle_x
+    s.face[k, 3] = middle_y
+    count = 0
+    for i in range(2):
+        x, y = s.clip[i, 0], s.clip[i, 1]
+        if sub(dot(nx, ny, x, y), front) <= radius:
+            px, py = sub(x, s.place[two, 0]), sub(y, s.place[two, 1])
+            px, py = turn_back(s.sin[two], s.cos[two], px, py)
+            s.spot[k, count, 0] = px
+            s.spot[k, count, 1] = py
+            known = s.clip_feature[i]
+            s.feature[k, count] = flip(known) if flipped else known
+            count += 1
+    s.points[k] = count

@@ -1,0 +1,62 @@
+"""L0: shapes, masses and constants of the kernel are those that Box2D makes, bit for bit."""
+
+import numpy as np
+import pytest
+
+from slipstream.envs.hockey.physics import facts, pairs
+from slipstream.envs.hockey.shapes import shapes
+
+pytest.importorskip("Box2D", reason="the oracle drives the package box2d, which is not installed")
+
+import hockey_oracle
+
+
+@pytest.fixture(scope="module")
+def bodies():
+    game = hockey_oracle.Hockey()
+    game.reset(True, 0)
+    still = [body for body in game.world.bodies if not body.mass]
+    return game, [*game.players, game.puck, *still]
+
+
+def test_hulls_are_equal(bodies):
+    made = shapes()
+    for b, body in enumerate(bodies[1]):
+        if b == facts.PUCK:
+            continue
+        shape, n = body.fixtures[0].shape, made.count[b]
+        assert n == len(shape.vertices)
+        assert np.array_equal(shape.vertices, made.vertices[b, :n])
+        assert np.array_equal(shape.normals, made.normals[b, :n])
+        assert np.array_equal(shape.centroid, made.centroid[b])
+        if b >= facts.MOVING:
+            assert np.array_equal(body.position, made.place[b])
+
+
+def test_masses_are_equal(bodies):
+    made, f = shapes(), np.float32
+    for b, body in enumerate(bodies[1][: facts.MOVING]):
+        mass, inverse, inverse_inertia = made.mass[b]
+        assert body.mass == mass and f(inverse) == f(1) / f(mass)
+        x, y = made.middle[b].astype(f)
+        assert tuple(body.localCenter) == (x, y)
+        # Box2D shows the moment about the origin, and keeps the one about the centre of mass.
+        inertia = body.inertia - float(f(mass) * (x * x + y * y))
+        assert inverse_inertia * inertia == pytest.approx(1.0, rel=3e-7)
+    assert made.mass[0, 0] == 58.000003814697266 and made.mass[1, 0] == 58.0
+
+
+def test_pairs_mix_as_fixtures_do(bodies):
+    f = np.float32
+    for k in range(facts.PAIRS):
+        a, b = pairs.body_a(k), pairs.body_b(k)
+        one, two = (bodies[1][i].fixtures[0] for i in (a, b))
+        assert f(pairs.friction(a, b)) == np.sqrt(f(one.friction) * f(two.friction))
+        assert f(pairs.bounce(b)) == max(f(one.restitution), f(two.restitution))
+        assert b < facts.MOVING and a != b
+    assert len({(pairs.body_a(k), pairs.body_b(k)) for k in range(facts.PAIRS)}) == facts.PAIRS
+
+
+def test_radii_are_equal(bodies):
+    assert bodies[1][0].fixtures[0].shape.radius == facts.RACKET_RADIUS
+    assert bodies[1][2].fixtures[0].shape.radius == facts.PUCK_RADIUS
