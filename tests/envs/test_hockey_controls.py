@@ -1,0 +1,69 @@
+"""Negative controls: a port that is wrong in one thing fails the comparison with the oracle."""
+
+import hockey_world
+import pytest
+
+from slipstream.core.single import single
+from slipstream.envs.hockey import control, kernel
+from slipstream.envs.hockey.physics import island, world
+from slipstream.envs.hockey.physics.facts import STEP
+from slipstream.envs.hockey.physics.vectors import add, div, mul
+
+
+def other_damping(s, d, body):
+    """v / (1 + h c)."""
+    for axis in range(2):
+        s.center0[body, axis] = s.center[body, axis]
+        gain = mul(STEP, mul(d.table[body, 41], s.force[body, axis]))
+        speed = add(s.velocity[body, axis], gain)
+        s.velocity[body, axis] = div(speed, single(1.0 + STEP * s.damping[body]))
+    s.angle0[body] = s.angle[body]
+    gain = mul(mul(STEP, d.table[body, 42]), s.torque[body])
+    s.spin[body] = div(add(s.spin[body], gain), single(1.0 + STEP * s.spin_damping[body]))
+
+
+def nothing(s, d):
+    """No continuous collision."""
+
+
+def not_pushed(s, d, count):
+    """Overlaps stay."""
+    return True
+
+
+def slowed(s, player, fx, fy):
+    """The force at a border that the original's source seems to mean."""
+    x = s.place[player, 0]
+    if (player == 0 and x < 1.5 and fx < 0.0) or (player == 1 and x > 8.5 and fx > 0.0):
+        fx = -s.velocity[player, 0]
+    s.force[player, 0] = add(s.force[player, 0], fx)
+    s.force[player, 1] = add(s.force[player, 1], fy)
+
+
+def spinless(s):
+    """The puck's spin dropped, as by `set_state`."""
+    s.spin[2] = 0.0
+    fast = s.velocity[2, 0] * s.velocity[2, 0] + s.velocity[2, 1] * s.velocity[2, 1] > 625.0
+    s.damping[2] = 10.0 if fast else single(0.05)
+
+
+WRONG = {
+    "damping": [(island, "accelerate", other_damping)],
+    "no continuous collision": [(world, "solve_impacts", nothing)],
+    "no push-out": [(island, "solve_positions", not_pushed)],
+    "border": [(control, "push_within", slowed)],
+    "spin": [(kernel, "limit_puck", spinless)],
+    "sweeps": [(island, "VELOCITY_SWEEPS", 8), (island, "POSITION_SWEEPS", 3)],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_port_fails(monkeypatch, name):
+    for module, part, other in WRONG[name]:
+        monkeypatch.setattr(module, part, other)
+    count = hockey_world.Count()
+    for seed, (mode, kind) in enumerate(
+        [("normal", "chase"), ("train_shooting", "hug"), ("normal", "chase")], 1
+    ):
+        count.play(hockey_world.Game(mode, backend="serial"), seed, kind, steps=120)
+    assert count.whole < 0.99 * count.episodes, str(count)
