@@ -9,7 +9,7 @@ agent and never mix: a member's bits follow from its seed, its settings and its 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -103,3 +103,15 @@ class Agent(ABC):
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state_dict()`."""
+
+    def bulk(self, member: int) -> Mapping[str, NDArray[Any]]:
+        """The large part of a member's state, a replay's rows, as chunks by name; most have none.
+
+        It never passes a pipe: the process that holds a chunk writes it. A name says what is in it
+        (which rows, since when), for a chunk that has a file is not written again.
+        """
+        return {}
+
+    def load_bulk(self, member: int, chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
+        """Goes on from `bulk(member)`; one chunk is in memory at a time."""
+        raise NotImplementedError  # of an agent with a `bulk`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.reader import is_there, read_json
 from slipstream.training import checkpoint, provenance
+from slipstream.training.bulk import drop_chunks
 from slipstream.training.config import RunConfig, load
 from slipstream.training.events import Event
 from slipstream.training.files import (
@@ -66,7 +67,7 @@ class Run:
         metrics.csv       one row per member and iteration
         evaluations.csv   one row per member and evaluation
         tensorboard/      curves under SB3's names and the settings, one folder a member
-        checkpoints/      step-*/ with the whole state, to resume from
+        checkpoints/      step-*/ with the whole state, to resume from; bulk/ with its large parts
         best/             member-*/ with the policy that validation chose
         result.json       written at the end
         status.json       where it stands, for other processes; see `logbook`
@@ -89,6 +90,7 @@ class Run:
         self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
         self._log = RunLog(self.logbook)
         self._lock: TextIO | None = None
+        self.chunks: dict[str, str] = {}  # files in `bulk` of the checkpoint in use, and sha256
         self._fallen_back: set[int] = set()  # members whose best policy is the one before
 
     @classmethod
@@ -193,19 +195,35 @@ class Run:
             for leftover in (self.path / BEST).glob(".member-*"):
                 remove(leftover)
 
-    def save_checkpoint(self, tensors: Mapping[str, Any], progress: Mapping[str, Any]) -> Path:
+    def save_checkpoint(
+        self,
+        tensors: Mapping[str, Any],
+        progress: Mapping[str, Any],
+        bulk: Sequence[Mapping[str, str]] = (),
+    ) -> Path:
         """Writes the whole state, then deletes the oldest beyond `training.keep_last`.
 
         Args:
             tensors: the state, NumPy arrays or CPU tensors.
             progress: `Progress.as_dict()`; its `steps` names the folder.
+            bulk: of each shard the chunks that belong to it, see `bulk.py`.
         """
         steps = int(progress["steps"])
         folder = self.path / CHECKPOINTS / checkpoint.folder_name(steps)
-        facts = {"config": self.config.hash, "state": state_version(self.config)}
-        checkpoint.save(folder, tensors, {"steps": steps, "progress": dict(progress), **facts})
+        facts: dict[str, Any] = {"config": self.config.hash, "state": state_version(self.config)}
+        self.chunks = {file: digest for shard in bulk for file, digest in shard.items()}
+        facts |= {"steps": steps, "progress": dict(progress), "bulk": self.chunks}
+        checkpoint.save(folder, tensors, facts)
         checkpoint.rotate(folder.parent, self.config.training.keep_last)
+        if self.chunks:
+            kept = map(checkpoint.read_manifest, checkpoint.checkpoints(folder.parent))
+            drop_chunks(self.bulk, {file for one in kept for file in one.get("bulk", {})})
         return folder
+
+    @property
+    def bulk(self) -> Path:
+        """Where chunks of the agent's state are that checkpoints share."""
+        return self.path / "bulk"
 
     def load_checkpoint(self) -> tuple[checkpoint.Tensors, dict[str, Any]] | None:
         """Tensors and progress of the newest valid checkpoint; None before the first one.
@@ -220,7 +238,7 @@ class Run:
             self.path / CHECKPOINTS,
             self.say,
             self.config.hash,
-            {"progress": _PROGRESS, **SHAPE},
+            {"progress": _PROGRESS, "bulk?": {}, **SHAPE},
             lambda state: check_state_version(state, self.config, f"{self.path}", read, again),
         )
         if found is None:
@@ -228,6 +246,7 @@ class Run:
         folder, tensors, manifest = found
         if folder != checkpoint.checkpoints(folder.parent)[-1]:
             self.say(f"Going on from {folder}, the newest checkpoint that is whole.")
+        self.chunks = manifest.get("bulk", {})
         return tensors, manifest["progress"]
 
     def save_best(

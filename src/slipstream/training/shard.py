@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from slipstream.agents.agent import Agent, Run, in_sequence
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.discover import load_agent
 from slipstream.core.spec import Spec
+from slipstream.training.bulk import read_chunks, write_chunks
 from slipstream.training.collector import make_collector
 from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.evaluation import Evaluator
@@ -192,13 +194,26 @@ class Shard:
             "cut": self._cut.copy(),
         }
 
-    def set_state(self, state: Mapping[str, NDArray[Any]]) -> int:
-        """Goes on from this shard's rows of `get_state()`.
+    def save_bulk(self, folder: Path) -> dict[str, str]:
+        """Writes what is too large for `get_state`; sha256 of the files by their paths there."""
+        files: dict[str, str] = {}
+        for row, member in enumerate(self.members):
+            chunks = self.agent.bulk(row)
+            files |= write_chunks(folder, member, chunks) if chunks else {}
+        return files
+
+    def set_state(
+        self, state: Mapping[str, NDArray[Any]], bulk: tuple[Path, Mapping[str, str]] | None = None
+    ) -> int:
+        """Goes on from this shard's rows of `get_state()`, and from the files of `save_bulk`.
 
         Returns:
             Copies of a foreign environment that begin a fresh episode instead.
         """
         self.agent.load_state_dict(_below("agent.", state))
+        if bulk is not None and bulk[1]:
+            for row, member in enumerate(self.members):
+                self.agent.load_bulk(row, read_chunks(bulk[0], member, bulk[1]))
         fresh = self.collector.set_state(_below("env.", state))
         self.recent[:] = state["recent"]
         self.lengths[:] = state["lengths"]

@@ -147,7 +147,8 @@ class Trainer:
         if self._state is None:
             workers.call("reset")
         else:
-            states = [(state_of(self._state, part, self.members),) for part in workers.members]
+            bulk = (self.directory.bulk, self.directory.chunks)
+            states = [(state_of(self._state, part, self.members), bulk) for part in workers.members]
             self._say_fresh(sum(workers.call_each("set_state", states)))
             self._scores = np.concatenate(workers.call("scores"))
         started = Started(
@@ -254,7 +255,8 @@ class Trainer:
             "failed": self._failed,
             "validated": np.full(self.members, self._validated),
         }
-        path = self.directory.save_checkpoint(tensors, progress.as_dict())
+        bulk = workers.call("save_bulk", self.directory.bulk)
+        path = self.directory.save_checkpoint(tensors, progress.as_dict(), bulk)
         self.events.emit(Checkpointed(progress, path))
 
     def restore(self) -> None:
@@ -266,8 +268,7 @@ class Trainer:
         own = ("best", "best_steps", "failed", "validated")
         self.best[:], self.best_steps[:], self._failed[:] = (tensors[name] for name in own[:3])
         self.progress = Progress.from_dict(dict(progress))
-        validated = tensors.get("validated")  # older checkpoints were written after it
-        self._validated = self.progress.steps if validated is None else int(validated[0])
+        self._validated = int(tensors.get("validated", [self.progress.steps])[0])  # older: done
         self._before = self.progress.snapshot()
         self._state = {name: value for name, value in tensors.items() if name not in own}
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.agents.agent import Agent
 from slipstream.agents.agent_config import AgentConfig
+from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
@@ -121,6 +123,11 @@ class Population:
             learner=training.learner,
             device=training.device,
         )
+        if type(self._shard.agent).bulk is not Agent.bulk:
+            raise ConfigError(
+                f"The agent {first.member.config.agent_name} keeps more than a study saves between "
+                "two stretches (its `bulk`): train it with `slipstream train`, or study another."
+            )
         self.failed = np.zeros(len(places), np.bool_)
         self.iterations = np.array([state.iteration if state else 0 for state in states], np.int64)
         self._budgets = np.array([place.member.budget for place in places], np.float64)

@@ -1,0 +1,62 @@
+"""The bulk of a state: chunks that checkpoints share, written by the process that holds them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from slipstream.core.errors import CheckpointError
+from slipstream.training.files import disk_errors, write_bytes
+
+_SUFFIX, _KEY = ".chunk", "chunk"
+
+
+def write_chunks(folder: Path, member: int, chunks: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """Writes a member's chunks that are not there yet; sha256 of each file by its path in `folder`.
+
+    Raises:
+        ResourceError: the disk is full.
+    """
+    own = folder / f"member-{member:03d}"
+    written = {}
+    with disk_errors(own):
+        own.mkdir(parents=True, exist_ok=True)
+    for name, chunk in chunks.items():
+        path = own / f"{name}{_SUFFIX}"
+        if not path.exists():
+            write_bytes(path, safetensors.numpy.save({_KEY: chunk}))
+        written[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return written
+
+
+def read_chunks(
+    folder: Path, member: int, files: Mapping[str, str]
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """A member's chunks, one at a time.
+
+    Raises:
+        CheckpointError: a file is missing, or not as it was written.
+    """
+    for file, digest in files.items():
+        path = folder / file
+        if path.parent.name != f"member-{member:03d}":
+            continue
+        content = path.read_bytes() if path.is_file() else b""
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise CheckpointError(
+                f"{path}, a part of the checkpoint's state, is missing or not the file that was "
+                "written. Restore it from a backup, or train again into another directory (--out)."
+            )
+        yield path.name.removesuffix(_SUFFIX), safetensors.numpy.load(content)[_KEY]
+
+
+def drop_chunks(folder: Path, used: set[str]) -> None:
+    """Deletes what no checkpoint names any more."""
+    for path in folder.glob(f"*/*{_SUFFIX}"):
+        if str(path.relative_to(folder)) not in used:
+            path.unlink(missing_ok=True)
