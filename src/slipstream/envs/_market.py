@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.lines import LINE, zeros
 from slipstream.core.random import integer
 from slipstream.core.spec import MarketSpec
 
 _NAME_LENGTH = 32
-_LINE = 64  # bytes of a cache line
 
 
 def begin_anywhere(s: Any, p: Any, d: Any) -> None:
@@ -122,12 +122,10 @@ def cache_lines(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     Rows that nearly fill their cache lines are widened to whole ones, so that reading one row
     touches as few as possible; the columns added are zero and stay unused.
     """
-    line = _LINE // parts[0].itemsize
+    line = LINE // parts[0].itemsize
     rows, columns = sum(len(part) for part in parts), parts[0].shape[1]
     whole = -(-columns // line) * line
     wide = whole if 3 * whole <= 4 * columns else columns
-    block = np.zeros(rows * wide + line, dtype=parts[0].dtype)
-    first = -block.ctypes.data % _LINE // parts[0].itemsize
-    table = block[first : first + rows * wide].reshape(rows, wide)
+    table = zeros((rows, wide), parts[0].dtype)
     np.concatenate(parts, out=table[:, :columns])
     return table

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.lines import zeros
 from slipstream.nets.compiled import loops
 from slipstream.nets.initial import orthogonal
 from slipstream.nets.layers import BLOCK, OUTPUTS
@@ -105,9 +106,9 @@ class Workspace:
     """
 
     def __init__(self, members: int, rows: int, head_width: int, block: int) -> None:
-        self.head: Array = np.zeros((members, rows, padded(head_width)), np.float32)
-        self.value: Array = np.zeros((members, rows, padded(1)), np.float32)
-        self.block: Array = np.zeros(block, np.float32)
+        self.head: Array = zeros((members, rows, padded(head_width)))
+        self.value: Array = zeros((members, rows, padded(1)))
+        self.block: Array = zeros((block,))
 
 
 class Network(Protocol):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.lines import zeros
 from slipstream.nets.adam import LANES, Weights
 
 _LINE = 16  # float32 numbers in a cache line: every tensor of every member begins on one
@@ -45,10 +46,10 @@ class Parameters:
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], members: int, parts: int = 1) -> None:
         self.shapes = dict(shapes)
         self.offsets, width = places(shapes)
-        self.flat: NDArray[np.float32] = np.zeros((members, width), np.float32)
-        self.gradients: NDArray[np.float32] = np.zeros((members, parts, width), np.float32)
-        self.first: NDArray[np.float32] = np.zeros((members, width), np.float32)
-        self.second: NDArray[np.float32] = np.zeros((members, width), np.float32)
+        self.flat: NDArray[np.float32] = zeros((members, width))
+        self.gradients: NDArray[np.float32] = zeros((members, parts, width))
+        self.first: NDArray[np.float32] = zeros((members, width))
+        self.second: NDArray[np.float32] = zeros((members, width))
         self.steps: NDArray[np.int64] = np.zeros(members, np.int64)
         self.failed: NDArray[np.bool_] = np.zeros(members, np.bool_)
         self._name_views()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.extras import require_torch
+from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.actor import Actor
@@ -105,7 +106,7 @@ class Policy:
 
     def inputs(self, rows: int) -> NDArray[np.float32]:
         """Memory for network inputs [M, rows, input width], its column of ones in place."""
-        x = np.zeros((self.members, rows, self.input_width), np.float32)
+        x: NDArray[np.float32] = zeros((self.members, rows, self.input_width))
         x[..., int(np.prod(self.observation_shape))] = 1.0
         return x
 

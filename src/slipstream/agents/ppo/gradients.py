@@ -11,6 +11,7 @@ from slipstream.agents.ppo.inputs import Inputs, RowInputs
 from slipstream.agents.ppo.loops import loops
 from slipstream.agents.ppo.member_gradient import Net, Rows, Space
 from slipstream.agents.ppo.tally import Tally
+from slipstream.core.lines import zeros
 from slipstream.nets.layers import BLOCK
 from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.parameters import Parameters
@@ -59,10 +60,10 @@ class RowGradients:
         self._net = net_of(policy, network.tables, network.activation == "relu")
         self._spaces = [
             Space(
-                np.zeros((BLOCK, self.x.shape[2]), np.float32),
-                np.zeros((2, network.block), np.float32),
-                np.zeros((2, network.block), np.float32),
-                np.zeros(parameters.flat.shape[1], np.float32),
+                zeros((BLOCK, self.x.shape[2])),
+                zeros((2, network.block)),
+                zeros((2, network.block)),
+                zeros((parameters.flat.shape[1],)),
                 scratch_for(policy),
             )
             for _ in range(parts)
