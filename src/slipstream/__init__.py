@@ -77,6 +77,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
+    from slipstream.core.system import refusal
+
+    if (problem := refusal()) is not None:
+        raise ImportError(problem)
     value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -8,9 +8,7 @@ import signal
 import sys
 from contextlib import suppress
 
-STOP_SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a training to stop: the one that was started by people decides, and checkpoints."""
 
 _PR_SET_PDEATHSIG = 1  # Linux: what a process gets when the one that forked it is gone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import time
 from pathlib import Path
@@ -16,8 +17,8 @@ _PATIENCE_SECONDS = 2.0  # the workers of a process that was just killed need a 
 _HELD = (errno.EAGAIN, errno.EACCES)
 
 
-def take_lock(folder: Path, refusal: str) -> TextIO | None:
-    """Holds the folder's lock until the file that is returned is closed; None on Windows.
+def take_lock(folder: Path, refusal: str) -> TextIO:
+    """Holds the folder's lock until the file that is returned is closed.
 
     On a file system without locks nothing is held, and the file is returned all the same.
 
@@ -25,10 +26,6 @@ def take_lock(folder: Path, refusal: str) -> TextIO | None:
         ConfigError: `refusal`; another process holds it.
         ResourceError: the folder may not be written.
     """
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        return None
     file = _open(folder / LOCK, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
@@ -46,10 +43,6 @@ def take_lock(folder: Path, refusal: str) -> TextIO | None:
 
 def is_locked(folder: Path) -> bool:
     """Whether some process holds the folder's lock now."""
-    try:
-        import fcntl
-    except ImportError:
-        return False
     path = folder / LOCK
     if not path.exists():
         return False

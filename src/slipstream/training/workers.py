@@ -3,13 +3,12 @@
 Threads would share the interpreter lock: the array operations of a small population take some ten
 microseconds each, and two threads handing the lock back and forth ran 8 members slower than one
 thread did (37,000 against 50,000 steps per second on 2 cores; two processes: 88,000). Processes are
-forked, so that all share one copy of the data; where the system cannot fork, one process runs all.
-A lone member's parts are long operations and do well on threads.
+forked, so that all share one copy of the data. A lone member's parts are long operations and do
+well on threads.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -84,7 +83,7 @@ def make_workers(
     if training.device != "cpu":
         wanted = 1  # a card's members are calculated together
     members = cut(training.members, wanted)
-    if len(members) == 1 or "fork" not in multiprocessing.get_all_start_methods():
+    if len(members) == 1:
         return LocalWorker(config, environment, go_on)
     return ProcessWorkers(config, environment, members, go_on)
 

@@ -1,0 +1,24 @@
+"""Where slipstream runs. It is read by any Python, so that the refusal can be."""
+
+from __future__ import annotations
+
+import sys
+
+OLDEST, NEWEST = (3, 11), (3, 13)  # as in pyproject.toml
+
+
+def refusal(version: tuple[int, ...] = sys.version_info, system: str = sys.platform) -> str | None:
+    """Why this interpreter or operating system cannot run it, in a paragraph; None where it can."""
+    if not OLDEST <= tuple(version[:2]) <= NEWEST:
+        found, oldest, newest = (".".join(map(str, one[:2])) for one in (version, OLDEST, NEWEST))
+        return (
+            f"slipstream needs Python {oldest} to {newest}, and this is Python {found}. Make an "
+            f"environment with a supported one: python{oldest} -m venv .venv && .venv/bin/pip "
+            "install slipstream"
+        )
+    if system not in ("linux", "darwin"):
+        return (
+            f"slipstream runs on Linux and macOS, and this is {system}, which lacks the forks and "
+            "locks that its workers need. On Windows, install it inside WSL 2 (`wsl --install`)."
+        )
+    return None
