@@ -18,7 +18,7 @@ from slipstream.bench.page import render
 from slipstream.bench.passed import passed
 from slipstream.bench.planted import MARKETS
 from slipstream.bench.row import Goal, Ratio, Row, judged
-from slipstream.bench.suite import Settings, cases_of, run_suite
+from slipstream.bench.suite import SuiteOptions, cases_of, run_suite
 from slipstream.bench.suites import learn
 from slipstream.bench.table import cells, markdown, pivot
 from slipstream.bench.worker import WorkerError, run_worker
@@ -157,10 +157,10 @@ def test_a_failed_worker_says_what_it_said() -> None:
 def test_a_suite_writes_its_file_and_goes_on_after_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(settings: Settings) -> list[Row]:
+    def fails(settings: SuiteOptions) -> list[Row]:
         raise WorkerError("the peer is not here")
 
-    def works(settings: Settings) -> list[Row]:
+    def works(settings: SuiteOptions) -> list[Row]:
         return [Row(case="works", unit="steps/s", ours=float(settings.runs))]
 
     monkeypatch.setattr(suites, "cases_of", lambda suite: {"fails": fails, "works": works})
@@ -266,7 +266,7 @@ def test_remedies_are_cases_and_the_required_markets_have_a_goal() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learn, "run_worker", answer)
-        rows = list(cases["defaults_400k"](Settings()))
+        rows = list(cases["defaults_400k"](SuiteOptions()))
     assert [row.ours for row in rows] == [0.85] * 4
     assert [row.holds for row in rows] == [True, None, True, True]
     assert {one["steps"] for one in asked} == {400_000} and {one["seeds"] for one in asked} == {8}

@@ -19,7 +19,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.space.space import Space
+from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import RunConfig
 
 
@@ -86,7 +86,7 @@ def test_the_configs_are_of_the_work_that_rows_name(tmp_path: Path) -> None:
         assert study.folds == FoldPlan() and study.n_trials == size.trials
         assert not study.pruning.enabled and study.pruning.record
         assert study.space is not None and not isinstance(study.space, str)
-        space = Space.from_mapping(study.space, base)
+        space = SearchSpace.from_mapping(study.space, base)
         assert set(space.to_mapping()) == set(study.space)
         assert base.training.total_steps == size.steps and base.training.num_envs == 12
         assert (base.agent.horizon, base.agent.minibatch, base.agent.epochs) == (256, 256, 4)

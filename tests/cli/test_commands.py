@@ -14,7 +14,7 @@ from slipstream.cli import main
 from slipstream.core.errors import ResourceError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.setup import prepare
-from slipstream.studies.space.space import Space
+from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import load, resolve
 from slipstream.training.factory import resolve_environment
 from slipstream.training.sections import TrainingConfig
@@ -214,7 +214,7 @@ def test_init_shows_what_a_study_does_unless_told_otherwise(slipstream, prices, 
     if before.training.num_envs != "auto":  # a study settles the number of copies itself
         assert base == before
     assert study == StudyConfig()
-    assert space == Space.defaults(base)
+    assert space == SearchSpace.defaults(base)
     for key in ("trials_in_flight", "holdout", "min_correlation", "block_days", "final_seeds"):
         assert f"  {key}: " in below
 

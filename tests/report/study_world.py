@@ -11,10 +11,10 @@ import numpy as np
 from fake_pool import MARKET, SPACE, FakePool
 
 from slipstream.studies.config import StudyConfig, seed_of
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.search.plan import iterations
-from slipstream.studies.space.space import Space
+from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.study import Options, Study, Survey
 from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
@@ -72,7 +72,7 @@ class SkilledPool(FakePool):
         idle = member.name.startswith(tuple(f"search-{t:05d}" for t in self.idle))
         metrics = {"mean_exposure": 0.0 if idle else 0.6, "fills": 0.0 if idle else 400.0}
         count = int(group.max()) + 1
-        return Passes(days, returns, market, group.astype(np.int64), [metrics] * count)
+        return DailyReturns(days, returns, market, group.astype(np.int64), [metrics] * count)
 
 
 class Machinery:
@@ -117,7 +117,7 @@ def run_study(
         folder,
         base,
         StudyConfig.model_validate({**study, **options.pop("study", {})}),
-        Space.from_mapping(SPACE, base),
+        SearchSpace.from_mapping(SPACE, base),
         Machinery(pool, market),
         Options(**options),
         lambda text: None,

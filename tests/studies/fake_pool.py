@@ -11,10 +11,10 @@ import numpy as np
 
 from slipstream.core.spec import MarketSpec
 from slipstream.studies.config import StudyConfig, seed_of
-from slipstream.studies.engine.member import Member, Outcome, Passes
+from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.record.ledger import Verdict
-from slipstream.studies.search.plan import Plan, iterations, rows_of
-from slipstream.studies.space.space import Space
+from slipstream.studies.search.plan import StudyPlan, iterations, rows_of
+from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import resolve
 
 MARKET = MarketSpec(("A", "B"), "USD", 1e4, 300, 105_120.0, 365.0, "00:00 UTC", benchmark=True)
@@ -26,7 +26,7 @@ SPACE = {
 }
 
 
-def plan(folds: int = 3, market: MarketSpec | None = MARKET, **study: Any) -> Plan:
+def plan(folds: int = 3, market: MarketSpec | None = MARKET, **study: Any) -> StudyPlan:
     """A small study: 10 iterations of 64 steps a member."""
     base = resolve(
         "cartpole",
@@ -38,10 +38,10 @@ def plan(folds: int = 3, market: MarketSpec | None = MARKET, **study: Any) -> Pl
         },
     )
     settings = StudyConfig.model_validate({"trials_in_flight": 4, **study})
-    return Plan(base, settings, Space.from_mapping(SPACE, base), folds, market)
+    return StudyPlan(base, settings, SearchSpace.from_mapping(SPACE, base), folds, market)
 
 
-def passes(member: Member, milestone: int) -> Passes:
+def passes(member: Member, milestone: int) -> DailyReturns:
     """60 days in two groups whose mean return follows from the member's params."""
     agent = member.config.agent
     draws = np.random.default_rng(seed_of("passes", member.seed, milestone))
@@ -50,7 +50,7 @@ def passes(member: Member, milestone: int) -> Passes:
     skill *= milestone / iterations(member.config)
     skill += SKILL
     first = 20_000 + 60 * (int(member.fold[4:]) if member.fold.startswith("fold") else 9)
-    return Passes(
+    return DailyReturns(
         days=np.arange(first, first + 60),
         returns=draws.normal(skill, 0.01, 60),
         benchmark=np.random.default_rng(first).normal(0, 0.01, 60),

@@ -10,7 +10,7 @@ from fake_pool import FakePool, plan
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.studies.config import seed_of
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.outcome.confirmation import (
     _aligned,
     candidates,
@@ -22,7 +22,7 @@ from slipstream.studies.outcome.final import final_slots, holdout_facts
 from slipstream.studies.phases import train_all
 from slipstream.studies.record.identity import check_data, check_same, difference, identity
 from slipstream.studies.record.ledger import Ledger, Slot, Verdict
-from slipstream.studies.statistics.paths import Layout
+from slipstream.studies.statistics.paths import FoldMap
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}
 
@@ -44,14 +44,14 @@ def test_only_complete_active_trials_are_candidates_the_best_first():
     assert candidates({one.trial: one for one in verdicts}, 2) == [4, 5]
 
 
-def one_fold(days, returns, benchmark) -> Passes:
-    return Passes(
+def one_fold(days, returns, benchmark) -> DailyReturns:
+    return DailyReturns(
         np.array(days), np.array(returns), np.array(benchmark), np.zeros(len(days), int), [{}]
     )
 
 
 def test_a_policy_that_did_not_live_to_a_day_earned_nothing_there():
-    layout = Layout(((0,),), ((0,),))
+    layout = FoldMap(((0,),), ((0,),))
     long = one_fold([1, 2, 3], [0.1, 0.2, 0.3], [0.05, 0.05, 0.05])
     short = one_fold([1, 2], [0.1, -0.9], [0.05, 0.05])
     (excess,), benchmark = _aligned([[[long], [short]]], layout)
@@ -101,7 +101,7 @@ def test_games_are_ranked_by_the_bound_of_their_mean(tmp_path):
     setup = plan(market=None, confirmation={"seeds": 3, "bootstrap": 200})
     jobs = dict.fromkeys(confirmation_slots(setup, [1, 2]), setup.base)
     outcomes = trained(tmp_path, setup, jobs)
-    better = Passes(np.arange(4), np.full(4, 5.0), np.zeros(4), np.zeros(4, int), [{}])
+    better = DailyReturns(np.arange(4), np.full(4, 5.0), np.zeros(4), np.zeros(4, int), [{}])
     outcomes |= {s: replace(o, passes=better) for s, o in outcomes.items() if s.trial == 2}
     found = confirm(setup, [1, 2], {1: 9.0, 2: 1.0}, outcomes, None)
     assert found.winner == 2 and found.candidates[1]["lcb"] == 5.0

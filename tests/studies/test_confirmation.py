@@ -5,17 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.statistics import bootstrap as bo
 from slipstream.studies.statistics.paths import (
-    Layout,
+    FoldMap,
     backtest_paths,
     by_day,
     daily_matrix,
     daily_mix,
 )
 
-CPCV = Layout(  # 4 groups, 2 tested: six folds, three paths
+CPCV = FoldMap(  # 4 groups, 2 tested: six folds, three paths
     ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)),
     ((0, 0, 1, 2), (1, 3, 3, 4), (2, 4, 5, 5)),
 )
@@ -162,7 +162,7 @@ def test_the_same_returns_have_the_same_bound():
 def passes(days, returns, group, benchmark=None):
     returns = np.array(returns, np.float64)
     other = np.zeros(len(returns)) if benchmark is None else np.array(benchmark, np.float64)
-    return Passes(np.array(days), returns, other, np.array(group))
+    return DailyReturns(np.array(days), returns, other, np.array(group))
 
 
 def test_a_day_that_two_groups_share_is_compounded():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.statistics import deflated as de
 from slipstream.studies.statistics.overfitting import NotComputed
 from slipstream.studies.statistics.paths import daily_benchmark, daily_matrix
@@ -117,7 +117,7 @@ def long_only_trials(seed, trials=100, days=338, market_sharpe=2.0):
     assets = common[:, None] + random.normal(0.0, 0.01, (days, 10))
     weights = random.dirichlet(np.full(10, 100.0), trials)
     equal, group = assets.mean(axis=1), np.zeros(days, np.int64)
-    return [[Passes(np.arange(days), assets @ w, equal, group)] for w in weights]
+    return [[DailyReturns(np.arange(days), assets @ w, equal, group)] for w in weights]
 
 
 def sure(trials, excess):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.spec import MarketSpec
-from slipstream.studies.engine.accounts import Account, account, join_accounts
+from slipstream.studies.engine.accounts import PassGrowth, join_passes, pass_growth
 
 DAY, HOUR = 86_400, 3_600
 MIDNIGHT = 20_000 * DAY
@@ -13,7 +13,7 @@ METRICS = {"fills": 3.0, "mean_exposure": 0.5, "total_return": 0.1, "cost_fee": 
 
 
 def joined(accounts, groups):
-    return join_accounts(accounts, groups, UNITS)
+    return join_passes(accounts, groups, UNITS)
 
 
 def market(roll="00:00 UTC", symbols=("A",)):
@@ -30,7 +30,7 @@ def test_days_are_compounded_and_a_bar_that_ends_at_midnight_belongs_to_its_day(
         "equity": np.array([110.0, 121.0, 121.0, 60.5, 66.55]),
         "benchmark": np.array([100.0, 101.0, 102.0, 100.0, 90.0]),
     }
-    found = account(half_days(0, 5), values, market(), METRICS, 5)
+    found = pass_growth(half_days(0, 5), values, market(), METRICS, 5)
     assert found.days.tolist() == [20_000, 20_001, 20_002]
     assert np.allclose(found.growth, [1.21, 0.5, 1.1])
     assert np.allclose(found.benchmark, [1.01, 100 / 101, 0.9])
@@ -41,7 +41,7 @@ def test_new_york_days():
     winter = 19_737 * DAY  # Monday, 2024-01-15
     time = np.array([winter + 21 * HOUR, winter + 22 * HOUR, winter + 23 * HOUR])
     values = {"equity": np.array([101.0, 102.0, 103.0])}
-    found = account(time, values, market("17:00 America/New_York"), METRICS, 3)
+    found = pass_growth(time, values, market("17:00 America/New_York"), METRICS, 3)
     assert found.days.tolist() == [19_737, 19_738]
     assert np.allclose(found.growth, [1.02, 103 / 102])
     assert found.benchmark.tolist() == [1.0, 1.0]
@@ -49,14 +49,16 @@ def test_new_york_days():
 
 def test_a_closed_account_keeps_its_days():
     values = {"equity": np.array([50.0, 0.0])}
-    found = account(half_days(1, 8), values, market(), METRICS, 2)
+    found = pass_growth(half_days(1, 8), values, market(), METRICS, 2)
     assert found.days.tolist() == [20_000, 20_001, 20_002, 20_003, 20_004]
     assert found.growth.tolist() == [0.5, 0.0, 1.0, 1.0, 1.0]
 
 
 def one(symbol, days, growth, steps=10, **metrics):
     factors = np.array(growth, np.float64)
-    return Account((symbol,), np.array(days), factors, factors**0.5, {**METRICS, **metrics}, steps)
+    return PassGrowth(
+        (symbol,), np.array(days), factors, factors**0.5, {**METRICS, **metrics}, steps
+    )
 
 
 def test_groups_follow_each_other_and_share_no_return():

@@ -19,7 +19,7 @@ from slipstream.studies.forecast import (
     round_trip,
 )
 from slipstream.studies.progress import Meter
-from slipstream.studies.space.space import Space
+from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
 
@@ -45,10 +45,10 @@ def test_few_updates_are_warned_of(tmp_path):
     few = replace(setup, base=replace(setup.base, agent=agent))
     (warning,) = forecast(few, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
     assert "Some member makes only 10 updates" in warning  # the space has 1 to 8 epochs
-    fixed = replace(few, space=Space.from_mapping({"agent.discount": RATES}, few.base))
+    fixed = replace(few, space=SearchSpace.from_mapping({"agent.discount": RATES}, few.base))
     (warning,) = forecast(fixed, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
     assert "Each member makes only 40 updates" in warning
-    many = replace(setup, space=Space.from_mapping({"agent.discount": RATES}, setup.base))
+    many = replace(setup, space=SearchSpace.from_mapping({"agent.discount": RATES}, setup.base))
     assert not forecast(many, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
 
 
@@ -57,7 +57,7 @@ def test_a_space_of_larger_members_takes_longer_and_needs_more(tmp_path):
     setup = plan()
 
     def told(**space):
-        own = replace(setup, space=Space.from_mapping(space, setup.base))
+        own = replace(setup, space=SearchSpace.from_mapping(space, setup.base))
         shares = {"env": 0.2, "policy": 0.2, "update": 0.6}
         return forecast(own, SPEC, Speed(100.0, 0.0, None, 12, shares), {}, tmp_path)
 

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from fake_pool import MARKET
 
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.statistics.interval import score_interval
 from slipstream.studies.statistics.objective import fold_score, trial_score
 
 
-def passes(first: int, mine, other) -> Passes:
+def passes(first: int, mine, other) -> DailyReturns:
     days = np.arange(first, first + len(mine))
     active = {"mean_exposure": 0.5, "fills": 100.0}
-    return Passes(days, np.asarray(mine), np.asarray(other), np.zeros(len(days), int), [active])
+    return DailyReturns(
+        days, np.asarray(mine), np.asarray(other), np.zeros(len(days), int), [active]
+    )
 
 
 @pytest.mark.parametrize("objective", ["sharpe", "information_ratio", "log_growth"])

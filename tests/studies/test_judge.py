@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.search.judge import Judge
 from slipstream.studies.search.rungs import BEHIND, LOWER_HALF
 from slipstream.studies.search.scheduler import Event
 
 
 def outcome(value: float, fold: int = 0, trial: int = 0, failed: bool = False) -> Outcome:
-    passes = Passes(np.arange(2), np.full(2, value), np.zeros(2), np.zeros(2, np.int64), [{}])
+    passes = DailyReturns(np.arange(2), np.full(2, value), np.zeros(2), np.zeros(2, np.int64), [{}])
     name = f"search-{trial:05d}-{fold}"
     return Outcome(name, 3, None if failed else passes, failed, "NaN" if failed else "")
 

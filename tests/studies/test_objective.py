@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.spec import MarketSpec
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.statistics.objective import fold_score, log_growth, sharpe, trial_score
 
 CRYPTO = MarketSpec(("AAVE",), "USD", 1e6, 300, 105_120.0, 365.0, "00:00 UTC", benchmark=True)
@@ -18,7 +18,7 @@ FOREX = MarketSpec(("EURUSD",), "USD", 1e5, 900, 24_960.0, 260.0, "17:00 America
 def passes(returns, benchmark=None, exposure=0.9, fills=50, groups=2):
     returns = np.asarray(returns, np.float64)
     n = len(returns)
-    return Passes(
+    return DailyReturns(
         days=np.arange(n),
         returns=returns,
         benchmark=np.zeros(n) if benchmark is None else np.asarray(benchmark, np.float64),

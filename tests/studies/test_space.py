@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.studies.space.range import Range
-from slipstream.studies.space.space import Space
+from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import resolve
 
 ROLLOUT_ROWS = "agent.rollout_rows"
@@ -28,7 +28,7 @@ def trials(space, n, seed=0):
 
 
 def test_ranges_beside_the_defaults_give_valid_configs(base):
-    space = Space.defaults(base)
+    space = SearchSpace.defaults(base)
     assert {"agent.learning_rate", "agent.clip_range", "agent.discount"} <= set(space.ranges)
     assert not any(name.startswith("env.") for name in space.ranges)  # physics are given
     assert not {"agent.widths", "agent.horizon", "agent.minibatch"} & set(space.ranges)
@@ -43,7 +43,7 @@ def test_ranges_beside_the_defaults_give_valid_configs(base):
 
 
 def test_every_searched_value_reaches_the_config(base):
-    space = Space.from_mapping(
+    space = SearchSpace.from_mapping(
         {
             "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
             "agent.widths": {"choices": [[64, 64], [128, 128]]},
@@ -69,7 +69,7 @@ def test_every_searched_value_reaches_the_config(base):
 
 
 def test_lists_are_kept_by_storages_as_text(base, tmp_path):
-    space = Space.from_mapping({"agent.widths": {"choices": [[64, 64], [8]]}}, base)
+    space = SearchSpace.from_mapping({"agent.widths": {"choices": [[64, 64], [8]]}}, base)
     url = f"sqlite:///{tmp_path / 'study.db'}"
     study = optuna.create_study(storage=url, study_name="s")
     study.tell(space.ask(study), 1.0)
@@ -95,7 +95,7 @@ def test_rollouts_are_rounded_up_and_say_so(base, num_envs, minibatch, asked, ro
     ranges = {ROLLOUT_ROWS: {"choices": [asked]}}
     if minibatch is not None:
         ranges["agent.minibatch"] = {"choices": [minibatch]}
-    space = Space.from_mapping(ranges, start)
+    space = SearchSpace.from_mapping(ranges, start)
     params = {name: one.choices[0] for name, one in space.ranges.items()}
     changed, notes = space.overrides(params, start)
     config = resolve(start, changed)
@@ -110,7 +110,7 @@ def test_rollouts_are_rounded_up_and_say_so(base, num_envs, minibatch, asked, ro
 def test_a_rollout_that_more_than_doubles_names_a_better_number_of_copies(base):
     start = resolve(base, {"training.num_envs": 12, "agent.minibatch": None})
     ranges = {ROLLOUT_ROWS: {"choices": [3072]}, "agent.minibatch": {"choices": [8192]}}
-    space = Space.from_mapping(ranges, start)
+    space = SearchSpace.from_mapping(ranges, start)
     params = {name: one.choices[0] for name, one in space.ranges.items()}
     (note,) = space.overrides(params, start).notes
     assert note == (
@@ -120,7 +120,7 @@ def test_a_rollout_that_more_than_doubles_names_a_better_number_of_copies(base):
 
 
 def test_a_tuned_minibatch_rounds_the_horizon_of_the_config(base):
-    space = Space.from_mapping({"agent.minibatch": {"choices": [96]}}, base)
+    space = SearchSpace.from_mapping({"agent.minibatch": {"choices": [96]}}, base)
     changed, notes = space.overrides({"agent.minibatch": 96}, base)  # 512 rows are asked for
     assert changed["agent.horizon"] * 16 == 576 and len(notes) == 1
 
@@ -128,18 +128,18 @@ def test_a_tuned_minibatch_rounds_the_horizon_of_the_config(base):
 def test_the_same_space_whatever_the_order(base):
     one = {"agent.epochs": {"low": 1, "high": 4}, "agent.clip_range": {"low": 0.1, "high": 0.3}}
     other = dict(reversed(one.items()))
-    spaces = [Space.from_mapping(values, base) for values in (one, other)]
+    spaces = [SearchSpace.from_mapping(values, base) for values in (one, other)]
     assert list(spaces[0].ranges) == list(spaces[1].ranges)
     assert list(trials(spaces[0], 5)) == list(trials(spaces[1], 5))
     assert spaces[0].difference(spaces[1]) == ""
-    assert Space.from_mapping(spaces[0].to_mapping(), base) == spaces[0]
+    assert SearchSpace.from_mapping(spaces[0].to_mapping(), base) == spaces[0]
 
 
 def test_difference_names_what_differs(base):
-    one = Space.from_mapping(
+    one = SearchSpace.from_mapping(
         {"agent.epochs": {"low": 1, "high": 4}, "agent.clip_range": {"low": 0.1, "high": 0.3}}, base
     )
-    other = Space.from_mapping(
+    other = SearchSpace.from_mapping(
         {"agent.epochs": {"low": 1, "high": 8}, "agent.widths": {"choices": [[8], [16, 16]]}}, base
     )
     said = one.difference(other)
@@ -151,12 +151,12 @@ def test_difference_names_what_differs(base):
 def test_extends_adds_replaces_and_takes_out(base, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("extends: default\nagent.epochs: default\nagent.clip_range: null\n")
-    space = Space.from_mapping(str(file), base)
-    defaults = Space.defaults(base)
+    space = SearchSpace.from_mapping(str(file), base)
+    defaults = SearchSpace.defaults(base)
     assert set(space.ranges) == set(defaults.ranges) - {"agent.clip_range"} | {"agent.epochs"}
     file.write_text(f"extends: {file}\n")
     with pytest.raises(ConfigError, match="extends itself"):
-        Space.from_mapping(str(file), base)
+        SearchSpace.from_mapping(str(file), base)
 
 
 @pytest.mark.parametrize(
@@ -192,17 +192,17 @@ def test_extends_adds_replaces_and_takes_out(base, tmp_path):
 )
 def test_refusals(base, values, said):
     with pytest.raises(ConfigError, match=said):
-        Space.from_mapping(values, base)
+        SearchSpace.from_mapping(values, base)
 
 
 def test_sizes_need_a_number_of_environments(base):
     auto = resolve(base, {"training.num_envs": "auto"})
     with pytest.raises(ConfigError, match="number of environments"):
-        Space.from_mapping({"agent.minibatch": "default"}, auto)
+        SearchSpace.from_mapping({"agent.minibatch": "default"}, auto)
 
 
 def test_parameters_of_another_space_are_refused(base):
-    space = Space.from_mapping({"agent.epochs": {"low": 1, "high": 4}}, base)
+    space = SearchSpace.from_mapping({"agent.epochs": {"low": 1, "high": 4}}, base)
     for params in ({}, {"agent.epochs": 2, "agent.clip_range": 0.2}, {"agent.epochs": 9}):
         with pytest.raises(ConfigError, match="agent\\."):
             space.overrides(params, base)
@@ -211,20 +211,20 @@ def test_parameters_of_another_space_are_refused(base):
 def test_a_field_read_only_with_another_value():
     forex = {"env": {"name": "forex", "data": {"folder": "."}}, "training": {"num_envs": 8}}
     discrete = resolve(forex)
-    assert "env.band" not in Space.defaults(discrete).ranges
+    assert "env.band" not in SearchSpace.defaults(discrete).ranges
     with pytest.raises(ConfigError, match=r"read only with `env\.action: continuous`"):
-        Space.from_mapping({"env.band": "default"}, discrete)
+        SearchSpace.from_mapping({"env.band": "default"}, discrete)
     both = {"env.band": "default", "env.action": {"choices": ["discrete", "continuous"]}}
-    assert set(Space.from_mapping(both, discrete).ranges) == set(both)
+    assert set(SearchSpace.from_mapping(both, discrete).ranges) == set(both)
     continuous = resolve(forex, {"env.action": "continuous"})
-    assert "env.band" in Space.defaults(continuous).ranges
+    assert "env.band" in SearchSpace.defaults(continuous).ranges
     with pytest.raises(ConfigError, match="easiest task"):
-        Space.from_mapping({"env.slippage_pips": {"low": 0, "high": 1}}, discrete)
+        SearchSpace.from_mapping({"env.slippage_pips": {"low": 0, "high": 1}}, discrete)
 
 
 def test_gymnasium_arguments_may_be_searched():
     base = resolve("gym:Acrobot-v1", {"training.num_envs": 4})
-    space = Space.from_mapping({"env.kwargs.torque": {"low": 0.5, "high": 1.5}}, base)
+    space = SearchSpace.from_mapping({"env.kwargs.torque": {"low": 0.5, "high": 1.5}}, base)
     (params,) = trials(space, 1)
     config = resolve(base, space.overrides(params, base).values)
     assert config.env_settings["kwargs"] == {"torque": params["env.kwargs.torque"]}

@@ -9,7 +9,7 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.space.space import Space, published
+from slipstream.studies.space.space import SearchSpace, published
 from slipstream.training.config import resolve
 
 ROLLOUT_ROWS = "agent.rollout_rows"
@@ -45,7 +45,7 @@ def test_the_files_are_found_by_name():
 @pytest.mark.parametrize("name", ["finrl_crypto", "cappuccino"])
 def test_every_trial_gives_a_valid_config_that_holds_what_was_suggested(name):
     base = base_of(name)
-    space = Space.from_mapping(name, base)
+    space = SearchSpace.from_mapping(name, base)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     values_of = {path: set() for path in space.ranges}
     for _ in range(200):
@@ -70,7 +70,7 @@ def test_every_trial_gives_a_valid_config_that_holds_what_was_suggested(name):
 
 def test_eighteen_of_cappuccinos_21_pairs_do_not_divide():
     base = base_of("cappuccino")
-    space = Space.from_mapping("cappuccino", base)
+    space = SearchSpace.from_mapping("cappuccino", base)
     rows = range(3072, 12288 + 1, 1536)
     assert space.ranges[ROLLOUT_ROWS].extremes == (rows[0], rows[-1])
     minibatches = space.ranges["agent.minibatch"].choices
@@ -84,10 +84,10 @@ def test_eighteen_of_cappuccinos_21_pairs_do_not_divide():
 
 
 def test_the_published_values():
-    finrl = Space.from_mapping("finrl_crypto", base_of("finrl_crypto")).ranges
+    finrl = SearchSpace.from_mapping("finrl_crypto", base_of("finrl_crypto")).ranges
     assert finrl["env.units.norm_cash"].value(-12) == 2**-12
     assert finrl["agent.learning_rate"].choices == (3e-2, 2.3e-2, 1.5e-2, 7.5e-3, 5e-6)
-    cappuccino = Space.from_mapping("cappuccino", base_of("cappuccino")).ranges
+    cappuccino = SearchSpace.from_mapping("cappuccino", base_of("cappuccino")).ranges
     assert cappuccino["env.units.norm_tech"].extremes == (2**-18, 2**-12)
     assert cappuccino["agent.minibatch"].choices == (2048, 4096, 8192)
 
@@ -95,13 +95,13 @@ def test_the_published_values():
 def test_unit_orders_settings_are_refused_with_target_weights():
     base = resolve(base_of("finrl_crypto"), {"env.orders": "weights"})
     with pytest.raises(ConfigError, match=r"env\.units.*read only with `env\.orders: units`"):
-        Space.from_mapping({"env.units.norm_cash": {"low": 2e-5, "high": 1e-3}}, base)
+        SearchSpace.from_mapping({"env.units.norm_cash": {"low": 2e-5, "high": 1e-3}}, base)
 
 
 @pytest.mark.parametrize("orders", ["weights", "units"])
 def test_ranges_beside_the_portfolios_defaults(orders):
     base = resolve(base_of("finrl_crypto"), {"env.orders": orders})
-    space = Space.defaults(base)
+    space = SearchSpace.defaults(base)
     assert any(name.startswith("env.") for name in space.ranges)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     for _ in range(200):
@@ -110,7 +110,7 @@ def test_ranges_beside_the_portfolios_defaults(orders):
         study.tell(trial, 0.0)
     for fees in ("env.fee", "env.slippage_bp", "env.initial_equity", "env.data.folder"):
         with pytest.raises(ConfigError, match="easiest task"):
-            Space.from_mapping({fees: {"low": 0.0, "high": 0.01}}, base)
+            SearchSpace.from_mapping({fees: {"low": 0.0, "high": 0.01}}, base)
 
 
 def test_a_trial_leaves_out_what_its_own_choices_leave_unread():
@@ -122,7 +122,7 @@ def test_a_trial_leaves_out_what_its_own_choices_leave_unread():
         "env.max_change": {"low": 0.1, "high": 0.4},
         "env.units.forced_sale_bars": {"low": 10, "high": 20},
     }
-    space = Space.from_mapping(ranges, base)
+    space = SearchSpace.from_mapping(ranges, base)
     params = {"env.sharpness": 3.0, "env.max_change": 0.2, "env.units.forced_sale_bars": 12}
 
     def kept(orders, action_map):
@@ -135,4 +135,4 @@ def test_a_trial_leaves_out_what_its_own_choices_leave_unread():
     assert kept("weights", "change") == {"env.action_map", "env.max_change"}
     assert kept("units", "softmax") == {"env.units.forced_sale_bars"}
     with pytest.raises(ConfigError, match="no range stands beside its default"):
-        Space.from_mapping({"env.action_map": "default"}, base)
+        SearchSpace.from_mapping({"env.action_map": "default"}, base)

@@ -17,11 +17,11 @@ import slipstream
 from slipstream.core.errors import CheckpointError
 from slipstream.market.planted_crypto import write_planted_crypto
 from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import LiveStates, Weights
+from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.engine.stretch import Task, run_stretch
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
-from slipstream.studies.search.plan import Plan
+from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.setup import prepare
 from slipstream.training import yaml_file
 
@@ -94,7 +94,7 @@ def everything(passes):
 
 
 def weights_of(folder: StudyFolder):
-    kept = Weights(folder.path / "weights")
+    kept = PolicyStore(folder.path / "weights")
     found = {}
     for trial in range(TRIALS):
         for fold in range(FOLDS):
@@ -179,7 +179,7 @@ def test_a_trial_alone_is_the_trial_of_the_study(config, expected, tmp_path, tri
     base, study, space = prepare(config, {}, {})
     source = EnvironmentSource(study.folds, study.fold_seeds)
     market = source.environment(base).spec.market
-    plan = Plan(base, study, space, source.folds(base), market)
+    plan = StudyPlan(base, study, space, source.folds(base), market)
     with Ledger(folder.ledger, read_only=True) as ledger:
         own = plan.config(ledger.asks()[trial].overrides)
     end = plan.stages(own).milestones[-1]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.studies.engine.state import Weights
+from slipstream.studies.engine.state import PolicyStore
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 
@@ -60,7 +60,7 @@ def contents(folder: Path):
             for key, one in ledger.outcomes(phase).items()
             if one.passes is not None
         }
-    kept = Weights(folder / "one" / "weights")
+    kept = PolicyStore(folder / "one" / "weights")
     weights = {}
     for trial in range(5):
         for fold in range(2):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, ResourceError
-from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.engine.state import LiveStates, State, fingerprint
 from slipstream.studies.engine.stretch import Task
 from slipstream.studies.machines.wire import (
@@ -35,7 +35,7 @@ def copies(tasks, **changes):
 
 
 def outcome(task, passes=True):
-    found = Passes(
+    found = DailyReturns(
         np.arange(3),
         np.array([0.1, np.nan, -0.0]),
         np.array([1e-300, np.inf, 0.1 + 0.2]),

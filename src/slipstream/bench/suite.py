@@ -25,7 +25,7 @@ _LIMIT_SECONDS = 540.0  # for a suite without --full, and a minute to spare
 
 
 @dataclass(frozen=True)
-class Settings:
+class SuiteOptions:
     """How thoroughly cases are measured.
 
     Attributes:
@@ -46,10 +46,10 @@ class Settings:
     hours: float | None = None
 
 
-QUICK = Settings()
-FULL = Settings(runs=11, seconds=5.0, full=True)
+QUICK = SuiteOptions()
+FULL = SuiteOptions(runs=11, seconds=5.0, full=True)
 
-Case: TypeAlias = Callable[[Settings], Iterable[Row]]
+Case: TypeAlias = Callable[[SuiteOptions], Iterable[Row]]
 
 
 def cases_of(suite: str) -> Mapping[str, Case]:
@@ -130,7 +130,7 @@ def run_suite(
     return result
 
 
-def _rows(name: str, case: Case, settings: Settings) -> Iterable[Row]:
+def _rows(name: str, case: Case, settings: SuiteOptions) -> Iterable[Row]:
     """The rows of a case; where it cannot be measured, one row that says why."""
     try:
         yield from case(settings)
@@ -165,6 +165,6 @@ def _check_writable(path: Path) -> None:
         ) from error
 
 
-def with_runs(settings: Settings, runs: int) -> Settings:
+def with_runs(settings: SuiteOptions, runs: int) -> SuiteOptions:
     """The settings with fewer runs, for cases whose runs are long; --full keeps its own."""
     return settings if settings.full else replace(settings, runs=runs)

@@ -7,7 +7,9 @@ import sys
 OLDEST, NEWEST = (3, 11), (3, 13)  # as in pyproject.toml
 
 
-def refusal(version: tuple[int, ...] = sys.version_info, system: str = sys.platform) -> str | None:
+def refusal(
+    version: tuple[int, ...] = sys.version_info[:2], system: str = sys.platform
+) -> str | None:
     """Why this interpreter or operating system cannot run it, in a paragraph; None where it can."""
     if not OLDEST <= tuple(version[:2]) <= NEWEST:
         found, oldest, newest = (".".join(map(str, one[:2])) for one in (version, OLDEST, NEWEST))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from slipstream.report.inputs import Comparison
-from slipstream.report.oracle import Plan, best_plan
+from slipstream.report.oracle import Hindsight, best_plan
 from slipstream.report.passes import Passes
 from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, random_returns
@@ -53,7 +53,7 @@ def compare(passes: Passes, agent: Sequence[Track], draws: int = RANDOM_DRAWS) -
     )
 
 
-def oracle(passes: Passes, record: int) -> Plan:
+def oracle(passes: Passes, record: int) -> Hindsight:
     """The best positions in hindsight; swaps and calendar rules are not seen by the programme."""
     one = passes.declared[record]
     return best_plan(one.mid, one.cost, one.rate)

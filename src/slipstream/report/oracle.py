@@ -19,7 +19,7 @@ _FIRST_PRUNE = 192
 
 
 @dataclass(frozen=True)
-class Plan:
+class Hindsight:
     """Target positions [n] in {-1, 0, 1}, one per fill, and the final equity from a start of 1."""
 
     positions: NDArray[np.int64]
@@ -68,7 +68,7 @@ class _Entries:
         self.prune_at = max(_FIRST_PRUNE, 2 * self.count)
 
 
-def best_plan(mid: Floats, leg: Floats, rate: Floats | None = None) -> Plan:
+def best_plan(mid: Floats, leg: Floats, rate: Floats | None = None) -> Hindsight:
     """Target positions that maximise the final equity at exposure 1, costs included.
 
     Args:
@@ -126,7 +126,7 @@ def best_plan(mid: Floats, leg: Floats, rate: Floats | None = None) -> Plan:
         for e in (long, short):
             if e.count > e.prune_at:
                 e.prune(ahead(fill + 1, e.side))
-    return Plan(_positions(history, closed, steps), flat)
+    return Hindsight(_positions(history, closed, steps), flat)
 
 
 def _positions(

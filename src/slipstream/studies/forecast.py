@@ -15,11 +15,11 @@ import numpy as np
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
 from slipstream.market.finding import plural
-from slipstream.studies.engine.member import Member, Outcome, Passes
+from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.outcome.sentences import findable_sentence
 from slipstream.studies.record.ledger import Slot
-from slipstream.studies.search.plan import Plan, iterations, rows_of, steps_of
-from slipstream.studies.search.search import Trainer
+from slipstream.studies.search.plan import StudyPlan, iterations, rows_of, steps_of
+from slipstream.studies.search.search import MemberPool
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.statistics.deflated import findable, tested_years
 from slipstream.training.config import RunConfig
@@ -46,7 +46,7 @@ class Speed:
 
     steps: float
     test_seconds: float
-    passes: Passes | None
+    passes: DailyReturns | None
     members: int
     shares: Mapping[str, float] = field(default_factory=lambda: {"env": 1.0})
 
@@ -72,7 +72,7 @@ class Forecast:
     warnings: tuple[str, ...]
 
 
-def measure(pool: Trainer, plan: Plan, tick: Callable[[], None] = lambda: None) -> Speed:
+def measure(pool: MemberPool, plan: StudyPlan, tick: Callable[[], None] = lambda: None) -> Speed:
     """Trains a slice: as many members as the study has in flight, two iterations, one test pass.
 
     Its members are none of the study's and are forgotten.
@@ -102,7 +102,7 @@ def measure(pool: Trainer, plan: Plan, tick: Callable[[], None] = lambda: None) 
 
 
 def _until(
-    pool: Trainer, members: list[Member], milestone: int, tick: Callable[[], None]
+    pool: MemberPool, members: list[Member], milestone: int, tick: Callable[[], None]
 ) -> list[Outcome]:
     pool.submit(members, [milestone] * len(members))
     found: list[Outcome] = []
@@ -112,7 +112,7 @@ def _until(
     return found
 
 
-def confirm_members(plan: Plan, trials: int) -> int:
+def confirm_members(plan: StudyPlan, trials: int) -> int:
     """Members that are trained after a search with so many trials."""
     confirmation = plan.study.confirmation
     again = min(confirmation.top, trials) * confirmation.seeds * plan.folds
@@ -120,7 +120,7 @@ def confirm_members(plan: Plan, trials: int) -> int:
 
 
 def forecast(
-    plan: Plan, spec: Spec, speed: Speed, provenance: Mapping[str, Any], folder: Path
+    plan: StudyPlan, spec: Spec, speed: Speed, provenance: Mapping[str, Any], folder: Path
 ) -> Forecast:
     """Adds it up.
 
@@ -176,7 +176,7 @@ def check_disk(folder: Path, needed: int) -> None:
 
 
 def _learning(
-    plan: Plan,
+    plan: StudyPlan,
     provenance: Mapping[str, Any],
     sentences: list[str],
     warnings: list[str],
@@ -201,7 +201,7 @@ def _learning(
 
 
 def _findable(
-    plan: Plan, speed: Speed, provenance: Mapping[str, Any], sentences: list[str]
+    plan: StudyPlan, speed: Speed, provenance: Mapping[str, Any], sentences: list[str]
 ) -> None:
     """The effect that the test data can show, and how long a position must be held to pay."""
     market, folds = plan.market, provenance.get("folds") or {}
@@ -275,7 +275,7 @@ def _seconds(config: RunConfig, base: RunConfig, spec: Spec, speed: Speed) -> tu
     return steps_of(config) / speed.steps * step, speed.test_seconds * test
 
 
-def _measured(plan: Plan, spec: Spec, speed: Speed) -> str:
+def _measured(plan: StudyPlan, spec: Spec, speed: Speed) -> str:
     """What the minutes rest on."""
     text = f"{speed.steps:,.0f} steps/s measured"
     sizes = {config.agent.weight_bytes(spec) for config in plan.draws}
@@ -284,7 +284,7 @@ def _measured(plan: Plan, spec: Spec, speed: Speed) -> str:
     return text
 
 
-def _disk(plan: Plan, spec: Spec, passes: Passes | None) -> int:
+def _disk(plan: StudyPlan, spec: Spec, passes: DailyReturns | None) -> int:
     """The folder at its largest: final weights, live states, ledger."""
     study = plan.study
     sizes = [config.agent.weight_bytes(spec) for config in plan.draws]

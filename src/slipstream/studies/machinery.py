@@ -14,7 +14,7 @@ from slipstream.studies.machines.entry import Entry, entry_of
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import storage_url
-from slipstream.studies.session import PolicyTrainer
+from slipstream.studies.session import PolicyPool
 from slipstream.studies.study import Survey
 from slipstream.training.config import RunConfig
 from slipstream.training.interruption import Interrupted, Interruption
@@ -63,7 +63,7 @@ class Pools:
         return Survey(environment.spec, folds, facts, environment.notes)
 
     @contextmanager
-    def pool(self, folder: StudyFolder) -> Iterator[PolicyTrainer]:
+    def pool(self, folder: StudyFolder) -> Iterator[PolicyPool]:
         """Workers that share what was loaded.
 
         Raises:

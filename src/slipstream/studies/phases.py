@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.record.ledger import Ledger, Slot
-from slipstream.studies.search.plan import Plan, iterations
-from slipstream.studies.search.search import Trainer
+from slipstream.studies.search.plan import StudyPlan, iterations
+from slipstream.studies.search.search import MemberPool
 from slipstream.training.config import RunConfig
 
 _POLL_SECONDS = 0.5
 
 
 def train_all(
-    plan: Plan,
+    plan: StudyPlan,
     ledger: Ledger,
-    pool: Trainer,
+    pool: MemberPool,
     jobs: Mapping[Slot, RunConfig],
     tick: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[Slot, Outcome]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import psutil
 
-from slipstream.studies.search.plan import Plan
+from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.standing import Standing
 
@@ -82,7 +82,7 @@ class Meter:
 
 def standing(
     search: Search,
-    plan: Plan,
+    plan: StudyPlan,
     meter: Meter,
     after_steps: float,
     interval: Callable[[int], tuple[float, float] | None],
@@ -122,7 +122,7 @@ def standing(
     )
 
 
-def remaining_steps(search: Search, plan: Plan, to_come: bool = True) -> float:
+def remaining_steps(search: Search, plan: StudyPlan, to_come: bool = True) -> float:
     """Environment steps to the search's end, by the survival seen so far.
 
     Args:

@@ -12,15 +12,15 @@ from slipstream.studies.phases import train_all
 from slipstream.studies.progress import Meter
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
-from slipstream.studies.search.plan import Plan
-from slipstream.studies.search.search import Trainer
+from slipstream.studies.search.plan import StudyPlan
+from slipstream.studies.search.search import MemberPool
 from slipstream.studies.standing import Standing
 from slipstream.training.config import RunConfig
 from slipstream.training.interruption import Interrupted, Interruption
 from slipstream.training.logbook import Logbook
 
 
-class PolicyTrainer(Trainer, Protocol):
+class PolicyPool(MemberPool, Protocol):
     """A pool that also hands out what was trained."""
 
     def policy(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -44,9 +44,9 @@ class Session:
     def __init__(
         self,
         folder: StudyFolder,
-        plan: Plan,
+        plan: StudyPlan,
         ledger: Ledger,
-        pool: PolicyTrainer,
+        pool: PolicyPool,
         asked: Interruption,
         logbook: Logbook,
         say: Callable[[str], None],

@@ -10,7 +10,7 @@ from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.study_file import STUDY, study_section
-from slipstream.studies.space.space import Space
+from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import RunConfig
 from slipstream.training.factory import kind_of
 from slipstream.training.learner import check_learner
@@ -23,7 +23,7 @@ def prepare(
     target: str | Path | Mapping[str, Any],
     overrides: Mapping[str, Any],
     study: Mapping[str, Any],
-) -> tuple[RunConfig, StudyConfig, Space]:
+) -> tuple[RunConfig, StudyConfig, SearchSpace]:
     """Reads and checks everything that a study needs besides its data.
 
     Args:
@@ -49,7 +49,7 @@ def prepare(
     _check_prices(values, overrides)
     config = validate(StudyConfig, {**section, **study}, STUDY)
     base = base_config(values)
-    return base, config, Space.from_mapping(config.space, base)
+    return base, config, SearchSpace.from_mapping(config.space, base)
 
 
 def base_config(values: dict[str, Any]) -> RunConfig:

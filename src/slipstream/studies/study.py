@@ -20,11 +20,11 @@ from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, shown, storage_url
 from slipstream.studies.record.study_file import write_study
 from slipstream.studies.search.judge import Judge
-from slipstream.studies.search.plan import Plan
+from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.rung_log import RungLog
 from slipstream.studies.search.search import Search
-from slipstream.studies.session import PolicyTrainer, Session
-from slipstream.studies.space.space import Space
+from slipstream.studies.session import PolicyPool, Session
+from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.standing import Standing
 from slipstream.studies.statistics.interval import score_interval
 from slipstream.training import provenance
@@ -58,7 +58,7 @@ class Machinery(Protocol):
     def survey(self, base: RunConfig, study: StudyConfig) -> Survey:
         """Loads what the environment reads."""
 
-    def pool(self, folder: StudyFolder) -> AbstractContextManager[PolicyTrainer]:
+    def pool(self, folder: StudyFolder) -> AbstractContextManager[PolicyPool]:
         """Workers that share what was loaded."""
 
 
@@ -94,7 +94,7 @@ class Study:
         folder: StudyFolder,
         base: RunConfig,
         config: StudyConfig,
-        space: Space,
+        space: SearchSpace,
         machinery: Machinery,
         options: Options,
         say: Callable[[str], None],
@@ -161,7 +161,7 @@ class Study:
                     f"Since {self.folder.name} began, its environment changed "
                     f"({', '.join(changed)}); trials before and after may not compare."
                 )
-        plan = Plan(self._base, self._config, self._space, survey.folds, survey.spec.market)
+        plan = StudyPlan(self._base, self._config, self._space, survey.folds, survey.spec.market)
         for note in survey.notes:
             self._say(f"Note: {note}")
         with (
@@ -187,7 +187,7 @@ class Study:
         return self.folder.ledger
 
     def _phases(
-        self, plan: Plan, survey: Survey, ledger: Ledger, asked: Interruption
+        self, plan: StudyPlan, survey: Survey, ledger: Ledger, asked: Interruption
     ) -> dict[str, Any]:
         mirror = self._mirror(ledger)
         try:
@@ -240,10 +240,10 @@ class Study:
 
     def _forecast(
         self,
-        plan: Plan,
+        plan: StudyPlan,
         survey: Survey,
         ledger: Ledger,
-        pool: PolicyTrainer,
+        pool: PolicyPool,
         asked: Interruption,
     ) -> None:
         """Once for a study: a measured slice, then what everything will take."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from slipstream.bench.forex_settings import ALL_RULES
 from slipstream.bench.row import Goal, Ratio, Row, judged
-from slipstream.bench.suite import Settings
+from slipstream.bench.suite import SuiteOptions
 from slipstream.bench.worker import run_worker
 
 _KERNELS: tuple[tuple[str, Mapping[str, Any], int], ...] = (
@@ -20,7 +20,7 @@ _KERNELS: tuple[tuple[str, Mapping[str, Any], int], ...] = (
 )
 
 
-def checks(settings: Settings) -> Iterable[Row]:
+def checks(settings: SuiteOptions) -> Iterable[Row]:
     """Cost of a step with checks, relative to one without."""
     for name, env, copies in _KERNELS:
         asked = {"name": name, "settings": dict(env), "num_envs": copies}

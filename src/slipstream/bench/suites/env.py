@@ -12,7 +12,7 @@ from slipstream.bench.alternate import Measured, alternate
 from slipstream.bench.forex_settings import ALL_RULES
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Row, judged
-from slipstream.bench.suite import Case, Settings, with_runs
+from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.checks import checks
 from slipstream.bench.worker import run_worker
 
@@ -52,7 +52,7 @@ def _compared(case: str, unit: str, measured: Measured, peer_name: str, goal: Go
     )
 
 
-def forex_vs_sb3(settings: Settings) -> Iterable[Row]:
+def forex_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
     """Every trading rule on, 4,096 copies, against the best of SB3's vector environments."""
 
     def peer(kind: str, copies: int, seconds: float) -> float:
@@ -79,7 +79,7 @@ def forex_vs_sb3(settings: Settings) -> Iterable[Row]:
     )
 
 
-def forex_bandwidth(settings: Settings) -> Iterable[Row]:
+def forex_bandwidth(settings: SuiteOptions) -> Iterable[Row]:
     """Bytes that a step must move, times steps per second, against what copying reaches."""
     settings = with_runs(settings, 3)
     asked = {"threads": threads(), "seconds": settings.seconds}
@@ -110,7 +110,7 @@ def _bytes(answer: Mapping[str, Any]) -> float:
     return float(2 * record + market + 2 * seen + 8 + 4 + 2)  # action, reward, two flags
 
 
-def cartpole_vs_envpool(settings: Settings) -> Iterable[Row]:
+def cartpole_vs_envpool(settings: SuiteOptions) -> Iterable[Row]:
     """1,024 copies of CartPole against EnvPool at its best number of threads."""
 
     def peer(count: int, seconds: float) -> float:
@@ -131,7 +131,7 @@ def cartpole_vs_envpool(settings: Settings) -> Iterable[Row]:
     yield _compared("cartpole_vs_envpool", "steps/s (1,024 copies)", measured, name, Goal(">=", 30))
 
 
-def cartpole_single(settings: Settings) -> Iterable[Row]:
+def cartpole_single(settings: SuiteOptions) -> Iterable[Row]:
     """One copy of CartPole, stepped from Python, against Gymnasium's own."""
     asked = {"seconds": settings.seconds}
     measured = alternate(
@@ -145,7 +145,7 @@ def cartpole_single(settings: Settings) -> Iterable[Row]:
     )
 
 
-def scaling(settings: Settings) -> Iterable[Row]:
+def scaling(settings: SuiteOptions) -> Iterable[Row]:
     """Cost per forex step with many copies, relative to that with 1,024."""
     settings = with_runs(settings, 3)
     for copies, limit in ((16_384, 2.0), (65_536, 3.0)):
@@ -174,7 +174,7 @@ def _cost(copies: int, seconds: float) -> float:
     return 1e9 / _rate(_ours("forex", ALL_RULES, copies, 1, seconds))
 
 
-def memory(settings: Settings) -> Iterable[Row]:
+def memory(settings: SuiteOptions) -> Iterable[Row]:
     """Resident memory of 16,384 forex copies on a million bars of 16 features."""
     del settings
     bars = 1_000_000

@@ -17,7 +17,7 @@ from slipstream.bench.cell import Cell
 from slipstream.bench.gym_games import GAMES, SEEDS, Game
 from slipstream.bench.machine import threads, versions
 from slipstream.bench.row import Goal, Row, judged
-from slipstream.bench.suite import Settings
+from slipstream.bench.suite import SuiteOptions
 from slipstream.bench.worker import WorkerError
 from slipstream.training.config import resolve
 
@@ -25,7 +25,7 @@ _OURS, _PEER = "ours.gym_defaults", "peers.sb3_ppo_gym"
 _MARGIN = -5.0  # % of the score's range
 
 
-def gym_defaults(settings: Settings) -> Iterable[Row]:
+def gym_defaults(settings: SuiteOptions) -> Iterable[Row]:
     """Every budget of every game; what is cut off by `--hours` is said in its row."""
     until = time.monotonic() + 3600 * (settings.hours if settings.hours is not None else 1e6)
     first = [(game, game.budgets[0]) for game in GAMES]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from slipstream.bench.machine import Neighbours
 from slipstream.bench.planted import FEATURES, MARKETS
 from slipstream.bench.row import Goal, Row, judged
-from slipstream.bench.suite import Case, Settings
+from slipstream.bench.suite import Case, SuiteOptions
 from slipstream.bench.worker import run_worker
 
 REQUIRED = ("regimes, 20 bp", "reversion, fee 1 bp", "reversion, fee 10 bp")
@@ -72,7 +72,7 @@ REMEDIES = (
 )
 
 
-def _rows(remedy: Remedy, settings: Settings) -> Iterable[Row]:
+def _rows(remedy: Remedy, settings: SuiteOptions) -> Iterable[Row]:
     for market in MARKETS:
         with Neighbours() as neighbours:
             answer = run_worker(

@@ -10,7 +10,7 @@ from slipstream.bench.alternate import alternate
 from slipstream.bench.forex_settings import ALL_RULES
 from slipstream.bench.machine import threads
 from slipstream.bench.row import Goal, Row, judged
-from slipstream.bench.suite import Settings, with_runs
+from slipstream.bench.suite import SuiteOptions, with_runs
 from slipstream.bench.worker import run_worker
 
 PPO = "ours.ppo"
@@ -52,7 +52,7 @@ def _population(members: int, num_envs: int, horizon: int, minibatch: int) -> di
     return {**FOREX, "agent": agent, "training": training}
 
 
-def population_16(settings: Settings) -> Iterable[Row]:
+def population_16(settings: SuiteOptions) -> Iterable[Row]:
     """16 members with minibatches of 1,024, against the same members one after another."""
     shape, seeds = (16, 256, 1024), count()
     settings = with_runs(settings, 3)
@@ -76,7 +76,7 @@ def population_16(settings: Settings) -> Iterable[Row]:
     )
 
 
-def population_96(settings: Settings) -> Iterable[Row]:
+def population_96(settings: SuiteOptions) -> Iterable[Row]:
     """96 members with minibatches of 128, against two with 4,096 side by side, one a core."""
     settings = with_runs(settings, 3)
     measured = alternate(
@@ -99,7 +99,7 @@ def population_96(settings: Settings) -> Iterable[Row]:
     )
 
 
-def ppo_lone(settings: Settings) -> Iterable[Row]:
+def ppo_lone(settings: SuiteOptions) -> Iterable[Row]:
     """A lone member on all cores, against two such members, one a core."""
     measured = alternate(
         lambda: rate(ours_of(LONE, settings.seconds)),
@@ -121,7 +121,7 @@ def ppo_lone(settings: Settings) -> Iterable[Row]:
     )
 
 
-def train_peak(settings: Settings) -> Iterable[Row]:
+def train_peak(settings: SuiteOptions) -> Iterable[Row]:
     """Share of the machine's float32 products that a lone member's update reaches, by width."""
     settings = with_runs(settings, 3)
     for width in (64, 256, 512):

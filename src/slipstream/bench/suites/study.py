@@ -27,7 +27,7 @@ from slipstream.bench.study_settings import (
     market,
     study_config,
 )
-from slipstream.bench.suite import Case, Settings, with_runs
+from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.worker import run_worker
 
 _SIZE = f"{FULL.trials} trials x {FOLDS} folds x {FULL.steps:,} steps"
@@ -84,7 +84,7 @@ def _arrays(data_dir: str | None) -> Iterator[tuple[dict[str, Any], str]]:
         yield env, str(folder)
 
 
-def portfolio_kernel(settings: Settings) -> Iterable[Row]:
+def portfolio_kernel(settings: SuiteOptions) -> Iterable[Row]:
     """Unit orders in seven assets of 14 features, 4,096 copies, against NumPy one at a time."""
     with _arrays(settings.data_dir) as (env, arrays):
         units = {**env, "orders": "units", "min_quantity": 0.01}
@@ -113,7 +113,7 @@ def _rate(module: str, asked: dict[str, Any]) -> float:
     return float(run_worker(module, asked, threads=1)["steps_per_second"])
 
 
-def study_full(settings: Settings) -> Iterable[Row]:
+def study_full(settings: SuiteOptions) -> Iterable[Row]:
     """The whole study without pruning; without --full a slice of it, from which it is forecast."""
     study = _unpruned(settings.full, settings.data_dir, settings.hours)
     shown, others = study.figures, study.others_cpu
@@ -153,7 +153,7 @@ def study_full(settings: Settings) -> Iterable[Row]:
     )
 
 
-def study_pruned(settings: Settings) -> Iterable[Row]:
+def study_pruned(settings: SuiteOptions) -> Iterable[Row]:
     """The same study with pruning, and what pruning would have done to the one without."""
     study = _unpruned(settings.full, settings.data_dir, settings.hours)
     whole = study.figures.seconds
@@ -198,7 +198,7 @@ def study_pruned(settings: Settings) -> Iterable[Row]:
     )
 
 
-def fold_vs_sb3(settings: Settings) -> Iterable[Row]:
+def fold_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
     """Folds of trials, against Optuna and SB3's PPO on 12 copies, in its best arrangement."""
     module, cores = "peers.sb3_ppo_portfolio", threads()
     setups = [
@@ -209,7 +209,7 @@ def fold_vs_sb3(settings: Settings) -> Iterable[Row]:
     yield _fold_against("fold_vs_sb3", setups, Goal(">=", 20), settings)
 
 
-def fold_vs_elegantrl(settings: Settings) -> Iterable[Row]:
+def fold_vs_elegantrl(settings: SuiteOptions) -> Iterable[Row]:
     """Folds of trials, against ElegantRL's PPO on one environment, in its best arrangement."""
     module, cores = "peers.elegantrl_ppo_portfolio", threads()
     arranged = sorted({(1, 1), (1, cores), (cores, 1)})
@@ -220,7 +220,7 @@ def fold_vs_elegantrl(settings: Settings) -> Iterable[Row]:
     yield _fold_against("fold_vs_elegantrl", setups, Goal(">=", 20), settings)
 
 
-def _fold_against(case: str, setups: Sequence[Setup], goal: Goal, settings: Settings) -> Row:
+def _fold_against(case: str, setups: Sequence[Setup], goal: Goal, settings: SuiteOptions) -> Row:
     """Throughput beside throughput: seconds of the whole machine for a fold, on both sides."""
     study = _unpruned(settings.full, settings.data_dir, settings.hours)
     ours = study.figures.seconds / FULL.members

@@ -18,7 +18,7 @@ from slipstream.bench.alternate import alternate
 from slipstream.bench.forex_settings import HOURLY_EURUSD
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Ratio, Row, judged
-from slipstream.bench.suite import Case, Settings, with_runs
+from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.gym_defaults import gym_defaults
 from slipstream.bench.suites.members import (
     FOREX,
@@ -53,7 +53,12 @@ def _better_threads(module: str, asked: Mapping[str, Any], figure: str) -> int:
 
 
 def _against_sb3(
-    case: str, settings: Settings, recipe: str, config: Mapping[str, Any], goal: Goal, label: str
+    case: str,
+    settings: SuiteOptions,
+    recipe: str,
+    config: Mapping[str, Any],
+    goal: Goal,
+    label: str,
 ) -> Row:
     asked = {"recipe": recipe, "seconds": settings.seconds}
     module = "peers.sb3_ppo_forex"
@@ -86,7 +91,7 @@ def _against_sb3(
     )
 
 
-def ppo_vs_sb3_default(settings: Settings) -> Iterable[Row]:
+def ppo_vs_sb3_default(settings: SuiteOptions) -> Iterable[Row]:
     """Against SB3 as its users run it: defaults, SubprocVecEnv(8), VecMonitor."""
     yield _against_sb3(
         "ppo_vs_sb3_default",
@@ -98,14 +103,14 @@ def ppo_vs_sb3_default(settings: Settings) -> Iterable[Row]:
     )
 
 
-def ppo_vs_sb3_tuned(settings: Settings) -> Iterable[Row]:
+def ppo_vs_sb3_tuned(settings: SuiteOptions) -> Iterable[Row]:
     """Against SB3 tuned for throughput: same minibatch, epochs and network, copies free."""
     yield _against_sb3(
         "ppo_vs_sb3_tuned", with_runs(settings, 3), "tuned", FOREX, Goal(">=", 5), ": equal work"
     )
 
 
-def ppo_vs_rlox(settings: Settings) -> Iterable[Row]:
+def ppo_vs_rlox(settings: SuiteOptions) -> Iterable[Row]:
     """Against rlox, whose environments are Rust: one member, minibatches of 4,096, equal work."""
     sizes = {"num_envs": 64, "horizon": 256, "minibatch": 4096, "epochs": 4}
     module = "peers.rlox_ppo_cartpole"
@@ -154,7 +159,7 @@ CARTPOLE: dict[str, Any] = {
 }
 
 
-def time_to_score(settings: Settings) -> Iterable[Row]:
+def time_to_score(settings: SuiteOptions) -> Iterable[Row]:
     """Seconds until 100 training episodes of CartPole average 475; the runs are seeds."""
     score, seeds = 475.0, count(1)
     module = "peers.sb3_ppo_cartpole"
@@ -192,7 +197,7 @@ def time_to_score(settings: Settings) -> Iterable[Row]:
     )
 
 
-def warm_start(settings: Settings) -> Iterable[Row]:
+def warm_start(settings: SuiteOptions) -> Iterable[Row]:
     """From the start of a second `slipstream train` to its first update."""
     folder = Path(tempfile.mkdtemp(prefix="slipstream-bench-"))
     try:

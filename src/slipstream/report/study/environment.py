@@ -8,7 +8,7 @@ from typing import Any
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.report.statistics import Floats, Ints
-from slipstream.studies.engine.accounts import account, join_accounts
+from slipstream.studies.engine.accounts import join_passes, pass_growth
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.reader import StudyReader
 from slipstream.training.config import resolve
@@ -56,6 +56,6 @@ def daily_returns(
         assert market is not None
         time = kernel.timeline(record, loaded.data)
         values = {"equity": track.trace["equity"].ravel()}
-        accounts.append(account(time, values, market, {}, track.length))
-    joined = join_accounts(accounts, [0] * len(accounts), {})
+        accounts.append(pass_growth(time, values, market, {}, track.length))
+    joined = join_passes(accounts, [0] * len(accounts), {})
     return joined.days, joined.returns

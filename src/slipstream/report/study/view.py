@@ -14,14 +14,14 @@ from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.environment import study_environment
 from slipstream.report.study.random_traders import RandomTraders, random_traders
 from slipstream.report.study.rebalanced import rebalanced_returns
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
 from slipstream.studies.search.plan import iterations, rows_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
-from slipstream.studies.space.space import Space
+from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.importance import importances
-from slipstream.studies.statistics.paths import Layout, backtest_paths
+from slipstream.studies.statistics.paths import FoldMap, backtest_paths
 from slipstream.studies.status import best_trials
 
 DAY = 86_400
@@ -145,7 +145,7 @@ def read_view(folder: StudyFolder) -> StudyView:
                 f"{folder.handle}`, or look at it with `slipstream study status {folder.handle}`."
             )
         trials = reader.trials()
-        space = Space.from_mapping(reader.study.space, reader.config)
+        space = SearchSpace.from_mapping(reader.study.space, reader.config)
         facts = (reader.provenance.get("environment") or {}).get("folds")
         shown = (result.get("shown") or {}).get("trial")
         view = StudyView(
@@ -173,14 +173,16 @@ def read_view(folder: StudyFolder) -> StudyView:
         )
         if not view.market or facts is None or shown is None:
             return view
-        return _with_lines(view, reader, Layout.of(facts), shown)
+        return _with_lines(view, reader, FoldMap.of(facts), shown)
 
 
-def _with_lines(view: StudyView, reader: StudyReader, layout: Layout, shown: int) -> StudyView:
+def _with_lines(view: StudyView, reader: StudyReader, layout: FoldMap, shown: int) -> StudyView:
     folds = range(len(layout.groups))
     search, confirm, final = (reader.passes(phase) for phase in ("search", "confirm", "final"))
 
-    def whole(passes: Mapping[tuple[int, int, int], Passes], repeat: int) -> list[Passes]:
+    def whole(
+        passes: Mapping[tuple[int, int, int], DailyReturns], repeat: int
+    ) -> list[DailyReturns]:
         found = [passes.get((shown, repeat, fold)) for fold in folds]
         return [one for one in found if one is not None]
 
@@ -204,7 +206,7 @@ def _with_lines(view: StudyView, reader: StudyReader, layout: Layout, shown: int
     return view
 
 
-def _beside(view: StudyView, reader: StudyReader, deployed: Passes) -> StudyView:
+def _beside(view: StudyView, reader: StudyReader, deployed: DailyReturns) -> StudyView:
     """With what is replayed on the hold-out beside the deployed policy."""
     assert view.holdout is not None and view.shown is not None
     environment, why = study_environment(reader, view.trial(view.shown).overrides)

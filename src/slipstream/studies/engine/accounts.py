@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from slipstream.core.spec import MarketSpec
 from slipstream.market.calendar import DayRoll, day_number
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 
 Floats = NDArray[np.float64]
 _ADDED = ("count", "account currency", "bars")  # units of what is added up; others are averaged
 
 
-class Account(NamedTuple):
+class PassGrowth(NamedTuple):
     """One test pass of one account.
 
     Attributes:
@@ -36,13 +36,13 @@ class Account(NamedTuple):
     steps: int
 
 
-def account(
+def pass_growth(
     time: NDArray[np.int64],
     values: Mapping[str, Floats],
     market: MarketSpec,
     metrics: Mapping[str, float],
     steps: int,
-) -> Account:
+) -> PassGrowth:
     """Marks equity where days end. No day is left out, also after an account was closed.
 
     Args:
@@ -62,12 +62,14 @@ def account(
             return np.ones(len(last))
         return _factors(np.concatenate([[market.initial_equity], values[name][marks]]))
 
-    return Account(market.symbols, day[last], growth("equity"), growth("benchmark"), metrics, steps)
+    return PassGrowth(
+        market.symbols, day[last], growth("equity"), growth("benchmark"), metrics, steps
+    )
 
 
-def join_accounts(
-    accounts: Sequence[Account], groups: Sequence[int], units: Mapping[str, str]
-) -> Passes:
+def join_passes(
+    accounts: Sequence[PassGrowth], groups: Sequence[int], units: Mapping[str, str]
+) -> DailyReturns:
     """All passes of a member, group by group.
 
     Passes of one account follow each other within a group; accounts of other symbols run beside
@@ -86,7 +88,7 @@ def join_accounts(
         parts.append((days, growth - 1.0, benchmark - 1.0))
         numbers.append(np.full(len(days), number, np.int64))
         facts.append(_combined(own, growth, benchmark, units))
-    return Passes(
+    return DailyReturns(
         days=np.concatenate([part[0] for part in parts]),
         returns=np.concatenate([part[1] for part in parts]),
         benchmark=np.concatenate([part[2] for part in parts]),
@@ -96,7 +98,7 @@ def join_accounts(
 
 
 def _together(
-    days: NDArray[np.int64], accounts: Sequence[Account], factors: Sequence[Floats]
+    days: NDArray[np.int64], accounts: Sequence[PassGrowth], factors: Sequence[Floats]
 ) -> Floats:
     """Daily factors of all accounts' sum."""
     each = {one.symbols: np.ones(len(days)) for one in accounts}
@@ -115,7 +117,7 @@ def _factors(worth: Floats) -> Floats:
 
 
 def _combined(
-    accounts: Sequence[Account], growth: Floats, benchmark: Floats, units: Mapping[str, str]
+    accounts: Sequence[PassGrowth], growth: Floats, benchmark: Floats, units: Mapping[str, str]
 ) -> dict[str, float]:
     """Metrics of a group: counts and money are added, the others averaged by their steps."""
     if len(accounts) == 1:

@@ -34,7 +34,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Passes:
+class DailyReturns:
     """A member's test passes, one after the other; no return is taken between two of them.
 
     In games an episode is a day: `returns` are episode returns and `benchmark` is zero.
@@ -70,7 +70,7 @@ class Outcome:
 
     name: str
     milestone: int
-    passes: Passes | None
+    passes: DailyReturns | None
     failed: bool = False
     reason: str = ""
     steps: int = 0

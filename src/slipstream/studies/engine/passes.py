@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from slipstream.core.errors import KernelError
 from slipstream.nets.policy import Policy
 from slipstream.studies.config import seed_of
-from slipstream.studies.engine.accounts import Account, account, join_accounts
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.accounts import PassGrowth, join_passes, pass_growth
+from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.engine.pass_loop import PassLoop
 from slipstream.studies.engine.population import Place, joined
 from slipstream.training.episodes import Seen, run_episodes
@@ -28,7 +28,7 @@ _LOOK = 1_000  # steps between two looks at whether to go on
 
 def score(
     places: Sequence[Place], policy: Policy, go_on: Callable[[], None] = lambda: None
-) -> list[Passes]:
+) -> list[DailyReturns]:
     """Scores every member of a policy on its own test split with its most likely actions.
 
     Args:
@@ -60,7 +60,9 @@ def _backend(place: Place) -> str:
     return "compiled" if wanted == "auto" else wanted
 
 
-def _market(places: Sequence[Place], policy: Policy, go_on: Callable[[], None]) -> list[Passes]:
+def _market(
+    places: Sequence[Place], policy: Policy, go_on: Callable[[], None]
+) -> list[DailyReturns]:
     own = [_records(place) for place in places]
     together = places[0].environment.joined(own)
     assert isinstance(together, KernelEnvironment)  # no other kind has prices
@@ -72,7 +74,7 @@ def _market(places: Sequence[Place], policy: Policy, go_on: Callable[[], None]) 
     env = together.evaluation("train", each, len(places), _backend(places[0]))
     longest = max(len(time) for time in times)
     values, ended = _run(env, policy, longest, go_on)
-    accounts: list[Account | None] = [None] * total
+    accounts: list[PassGrowth | None] = [None] * total
     units = {metric.name: metric.unit for metric in env.spec.metrics}
     for row, e in enumerate(ended.e.tolist()):
         market = together.spec_of((records[e],)).market
@@ -80,12 +82,12 @@ def _market(places: Sequence[Place], policy: Policy, go_on: Callable[[], None]) 
         steps = int(ended.length[row])
         marks = {name: series[:steps, e] for name, series in values.items()}
         metrics = {name: float(column[row]) for name, column in ended.metrics.items()}
-        accounts[e] = account(times[e], marks, market, metrics, steps)
+        accounts[e] = pass_growth(times[e], marks, market, metrics, steps)
     found = []
     for m, place in enumerate(places):
         mine = slice(m * each, (m + 1) * each)
         passes = [one for one in accounts[mine] if one is not None]
-        found.append(join_accounts(passes, _groups_of(place, times[mine]), units))
+        found.append(join_passes(passes, _groups_of(place, times[mine]), units))
     return found
 
 
@@ -154,7 +156,7 @@ def _groups_of(place: Place, times: Sequence[NDArray[np.int64]]) -> list[int]:
 
 def _games(
     places: Sequence[Place], policy: Policy, go_on: Callable[[], None] = lambda: None
-) -> list[Passes]:
+) -> list[DailyReturns]:
     """Episode returns; every member meets the same episodes."""
     seed, episodes, _ = alike(places[0])
     copies = min(_COPIES, episodes)
@@ -174,5 +176,5 @@ def _games(
         names = own[0].metrics
         means = {name: float(np.mean([track.metrics[name] for track in own])) for name in names}
         zeros = np.zeros(episodes)
-        found.append(Passes(numbers, returns, zeros, np.zeros(episodes, np.int64), [means]))
+        found.append(DailyReturns(numbers, returns, zeros, np.zeros(episodes, np.int64), [means]))
     return found

@@ -25,7 +25,7 @@ from slipstream.studies.engine.pace import Pace
 from slipstream.studies.engine.population import Place, shape_of
 from slipstream.studies.engine.seats import AnyWorker, Guests, Lost, Seat, Speeds
 from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import LiveStates, Weights
+from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.engine.stretch import Task
 from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
 from slipstream.training.child import torch_threads
@@ -59,7 +59,7 @@ class Pool:
         group_size: int | None = None,
         guests: Guests | None = None,
     ) -> None:
-        self._live, self._weights = LiveStates(folder / "live"), Weights(folder / "weights")
+        self._live, self._weights = LiveStates(folder / "live"), PolicyStore(folder / "weights")
         self._source, self._guests, self._group_size = source, guests, group_size
         self._threads = torch_threads(1)
         self._seats = [Seat() for _ in range(workers if guests else max(1, workers))]

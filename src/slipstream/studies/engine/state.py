@@ -151,7 +151,7 @@ class LiveStates:
         return ({}, {}) if content is None else _parsed(content)
 
 
-class Weights:
+class PolicyStore:
     """Final policies, a file for all folds of a trial: nothing else is kept of a finished member.
 
     Args:

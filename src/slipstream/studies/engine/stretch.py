@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slipstream.nets.policy import Policy
-from slipstream.studies.engine.member import Member, Outcome, Passes
+from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.passes import alike, score
 from slipstream.studies.engine.population import Place, Population, policy_of
 from slipstream.studies.engine.source import EnvironmentSource
@@ -37,7 +37,7 @@ class _Runner:
     place: Place
     state: State | None
     failed: bool = False
-    passes: Passes | None = None
+    passes: DailyReturns | None = None
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
     @property

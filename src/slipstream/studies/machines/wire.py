@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
-from slipstream.studies.engine.member import Member, Outcome, Passes
+from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.seats import Lost
 from slipstream.studies.engine.state import fingerprint
 from slipstream.studies.engine.stretch import Task
@@ -232,7 +232,9 @@ def _outcome(facts: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Outcome:
         )
         if len({len(one) for one in (days, returns, benchmark, group)}) != 1:
             raise ValueError(f"the columns of {name} are not equally long")
-        passes = Passes(days, returns, benchmark, group, [dict(one) for one in facts["metrics"]])
+        passes = DailyReturns(
+            days, returns, benchmark, group, [dict(one) for one in facts["metrics"]]
+        )
     seconds = {str(kind): float(value) for kind, value in facts["seconds"].items()}
     return Outcome(
         name,

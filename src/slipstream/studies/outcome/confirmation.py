@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.studies.config import ConfirmationConfig, seed_of
-from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.record.ledger import Slot, Verdict
-from slipstream.studies.search.plan import Plan
+from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.bootstrap import information_ratio
 from slipstream.studies.statistics.objective import fold_score
-from slipstream.studies.statistics.paths import Layout, backtest_paths
+from slipstream.studies.statistics.paths import FoldMap, backtest_paths
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ def candidates(verdicts: Mapping[int, Verdict], top: int) -> list[int]:
     return [verdict.trial for verdict in ranked[:top]]
 
 
-def confirmation_slots(plan: Plan, chosen: Sequence[int]) -> list[Slot]:
+def confirmation_slots(plan: StudyPlan, chosen: Sequence[int]) -> list[Slot]:
     """The members of the confirmation: every fold of every fresh seed of every candidate."""
     return [
         Slot("confirm", trial, repeat, fold)
@@ -68,7 +68,7 @@ def confirmation_slots(plan: Plan, chosen: Sequence[int]) -> list[Slot]:
 
 
 def confirm(
-    plan: Plan,
+    plan: StudyPlan,
     chosen: Sequence[int],
     scores: Mapping[int, float | None],
     outcomes: Mapping[Slot, Outcome],
@@ -101,15 +101,15 @@ def confirm(
     passes = {trial: _by_seed(plan, trial, outcomes) for trial in kept}
     if plan.market is None or facts is None:
         return _confirm_games(plan, kept, rows, passes)
-    return _confirm_markets(plan, kept, rows, passes, Layout.of(facts))
+    return _confirm_markets(plan, kept, rows, passes, FoldMap.of(facts))
 
 
 def _confirm_markets(
-    plan: Plan,
+    plan: StudyPlan,
     kept: Sequence[int],
     rows: Mapping[int, dict[str, Any]],
-    passes: Mapping[int, Sequence[Sequence[Passes]]],
-    layout: Layout,
+    passes: Mapping[int, Sequence[Sequence[DailyReturns]]],
+    layout: FoldMap,
 ) -> Confirmed:
     assert plan.market is not None
     settings, periods = plan.study.confirmation, plan.market.days_per_year
@@ -137,7 +137,7 @@ def _confirm_markets(
 
 
 def _aligned(
-    trials: Sequence[Sequence[Sequence[Passes]]], layout: Layout
+    trials: Sequence[Sequence[Sequence[DailyReturns]]], layout: FoldMap
 ) -> tuple[list[Floats], Floats]:
     """Daily returns minus equal weight's for each trial [R, n], and equal weight's [n].
 
@@ -159,10 +159,10 @@ def _aligned(
 
 
 def _confirm_games(
-    plan: Plan,
+    plan: StudyPlan,
     kept: Sequence[int],
     rows: Mapping[int, dict[str, Any]],
-    passes: Mapping[int, Sequence[Sequence[Passes]]],
+    passes: Mapping[int, Sequence[Sequence[DailyReturns]]],
 ) -> Confirmed:
     """Lower bounds of mean returns over seeds: there is nothing else to beat."""
     settings = plan.study.confirmation
@@ -187,7 +187,9 @@ def mean_bound(values: Floats, settings: ConfirmationConfig, tried: int, seed: i
     return float(np.quantile(values[drawn].mean(axis=1), settings.level / tried))
 
 
-def _by_seed(plan: Plan, trial: int, outcomes: Mapping[Slot, Outcome]) -> list[list[Passes]]:
+def _by_seed(
+    plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]
+) -> list[list[DailyReturns]]:
     """Test passes by fresh seed, then fold."""
     found = []
     for repeat in range(plan.study.confirmation.seeds):
@@ -196,7 +198,7 @@ def _by_seed(plan: Plan, trial: int, outcomes: Mapping[Slot, Outcome]) -> list[l
     return found
 
 
-def _why_not(plan: Plan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
+def _why_not(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
     """Why a candidate cannot win; empty where it can.
 
     The rule of the search, on every fresh seed: one inactive fold is enough. Whoever deploys one
@@ -218,5 +220,5 @@ def _why_not(plan: Plan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
     return ""
 
 
-def _seed(plan: Plan) -> int:
+def _seed(plan: StudyPlan) -> int:
     return seed_of(plan.study.seed, "bootstrap")

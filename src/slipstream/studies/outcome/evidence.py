@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from slipstream.studies.record.reader import StudyReader, Trial
-from slipstream.studies.search.plan import Plan
+from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.statistics.deflated import deflated_sharpe
 from slipstream.studies.statistics.overfitting import NotComputed, pbo
 from slipstream.studies.statistics.paths import daily_benchmark, daily_matrix
 
 
-def evidence_of(plan: Plan, reader: StudyReader, trials: Sequence[Trial]) -> dict[str, Any]:
+def evidence_of(plan: StudyPlan, reader: StudyReader, trials: Sequence[Trial]) -> dict[str, Any]:
     """PBO and deflated Sharpe over the trials that finished all folds at full budget.
 
     PBO ranks trials among each other by their net returns. The deflated Sharpe ratio is of returns

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.studies.config import seed_of
-from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.record.ledger import Slot
-from slipstream.studies.search.plan import Plan
+from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.statistics.bootstrap import lower_bounds
 from slipstream.studies.statistics.objective import fold_score
 from slipstream.studies.statistics.paths import by_day
@@ -48,13 +48,13 @@ class Deployed:
     refit_label: str = ""
 
 
-def final_slots(plan: Plan, winner: int) -> list[Slot]:
+def final_slots(plan: StudyPlan, winner: int) -> list[Slot]:
     """The seeds of the final training; the first one is deployable, fixed in advance."""
     return [Slot("final", winner, repeat, 0) for repeat in range(plan.study.final_seeds)]
 
 
 def holdout_facts(
-    plan: Plan,
+    plan: StudyPlan,
     slots: Sequence[Slot],
     outcomes: Mapping[Slot, Outcome],
     opening: int,
@@ -112,7 +112,7 @@ def holdout_facts(
     }
 
 
-def _seed_facts(plan: Plan, slot: Slot, outcome: Outcome) -> dict[str, Any]:
+def _seed_facts(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, Any]:
     passes = outcome.passes
     facts: dict[str, Any] = {"seed": slot.repeat, "failed": outcome.failed}
     if passes is None:
@@ -125,7 +125,7 @@ def _seed_facts(plan: Plan, slot: Slot, outcome: Outcome) -> dict[str, Any]:
     return facts
 
 
-def _excess(passes: Sequence[Passes]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _excess(passes: Sequence[DailyReturns]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Daily returns minus equal weight's [R, n], and equal weight's [n].
 
     A policy earns nothing on days it did not see.

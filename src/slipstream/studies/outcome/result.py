@@ -55,7 +55,7 @@ from slipstream.studies.outcome.sentences import sentences
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Verdict
 from slipstream.studies.record.reader import StudyReader, Trial
-from slipstream.studies.search.plan import Plan, iterations
+from slipstream.studies.search.plan import StudyPlan, iterations
 from slipstream.studies.statistics.deflated import findable, tested_years
 from slipstream.studies.status import best_trials
 
@@ -64,7 +64,7 @@ PHASES = ("search", "confirm", "final", "refit")
 
 def result_of(
     folder: StudyFolder,
-    plan: Plan,
+    plan: StudyPlan,
     facts: Mapping[str, Any],
     ledger: Ledger,
     confirmed: Confirmed,
@@ -118,7 +118,7 @@ def result_of(
     return result
 
 
-def _counts(trials: Sequence[Trial], ledger: Ledger, plan: Plan) -> dict[str, Any]:
+def _counts(trials: Sequence[Trial], ledger: Ledger, plan: StudyPlan) -> dict[str, Any]:
     counts: dict[str, Any] = {
         state: sum(trial.state == state for trial in trials)
         for state in ("complete", "pruned", "failed")
@@ -148,7 +148,10 @@ def _shown(
 
 
 def _findable(
-    plan: Plan, facts: Mapping[str, Any], confirmed: Confirmed, holdout: Mapping[str, Any] | None
+    plan: StudyPlan,
+    facts: Mapping[str, Any],
+    confirmed: Confirmed,
+    holdout: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
     """Of the groups that are tested, and of the hold-out: by its days, where it was opened."""
     told = facts.get("folds")
@@ -162,7 +165,7 @@ def _findable(
     return findable(years, len(confirmed.candidates) or confirmation.top, confirmation.level)
 
 
-def _rungs(plan: Plan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+def _rungs(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
     """For each rung: trials judged and pruned there, and the last correlation that was known.
 
     Budgets of few rollouts lay rungs on one iteration: the later one is no rung of its own.

@@ -7,7 +7,7 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.space.space import Space
+from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import RunConfig
 
 _PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")
@@ -15,7 +15,7 @@ _SHOWN = 4
 _MISSING = "absent"
 
 
-def identity(base: RunConfig, config: StudyConfig, space: Space) -> dict[str, Any]:
+def identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[str, Any]:
     """JSON-able facts that decide every trial, apart from the data."""
     sections = base.as_mapping()
     for name in _PLACE:

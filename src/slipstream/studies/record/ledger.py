@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.studies.engine.member import Outcome, Passes
+from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.training.files import plain
 
 FORMAT = 1
@@ -344,7 +344,7 @@ def _outcome(row: Sequence[Any]) -> Outcome:
     passes = None
     if metrics is not None:
         days, returns, benchmark, groups = blobs
-        passes = Passes(
+        passes = DailyReturns(
             days=_array(days, np.int64),
             returns=_array(returns, np.float64),
             benchmark=_array(benchmark, np.float64),

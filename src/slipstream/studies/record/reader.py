@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Verdict
 from slipstream.studies.record.study_file import read_study
@@ -125,7 +125,7 @@ class StudyReader:
             )
         return found
 
-    def passes(self, phase: str) -> dict[tuple[int, int, int], Passes]:
+    def passes(self, phase: str) -> dict[tuple[int, int, int], DailyReturns]:
         """Test passes with final weights by (trial, repeat, fold).
 
         Phases: ``search`` (repeat 0; complete trials only), ``confirm`` (repeat = which fresh
@@ -135,7 +135,7 @@ class StudyReader:
         complete = {
             t.number: t.stages[-1].milestone for t in self.trials() if t.state == "complete"
         }
-        found: dict[tuple[int, int, int], Passes] = {}
+        found: dict[tuple[int, int, int], DailyReturns] = {}
         outcomes = self._ledger.outcomes(phase)
         for name, milestone in outcomes:
             ends[name] = max(milestone, ends.get(name, 0))

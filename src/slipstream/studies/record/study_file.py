@@ -14,7 +14,7 @@ from slipstream.training.config import RunConfig
 from slipstream.training.target import read_yaml
 
 if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
-    from slipstream.studies.space.space import Space
+    from slipstream.studies.space.space import SearchSpace
 
 STUDY = "study"
 
@@ -33,7 +33,7 @@ def study_section(values: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key): value for key, value in section.items()}
 
 
-def write_study(base: RunConfig, study: StudyConfig, space: Space) -> str:
+def write_study(base: RunConfig, study: StudyConfig, space: SearchSpace) -> str:
     """The resolved file: `read_study` gives the same back."""
     section = {**study.model_dump(mode="json"), "space": space.to_mapping()}
     return yaml_file.dump({**base.as_mapping(), STUDY: section})

@@ -1,4 +1,4 @@
-"""Plan: what a study varies, on which folds, and what its members are."""
+"""StudyPlan: what a study varies, on which folds, and what its members are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slipstream.core.spec import MarketSpec
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import Member
 from slipstream.studies.record.ledger import Slot
-from slipstream.studies.space.space import Space
+from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import RunConfig, resolve
 
 DEVELOPMENT, EVERYTHING, HOLDOUT = "development", "everything", "holdout"
@@ -31,7 +31,7 @@ class Stages(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """Everything about a study that does not depend on outcomes.
 
     Attributes:
@@ -44,7 +44,7 @@ class Plan:
 
     base: RunConfig
     study: StudyConfig
-    space: Space
+    space: SearchSpace
     folds: int
     market: MarketSpec | None
 

@@ -11,7 +11,7 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
 from slipstream.studies.config import StudyConfig, seed_of
-from slipstream.studies.space.space import Space
+from slipstream.studies.space.space import SearchSpace
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -30,7 +30,7 @@ class Asker:
         config: sampler and seed.
     """
 
-    def __init__(self, space: Space, config: StudyConfig) -> None:
+    def __init__(self, space: SearchSpace, config: StudyConfig) -> None:
         self._space, self._config = space, config
         self._study = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from optuna.trial import TrialState
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.engine.member import Member, Outcome, Passes
+from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.record.ledger import Ask, Ledger, Verdict
 from slipstream.studies.record.storage import Mirror, Told
-from slipstream.studies.search.plan import Plan, Stages
+from slipstream.studies.search.plan import Stages, StudyPlan
 from slipstream.studies.search.sampling import Asker
 from slipstream.studies.search.scheduler import Event, Scheduler
 from slipstream.training.config import RunConfig
@@ -19,7 +19,7 @@ from slipstream.training.config import RunConfig
 _POLL_SECONDS = 0.5
 
 
-class Trainer(Protocol):
+class MemberPool(Protocol):
     """What the search needs of a pool; see `slipstream.studies.engine.pool.Pool`."""
 
     def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:
@@ -35,7 +35,7 @@ class Trainer(Protocol):
         """Forgets a member."""
 
 
-class Decider(Protocol):
+class AnyJudge(Protocol):
     """Decides at stages by what happened before; see `slipstream.studies.search.judge.Judge`."""
 
     def remember(self, verdict: Verdict) -> None:
@@ -66,10 +66,10 @@ class Search:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: StudyPlan,
         ledger: Ledger,
-        pool: Trainer,
-        judge: Decider,
+        pool: MemberPool,
+        judge: AnyJudge,
         mirror: Mirror | None,
         limit: int,
     ) -> None:
@@ -186,7 +186,7 @@ class Search:
         """Where a trial is scored."""
         return self._stages[trial]
 
-    def final_passes(self, trial: int) -> list[Passes]:
+    def final_passes(self, trial: int) -> list[DailyReturns]:
         """Test passes of a complete trial, by fold."""
         found = self._outcomes(trial, len(self._stages[trial].milestones) - 1)
         return [outcome.passes for outcome in found if outcome.passes is not None]

@@ -1,4 +1,4 @@
-"""Space: what a study searches, by dotted path, and how a suggestion becomes a config."""
+"""SearchSpace: what a study searches, by dotted path, and how a suggestion becomes a config."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Overrides(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """Ranges by dotted path, in alphabetic order: how a file orders them changes no result."""
 
     ranges: Mapping[str, Range]
 
     @classmethod
-    def from_mapping(cls, values: str | Mapping[str, Any] | None, base: RunConfig) -> Space:
+    def from_mapping(cls, values: str | Mapping[str, Any] | None, base: RunConfig) -> SearchSpace:
         """The space that a user wrote under `study.space`.
 
         Args:
@@ -57,7 +57,7 @@ class Space:
         return space
 
     @classmethod
-    def defaults(cls, base: RunConfig) -> Space:
+    def defaults(cls, base: RunConfig) -> SearchSpace:
         """The ranges that stand beside the defaults of the sections in use."""
         return cls.from_mapping(DEFAULT, base)
 
@@ -152,7 +152,7 @@ class Space:
             if name not in known or known[name].unread(of_trial) is None
         }
 
-    def difference(self, other: Space) -> str:
+    def difference(self, other: SearchSpace) -> str:
         """What `other` has differently, in words; empty if nothing."""
         lines = []
         for name in sorted({*self.ranges, *other.ranges}):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.spec import MarketSpec
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.statistics.bootstrap import stationary_rows
 from slipstream.studies.statistics.objective import Objective, fold_score, trial_score
 
@@ -19,7 +19,7 @@ _FEWEST_DAYS = 20
 
 
 def score_interval(
-    folds: Sequence[Passes],
+    folds: Sequence[DailyReturns],
     market: MarketSpec | None,
     objective: Objective = "sharpe",
     penalty: float = 0.1,

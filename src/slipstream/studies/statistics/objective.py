@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.spec import MarketSpec
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 
 Floats = NDArray[np.float64]
 Objective = Literal["sharpe", "information_ratio", "log_growth"]
@@ -69,7 +69,7 @@ def log_growth(returns: Floats, periods: float) -> float:
 
 
 def fold_score(
-    passes: Passes, market: MarketSpec | None, objective: Objective = "sharpe"
+    passes: DailyReturns, market: MarketSpec | None, objective: Objective = "sharpe"
 ) -> FoldResult:
     """Scores a fold by all its test passes together; no return lies between two of them.
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.studies.engine.member import Passes
+from slipstream.studies.engine.member import DailyReturns
 
 Floats = NDArray[np.float64]
 Days = NDArray[np.int64]
 
 
-class Layout(NamedTuple):
+class FoldMap(NamedTuple):
     """Which fold tests what.
 
     Attributes:
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
     paths: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Layout:
+    def of(cls, facts: Mapping[str, Any]) -> FoldMap:
         """From ``provenance["environment"]["folds"]``; see `market.folds.fold_facts`."""
         return cls(
             tuple(tuple(fold["groups"]) for fold in facts["folds"]),
@@ -61,7 +61,7 @@ class Paths(NamedTuple):
         return self.mean - self.benchmark
 
 
-def backtest_paths(folds: Sequence[Passes], layout: Layout) -> Paths:
+def backtest_paths(folds: Sequence[DailyReturns], layout: FoldMap) -> Paths:
     """The paths of a trial whose folds have all been tested.
 
     A day that two groups share (one ends in it, the next begins) has both parts compounded.
@@ -94,7 +94,7 @@ def by_day(days: Days, returns: Floats) -> tuple[Days, Floats]:
     return unique, growth - 1.0
 
 
-def daily_mix(folds: Sequence[Passes]) -> tuple[Days, Floats]:
+def daily_mix(folds: Sequence[DailyReturns]) -> tuple[Days, Floats]:
     """A trial's return on every tested day.
 
     That of an equal-capital mix of the fold policies for which the day is a test day: the mean of
@@ -109,7 +109,7 @@ def _mix(parts: Sequence[tuple[Days, Floats]]) -> tuple[Days, Floats]:
     return unique, total / np.bincount(place, minlength=len(unique))
 
 
-def daily_matrix(trials: Sequence[Sequence[Passes]]) -> tuple[Days, Floats]:
+def daily_matrix(trials: Sequence[Sequence[DailyReturns]]) -> tuple[Days, Floats]:
     """Days [n] and daily returns [n, trials] of trials that finished all folds at full budget.
 
     A trial that has nothing on a day, because its account was closed before, earns 0 there.
@@ -127,7 +127,7 @@ def daily_matrix(trials: Sequence[Sequence[Passes]]) -> tuple[Days, Floats]:
     return days, matrix
 
 
-def daily_benchmark(trials: Sequence[Sequence[Passes]], days: Days) -> Floats:
+def daily_benchmark(trials: Sequence[Sequence[DailyReturns]], days: Days) -> Floats:
     """What the benchmark returned on each of these days [n]: mixed as the trials' returns are.
 
     Args:
