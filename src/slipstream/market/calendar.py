@@ -118,12 +118,6 @@ def weekday(time: IntArray, zone: str = NEW_YORK) -> IntArray:
     return day_weekday(local_time(time, zone) // DAY)
 
 
-def is_friday(time: IntArray, zone: str = NEW_YORK) -> BoolArray:
-    """Whether each bar opens on a local Friday, bool [n]."""
-    friday: BoolArray = weekday(time, zone) == FRIDAY
-    return friday
-
-
 def closed_seconds(start: IntArray, stop: IntArray) -> IntArray:
     """Seconds of the weekend (Friday to Sunday 17:00 New York) in [start, stop), int64 [n]."""
     return _closed_before(stop) - _closed_before(start)
@@ -132,14 +126,6 @@ def closed_seconds(start: IntArray, stop: IntArray) -> IntArray:
 def in_weekend(time: IntArray) -> BoolArray:
     """Whether a bar opens while the forex market is closed, bool [n]."""
     return _week_second(time) >= 5 * DAY
-
-
-def next_week_open(time: IntArray) -> IntArray:
-    """UTC seconds of the next Sunday 17:00 New York at or after `time`, int64 [n]."""
-    local = local_time(time, NEW_YORK)
-    ahead = -_week_second(time) % (7 * DAY)
-    wanted, _ = clock(NEW_YORK, time + 7 * DAY).utc(local + ahead)
-    return wanted
 
 
 def _week_second(time: IntArray) -> IntArray:

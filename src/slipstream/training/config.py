@@ -109,12 +109,6 @@ class RunConfig:
         config.check_sizes()
         return config
 
-    def with_environment(self, **changes: Any) -> RunConfig:
-        """The same config with some fields of the `env` section changed and checked again."""
-        kind = kind_of(self.env_name)
-        _, settings = kind.section(self.env_name, {**self.env_settings, **changes})
-        return replace(self, env_settings=settings)
-
     def as_mapping(self) -> dict[str, Any]:
         """Plain values, complete: what `from_mapping` makes the identical config from."""
         return {

@@ -19,7 +19,6 @@ from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import UnreadableError, read_json, regular_file
 
 STATUS, EVENTS = "status.json", "events.jsonl"
-STATES = ("running", "stopped", "complete", "failed")
 _SILENT_SECONDS = 60.0  # of another machine's process
 _NUMBER = (int, float)
 _SHAPE = {
@@ -39,7 +38,8 @@ class Status:
 
     Attributes:
         kind: ``run`` or ``study``.
-        state: one of `STATES`; ask `judged` whether ``running`` is still true.
+        state: ``running``, ``stopped``, ``complete`` or ``failed``; ask `judged` whether it still
+            runs.
         phase: what it does: ``training``; of a study ``search``, ``confirmation``, ...
         pid, host: of the process.
         started: when this session began; `updated`: when this was written. UTC seconds.
@@ -81,7 +81,7 @@ class Status:
         """Its state, as far as can be seen from here.
 
         Returns:
-            One of `STATES`; ``gone`` where it says ``running`` and its process has ended without a
+            `state`; ``gone`` where that says ``running`` and its process has ended without a
             word; ``silent`` where that runs on another machine and has not written for a minute.
         """
         if self.state != "running":

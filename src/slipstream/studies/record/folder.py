@@ -150,11 +150,6 @@ class StudyFolder:
         return self.path / "ledger.db"
 
     @property
-    def database(self) -> Path:
-        """Optuna's storage, where it is the default one."""
-        return self.path / DATABASE
-
-    @property
     def policy(self) -> Path:
         """The deployable policy."""
         return self.path / "policy"
