@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.nets.policy import Policy
 from slipstream.training import checkpoint, trainer
+from slipstream.training.backend import resolve_backend
 from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best
 from slipstream.training.config import RunConfig, resolve
 from slipstream.training.environment import Environment
@@ -81,10 +82,11 @@ def train(
     path = free_path(config, out)  # refused before anything takes time
     environment = resolve_environment(config.env_name, config.env_settings)
     learner = check_learner(config.training, environment.spec.is_image)
+    config, fallback = resolve_backend(config, environment.prepared(config.training))
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)
     environment.check(config.env_settings, say or _to_stderr)
-    said = [one for one in (config.preset_note, choice, passed_over(target)) if one]
+    said = [one for one in (config.preset_note, fallback, choice, passed_over(target)) if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
     facts = {"environment": environment.facts, "notes": notes, "learner": learner}
     run = Run.create(config, path, **({"say": say} if say else {}), **facts)
@@ -367,7 +369,7 @@ def make_vec(
         target: as for `train`.
         num_envs: how many.
         seed: their random streams follow from it and their index.
-        backend: auto, serial or compiled.
+        backend: auto, serial, compiled or process; see docs/environments.md.
         **env: fields of the environment's Config; ``kwargs={...}`` for ``gym:ID``.
 
     Returns:

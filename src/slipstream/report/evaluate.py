@@ -63,7 +63,7 @@ def evaluate_run(
     reads = 1
     if "test" in environment.splits():
         reads = run.count_test_read() if count else max(run.test_reads, 1)
-    agent, backend = run.config.agent, run.config.training.backend
+    agent, backend = run.config.agent, run.config.training.chosen_backend
     same = not any(isinstance(getattr(agent, name), tuple) for name in agent.PER_MEMBER)
     found = gather(
         environment,
@@ -115,7 +115,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         "test",
         games=settings.episodes,
         seed=settings.test_seed,
-        backend=run.config.training.backend,
+        backend=run.config.training.chosen_backend,
         longest=settings.max_steps,
     )
     (drawn,) = evaluator.run(best_policy(run, shown), deterministic=False)

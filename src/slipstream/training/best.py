@@ -44,7 +44,7 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
             split,
             games=settings.episodes,
             seed=settings.seed if market else settings.test_seed,
-            backend=run.config.training.backend,
+            backend=run.config.training.chosen_backend,
             longest=settings.max_steps,
         )
         tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]

@@ -20,15 +20,16 @@ from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.market.folds import FoldPlan
+from slipstream.training.sections import TrainingConfig
 from slipstream.vector.vector_env import VectorEnv
 
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
 
 Sections: TypeAlias = Mapping[str, Mapping[str, Any]]
 
-_NOT_YET = {
+_REASONS = {
     "compiled": "only kernels can be compiled",
-    "process": "worker processes do not exist yet",
+    "process": "a kernel is compiled, and processes would only add to what a step costs",
     "cuda": "stepping on a GPU does not exist yet",
 }
 
@@ -186,6 +187,10 @@ class Environment(ABC):
         """How many its data are divided into; None: they are not."""
         return None
 
+    def prepared(self, training: TrainingConfig) -> Environment:
+        """The same with what a run says about how its copies are stepped."""
+        return self
+
     def with_data(self, data: Any) -> Environment:
         """The same with equal arrays that are there already."""
         return self
@@ -267,14 +272,14 @@ class Environment(ABC):
         """Evaluation episodes of a split: one per record in a market, else `games`."""
         return games
 
-    def _chosen(self, backend: str) -> str:
+    def chosen_backend(self, backend: str) -> str:
         """The backend that is meant.
 
         Raises:
             ConfigError: it is not one of `backends`.
         """
         if backend not in self.backends:
-            reason = _NOT_YET.get(backend, "there is no such backend")
+            reason = _REASONS.get(backend, "there is no such backend")
             raise ConfigError(
                 f"`{self.name}` cannot run on backend `{backend}`: {reason}. It runs on "
                 f"{' or '.join(self.backends)}."

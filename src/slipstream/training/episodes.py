@@ -94,6 +94,8 @@ def run_episodes(
             go_on()
         t += 1
         time += 1
+        again = running & ~out.valid  # after a fault: at the beginning of the same episode
+        time[again], began[again] = 0, t
         ended = (out.terminated | out.truncated) & running
         if not ended.any():
             continue
@@ -161,8 +163,8 @@ def replay(
 
 def _step_out(obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> StepOut:
     e = len(obs)
-    ended = np.zeros((3, e), np.bool_)
-    return StepOut(obs, np.zeros(e, np.float32), ended[0], ended[1], ended[2], mask)
+    ended = np.zeros((2, e), np.bool_)
+    return StepOut(obs, np.zeros(e, np.float32), ended[0], ended[1], np.ones(e, np.bool_), mask)
 
 
 def _extend(sequence: NDArray[Any], length: int) -> NDArray[Any]:

@@ -86,6 +86,10 @@ class Evaluator:
         """[M]: mean log return in a market, else mean episode return."""
         return np.array([score(tracks, self.spec) for tracks in self.run(policy)])
 
+    def drain_faults(self) -> list[Any]:
+        """Of its copies; see `VectorEnv.drain_faults`."""
+        return self._env.drain_faults()
+
     def close(self) -> None:
         """Releases the copies."""
         self._env.close()

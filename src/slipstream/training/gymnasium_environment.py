@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,10 +14,12 @@ from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
 from slipstream.training import suggested
 from slipstream.training.environment import LONGEST, Environment, Sections
-from slipstream.training.sections import GymnasiumConfig
+from slipstream.training.sections import GymnasiumConfig, TrainingConfig
 from slipstream.vector.foreign import make_gymnasium
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD
+from slipstream.vector.process.faults import FaultPolicy
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.vector_env import VectorEnv
 
 GYMNASIUM = "gym:"
@@ -31,11 +34,15 @@ class GymnasiumEnvironment(Environment):
 
     Attributes:
         kwargs: its keyword arguments.
+        workers: processes of backend `process`; None: by the cores.
+        policy: what follows when one of its copies fails there.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    workers: int | None = None
+    policy: FaultPolicy = field(default_factory=FaultPolicy)
 
-    backends: ClassVar[tuple[str, ...]] = ("auto", "serial")
+    backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
     open_section: ClassVar[str | None] = "kwargs"
     resumable: ClassVar[bool] = False  # a copy takes its episode's actions again
     varied: ClassVar[bool] = False
@@ -108,8 +115,7 @@ class GymnasiumEnvironment(Environment):
         *,
         stagger: bool = True,
     ) -> VectorEnv:
-        self._chosen(backend)
-        return GymnasiumVectorEnv(_id(self.name), seeds, indices, kwargs=self.kwargs)
+        return self._stepped(backend, seeds, indices)
 
     def evaluation(
         self,
@@ -121,8 +127,30 @@ class GymnasiumEnvironment(Environment):
     ) -> VectorEnv:
         zeros = np.zeros(members * min(copies, FOREIGN_COPIES), np.uint64)  # each must be made
         limit = longest if self.spec.max_episode_steps is None else None
-        return GymnasiumVectorEnv(
-            _id(self.name), zeros, zeros, kwargs=self.kwargs, at_end=HOLD, limit=limit
+        return self._stepped(backend, zeros, zeros, at_end=HOLD, limit=limit)
+
+    def prepared(self, training: TrainingConfig) -> Environment:
+        workers = None if training.workers == "auto" else training.workers
+        policy = FaultPolicy(training.on_fault, training.hang_seconds)
+        return replace(self, workers=workers, policy=policy)
+
+    def _stepped(
+        self, backend: str, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
+    ) -> VectorEnv:
+        if self.chosen_backend(backend) == "serial":
+            return GymnasiumVectorEnv(_id(self.name), seeds, indices, kwargs=self.kwargs, **more)
+        workers = self.workers
+        if workers is None and multiprocessing.parent_process() is not None:
+            workers = 1  # this is one of several processes that share the cores
+        return ForeignProcessEnv(
+            _id(self.name),
+            seeds,
+            indices,
+            kwargs=self.kwargs,
+            spec=self.spec,
+            workers=workers,
+            policy=self.policy,
+            **more,
         )
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:

@@ -224,7 +224,7 @@ class KernelEnvironment(Environment):
         stagger: bool = True,
     ) -> KernelVectorEnv:
         own: dict[str, Any] = {} if self.shares is None else self.shares.dealt(len(seeds))
-        backend = self._chosen(backend)
+        backend = self.chosen_backend(backend)
         return KernelVectorEnv(
             self.kernel, self.loaded, seeds, indices, backend=backend, stagger=stagger, **own
         )
@@ -251,7 +251,7 @@ class KernelEnvironment(Environment):
             np.zeros(total, np.uint64),
             np.tile(np.arange(copies, dtype=np.uint64), members),  # of a market: its record
             split=split,
-            backend=self._chosen(backend),
+            backend=self.chosen_backend(backend),
             stagger=False,
             time_limit=spec.market is None,
             at_end=HOLD,

@@ -7,8 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from slipstream.core.config import Config
+from slipstream.core.errors import ConfigError
 
 Count = Annotated[int, Field(ge=1)]
+Backend = Literal["auto", "serial", "compiled", "process"]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -28,8 +30,19 @@ class TrainingConfig(Config):
     learner: Literal["auto", "compiled", "torch"] = Field(
         "auto", description="form of the algorithm; auto: torch for images and cards, else compiled"
     )
-    backend: Literal["auto", "serial", "compiled"] = Field(
-        "auto", description="how copies are stepped; auto compiles kernels"
+    backend: Backend | dict[Literal["try"], Annotated[list[Backend], Field(min_length=1)]] = Field(
+        "auto",
+        description="how copies are stepped, changes no result; auto compiles kernels; process: "
+        "gym: in worker processes; {try: [process, serial]}: the first that works",
+    )
+    workers: Count | Literal["auto"] = Field(
+        "auto", description="processes of backend process; auto: one a core, one in each shard"
+    )
+    on_fault: Literal["restart", "raise"] = Field(
+        "restart", description="what follows when a copy or worker of backend process fails"
+    )
+    hang_seconds: Annotated[float, Field(gt=0)] = Field(
+        60.0, description="of one call, after which backend process gives a copy up"
     )
     shards: Count | Literal["auto"] = Field(
         "auto", description="workers that members are dealt to; changes no result"
@@ -37,6 +50,21 @@ class TrainingConfig(Config):
     checkpoint_every: Share = Field(0.1, description="share of the budget between checkpoints")
     keep_last: Count = Field(2, description="checkpoints kept")
     out: str | None = Field(None, description="run directory; null: runs/<env>-<date>-<time>")
+
+    @property
+    def chosen_backend(self) -> str:
+        """The backend, once it is one.
+
+        Raises:
+            ConfigError: there are several to be tried.
+        """
+        if isinstance(self.backend, str):
+            return self.backend
+        names = ", ".join(self.backend["try"])
+        raise ConfigError(
+            f"`training.backend` has several to be tried ({names}), which `slipstream train` does; "
+            "here, name one of them."
+        )
 
 
 class EvaluationConfig(Config):

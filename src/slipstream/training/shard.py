@@ -78,7 +78,8 @@ class Shard:
         make = load_agent(config, learner_of(learner, device, spec.is_image), device)
         self.agent: Agent = make(own_config, specs or spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
-        slices = self._slices(self.agent.parts if total == 1 and run is not None else 1)
+        alone = total == 1 and run is not None and backend != "process"  # it has its own workers
+        slices = self._slices(self.agent.parts if alone else 1)
         envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]
         steps = config.iteration_steps(num_envs)
         self.collector = make_collector(self.agent, envs, spec, steps, num_envs)
@@ -111,8 +112,9 @@ class Shard:
             mean length of the same episodes.
         """
         ended = self.collector.collect(self._run)
-        each = zip(ended.e.tolist(), ended.ret.tolist(), ended.length.tolist(), strict=True)
-        for e, ret, length in each:
+        whole = slice(None) if ended.lost is None else ~ended.lost  # what a fault cut says nothing
+        columns = (ended.e[whole], ended.ret[whole], ended.length[whole])
+        for e, ret, length in zip(*(column.tolist() for column in columns), strict=True):
             if self._cut[e]:  # its length was drawn: its return says little
                 self._cut[e] = False
                 continue
@@ -134,6 +136,8 @@ class Shard:
         """Releases the environments."""
         for env in self.collector.envs:
             env.close()
+        for evaluator in self._evaluators.values():
+            evaluator.close()
 
     def evaluate(self, split: str, games: int, seed: int) -> NDArray[np.float64] | None:
         """What each member's score is the mean of, [m, J], with its policy as it is now.
@@ -161,6 +165,12 @@ class Shard:
         """Tensors and manifest of one member's policy; `member` counts over the whole run."""
         row = member - self.members.start
         return self.agent.policy.to_tensors(row), self.agent.policy.manifest(row)
+
+    def faults(self) -> list[Any]:
+        """What failed in copies or their processes since the last call."""
+        evaluators = self._evaluators.values()
+        lists = [env.drain_faults() for env in self.collector.envs]
+        return [fault for one in (*lists, *(e.drain_faults() for e in evaluators)) for fault in one]
 
     def facts(self) -> dict[str, Any]:
         """Seconds spent so far by phase, and how the copies are stepped."""

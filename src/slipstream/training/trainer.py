@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.training.backend import note_faults
 from slipstream.training.best import best_policy
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
@@ -92,7 +93,8 @@ class Trainer:
     ) -> None:
         settings = config.training
         self.config, self.directory = config, run
-        self.environment = environment or resolve_environment(config.env_name, config.env_settings)
+        environment = environment or resolve_environment(config.env_name, config.env_settings)
+        self.environment = environment.prepared(settings)
         self.members, self.num_envs = settings.members, int(settings.num_envs)
         self.seeds = [settings.seed + m for m in range(self.members)]
         check_memory(config, self.environment)
@@ -131,6 +133,7 @@ class Trainer:
                 )
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
+                note_faults(self.directory, workers.call("faults"))
                 if self._due(self.config.training.checkpoint_every):
                     self._checkpoint(workers)
             complete = self.progress.finished and self._validated == self.progress.steps
@@ -291,7 +294,7 @@ class Trainer:
                 "test",
                 games=settings.episodes,
                 seed=settings.seed if market else settings.test_seed,
-                backend=self.config.training.backend,
+                backend=self.config.training.chosen_backend,
                 longest=settings.max_steps,
                 go_on=stop.check,
             )

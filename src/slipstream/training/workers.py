@@ -102,7 +102,7 @@ def _shard(
         [training.seed + m for m in range(training.members)],
         members,
         int(training.num_envs),
-        training.backend,
+        training.chosen_backend,
         run,
         learner=training.learner,
         device=training.device,

@@ -291,6 +291,10 @@ class VectorEnv(ABC):
         """Copies of STATE fields, [E, ...] by name; what has no STATE has none to read."""
         return {}
 
+    def drain_faults(self) -> list[Any]:
+        """What failed in copies or their processes since the last call, to be printed."""
+        return []
+
     def close(self) -> None:  # noqa: B027  (most environments hold nothing)
         """Releases what the copies hold."""
 

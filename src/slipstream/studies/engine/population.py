@@ -118,7 +118,7 @@ class Population:
             [place.member.seed for place in places],
             range(len(places)),
             first.num_envs,
-            training.backend,
+            training.chosen_backend,
             specs=[place.spec for place in places],
             learner=training.learner,
             device=training.device,

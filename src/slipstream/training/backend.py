@@ -1,0 +1,57 @@
+"""Which backend a run's copies are stepped by; it changes no result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.training.config import RunConfig
+from slipstream.training.environment import Environment
+from slipstream.vector.vector_env import member_indices
+
+if TYPE_CHECKING:
+    from slipstream.training.run import Run
+
+_KEPT = 20  # faults whose texts a run keeps
+_LONGEST = 2_000  # characters of one
+
+
+def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
+    """The config with one backend, and a sentence where another one was wanted first.
+
+    Nothing but the way of stepping is ever replaced, and only where `{try: [...]}` asks for it.
+
+    Raises:
+        ConfigError: the environment has no such backend; none of those to be tried works.
+    """
+    wanted = config.training.backend
+    if isinstance(wanted, str):
+        environment.chosen_backend(wanted)
+        return config, None
+    failed = []
+    for name in wanted["try"]:
+        try:
+            environment.copies(*member_indices([0], 1), name).close()
+        except SlipstreamError as error:
+            failed.append(f"`{name}` does not work here ({error})")
+            continue
+        said = f"Backend `{name}` steps the copies: {'; '.join(failed)}." if failed else None
+        return config.with_training(backend=name), said
+    raise ConfigError(f"None of the backends in training.backend works: {'; '.join(failed)}")
+
+
+def note_faults(run: Run, lists: Sequence[Sequence[Any]]) -> None:
+    """Says and records what failed in copies or their processes since the last call."""
+    texts = [str(fault)[:_LONGEST] for one in lists for fault in one]
+    if not texts:
+        return
+    known = run.provenance.get("faults", {"number": 0, "last": []})
+    number = known["number"] + len(texts)
+    run.record(faults={"number": number, "last": [*known["last"], *texts][-_KEPT:]})
+    first = texts[0].splitlines()[0]
+    run.say(
+        f"{len(texts)} failures of copies or their processes ({number} in this run), the first: "
+        f"{first} Their steps are not learned from, their episodes count as truncated; the texts "
+        "are in provenance.json."
+    )
