@@ -105,9 +105,7 @@ class Trainer:
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
         self._validated = 0  # steps at the last validation
-        self._state: dict[str, NDArray[Any]] | None = (
-            None  # of a checkpoint, until the workers have it
-        )
+        self._state: dict[str, NDArray[Any]] | None = None  # a checkpoint's, until workers have it
         self._before = self.progress.snapshot()  # seconds of earlier sessions
         self._began = time.perf_counter()
 

@@ -1,0 +1,123 @@
+"""Training through worker processes: the same weights; failures cost steps, not runs."""
+
+import json
+
+import numpy as np
+import pytest
+
+import slipstream
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.training.track import Track
+from slipstream.vector.process import launcher
+
+ENV = """
+import os
+import gymnasium
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+class Flaky(CartPoleEnv):
+    def __init__(self, every=0):
+        super().__init__()
+        self.every, self.count = every, 0
+
+    def step(self, action):
+        self.count += 1
+        if self.every and self.count % self.every == 0:
+            raise RuntimeError("the simulator lost its licence")
+        return super().step(action)
+
+gymnasium.register("FlakyProcess-v0", Flaky, max_episode_steps=40)
+"""
+
+
+@pytest.fixture
+def flaky(tmp_path, monkeypatch):
+    (tmp_path / "flaky_process.py").write_text(ENV)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "gym:flaky_process:FlakyProcess-v0"
+
+
+def trained(env, out, every=0, **training):
+    config = {
+        "env": {"name": env, "kwargs": {"every": every}},
+        "agent": {"name": "ppo", "horizon": 32, "widths": [8], "epochs": 1, "minibatch": 64},
+        "training": {"num_envs": 4, "total_steps": 512, "workers": 2, **training},
+        "evaluation": {"episodes": 4, "every": 0.5},
+    }
+    said = []
+    run = slipstream.train(config, out=out, report=False, say=said.append)
+    return run, said
+
+
+def weights(run):
+    tensors, _ = run.load_checkpoint()
+    return {name: value for name, value in tensors.items() if name.startswith("agent.")}
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_weights_are_those_of_the_serial_backend(flaky, tmp_path, members):
+    runs = [
+        trained(flaky, tmp_path / backend, backend=backend, members=members, shards=members)[0]
+        for backend in ("serial", "process")
+    ]
+    one, other = map(weights, runs)
+    assert one and all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
+    scores = [[m["test_score"] for m in run.result["members"]] for run in runs]
+    assert scores[0] == scores[1]
+
+
+def test_failures_are_said_and_recorded_and_the_run_goes_on(flaky, tmp_path):
+    run, said = trained(flaky, tmp_path / "run", every=70, backend="process")
+    faults = run.provenance["faults"]
+    assert faults["number"] > 2 and "lost its licence" in faults["last"][0]
+    assert any("not learned from" in sentence for sentence in said)
+    assert run.result["members"][0]["test_score"] is not None
+    assert json.dumps(faults)
+
+
+def test_a_fault_may_end_the_run(flaky, tmp_path):
+    with pytest.raises(KernelError, match=r"lost its licence"):
+        trained(flaky, tmp_path / "run", every=70, backend="process", on_fault="raise")
+
+
+def test_backends_are_tried_in_order_and_the_choice_is_said_and_recorded(
+    flaky, tmp_path, monkeypatch
+):
+    run, said = trained(flaky, tmp_path / "one", backend={"try": ["process", "serial"]})
+    assert run.config.training.backend == "process"
+    assert not any("steps the copies" in sentence for sentence in said)
+
+    def absent(method):
+        raise ConfigError("no files can be handed over")
+
+    monkeypatch.setattr(launcher, "check_method", absent)
+    run, said = trained(flaky, tmp_path / "two", backend={"try": ["process", "serial"]})
+    assert run.config.training.backend == "serial"
+    wanted = r"Backend `serial` steps the copies: `process` does not work here (no files"
+    (sentence,) = [sentence for sentence in said if "steps the copies" in sentence]
+    assert sentence.startswith(wanted) and sentence in run.provenance["notes"]
+    with pytest.raises(ConfigError, match=r"None of the backends.*no files"):
+        trained(flaky, tmp_path / "three", backend={"try": ["process"]})
+
+
+def test_a_kernel_is_compiled_not_stepped_by_processes(tmp_path):
+    with pytest.raises(ConfigError, match=r"cartpole.*backend `process`.*compiled"):
+        slipstream.train("cartpole", out=tmp_path / "run", backend="process", total_steps=1000)
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_repeats_lost_episodes(flaky, tmp_path):
+    """Scores with faults are those without: an episode is begun again from its first step."""
+    from slipstream.training.episodes import run_episodes
+    from slipstream.training.gymnasium_environment import GymnasiumEnvironment
+
+    found = []
+    for every, backend in ((0, "serial"), (45, "process")):
+        environment = GymnasiumEnvironment.load(flaky, {"kwargs": {"every": every}})
+        with environment.evaluation("test", 2, 1, backend) as env:
+            tracks: list[list[Track]] = run_episodes(
+                env, lambda seen: np.full((2, 1), 1) * (seen.step[:, None] % 2), 5, 7
+            )
+            faults = env.drain_faults()
+        found.append([(track.ret, track.length, len(track.actions)) for track in tracks[0]])
+    assert found[0] == found[1] and faults
