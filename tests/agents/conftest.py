@@ -6,6 +6,7 @@ import pytest
 
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.ppo import PPO
+from slipstream.agents.ppo.torch_ppo import TorchPPO
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Finals
@@ -51,17 +52,27 @@ class Experience:
         for row in range(t if act else 0):
             agent.act(rollout, row)
 
-    def train(self, seeds, spec, num_envs=6, iterations=3, after=None, run=None, **settings):
+    def train(
+        self,
+        seeds,
+        spec,
+        num_envs=6,
+        iterations=3,
+        after=None,
+        run=None,
+        torch_form=False,
+        **settings,
+    ):
         settings = {
             "horizon": 16,
             "minibatch": 24,
             "learning_rate": 1e-2,
             "entropy_coef": 0.01,
         } | settings
-        agent = PPO(PPOConfig(**settings), spec, seeds, num_envs)
-        rollout = Rollout.of(
-            spec if isinstance(spec, Spec) else spec[0], agent.horizon, len(seeds), num_envs
-        )
+        one = spec if isinstance(spec, Spec) else spec[0]
+        form = TorchPPO if one.is_image or torch_form else PPO
+        agent = form(PPOConfig(**settings), spec, seeds, num_envs)
+        rollout = Rollout.of(one, agent.horizon, len(seeds), num_envs)
         for i in range(iterations):
             self.fill(agent, rollout, int(agent.iterations[0]))
             if after is not None:

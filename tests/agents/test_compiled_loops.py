@@ -7,14 +7,13 @@ import torch
 
 from slipstream.agents.ppo.gradients import RowGradients
 from slipstream.agents.ppo.loops import loops
-from slipstream.agents.ppo.member_gradient import Net, Rows
+from slipstream.agents.ppo.member_gradient import Rows
 from slipstream.agents.ppo.tally import Tally
 from slipstream.core.spec import Spec
 from slipstream.experience.compiled import compile_loops
 from slipstream.nets import compiled as nets_compiled
 from slipstream.nets.adam import LANES
 from slipstream.nets.layers import hyperbolic_tangent
-from slipstream.nets.parameters import Parameters
 from slipstream.nets.policy import Policy
 from slipstream.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
 
@@ -89,35 +88,6 @@ def rows_of(case, x):
     loops()["advantage_moments"](case["packed"], case["order"], B, True, moments)
     losses = np.tile([CLIP, VALUE_CLIP, ENTROPY, CRITIC], (G, 1))
     return Rows(x, case["packed"], case["mask"], case["order"], moments, losses)
-
-
-KINDS = [("one", False), ("one", True), ("several", False), ("several", True), ("gaussian", False)]
-
-
-@pytest.mark.parametrize(("kind", "masked"), KINDS)
-def test_losses_and_derivatives_of_a_minibatch(kind, masked):
-    case, at = minibatch(kind, masked), B  # the second minibatch of two
-    parameters = Parameters({"log_std": (2,)}, G)
-    parameters.weights["log_std"][:] = case["log_std"]
-    sizes = np.array(case["sizes"], np.int64)
-    net = Net(np.zeros((2, 0, 5), np.int64), True, kind == "gaussian", 0, sizes)
-    d_head, d_value = np.zeros((G, B, 8), np.float32), np.zeros((G, B, 8), np.float32)
-    statistics = np.full((G, 1, 5), np.nan)
-    loops()["output_gradients"](
-        *(net, parameters.arrays, rows_of(case, np.zeros((0, 0, 0), np.float32)), 0, 1, at),
-        *(case["head"], case["value"], d_head, d_value, statistics, np.zeros((3, 5))),
-    )
-    head, value, log_std = (
-        torch.from_numpy(case[k]).double().requires_grad_() for k in ("head", "value", "log_std")
-    )
-    total, expected = oracle(case, at, head, value, log_std)
-    total.sum().backward()
-    np.testing.assert_allclose(statistics[:, 0], expected.detach(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(d_head, head.grad, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(d_value, value.grad, rtol=1e-5, atol=1e-7)
-    if kind == "gaussian":
-        ours = parameters.weight_gradients[0]["log_std"]
-        np.testing.assert_allclose(ours, log_std.grad, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])

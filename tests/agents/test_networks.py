@@ -5,6 +5,7 @@ import torch
 from slipstream.nets.convolution import ConvolutionalNetwork
 from slipstream.nets.networks import MlpNetwork, input_width
 from slipstream.nets.parameters import Parameters
+from slipstream.nets.torch_networks import TorchImages
 
 
 def autograd_mlp(weights, name, x, activation):
@@ -68,11 +69,12 @@ def test_images_of_any_size_have_gradients(shape):
     network.initialise(parameters.weights, [1, 2])
     draw = np.random.default_rng(0)
     x = draw.integers(0, 256, (2, 8, *shape), np.uint8)
-    space = network.workspace(2, 8)
-    head, value = network.forward(parameters, x, space)
-    assert head.shape == value.shape == (2, 8, 8)
-    space.d_head[..., :3] = draw.standard_normal((2, 8, 3))
-    space.d_value[..., 0] = draw.standard_normal((2, 8))
-    network.backward(parameters, 0, space)
-    for gradient in parameters.weight_gradients[0].values():
-        assert np.isfinite(gradient).all() and (gradient != 0).any()
+    leaves = {k: torch.from_numpy(v).requires_grad_() for k, v in parameters.weights.items()}
+    form = TorchImages(network)
+    features = form.features(leaves, torch.from_numpy(x))
+    head, value = form.head(leaves, features), form.value(leaves, features)
+    assert head.shape == (2, 8, 8) and value.shape == (2, 8)
+    factors = torch.from_numpy(draw.standard_normal((2, 8, 3), np.float32))
+    ((head[..., :3] * factors).sum() + (value * factors[..., 0]).sum()).backward()
+    for leaf in leaves.values():
+        assert torch.isfinite(leaf.grad).all() and (leaf.grad != 0).any()

@@ -75,6 +75,16 @@ def test_images(experience, same_members):
         same_members(few, chosen, everyone)
 
 
+@pytest.mark.parametrize("action", ["discrete", "multi", "box"])
+def test_the_torch_form_on_a_processor(experience, same_members, action):
+    spec = experience.spec((5,), action, scale_reward=True)
+    sizes = {"iterations": 2, "torch_form": True, "target_kl": 0.02}
+    everyone, _ = experience.train(range(6), spec, **sizes)
+    for chosen in ([4], [1, 2, 3]):
+        few, _ = experience.train(chosen, spec, **sizes)
+        same_members(few, chosen, everyone)
+
+
 def test_settings_follow_their_member(experience, same_members):
     spec = experience.spec((4,))
     settings = {

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
@@ -14,26 +13,11 @@ from torch import Tensor
 
 from slipstream.nets.initial import orthogonal
 from slipstream.nets.networks import Array, Shapes, Workspace, padded
-from slipstream.nets.parameters import Parameters, Views
+from slipstream.nets.parameters import Views
 from slipstream.nets.torch_threads import one_thread
 
 _LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride (Mnih et al. 2015)
 _SMALL = ((16, 3, 2), (32, 3, 2))
-
-
-class ImageWorkspace(Workspace):
-    """Buffers for gradients, too.
-
-    Attributes:
-        d_head, d_value: d loss / d output, like the outputs, for the loss to write; their padding
-            is 0.
-        graph: what `forward` leaves for `backward`: leaves, head and value.
-    """
-
-    def __init__(self, members: int, rows: int, head_width: int) -> None:
-        super().__init__(members, rows, head_width, 0)
-        self.d_head, self.d_value = np.zeros_like(self.head), np.zeros_like(self.value)
-        self.graph: tuple[dict[str, Tensor], Tensor, Tensor] | None = None
 
 
 class ConvolutionalNetwork:
@@ -42,7 +26,6 @@ class ConvolutionalNetwork:
     Images of at least 36 x 36 use the layers of Mnih et al. 2015, "Human-level control through deep
     reinforcement learning"; smaller ones two 3 x 3 layers of stride 2. Members are looped over: a
     grouped convolution would choose its algorithm by the number of members, and so their bits.
-    Gradients come from autograd.
 
     Args:
         shape: (C, H, W) of an image.
@@ -89,10 +72,10 @@ class ConvolutionalNetwork:
         for i, ((name, a, b), gain) in enumerate(zip(self._dense_layers(), gains, strict=True)):
             orthogonal(weights[f"{name}.weight"], (a, b), gain, seeds, len(self.layers) + i)
 
-    def workspace(self, members: int, rows: int) -> ImageWorkspace:
-        return ImageWorkspace(members, rows, self.head_width)
+    def workspace(self, members: int, rows: int) -> Workspace:
+        return Workspace(members, rows, self.head_width, 0)
 
-    def _features(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    def features(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """[M, R, dense] of uint8 images x [M, R, C, H, W]."""
         features = []
         for m in range(len(x)):
@@ -114,34 +97,8 @@ class ConvolutionalNetwork:
     def _output(self, name: str, weights: Views, x: NDArray[Any]) -> Array:
         with one_thread(), torch.no_grad():
             tensors = _tensors(weights)
-            out: Array = _head(tensors, name, self._features(tensors, torch.from_numpy(x))).numpy()
+            out: Array = head_of(tensors, name, self.features(tensors, torch.from_numpy(x))).numpy()
         return out
-
-    def forward(
-        self, parameters: Parameters, x: NDArray[np.uint8], space: ImageWorkspace
-    ) -> tuple[Array, Array]:
-        """Head and value [g, b, padded] of images, remembering what `backward` needs."""
-        with one_thread(), torch.enable_grad():
-            leaves = {k: v.requires_grad_() for k, v in _tensors(parameters.weights).items()}
-            features = self._features(leaves, torch.from_numpy(x))
-            head, value = _head(leaves, "actor", features), _head(leaves, "critic", features)
-        space.graph = leaves, head, value
-        return head.detach().numpy(), value.detach().numpy()
-
-    def backward(self, parameters: Parameters, part: int, space: ImageWorkspace) -> None:
-        """Writes gradients (not of log_std) into buffer `part`, from space's d_head, d_value."""
-        assert space.graph is not None, "forward comes before backward"
-        leaves, *outputs = space.graph
-        names = list(self.shapes())
-        with one_thread():
-            gradients = torch.autograd.grad(
-                outputs,
-                [leaves[name] for name in names],
-                [torch.from_numpy(space.d_head), torch.from_numpy(space.d_value)],
-            )
-        for name, gradient in zip(names, gradients, strict=True):
-            parameters.weight_gradients[part][name][:] = gradient.numpy()
-        space.graph = None
 
 
 def _tensors(weights: Views) -> dict[str, Tensor]:
@@ -149,5 +106,6 @@ def _tensors(weights: Views) -> dict[str, Tensor]:
     return {name: torch.from_numpy(values) for name, values in weights.items()}
 
 
-def _head(weights: Mapping[str, Tensor], name: str, features: Tensor) -> Tensor:
+def head_of(weights: Mapping[str, Tensor], name: str, features: Tensor) -> Tensor:
+    """Outputs [M, R, padded] of the linear layer `name`."""
     return torch.baddbmm(weights[f"{name}.bias"], features, weights[f"{name}.weight"])

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from slipstream.nets.convolution import ConvolutionalNetwork, _head
+from slipstream.nets.convolution import ConvolutionalNetwork, head_of
 from slipstream.nets.networks import Activation
 from slipstream.nets.policy import Policy
 
@@ -67,13 +67,13 @@ class TorchImages:
         self._network = network
 
     def features(self, weights: Weights, x: Tensor) -> Tensor:
-        return self._network._features(weights, x)
+        return self._network.features(weights, x)
 
     def head(self, weights: Weights, features: Tensor) -> Tensor:
-        return _head(weights, "actor", features)
+        return head_of(weights, "actor", features)
 
     def value(self, weights: Weights, features: Tensor) -> Tensor:
-        return _head(weights, "critic", features)[..., 0]
+        return head_of(weights, "critic", features)[..., 0]
 
 
 def named(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +14,6 @@ from slipstream.nets.observations import ObservationScale
 from slipstream.nets.policy import Policy
 
 _BLOCK_NUMBERS = 4096  # rows of all members together that pass through the critic at once
-
-
-class Inputs(Protocol):
-    """Access to the observations of all (T + 1) * N rows of every member.
-
-    Attributes:
-        block: rows that the critic values together, per member.
-        blocks: how many of them cover all rows.
-    """
-
-    block: int
-    blocks: int
-
-    def load(self, rollout: Rollout, lane: int, lanes: int) -> None:
-        """Prepares share `lane` of `lanes` of the rows."""
-
-    def rows(self, number: int) -> NDArray[Any]:
-        """Block `number` as [M, block, ...]; rows beyond the last are anything."""
-
-    def finals(self, rollout: Rollout) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Final observations [M, rows, ...], and each one's place in the flattened [M * rows]."""
 
 
 class RowInputs:
@@ -71,15 +50,6 @@ class RowInputs:
         x = self._make_inputs(longest)
         self._scale.apply(obs, x)
         return x, place
-
-
-def make_inputs(policy: Policy, horizon: int, num_envs: int) -> Inputs:
-    """The inputs that fit a policy's observations."""
-    if policy.scale is None:
-        from slipstream.agents.ppo.image_inputs import ImageInputs
-
-        return ImageInputs(policy, horizon, num_envs)
-    return RowInputs(policy, policy.scale, horizon, num_envs)
 
 
 def slots(rollout: Rollout, multiple: int) -> tuple[NDArray[np.int64], int]:

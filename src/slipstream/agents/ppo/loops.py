@@ -16,7 +16,6 @@ from slipstream.agents.ppo.member_gradient import (
     Rows,
     Space,
     minibatch_gradients,
-    output_gradients,
 )
 from slipstream.agents.ppo.surrogate import advantage_moments, explained_variances, pack_rows
 from slipstream.agents.ppo.tally import Tally, apply_gradients
@@ -53,10 +52,6 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     advantage_moments: (of_float32(3), of_int64(2), 1, True, of_float64(3)),
     minibatch_gradients: (
         *(_NET, _WEIGHTS, _ROWS, 0, 0, 0, 0, True, of_float64(3), _TALLY, _SPACE),
-    ),
-    output_gradients: (
-        *(_NET, _WEIGHTS, _ROWS, 0, 0, 0, of_float32(3), of_float32(3), of_float32(3)),
-        *(of_float32(3), of_float64(3), of_float64(2)),
     ),
 }
 

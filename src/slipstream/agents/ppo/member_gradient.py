@@ -145,24 +145,6 @@ def member_gradient(
     finish(net, rows, gradient, space.scratch)
 
 
-def output_gradients(
-    net: Any, weights: Any, rows: Any, p: int, k: int, at: int, head: Any, value: Any, d_head: Any,
-    d_value: Any, statistics: Any, scratch: Any,
-) -> None:  # fmt: skip
-    """Only the losses' share of `member_gradient`, for networks that torch calculates.
-
-    Args:
-        head, value: float32 [g, b, padded]; d_head, d_value: likewise, written but for the padding.
-    """
-    for m in range(head.shape[0]):
-        begin(statistics[m, p], scratch)
-        outputs_gradient(
-            *(net, weights.weights[m], rows, m, k, at, head[m], value[m], d_head[m], d_value[m]),
-            *(statistics[m, p], scratch),
-        )
-        finish(net, rows, weights.gradients[m, p], scratch)
-
-
 def begin(statistics: Any, scratch: Any) -> None:
     """Sums from 0; those of d loss / d log_std are in scratch[2]."""
     statistics[:] = 0.0

@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 
 from slipstream.agents.agent import Run, in_sequence
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.gradients import RowGradients, make_gradients
-from slipstream.agents.ppo.inputs import Inputs
+from slipstream.agents.ppo.gradients import RowGradients
+from slipstream.agents.ppo.inputs import RowInputs
 from slipstream.agents.ppo.loops import loops
 from slipstream.agents.ppo.member_gradient import Rows
 from slipstream.agents.ppo.surrogate import ACTION, APPROX_KL, STATISTICS
 from slipstream.agents.ppo.tally import Tally
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.adam import LANES
+from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.policy import Policy
 from slipstream.vector import draws
 
@@ -115,7 +116,7 @@ class Learner:
     def __init__(
         self,
         policy: Policy,
-        inputs: Inputs,
+        inputs: RowInputs,
         settings: Settings,
         members: slice,
         total: int,
@@ -138,9 +139,9 @@ class Learner:
         self._order = np.zeros((self._count, total), np.int64)
         self._moments = np.zeros((self._count, total // rows, 3))
         self._statistics = np.zeros((self._count, parts, len(STATISTICS)))
-        self._gradients = make_gradients(
-            policy, self._parameters, inputs, members, parts, rows // parts
-        )
+        network = policy.network
+        assert isinstance(network, MlpNetwork)
+        self._gradients = RowGradients(policy, network, self._parameters, inputs, members, parts)
         self._loops = loops()
 
     def learn(
@@ -187,7 +188,7 @@ class Learner:
         """All minibatches in the present order."""
         parts = self._statistics.shape[1]
         alone = parts == 1 or run is in_sequence
-        if alone and isinstance(self._gradients, RowGradients):
+        if alone:
             self._gradients.epoch(rows, self._statistics, tally)
             return
         part = self._gradients.part

@@ -158,11 +158,11 @@ class Group:
         self._fetch()
         coefficients = self._coefficients(learning_rate)
         rows = self._make_rows(rollout, reward, coefficients)
-        metrics = {"explained_variance": explained_variance(rows)} | learn(
+        metrics = learn(
             *(self._moving, self._leaves, self._gradient, self._model, rows),
             self._orders(rows.valid.shape[1], seeds, first_epochs),
             *(self._rows, coefficients, self._settings.normalize_advantage),
-        )
+        ) | {"explained_variance": explained_variance(rows)}
         for host, ours in zip(self._host, self._moving, strict=True):
             host.copy_(ours)
         self._observations.clear()

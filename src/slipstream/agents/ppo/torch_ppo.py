@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.agent import Run, in_sequence
+from slipstream.agents.ppo.base import BasePPO
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.ppo import PPO
 from slipstream.agents.ppo.torch_group import Group
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
@@ -24,8 +24,8 @@ from slipstream.nets.torch_device import device_of
 from slipstream.nets.torch_threads import one_thread
 
 
-class TorchPPO(PPO):
-    """As `PPO`, whose state it shares; its bits are other ones.
+class TorchPPO(BasePPO):
+    """As `PPO`, whose state it can go on from, and the other way round; its bits are other ones.
 
     On a processor members are handled one after another, since a batched product's bits would
     depend on their number; on a GPU all together.
@@ -44,7 +44,6 @@ class TorchPPO(PPO):
         device: str = "cpu",
     ) -> None:
         super().__init__(config, specs, seeds, num_envs)
-        self.parts = 1
         self.device = device_of(device)
         each = self.members if self.device.type != "cpu" else 1
         rows = config.rows(num_envs)
@@ -70,30 +69,15 @@ class TorchPPO(PPO):
         progress: float | NDArray[np.float64] = 0.0,
         run: Run = in_sequence,
     ) -> dict[str, NDArray[Any]]:
-        reward = rollout.reward
-        if self.reward_scale is not None:
-            ended = rollout.terminated | rollout.truncated
-            gamma = self._spread(self.settings.discount)
-            reward = self.reward_scale.scale(reward, ended, rollout.valid, gamma)
-        rate = self.settings.learning_rate.copy()
-        if self.config.learning_rate_schedule == "linear":
-            rate *= np.maximum(0.0, 1.0 - np.asarray(progress))
+        reward, rate = self._scaled_reward(rollout), self._learning_rate(progress)
         first_epochs = self.iterations * self.config.epochs
         results = []
         with one_thread():
             for group in self._groups:
                 m = group.members
                 own = rate[m], self.seeds[m], first_epochs[m]
-                results.append(group.update(rollout, np.asarray(reward), *own))
-        metrics = {
-            name: np.concatenate([result[name] for result in results]) for name in results[0]
-        }
-        if self.policy.scale is not None:
-            self.policy.scale.learn(rollout)
-        self.iterations += 1
-        self._keys = None
-        failed = self.policy.parameters.failed.copy()
-        return {**metrics, "learning_rate": rate, "failed": failed}
+                results.append(group.update(rollout, reward, *own))
+        return self._finished(rollout, results, learning_rate=rate)
 
 
 Agent = TorchPPO
