@@ -22,7 +22,7 @@ Train = Callable[..., Shard]
 
 @pytest.fixture
 def train() -> Iterator[Train]:
-    """train(environment, agent settings, seeds, num_envs, steps, stop) -> the shard at the end.
+    """train(environment, agent settings, seeds, num_envs, steps, stop, learner) -> the last shard.
 
     `environment` is an Environment or (name, settings); `stop(shard)` may end training early.
     """
@@ -35,11 +35,12 @@ def train() -> Iterator[Train]:
         num_envs: int,
         steps: int,
         stop: Callable[[Shard], bool] = lambda shard: False,
+        learner: str = "auto",
     ) -> Shard:
         if not isinstance(environment, Environment):
             environment = resolve_environment(*environment)
         config = PPOConfig(**agent)
-        shard = Shard(environment, config, seeds, range(len(seeds)), num_envs)
+        shard = Shard(environment, config, seeds, range(len(seeds)), num_envs, learner=learner)
         shard.reset()
         spent = 0
         while spent < steps and not stop(shard):

@@ -44,6 +44,14 @@ def test_pendulum_learns(train):
 
 
 @pytest.mark.long
+def test_cartpole_is_solved_by_the_torch_form(train):
+    shard = train(
+        ("cartpole", {}), CARTPOLE, seeds=[0], num_envs=16, steps=300_000, learner="torch"
+    )
+    assert (shard.evaluate("train", 100, 7).mean(axis=1) >= 475).all()
+
+
+@pytest.mark.long
 def test_pendulum_is_solved_by_every_seed(train):
     shard = train(("pendulum", {}), PENDULUM, seeds=list(range(6)), num_envs=16, steps=1_000_000)
     scores = shard.evaluate("train", 100, 7).mean(axis=1)

@@ -18,9 +18,14 @@ AGENT = {
 SEEDS = [0, 1, 2]
 
 
-def _train(train, probe, *, steps=30_000, max_steps=8, **agent):
-    environment = ("probes", {"probe": probe, "max_steps": max_steps})
-    return train(environment, {**AGENT, **agent}, seeds=SEEDS, num_envs=16, steps=steps)
+BOTH_FORMS = pytest.mark.parametrize(
+    "learner", ["compiled", pytest.param("torch", marks=pytest.mark.long)]
+)
+
+
+def _train(train, probe, *, steps=30_000, max_steps=8, learner="auto", **agent):
+    environment, settings = ("probes", {"probe": probe, "max_steps": max_steps}), {**AGENT, **agent}
+    return train(environment, settings, seeds=SEEDS, num_envs=16, steps=steps, learner=learner)
 
 
 def _values(shard, *observations):
@@ -49,25 +54,31 @@ def test_the_value_depends_on_the_observation(train):
     np.testing.assert_allclose(_value(shard, -seen), -1.0, atol=0.1)
 
 
-def test_a_later_reward_is_discounted(train):
-    values = _values(_train(train, "delayed"), 0.0, 1.0)
+@pytest.mark.parametrize("learner", ["compiled", "torch"])
+def test_a_later_reward_is_discounted(train, learner):
+    values = _values(_train(train, "delayed", learner=learner), 0.0, 1.0)
     np.testing.assert_allclose(values[0], 0.9, atol=0.03)
     np.testing.assert_allclose(values[1], 1.0, atol=0.03)
 
 
+@BOTH_FORMS
 @pytest.mark.parametrize("max_steps", [1, 8])
-def test_a_time_limit_is_no_end(train, max_steps):
+def test_a_time_limit_is_no_end(train, max_steps, learner):
     # Reward 1 a step for ever: worth 1 / (1 - 0.9) = 10. Bootstrapping with 0 at the limit would
     # give 1 for a limit of one step and at most 5.7 on average for eight.
-    values = _values(_train(train, "endless", max_steps=max_steps, steps=60_000), 0.0)
+    values = _values(
+        _train(train, "endless", max_steps=max_steps, steps=60_000, learner=learner), 0.0
+    )
     np.testing.assert_allclose(values, 10.0, rtol=0.03)
 
 
+@BOTH_FORMS
 @pytest.mark.parametrize(
     ("probe", "best"), [("action", 1.0), ("matched", 1.0), ("switches", 3.0), ("target", 0.0)]
 )
-def test_the_best_policy_is_found(train, probe, best):
-    shard = _train(train, probe, steps=60_000, learning_rate_schedule="linear")
+def test_the_best_policy_is_found(train, probe, best, learner):
+    schedule = {"learning_rate_schedule": "linear"}
+    shard = _train(train, probe, steps=60_000, learner=learner, **schedule)
     scores = shard.evaluate("train", 64, 1)
     np.testing.assert_allclose(scores, best, atol=0.03)
 

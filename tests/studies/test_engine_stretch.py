@@ -65,15 +65,17 @@ def test_settings_of_their_own(engine, tmp_path):
         assert np.array_equal(own[0].passes.returns, outcomes[k].passes.returns)
 
 
-def test_same_as_a_run(engine, tmp_path):
+@pytest.mark.parametrize("learner", ["compiled", "torch"])
+def test_same_as_a_run(engine, tmp_path, learner):
     """The weights of `slipstream train` with the same seed on the same records."""
-    member = engine.member(2, env="cartpole")
+    chosen = {"training.learner": learner}
+    member, other = (engine.member(k, env="cartpole", **chosen) for k in (2, 3))
     live = LiveStates(tmp_path)
-    engine.train([member], 4, tmp_path)
+    engine.train([member, other], 4, tmp_path)
     state = live.load(member)
     environment = engine.source().environment(member.config)
     assert isinstance(environment, Environment)
-    shard = Shard(environment, member.config.agent, [member.seed], range(1), 6)
+    shard = Shard(environment, member.config.agent, [member.seed], range(1), 6, learner=learner)
     shard.reset()
     for k in range(4):
         shard.iterate(k / 6)
