@@ -54,7 +54,7 @@ def test_the_value_depends_on_the_observation(train):
     np.testing.assert_allclose(_value(shard, -seen), -1.0, atol=0.1)
 
 
-@pytest.mark.parametrize("learner", ["compiled", "torch"])
+@BOTH_FORMS
 def test_a_later_reward_is_discounted(train, learner):
     values = _values(_train(train, "delayed", learner=learner), 0.0, 1.0)
     np.testing.assert_allclose(values[0], 0.9, atol=0.03)

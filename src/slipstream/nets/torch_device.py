@@ -21,7 +21,7 @@ def device_of(name: str) -> torch.device:
     if not torch.backends.cuda.is_built():
         raise ResourceError(
             f"{name} was asked for, and PyTorch {torch.__version__} here is built for processors "
-            "only. Install a build with CUDA: pip install --force-reinstall torch --index-url "
+            "only. Install a build with CUDA: pip install --force-reinstall torch -i "
             "https://pypi.org/simple (on Windows see https://pytorch.org/get-started); or train "
             "with --device cpu."
         )
