@@ -38,7 +38,8 @@ def reset(s: Any, p: Any, d: Any) -> None:
     s.kind[0] = choose(s, p.one_agent, p.one_weak, p.one_strong, p.one_random, p.one_idle)
     s.kind[1] = choose(s, p.two_agent, p.two_weak, p.two_strong, p.two_random, p.two_idle)
     for player in range(2):
-        s.phase[player] = math.pi * uniform(s)
+        # The original's bot keeps its phase from game to game, where it becomes uniform.
+        s.phase[player] = 2.0 * math.pi * uniform(s)
 
 
 def step(s: Any, action: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
