@@ -27,6 +27,7 @@ ALL_PAGES = (
     "docs/performance.md",
     "docs/learners.md",
     "docs/rules.md",
+    "docs/policies.md",
 )
 BLOCK = re.compile(r"(?:<!-- file: (?P<file>[\w.]+) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import unpack
 from slipstream.training import checkpoint, trainer
 from slipstream.training.backend import resolve_backend
-from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best
+from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best, other_data
 from slipstream.training.config import RunConfig, resolve
 from slipstream.training.environment import Environment
 from slipstream.training.events import Listener
@@ -279,7 +280,10 @@ def evaluate(
     environment = environment_of(run, data=data, symbols=symbols, start=start, stop=stop)
     if "test" in environment.splits():
         run.count_test_read()
-    return evaluate_best(run, environment)
+    tracks = evaluate_best(run, environment)
+    for sentence in other_data(run, environment):
+        run.say(sentence)
+    return tracks
 
 
 def write_report(
@@ -327,7 +331,7 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
         deployed = deployed_folder(Path(path))
         if deployed is not None:
             tensors, manifest = checkpoint.load(deployed)
-            return Policy.from_tensors(tensors, manifest["policy"])
+            return unpack(tensors, manifest["policy"])
     run = path if isinstance(path, Run) else Run.open(path)
     return best_policy(run, best_member(run) if member is None else member)
 

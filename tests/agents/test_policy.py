@@ -7,6 +7,7 @@ import torch
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.spec import Spec
 from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import pack, unpack
 from slipstream.nets.torch_distributions import distribution
 from slipstream.vector import draws
 
@@ -17,8 +18,8 @@ def test_an_exported_member_acts_the_same(experience, action):
     obs = np.random.default_rng(0).standard_normal((3, 20, 5)).astype(np.float32)
     together = agent.policy.act_rows(obs.reshape(60, 5)).reshape(3, 20, -1)
     for m in range(3):
-        manifest = json.loads(json.dumps(agent.policy.manifest(m)))
-        alone = Policy.from_tensors(agent.policy.to_tensors(m), manifest)
+        tensors, manifest = pack(agent.policy, m)
+        alone = unpack(tensors, json.loads(json.dumps(manifest)))
         assert (alone.act_rows(obs[m]) == together[m]).all()
         assert (alone.act_rows(obs[m, 4:5]) == together[m, 4:5]).all()
         keys = draws.member_keys([9], draws.ACT, 0)
@@ -63,24 +64,24 @@ def test_images_are_exported_too(experience):
         [0], experience.spec((1, 10, 10), "discrete", np.uint8), iterations=1
     )
     obs = np.random.default_rng(0).integers(0, 256, (8, 1, 10, 10), np.uint8)
-    alone = Policy.from_tensors(agent.policy.to_tensors(0), agent.policy.manifest(0))
+    alone = unpack(*pack(agent.policy))
     assert (alone.act_rows(obs) == agent.policy.act_rows(obs)).all()
 
 
 @pytest.mark.parametrize("damage", ["weight", "scale", "description", "format"])
 def test_a_changed_policy_is_refused(experience, damage):
     policy = Policy([experience.spec()], [0])
-    tensors, manifest = policy.to_tensors(0), policy.manifest(0)
+    tensors, manifest = pack(policy)
     if damage == "weight":
         tensors["weights.actor.0.weight"][0, 0] += 1
     elif damage == "scale":
-        tensors["observation.mean"][0, 0] += 1
+        tensors["observation.mean"][0] += 1
     elif damage == "format":
         manifest["format"] = 99
     else:
-        manifest["widths"] = [32, 64]
+        manifest["network"]["widths"] = [32, 64]
     with pytest.raises(CheckpointError):
-        Policy.from_tensors(tensors, manifest)
+        unpack(tensors, manifest)
 
 
 def test_fixed_columns_keep_their_scale_and_others_learn(experience):

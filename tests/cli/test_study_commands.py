@@ -14,6 +14,7 @@ import optuna
 import pytest
 
 from slipstream.agents.ppo.ppo import PPO
+from slipstream.nets.policy_file import pack
 from slipstream.studies import start
 from slipstream.studies.record.storage import open_storage
 from slipstream.studies.study import Survey
@@ -44,7 +45,7 @@ class PolicyPool(FakePool):
         config = RunConfig.from_mapping({"env": "cartpole"})
         spec = resolve_environment("cartpole", config.env_settings).spec
         agent = PPO(config.agent, spec, [1], 8)
-        return agent.policy.to_tensors(0), agent.policy.manifest(0)
+        return pack(agent.policy)
 
 
 class FakeMachinery:

@@ -46,7 +46,7 @@ def decide(monkeypatch, action):
     """Whatever is loaded from the study's folder acts like this."""
     monkeypatch.setattr(study_random.checkpoint, "load", lambda folder: ({}, {"policy": {}}))
     made = lambda weights, manifest: Fixed(action, None)  # noqa: E731
-    monkeypatch.setattr(study_random.Policy, "from_tensors", made)
+    monkeypatch.setattr(study_random, "unpack", made)
 
 
 @pytest.fixture(scope="module")

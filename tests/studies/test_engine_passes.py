@@ -8,6 +8,7 @@ import pytest
 
 from slipstream.core.errors import KernelError
 from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import pack, unpack
 from slipstream.studies.engine.pass_loop import PassLoop
 from slipstream.studies.engine.passes import alike, score, step_passes
 from slipstream.studies.engine.population import Place, Population, policy_of
@@ -44,7 +45,7 @@ def daily(marks, time):
 
 
 def alone(policy, m):
-    return Policy.from_tensors(policy.to_tensors(m), policy.manifest(m))
+    return unpack(*pack(policy, m))
 
 
 def test_daily_returns_of_two_symbols_in_two_groups(engine):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.agents.agent_config import AgentConfig
+from slipstream.nets.policy_file import unpack
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.population import shape_of
 from slipstream.studies.engine.state import LiveStates
@@ -161,11 +162,19 @@ def test_policy_at_the_end_of_the_budget(engine, tmp_path):
     assert live.policy(member.name) is None
     engine.train([member], 6, tmp_path)
     tensors, manifest = live.policy(member.name)
-    from slipstream.nets.policy import Policy
-
-    policy = Policy.from_tensors(tensors, manifest)
+    policy = unpack(tensors, manifest)
     assert policy.act_rows(np.zeros((1, 3), np.float32)).shape == (1, 1)
     assert json.dumps(manifest)
+
+
+def test_policies_take_their_own_conditions_along(engine, tmp_path):
+    """Also of members that were trained side by side under different settings."""
+    members = [engine.member(k, budget=1, **{"env.fee": 0.01 * k}) for k in range(3)]
+    engine.train(members, 1, tmp_path)
+    for k, member in enumerate(members):
+        conditions = LiveStates(tmp_path).policy(member.name)[1]["conditions"]
+        assert conditions["settings"]["fee"] == 0.01 * k
+        assert conditions["bar_seconds"] == 21_600
 
 
 def test_foreign_environments(engine, tmp_path):

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.conditions import Conditions
 from slipstream.core.config import Config as Base
 from slipstream.core.kernel import Loaded
 from slipstream.core.random import integer
@@ -69,7 +70,13 @@ def load_folds(config: Config, plan: Any) -> Loaded:
     data = Data(prices, time)
     split = make_folds(config.bars, plan, embargo=2, min_train=10)
     facts = fold_facts(split, plan, time, SECONDS)
-    return Loaded(data, _records(config, split), provenance={"folds": facts, "bars": config.bars})
+    facts = {"folds": facts, "bars": config.bars}
+    return Loaded(data, _records(config, split), provenance=facts, conditions=_conditions(config))
+
+
+def _conditions(config: Config) -> Conditions:
+    settings = config.model_dump()
+    return Conditions(SECONDS, ("A", "B"), 1, (), 0, 1, "close", 1, "of nothing", settings)
 
 
 def vary(loaded: Loaded, config: Config) -> Loaded | None:
@@ -79,7 +86,9 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
 
     plan = FoldPlan(**loaded.provenance["folds"]["plan"])
     split = make_folds(config.bars, plan, embargo=2, min_train=10)
-    return Loaded(loaded.data, _records(config, split), provenance=loaded.provenance)
+    facts = loaded.provenance
+    own = _conditions(config)
+    return Loaded(loaded.data, _records(config, split), provenance=facts, conditions=own)
 
 
 def timeline(p: Params, d: Data) -> NDArray[np.int64]:

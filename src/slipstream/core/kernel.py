@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core import config
+from slipstream.core.conditions import Conditions
 from slipstream.core.config import validate
 from slipstream.core.errors import KernelError, SlipstreamError
 from slipstream.core.market_pass import PortfolioPass, SymbolPass
@@ -34,6 +35,7 @@ class Loaded:
         provenance: JSON-able facts for the run directory (hashes of files).
         state: the record's type where its size follows from the data (a field for each asset);
             None: the kernel's own `STATE`. Field names are the same in both.
+        conditions: of prices, what a policy that is trained on them takes along.
     """
 
     data: Any
@@ -41,6 +43,7 @@ class Loaded:
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     state: np.dtype[Any] | None = None
+    conditions: Conditions | None = None
 
 
 class Kernel(NamedTuple):

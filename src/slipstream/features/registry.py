@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,6 +166,24 @@ def warm_up_rows(names: Sequence[str], columns: Collection[str] = ()) -> int:
         feature, n = resolve(name, columns)
         longest = max(longest, feature.warm_up(n) if feature is not None else 0)
     return longest
+
+
+def parameters_of(names: Sequence[str], columns: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Each feature's name and parameters, plain values: how to compute it again elsewhere.
+
+    A registered one has its `pattern`, its window `n` where it has one, and `warm_up_bars`; a
+    column of the data has `column`.
+    """
+    found: list[dict[str, Any]] = []
+    for name in names:
+        feature, n = resolve(name, columns)
+        if feature is None:
+            found.append({"name": name, "column": name})
+            continue
+        window = {"n": n} if n else {}
+        warm_up = {"warm_up_bars": feature.warm_up(n)}
+        found.append({"name": name, "pattern": feature.pattern, **window, **warm_up})
+    return found
 
 
 def longest_memory(names: Sequence[str], columns: Collection[str] = ()) -> str:

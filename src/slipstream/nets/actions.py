@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
+
+Head = Literal["logits", "q", "gaussian", "squashed_gaussian"]
+_OF_CHOICES: tuple[Head, ...] = ("logits", "q")
+_OF_BOXES: tuple[Head, ...] = ("gaussian", "squashed_gaussian")
 
 
 class ActionMap:
@@ -20,15 +24,25 @@ class ActionMap:
     components pass as they are. The rollout keeps the policy's own action, from which log_prob can
     be recomputed.
 
+    What the network's outputs mean is the head. Of choices: `logits` of a categorical
+    distribution, or the value of each choice (`q`). Of a box: the mean of a `gaussian`, whose
+    deviation is a weight of its own; or of a `squashed_gaussian`, means and after them log
+    deviations [2 K], whose tanh is the action in [-1, 1].
+
+    Args:
+        space: of the environment's rows.
+        head: `logits` or `gaussian` unless given.
+
     Attributes:
         kind: ``discrete``, ``multi_discrete`` or ``box``.
+        head: as above.
         sizes: choices of each component (discrete kinds), or () for a Box.
         width: K numbers of one action.
         head_width: numbers the network puts out for it; also the number of noise draws of one
             action.
     """
 
-    def __init__(self, space: gymnasium.Space[Any]) -> None:
+    def __init__(self, space: gymnasium.Space[Any], head: Head | None = None) -> None:
         self.sizes: tuple[int, ...] = ()
         nothing = np.zeros(0, np.float32)
         self._half = self._middle = self._low = self._high = nothing
@@ -51,16 +65,33 @@ class ActionMap:
             self._middle = np.where(bounded, middle, 0.0).astype(np.float32)
         else:
             raise ConfigError(
-                f"PPO acts in Discrete, MultiDiscrete and Box spaces; this environment has "
+                f"Policies act in Discrete, MultiDiscrete and Box spaces; this environment has "
                 f"{space}. Wrap the environment so that its action is one of these."
             )
         self.width = len(self.sizes) if self.sizes else len(self._low)
-        self.head_width = sum(self.sizes) if self.sizes else self.width
+        possible = _OF_CHOICES if self.sizes else _OF_BOXES
+        self.head: Head = head or possible[0]
+        if self.head not in possible:
+            raise ConfigError(
+                f"A policy's head is one of {', '.join(get_args(Head))}; {self.head!r} does not "
+                f"act in a {self.kind} space, which takes {' or '.join(possible)}."
+            )
+        if self.squashed and not np.isfinite([self._low, self._high]).all():
+            raise ConfigError(
+                f"A squashed_gaussian fills the bounds of its actions, and {space} has none in "
+                "some component: give the environment finite bounds, or use the head gaussian."
+            )
+        self.head_width = sum(self.sizes) if self.sizes else self.width * (1 + self.squashed)
 
     @property
     def continuous(self) -> bool:
         """Whether actions are real numbers, with normal noise; else choices, with Gumbel noise."""
         return self.kind == "box"
+
+    @property
+    def squashed(self) -> bool:
+        """Whether a tanh brings the mean into [-1, 1]."""
+        return self.head == "squashed_gaussian"
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.errors import ConfigError
 from slipstream.nets.compiled import loops
 from slipstream.nets.layers import BLOCK
 from slipstream.nets.modes import Decider
@@ -17,6 +18,7 @@ from slipstream.vector import draws
 if TYPE_CHECKING:
     from slipstream.nets.policy import Policy
 
+_DRAWN = ("logits", "gaussian")
 _MIN_ROWS = 8  # of images: fewer take other matrix paths, and bits would depend on how many act
 
 
@@ -72,6 +74,7 @@ class Actor:
             weights=policy.parameters.arrays.weights,
             table=network.tables[0],
             relu=network.activation == "relu",
+            squashed=policy.actions.squashed,
             mean=scale.mean,
             inverse_std=scale.inverse_std,
             limit=LIMIT,
@@ -103,6 +106,8 @@ class Actor:
         actions = self._policy.actions
         action: NDArray[Any] = self.head(obs)[:, : self._rows, : actions.head_width]
         action = action.reshape(len(out), -1)
+        if actions.squashed:
+            action = np.tanh(action[:, : actions.width])
         if not actions.continuous:
             logits = action if mask is None else np.where(mask, action, -np.inf)
             parts = np.split(logits, np.cumsum(actions.sizes)[:-1], axis=1)
@@ -131,7 +136,15 @@ class Actor:
             obs: [M * R, *shape]; mask: bool [M * R, choices] or None.
             keys: noise stream of each member; first: as for `noise`.
             action: [M * R, K], log_prob: [M * R], both written.
+
+        Raises:
+            ConfigError: the head has no distribution that slipstream draws from.
         """
+        if self._policy.actions.head not in _DRAWN:
+            raise ConfigError(
+                f"A policy with the head {self._policy.actions.head} is not drawn from in this "
+                "version: act with deterministic=True."
+            )
         head, noise = self.head(obs), self.noise(keys, first)
         if self._policy.actions.continuous:
             log_std = np.ascontiguousarray(self._policy.parameters.weights["log_std"])

@@ -26,6 +26,7 @@ _DECIDER = Decider(
         of_float32(2),
         of_int64(2),
         True,
+        True,
         of_float32(2),
         of_float32(2),
         1.0,

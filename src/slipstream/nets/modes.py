@@ -19,6 +19,7 @@ class Decider(NamedTuple):
 
     Attributes:
         weights: float32 [M, P]; table: int64 [L, 5], the actor's; relu: else tanh.
+        squashed: of a box, the tanh of the network's output counts.
         mean, inverse_std, limit: of observations, float32 [M, D]; see `scale_row`.
         sizes, start: int64 [K], of choices: how many there are, and the first one's number.
         half, middle, low, high: float32 [K], of a box: half of its extent, its centre, its bounds.
@@ -28,6 +29,7 @@ class Decider(NamedTuple):
     weights: Any
     table: Any
     relu: bool
+    squashed: bool
     mean: Any
     inverse_std: Any
     limit: float
@@ -55,7 +57,10 @@ def decide_box(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any)
         head = by.space[at : at + (last - first) * width].reshape(last - first, width)
         for r in range(last - first):
             for j in range(len(by.half)):
-                value = head[r, j] * by.half[j] + by.middle[j]
+                mean = head[r, j]
+                if by.squashed:
+                    mean = np.float32(math.tanh(mean))
+                value = mean * by.half[j] + by.middle[j]
                 value = by.low[j] if value < by.low[j] else value  # NaN stays NaN
                 out[first + r, j] = by.high[j] if value > by.high[j] else value
 

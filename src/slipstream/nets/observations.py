@@ -69,6 +69,10 @@ class ObservationScale:
             self.moments.merge(rollout.obs[:t].reshape(t, e, -1), rollout.valid)
             self._refresh()
 
+    def hold(self, mean: NDArray[np.float32], inverse_std: NDArray[np.float32]) -> None:
+        """Scales by these [M, D] and learns no more."""
+        self.mean[:], self.inverse_std[:], self.running = mean, inverse_std, False
+
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Statistics and the fixed columns, member axis first."""
         fixed = {"fixed_mean": self._fixed_mean.copy(), "fixed_std": self._fixed_std.copy()}

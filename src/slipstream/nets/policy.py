@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require_torch
 from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec
-from slipstream.nets.actions import ActionMap
+from slipstream.nets.actions import ActionMap, Head
 from slipstream.nets.actor import Actor
 from slipstream.nets.native import Native
 from slipstream.nets.networks import Activation, MlpNetwork, Network, input_width
@@ -24,7 +21,6 @@ from slipstream.nets.observations import ObservationScale
 from slipstream.nets.parameters import Parameters
 from slipstream.vector import draws
 
-FORMAT = 1
 _ACTORS = 8  # numbers of rows that buffers are kept for
 
 
@@ -45,9 +41,12 @@ class Policy:
         observation_normalization: keep running statistics of columns without a fixed scale.
         initial_std: standard deviation of continuous actions at the start, in policy units.
         parts: gradient buffers.
+        head: what the network's outputs mean, see `ActionMap`.
 
     Attributes:
         parameters: all weights; scale: of observations (None for images); actions: the mapping.
+        conditions: what it was trained under, where it was read from a file; see
+            `Environment.conditions`.
         native: the outside of `act`: observations, masks and actions as the environment knows them.
     """
 
@@ -61,6 +60,7 @@ class Policy:
         observation_normalization: bool = True,
         initial_std: float = 0.6,
         parts: int = 1,
+        head: Head | None = None,
     ) -> None:
         if len(specs) != len(seeds):
             raise ConfigError(
@@ -71,7 +71,8 @@ class Policy:
         self.widths, self.activation = tuple(widths), activation
         self.observation_shape = spec.observation_shape
         self.observation_dtype = spec.observation_dtype
-        self.actions = ActionMap(spec.action)
+        self.actions = ActionMap(spec.action, head)
+        self.conditions: Mapping[str, Any] = {}
         self.native = Native.of(spec, self.members, self.actions.sizes)
         self.is_image = self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
         self.scale: ObservationScale | None = None
@@ -83,11 +84,11 @@ class Policy:
             self.scale = ObservationScale(specs, observation_normalization)
             self.network = MlpNetwork(inputs, self.widths, self.actions.head_width, activation)
         shapes = dict(self.network.shapes())
-        if self.actions.continuous:
+        if self.actions.head == "gaussian":
             shapes["log_std"] = (self.actions.width,)
         self.parameters = Parameters(shapes, self.members, parts)
         self.network.initialise(self.parameters.weights, self.seeds)
-        if self.actions.continuous:
+        if self.actions.head == "gaussian":
             self.parameters.weights["log_std"][:] = math.log(initial_std)
         self._actors: dict[int, Actor] = {}
         self._keys, self._draws = self.seeds, 0
@@ -130,14 +131,16 @@ class Policy:
                 array. A policy of M > 1 members takes [M, ...] or [M, n, ...].
             mask: bool [choices] of the choices allowed now, [n, choices] for a batch. Without it a
                 policy that was trained with one refuses to act.
-            deterministic: the most likely action; otherwise one is drawn, see `reseed`.
+            deterministic: the most likely action; otherwise one is drawn, see `reseed`. The head
+                `q` says values, not how likely a choice is, and always takes the best one.
 
         Returns:
             An action of the environment's own space: an int for Discrete, else an array; for a
             batch an array with the batch axis first.
 
         Raises:
-            ConfigError: observations or a mask of another form, or no mask where one is needed.
+            ConfigError: observations or a mask of another form, no mask where one is needed, or a
+                head that is not drawn from.
         """
         rows, lead = self.native.rows(obs)
         allowed = self.native.allowed(mask, lead, len(rows))
@@ -165,95 +168,17 @@ class Policy:
 
         Args:
             obs: as a VectorEnv writes them into its rows, not scaled.
-            keys: one noise stream per member, uint64 [M]; None for the most likely action.
+            keys: one noise stream per member, uint64 [M]; None for the most likely action, which
+                the head `q` takes anyway.
             mask: bool [M * R, choices] of allowed choices.
         """
         rows = len(obs) // self.members
         actor = self._actor(rows)
         out = np.zeros((len(obs), self.actions.width), self.actions.dtype)
-        if keys is None:
+        if keys is None or self.actions.head == "q":
             actor.decide(obs, mask, out)
         else:
             drawn, log_prob = np.empty_like(out), np.empty(len(out), np.float32)
             actor.sample(obs, mask, keys, 0, drawn, log_prob)
             self.actions.to_environment(drawn, out)
         return out
-
-    def to_tensors(self, m: int) -> dict[str, NDArray[Any]]:
-        """Member m's weights and observation statistics, by name, for safetensors."""
-        tensors = {f"weights.{k}": w[m].copy() for k, w in self.parameters.weights.items()}
-        if self.scale is not None:
-            state = self.scale.state_dict()
-            tensors |= {f"observation.{k}": v[m : m + 1].copy() for k, v in state.items()}
-        return tensors
-
-    def manifest(self, m: int) -> dict[str, Any]:
-        """JSON-able description from which `from_tensors` rebuilds member m, with a hash."""
-        description = {
-            "format": FORMAT,
-            "kind": "image" if self.is_image else "rows",
-            "seed": self.seeds[m],
-            "observation": {
-                "shape": list(self.observation_shape),
-                "dtype": self.observation_dtype.name,
-            },
-            "action": self.actions.description(),
-            "native": self.native.description(),
-            "widths": list(self.widths),
-            "activation": self.activation,
-            "observation_normalization": self.scale is not None and self.scale.running,
-        }
-        return {**description, "hash": _digest(self.to_tensors(m), description)}
-
-    @classmethod
-    def from_tensors(
-        cls, tensors: Mapping[str, NDArray[Any]], manifest: Mapping[str, Any]
-    ) -> Policy:
-        """A policy of one member from what `to_tensors` and `manifest` gave.
-
-        Raises:
-            CheckpointError: when the hash does not fit, or a tensor is missing or of another shape.
-        """
-        description = {k: v for k, v in manifest.items() if k != "hash"}
-        if manifest.get("format") != FORMAT:
-            raise CheckpointError(
-                f"This policy has format {manifest.get('format')}; this version reads {FORMAT}. "
-                "Export it again with the version that trained it."
-            )
-        if _digest(tensors, description) != manifest.get("hash"):
-            raise CheckpointError(
-                "The policy's weights do not fit the hash in its manifest: a file was changed or "
-                "cut short. Use another checkpoint of the run."
-            )
-        shape = tuple(manifest["observation"]["shape"])
-        dtype = np.dtype(manifest["observation"]["dtype"])
-        low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
-        spec = Spec(
-            observation=gymnasium.spaces.Box(low, high, shape, dtype.type),
-            action=ActionMap.space(manifest["action"]),
-        )
-        policy = cls(
-            [spec],
-            [manifest["seed"]],
-            widths=tuple(manifest["widths"]),
-            activation=manifest["activation"],
-            observation_normalization=manifest["observation_normalization"],
-        )
-        if "native" in manifest:  # an older policy knows rows only
-            policy.native = policy.native.with_description(manifest["native"])
-        for name, weight in policy.parameters.weights.items():
-            weight[0] = tensors[f"weights.{name}"]
-        if policy.scale is not None:
-            names = policy.scale.state_dict()
-            policy.scale.load_state_dict({k: tensors[f"observation.{k}"] for k in names})
-        return policy
-
-
-def _digest(tensors: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> str:
-    """SHA-256 over the description and every tensor's name, shape and bytes."""
-    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
-    for name in sorted(tensors):
-        array = tensors[name]
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()

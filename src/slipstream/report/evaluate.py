@@ -17,6 +17,7 @@ from slipstream.training.best import (
     best_member,
     best_policy,
     evaluate_best,
+    other_data,
     present_members,
 )
 from slipstream.training.environment import Environment
@@ -173,7 +174,7 @@ def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):
         notes.append("This window is not known to begin after the run's validation: not all new.")
-    return (*notes, *remarks(run.config, environment))
+    return (*notes, *other_data(run, environment), *remarks(run.config, environment))
 
 
 def _all_new(run: Run, environment: Environment) -> bool:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from slipstream.core.conditions import check_conditions, differences
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import unpack
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.run import Run
@@ -37,7 +40,7 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
     policies = [best_policy(run, member) for member in present_members(run)]
     tracks: dict[str, list[list[Track]]] = {}
     for policy in policies:
-        _check_shape(policy, environment)
+        _check_fit(policy, environment)
     for split in splits:
         evaluator = Evaluator(
             environment,
@@ -52,8 +55,9 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
     return tracks
 
 
-def _check_shape(policy: Policy, environment: Environment) -> None:
-    """Refuses prices that make other observations than the policy was trained on."""
+def _check_fit(policy: Policy, environment: Environment) -> None:
+    """Refuses data that mean something else to the policy than what it was trained on."""
+    check_conditions(policy.conditions, environment.conditions)
     here = environment.spec.observation_shape
     if here != policy.observation_shape:
         raise ConfigError(
@@ -61,12 +65,25 @@ def _check_shape(policy: Policy, environment: Environment) -> None:
             f"these prices make {here}: choose as many symbols, with the same columns, as in "
             "training."
         )
+    own, theirs = policy.actions.description(), ActionMap(environment.spec.action).description()
+    if own != theirs:
+        raise ConfigError(
+            f"The policy acts in {own}, and this environment takes {theirs}: choose settings that "
+            "give the same actions as in training."
+        )
 
 
 def best_policy(run: Run, member: int) -> Policy:
     """The policy that validation chose for a member."""
     tensors, manifest = run.load_best(member)
-    return Policy.from_tensors(tensors, manifest["policy"])
+    return unpack(tensors, manifest["policy"])
+
+
+def other_data(run: Run, environment: Environment) -> list[str]:
+    """Sentences about data that the best policies were not trained on, and yet act on here."""
+    trained = best_policy(run, present_members(run)[0]).conditions
+    same = "window" not in environment.splits()
+    return differences(trained, environment.conditions, same_data=same)
 
 
 def present_members(run: Run) -> list[int]:

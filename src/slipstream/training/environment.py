@@ -178,6 +178,11 @@ class Environment(ABC):
         return {"name": self.name}
 
     @property
+    def conditions(self) -> dict[str, Any]:
+        """What a policy that is trained here takes along, plain values; see `Conditions`."""
+        return {"environment": self.short_name(self.name)}
+
+    @property
     def data(self) -> tuple[Any, ...] | None:
         """The arrays that all copies share; None where they are its own business."""
         return None

@@ -191,6 +191,16 @@ class KernelEnvironment(Environment):
         return {"name": self.kernel.name, "sources": self.sources, **plain(self.provenance)}
 
     @property
+    def conditions(self) -> dict[str, Any]:
+        declared, market = self.loaded.conditions, self.spec.market
+        if declared is not None:
+            return {**super().conditions, **plain(declared.as_mapping())}
+        if market is None:
+            return super().conditions
+        own = {"bar_seconds": market.bar_seconds, "symbols": list(market.symbols)}
+        return {**super().conditions, **plain(own)}
+
+    @property
     def data(self) -> tuple[Any, ...]:
         data: tuple[Any, ...] = self.loaded.data
         return data

@@ -15,6 +15,7 @@ from slipstream.agents.agent import Agent, Run, in_sequence
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.discover import load_agent
 from slipstream.core.spec import Spec
+from slipstream.nets.policy_file import Tensors, pack
 from slipstream.training.bulk import read_chunks, write_chunks
 from slipstream.training.collector import make_collector
 from slipstream.training.environment import LONGEST, Environment
@@ -161,10 +162,17 @@ class Shard:
         except StoppedError:
             return None
 
-    def policy(self, member: int) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Tensors and manifest of one member's policy; `member` counts over the whole run."""
-        row = member - self.members.start
-        return self.agent.policy.to_tensors(row), self.agent.policy.manifest(row)
+    def policy(
+        self, member: int, environment: Environment | None = None
+    ) -> tuple[Tensors, dict[str, Any]]:
+        """Tensors and manifest of one member's policy.
+
+        Args:
+            member: counts over the whole run.
+            environment: its own, where members have different ones.
+        """
+        conditions = (environment or self._environment).conditions
+        return pack(self.agent.policy, member - self.members.start, conditions)
 
     def faults(self) -> list[Any]:
         """What failed in copies or their processes since the last call."""

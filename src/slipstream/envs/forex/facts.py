@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.conditions import Conditions
 from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.table import Table
-from slipstream.features.registry import never_changes
+from slipstream.features.registry import never_changes, parameters_of
 from slipstream.market.market import Market
 from slipstream.market.symbols import pip
 
@@ -86,6 +88,34 @@ def accepted(market: Market, tables: list[Table]) -> list[str]:
     """What `accept` let in, in the market's symbols and in the pairs that convert their profits."""
     converting = [sentence for table in tables for sentence in table.rates.accepted]
     return [*market.accepted, *dict.fromkeys(converting)]
+
+
+def conditions_of(config: Config, market: Market, warm_up: int) -> Conditions:
+    """What a policy that is trained on these prices takes along.
+
+    Args:
+        config, market: settings and files.
+        warm_up: bars, of all that a row needs.
+    """
+    blank = Conditions(
+        bar_seconds=market.bar_seconds,
+        symbols=tuple(bars.symbol for bars in market.bars),
+        symbols_at_once=1,
+        features=tuple(parameters_of(config.features, market.bars[0].extra)),
+        warm_up_bars=warm_up,
+        lookback=config.lookback,
+        fill=config.fill,
+        decide_every=1,
+        data_sha256=market.hash,
+    )
+    return varied_conditions(blank, config)
+
+
+def varied_conditions(conditions: Conditions, config: Config) -> Conditions:
+    """The same prices under other settings that need no other arrays."""
+    own = {"data", "split", "features", "lookback", "fill"}
+    settings = config.model_dump(mode="json", exclude=own)
+    return replace(conditions, fill=config.fill, settings=settings)
 
 
 def facts_of(

@@ -14,7 +14,15 @@ from slipstream.envs._market import name_of
 from slipstream.envs.forex.arrays import Layout, arrays_of, offsets_of, trained_variances
 from slipstream.envs.forex.calendar import calendar_bits
 from slipstream.envs.forex.config import Config
-from slipstream.envs.forex.facts import bars_in, facts_of, feature_notes, notes_of, round_trips
+from slipstream.envs.forex.facts import (
+    bars_in,
+    conditions_of,
+    facts_of,
+    feature_notes,
+    notes_of,
+    round_trips,
+    varied_conditions,
+)
 from slipstream.envs.forex.params import passes, settings, starts, training
 from slipstream.envs.forex.record import Data, Params
 from slipstream.envs.forex.table import ATR, Table, tables_of
@@ -108,6 +116,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
             "kind": market.kind,
             "settings": config.model_dump(mode="json"),
         },
+        conditions=conditions_of(config, market, warm_up),
     )
 
 
@@ -145,6 +154,7 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
             "round_trip": round_trips(config, bars),
             "settings": config.model_dump(mode="json"),
         },
+        conditions=loaded.conditions and varied_conditions(loaded.conditions, config),
     )
 
 

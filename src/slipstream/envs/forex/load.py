@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
 from slipstream.envs.forex.arrays import Layout, arrays_of, offsets_of, trained_variances
 from slipstream.envs.forex.config import Config
-from slipstream.envs.forex.facts import bars_in, facts_of, feature_notes, notes_of
+from slipstream.envs.forex.facts import bars_in, conditions_of, facts_of, feature_notes, notes_of
 from slipstream.envs.forex.params import params_of
 from slipstream.envs.forex.table import Table, tables_of
 from slipstream.market.calendar import calendar
@@ -27,7 +29,8 @@ def load(config: Config) -> Loaded:
     market = load_market(config.data)
     tables, warm_up = tables_of(market, config)
     embargo = config.lookback + warm_up
-    return _assemble(market, tables, split_times(market, config.split, embargo), config)
+    times = split_times(market, config.split, embargo)
+    return _assemble(market, tables, times, config, warm_up)
 
 
 def load_window(config: Config, start: int | None = None, stop: int | None = None) -> Loaded:
@@ -36,7 +39,7 @@ def load_window(config: Config, start: int | None = None, stop: int | None = Non
     For scoring a policy on other bars than it was trained on; `config.split` is not used.
     """
     market = load_market(config.data)
-    tables, _ = tables_of(market, config)
+    tables, warm_up = tables_of(market, config)
     first = min(int(table.time[0]) for table in tables) if start is None else start
     last = max(int(table.time[-1]) + 1 for table in tables) if stop is None else stop
     for table in tables:
@@ -46,16 +49,18 @@ def load_window(config: Config, start: int | None = None, stop: int | None = Non
                 f"bars of {table.symbol}, which has them from {_date(int(table.time[0]))} to "
                 f"{_date(int(table.time[-1]))}: choose a window within that."
             )
-    loaded = _assemble(market, tables, {"train": (first, last)}, config)
+    loaded = _assemble(market, tables, {"train": (first, last)}, config, warm_up)
     params = {"train": loaded.params["train"], "window": loaded.params["train_window"]}
-    return Loaded(loaded.data, params, loaded.notes, loaded.provenance)
+    return replace(loaded, params=params)
 
 
 def _date(seconds: int) -> str:
     return str(np.datetime64(seconds, "s")).replace("T", " ") + " UTC"
 
 
-def _assemble(market: Market, tables: list[Table], times: Times, config: Config) -> Loaded:
+def _assemble(
+    market: Market, tables: list[Table], times: Times, config: Config, warm_up: int
+) -> Loaded:
     """Lays symbols end to end and cuts the windows out of them."""
     offsets = offsets_of(tables)
     layout = Layout.empty(1)
@@ -88,4 +93,5 @@ def _assemble(market: Market, tables: list[Table], times: Times, config: Config)
     notes += notes_of(config, own.values())
     carried = {"return_variance": trained_variances(data, picked["train"])}
     facts = {**facts_of(config, market, tables, windows), "carried": carried}
-    return Loaded(data, params, tuple(notes), facts)
+    conditions = conditions_of(config, market, warm_up)
+    return Loaded(data, params, tuple(notes), facts, conditions=conditions)

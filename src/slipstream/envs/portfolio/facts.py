@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from slipstream.core.conditions import Conditions
 from slipstream.envs.portfolio.arrays import Layout, Table, tiers_of
 from slipstream.envs.portfolio.config import Config
 from slipstream.envs.portfolio.params import Picked
+from slipstream.features.registry import parameters_of
 
 
 def spreads_of(table: Table, layout: Layout, picked: Picked) -> dict[str, float]:
@@ -40,6 +43,34 @@ def round_trips(config: Config, spread_bp: Mapping[str, float]) -> dict[str, Any
         }
         for name, spread in spread_bp.items()
     }
+
+
+def conditions_of(config: Config, table: Table) -> Conditions:
+    """What a policy that is trained on these prices takes along."""
+    panel, features = table.panel, table.features
+    blank = Conditions(
+        bar_seconds=panel.bar_seconds,
+        symbols=tuple(panel.symbols),
+        symbols_at_once=len(panel.symbols),
+        features=tuple(parameters_of(features.names, panel.extra)),
+        warm_up_bars=features.warm_up,
+        lookback=config.lookback,
+        fill="next_open",
+        decide_every=config.decide_every,
+        data_sha256=panel.hash,
+    )
+    return varied_conditions(blank, config)
+
+
+def varied_conditions(conditions: Conditions, config: Config) -> Conditions:
+    """The same prices under other settings that need no other arrays."""
+    own = {"data", "split", "features", "lookback", "decide_every"}
+    return replace(
+        conditions,
+        fill="next_close" if config.orders == "units" else "next_open",
+        decide_every=config.decide_every,
+        settings=config.model_dump(mode="json", exclude=own),
+    )
 
 
 def notes_of(config: Config, bar_seconds: int) -> list[str]:

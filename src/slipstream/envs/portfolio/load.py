@@ -18,7 +18,13 @@ from slipstream.envs.portfolio.arrays import (
     tiers_of,
 )
 from slipstream.envs.portfolio.config import Config
-from slipstream.envs.portfolio.facts import notes_of, round_trips, spreads_of
+from slipstream.envs.portfolio.facts import (
+    conditions_of,
+    notes_of,
+    round_trips,
+    spreads_of,
+    varied_conditions,
+)
 from slipstream.envs.portfolio.params import EVERYTHING, Picked, records_of, scale_of
 from slipstream.envs.portfolio.record import Data, Params, state_dtype
 from slipstream.envs.portfolio.spec import names_of
@@ -134,6 +140,7 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
             "settings": config.model_dump(mode="json"),
         },
         loaded.state,
+        loaded.conditions and varied_conditions(loaded.conditions, config),
     )
 
 
@@ -231,6 +238,7 @@ def _assemble(
         (*panel.notes, *table.features.notes, *notes_of(config, panel.bar_seconds)),
         provenance,
         state_dtype(len(panel.symbols)),
+        conditions_of(config, table),
     )
 
 

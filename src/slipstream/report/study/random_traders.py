@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.core.errors import SlipstreamError
-from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import unpack
 from slipstream.report.passes import comparable, padded
 from slipstream.report.portfolio_passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints
@@ -73,7 +73,7 @@ def random_traders(
         tensors, manifest = checkpoint.load(folder.policy)
     except (SlipstreamError, OSError):
         return None, "the deployed policy is no longer in the study's folder"
-    policy = Policy.from_tensors(tensors, manifest["policy"])
+    policy = unpack(tensors, manifest["policy"])
     tracks = Evaluator(environment, HOLDOUT, backend=backend).run(policy, record=True)[0]
     found, again = daily_returns(kernel, loaded, passes.params, tracks)
     if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):

@@ -172,7 +172,7 @@ class Population:
             iteration = int(self.iterations[m])
             done = iteration * place.rows >= place.member.budget
             policy: tuple[Tensors, Mapping[str, Any]] | None = (
-                self._shard.policy(m) if done else None
+                self._shard.policy(m, place.environment) if done else None
             )
             found.append(State(iteration, tensors, policy))
         return found
