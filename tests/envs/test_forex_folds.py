@@ -16,6 +16,7 @@ from slipstream.core.kernel import Loaded
 from slipstream.envs.forex import kernel as forex
 from slipstream.market.folds import FoldPlan
 from slipstream.training.episodes import replay
+from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut
 
@@ -183,7 +184,13 @@ def test_moments_of_equity(folder: Path) -> None:
     p = loaded.params["fold2/test"][4]
     low, high = loaded.data.segments[p.first_segment]
     actions = np.ones((high - low - 1, 1), np.int64)
-    (track,) = replay(KERNEL, loaded, "fold2/test", [actions], params=(p,), backend="serial")
+    (track,) = replay(
+        KernelEnvironment.of("forex", KERNEL, loaded),
+        "fold2/test",
+        [actions],
+        params=(p,),
+        backend="serial",
+    )
     assert track.trace is not None
     marked = loaded.data.time[track.trace["bar"].astype(int)] + BAR
     assert np.array_equal(forex.timeline(p, loaded.data), marked)

@@ -457,7 +457,7 @@ def test_steps_that_were_trained_are_told_where_whole_rollouts_are_more(skilled,
     assert "640 steps a member" in read_view(skilled).provenance["Study"]
     folder = study_world.run_study(tmp_path / "more", trials=4, steps=600)
     told = read_view(folder).provenance["Study"]
-    assert "640 (whole rollouts; 600 asked for) steps a member" in told
+    assert "640 (whole iterations; 600 asked for) steps a member" in told
 
 
 def test_a_study_whose_trials_hardly_trade_has_a_page_and_no_best_trial(tmp_path):

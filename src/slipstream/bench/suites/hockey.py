@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from slipstream.bench.alternate import alternate
 from slipstream.bench.row import Goal, Row, judged
-from slipstream.bench.suite import Case, Settings
+from slipstream.bench.suite import Case, SuiteOptions
 from slipstream.bench.worker import run_worker
 
 
-def hockey_step(settings: Settings) -> Iterable[Row]:
+def hockey_step(settings: SuiteOptions) -> Iterable[Row]:
     """Physics and two strong bots, 1,024 copies on one core."""
 
     def ours() -> float:

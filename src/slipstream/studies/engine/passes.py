@@ -56,8 +56,7 @@ def _records(place: Place) -> tuple[Any, ...]:
 
 
 def _backend(place: Place) -> str:
-    wanted = place.member.config.training.chosen_backend
-    return "compiled" if wanted == "auto" else wanted
+    return place.member.config.training.chosen_backend
 
 
 def _market(
