@@ -13,8 +13,17 @@ from slipstream.vector.contract import check_environment
 KERNELS = Path(__file__).parents[1] / "vector" / "kernels"
 
 
+LOADED = ("forex", "portfolio", "probes")  # they need settings, and have tests of their own
+SLOW = ("hockey",)  # a minute of compiling
+
+
 @pytest.mark.parametrize(
-    "name", [name for name in list_kernels() if name not in ("forex", "portfolio", "probes")]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long) if name in SLOW else name
+        for name in list_kernels()
+        if name not in LOADED
+    ],
 )
 def test_built_in(name):
     check_environment(load_kernel(name))

@@ -57,7 +57,10 @@ def test_all_backends_agree():
     [
         ({"target": "cartpol"}, ["did you mean `cartpole`"]),
         ({"target": "cartpole", "num_envs": 0}, ["`num_envs` must be at least 1"]),
-        ({"target": "cartpole", "backend": "process"}, ["a kernel is compiled", "compiled or serial"]),
+        (
+            {"target": "cartpole", "backend": "process"},
+            ["a kernel is compiled", "compiled or serial"],
+        ),
         ({"target": "cartpole", "backend": "cuda"}, ["GPU", "auto or compiled or serial"]),
         ({"target": "cartpole", "backend": "quick"}, ["no such backend"]),
         ({"target": "cartpole", "gravty": 1}, ["`env.gravty`", "`gravity`"]),

@@ -52,9 +52,9 @@ class Logbook:
         return time.monotonic() - self._written >= _SECONDS
 
     def show(self, **changes: Any) -> None:
-        """Where things stand: fields of `Status`; they reach the file at most once a second."""
+        """Where things stand: fields of `Status`; a phase at once, the others once a second."""
         self._status = replace(self._status, **changes)
-        if self.due:
+        if self.due or "phase" in changes:
             self._write()
 
     def note(self, event: str, **facts: Any) -> None:
