@@ -95,6 +95,7 @@ def saved(server):
         return found.fetchone()[0]
 
 
+@pytest.mark.long
 def test_machines_come_and_go(engine, server, url, tmp_path, monkeypatch):
     """Interrupted, killed, cut off: members go on where they were saved, to the same bits."""
     monkeypatch.setattr(relay_module, "MACHINE_SILENT", 3.0)
@@ -143,6 +144,7 @@ def test_machines_come_and_go(engine, server, url, tmp_path, monkeypatch):
     assert any("left" in one for one in said) and any("silent" in one for one in said)
 
 
+@pytest.mark.long
 def test_a_machine_that_was_asleep(engine, server, url, tmp_path, monkeypatch):
     """Others have done its work; it joins again and does what there is then."""
     monkeypatch.setattr(relay_module, "MACHINE_SILENT", 3.0)

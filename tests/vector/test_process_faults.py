@@ -297,6 +297,8 @@ from slipstream.vector.contract import blank
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.vector_env import member_indices
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in background
+
 class Slow(gymnasium.Env):  # of the main program, and without a guard around it
     observation_space = gymnasium.spaces.Box(-1, 1, (2,))
     action_space = gymnasium.spaces.Discrete(2)
@@ -364,7 +366,10 @@ def test_nothing_outlives_its_parent(method, what, number, tmp_path):
                 os.killpg(parent.pid, number)  # as a terminal sends Ctrl-C: to all of them
             else:
                 os.kill(parent.pid, number)
-        said = parent.communicate(timeout=30)[1]
+        try:
+            said = parent.communicate(timeout=30)[1]
+        finally:
+            parent.kill()  # or the end of `with` waits for it
     assert gone(pids), f"{pids} outlived their parent: {said}"
     assert parent.returncode == {None: 0 if what == "end" else 1}.get(number, -int(number or 0)), (
         said
