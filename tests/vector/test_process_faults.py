@@ -297,7 +297,7 @@ from slipstream.vector.contract import blank
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.vector_env import member_indices
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
 
 class Slow(gymnasium.Env):  # of the main program, and without a guard around it
     observation_space = gymnasium.spaces.Box(-1, 1, (2,))
