@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +188,14 @@ def test_suites_have_the_cases_that_are_asked_for() -> None:
         *("population_16", "population_96", "ppo_lone", "ppo_vs_rlox", "train_peak"),
         *("warm_start", "gym_defaults"),
     ]
+
+
+@pytest.mark.parametrize("package", ["ours", "suites"])
+def test_what_measures_can_be_imported(package: str) -> None:
+    """Workers run in processes of their own: a name that moved would be noticed months later."""
+    folder = importlib.import_module(f"slipstream.bench.{package}")
+    for module in pkgutil.iter_modules(folder.__path__):
+        importlib.import_module(f"{folder.__name__}.{module.name}")
 
 
 def test_unknown_names_are_refused() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slipstream.bench.machine import Neighbours
-from slipstream.bench.row import Ratio
+from slipstream.bench.row import Goal, Ratio, Row, judged
 
 CONTENDED = 0.10  # share of the machine used by others from which a row is measured again
 
@@ -32,6 +32,20 @@ class Measured:
     ratio: Ratio | None
     runs: int
     others_cpu: float
+
+    def row(self, case: str, unit: str, goal: Goal | None, peer_name: str | None = None) -> Row:
+        """The row of a result; where there is a peer, the ratio decides about the goal."""
+        return Row(
+            case=case,
+            unit=unit,
+            ours=self.ours,
+            peer=self.peer,
+            peer_name=peer_name,
+            ratio=self.ratio,
+            runs=self.runs,
+            others_cpu=self.others_cpu,
+            **judged(goal, self.ours if self.ratio is None else self.ratio.median),
+        )
 
 
 def alternate(

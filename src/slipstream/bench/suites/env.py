@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from slipstream.bench.alternate import Measured, alternate
+from slipstream.bench.alternate import alternate
 from slipstream.bench.forex_settings import ALL_RULES
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Row, judged
@@ -37,21 +37,6 @@ def _rate(answer: Mapping[str, Any]) -> float:
     return float(answer["steps_per_second"])
 
 
-def _compared(case: str, unit: str, measured: Measured, peer_name: str, goal: Goal) -> Row:
-    ratio = measured.ratio
-    return Row(
-        case=case,
-        unit=unit,
-        ours=measured.ours,
-        peer=measured.peer,
-        peer_name=peer_name,
-        ratio=ratio,
-        runs=measured.runs,
-        others_cpu=measured.others_cpu,
-        **judged(goal, ratio.median if ratio else None),
-    )
-
-
 def forex_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
     """Every trading rule on, 4,096 copies, against the best of SB3's vector environments."""
 
@@ -70,12 +55,11 @@ def forex_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
         runs=settings.runs,
         until=settings.until,
     )
-    yield _compared(
+    yield measured.row(
         "forex_vs_sb3",
         f"steps/s (4,096 copies, {seen:.0f} numbers seen)",
-        measured,
-        f"SB3 {kind}({copies}) on gym-anytrading forex-v0, the best of six",
         Goal(">=", 100),
+        f"SB3 {kind}({copies}) on gym-anytrading forex-v0, the best of six",
     )
 
 
@@ -93,12 +77,8 @@ def forex_bandwidth(settings: SuiteOptions) -> Iterable[Row]:
 
     measured = alternate(share, runs=settings.runs, until=settings.until)
     bandwidth = sorted(answers)[len(answers) // 2] / 1e9
-    yield Row(
-        case="forex_bandwidth",
-        unit=f"% of {bandwidth:.1f} GB/s that copying reaches (65,536 copies)",
-        ours=measured.ours,
-        runs=measured.runs,
-        others_cpu=measured.others_cpu,
+    yield measured.row(
+        "forex_bandwidth", f"% of {bandwidth:.1f} GB/s that copying reaches (65,536 copies)", None
     )
 
 
@@ -128,7 +108,7 @@ def cartpole_vs_envpool(settings: SuiteOptions) -> Iterable[Row]:
         until=settings.until,
     )
     name = f"EnvPool CartPole-v1, {best} thread{'s' if best > 1 else ''} (its best)"
-    yield _compared("cartpole_vs_envpool", "steps/s (1,024 copies)", measured, name, Goal(">=", 30))
+    yield measured.row("cartpole_vs_envpool", "steps/s (1,024 copies)", Goal(">=", 30), name)
 
 
 def cartpole_single(settings: SuiteOptions) -> Iterable[Row]:
@@ -140,8 +120,8 @@ def cartpole_single(settings: SuiteOptions) -> Iterable[Row]:
         runs=settings.runs,
         until=settings.until,
     )
-    yield _compared(
-        "cartpole_single", "steps/s (1 copy)", measured, "Gymnasium CartPole-v1", Goal(">=", 2)
+    yield measured.row(
+        "cartpole_single", "steps/s (1 copy)", Goal(">=", 2), "Gymnasium CartPole-v1"
     )
 
 
@@ -155,17 +135,11 @@ def scaling(settings: SuiteOptions) -> Iterable[Row]:
             runs=settings.runs,
             until=settings.until,
         )
-        assert measured.ratio is not None
-        yield Row(
-            case="scaling",
-            unit=f"ns per step at {copies:,} copies on one thread; ratio = cost relative to 1,024",
-            ours=measured.ours,
-            peer=measured.peer,
-            peer_name="slipstream at 1,024 copies",
-            ratio=measured.ratio,
-            runs=measured.runs,
-            others_cpu=measured.others_cpu,
-            **judged(Goal("<=", limit), measured.ratio.median),
+        yield measured.row(
+            "scaling",
+            f"ns per step at {copies:,} copies on one thread; ratio = cost relative to 1,024",
+            Goal("<=", limit),
+            "slipstream at 1,024 copies",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 from slipstream.bench.alternate import alternate
 from slipstream.bench.forex_settings import ALL_RULES
 from slipstream.bench.machine import threads
-from slipstream.bench.row import Goal, Row, judged
+from slipstream.bench.row import Goal, Row
 from slipstream.bench.suite import SuiteOptions, with_runs
 from slipstream.bench.worker import run_worker
+from slipstream.training.factory import resolve_environment
 
 PPO = "ours.ppo"
 _EPOCHS = 4
@@ -62,17 +64,11 @@ def population_16(settings: SuiteOptions) -> Iterable[Row]:
         runs=settings.runs,
         until=settings.until,
     )
-    assert measured.ratio is not None
-    yield Row(
-        case="population_16",
-        unit="training steps/s of all members (minibatch 1024, 16 copies each)",
-        ours=measured.ours,
-        peer=measured.peer,
-        peer_name="slipstream, the same members one after another",
-        ratio=measured.ratio,
-        runs=measured.runs,
-        others_cpu=measured.others_cpu,
-        **judged(Goal(">=", 2), measured.ratio.median),
+    yield measured.row(
+        "population_16",
+        "training steps/s of all members (minibatch 1024, 16 copies each)",
+        Goal(">=", 2),
+        "slipstream, the same members one after another",
     )
 
 
@@ -85,17 +81,11 @@ def population_96(settings: SuiteOptions) -> Iterable[Row]:
         runs=settings.runs,
         until=settings.until,
     )
-    assert measured.ratio is not None
-    yield Row(
-        case="population_96",
-        unit="training steps/s of all members (minibatch 128, 8 copies each; 4 epochs both)",
-        ours=measured.ours,
-        peer=measured.peer,
-        peer_name="slipstream, two members with minibatches of 4,096, one a core",
-        ratio=measured.ratio,
-        runs=measured.runs,
-        others_cpu=measured.others_cpu,
-        **judged(Goal(">=", 0.9), measured.ratio.median),
+    yield measured.row(
+        "population_96",
+        "training steps/s of all members (minibatch 128, 8 copies each; 4 epochs both)",
+        Goal(">=", 0.9),
+        "slipstream, two members with minibatches of 4,096, one a core",
     )
 
 
@@ -107,44 +97,34 @@ def ppo_lone(settings: SuiteOptions) -> Iterable[Row]:
         runs=settings.runs,
         until=settings.until,
     )
-    assert measured.ratio is not None
-    yield Row(
-        case="ppo_lone",
-        unit="training steps/s of all members on CartPole (64 copies, 256 steps, minibatch 4,096)",
-        ours=measured.ours,
-        peer=measured.peer,
-        peer_name="slipstream, two such members, one a core",
-        ratio=measured.ratio,
-        runs=measured.runs,
-        others_cpu=measured.others_cpu,
-        **judged(Goal(">=", 0.9), measured.ratio.median),
+    yield measured.row(
+        "ppo_lone",
+        "training steps/s of all members on CartPole (64 copies, 256 steps, minibatch 4,096)",
+        Goal(">=", 0.9),
+        "slipstream, two such members, one a core",
     )
 
 
 def train_peak(settings: SuiteOptions) -> Iterable[Row]:
     """Share of the machine's float32 products that a lone member's update reaches, by width."""
     settings = with_runs(settings, 3)
+    spec = resolve_environment("forex", ALL_RULES).spec
+    inputs = math.prod(spec.observation_shape) + 1  # and the bias
     for width in (64, 256, 512):
         agent = {**FOREX["agent"], "widths": [width, width]}
         config = {**FOREX, "agent": agent}
-        work = _operations(run_worker("ours.inputs", {"config": config})["inputs"], width)
+        work = _operations(inputs, width)
 
         def update(config: Mapping[str, Any] = config, work: float = work) -> float:
             spent = ours_of(config, settings.seconds)["update_seconds_per_step"]
             return _EPOCHS * work / float(spent) / 1e9
 
         measured = alternate(update, _peak, runs=settings.runs, until=settings.until)
-        assert measured.ratio is not None
-        yield Row(
-            case=f"train_peak {width}x{width}",
-            unit="GFLOP/s of the networks' products in the seconds of an update, all cores",
-            ours=measured.ours,
-            peer=measured.peer,
-            peer_name="this machine's float32 products, a BLAS or our own loops, the better",
-            ratio=measured.ratio,
-            runs=measured.runs,
-            others_cpu=measured.others_cpu,
-            **judged(None, None),
+        yield measured.row(
+            f"train_peak {width}x{width}",
+            "GFLOP/s of the networks' products in the seconds of an update, all cores",
+            None,
+            "this machine's float32 products, a BLAS or our own loops, the better",
         )
 
 

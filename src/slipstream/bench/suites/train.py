@@ -76,19 +76,9 @@ def _against_sb3(
         return rate(answer)
 
     measured = alternate(ours, peer, runs=settings.runs, until=settings.until)
-    assert measured.ratio is not None
     work = f"updates per step {updates['ours']:.2g} against {updates['peer']:.2g}"
-    return Row(
-        case=case,
-        unit=f"training steps/s ({work}{label})",
-        ours=measured.ours,
-        peer=measured.peer,
-        peer_name=f"SB3 PPO {recipe}, {best} thread{'s' if best > 1 else ''}",
-        ratio=measured.ratio,
-        runs=measured.runs,
-        others_cpu=measured.others_cpu,
-        **judged(goal, measured.ratio.median),
-    )
+    name = f"SB3 PPO {recipe}, {best} thread{'s' if best > 1 else ''}"
+    return measured.row(case, f"training steps/s ({work}{label})", goal, name)
 
 
 def ppo_vs_sb3_default(settings: SuiteOptions) -> Iterable[Row]:
@@ -127,18 +117,12 @@ def ppo_vs_rlox(settings: SuiteOptions) -> Iterable[Row]:
         runs=settings.runs,
         until=settings.until,
     )
-    assert measured.ratio is not None
-    yield Row(
-        case="ppo_vs_rlox",
-        unit="training steps/s on CartPole (64 copies, 256 steps, 4 epochs of 4,096: equal work)",
-        ours=measured.ours,
-        peer=measured.peer,
-        peer_name=f"rlox {best[0]}, {best[1]} thread{'s' if best[1] > 1 else ''}, the best of "
+    yield measured.row(
+        "ppo_vs_rlox",
+        "training steps/s on CartPole (64 copies, 256 steps, 4 epochs of 4,096: equal work)",
+        Goal(">=", 5),
+        f"rlox {best[0]}, {best[1]} thread{'s' if best[1] > 1 else ''}, the best of "
         f"{len(arrangements)} arrangements",
-        ratio=measured.ratio,
-        runs=measured.runs,
-        others_cpu=measured.others_cpu,
-        **judged(Goal(">=", 5), measured.ratio.median),
     )
 
 
@@ -210,13 +194,10 @@ def warm_start(settings: SuiteOptions) -> Iterable[Row]:
         )
     finally:
         shutil.rmtree(folder)
-    yield Row(
-        case="warm_start",
-        unit="s to the first update of `slipstream train` on forex, imports and all",
-        ours=measured.ours,
-        runs=measured.runs,
-        others_cpu=measured.others_cpu,
-        **judged(Goal("<=", 2.5), measured.ours),
+    yield measured.row(
+        "warm_start",
+        "s to the first update of `slipstream train` on forex, imports and all",
+        Goal("<=", 2.5),
     )
 
 
