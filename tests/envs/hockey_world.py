@@ -46,6 +46,7 @@ class Game:
         key = self.env.state["key"][0]
         self.env.state[:] = 0
         self.env.state["key"] = key
+        self.s.limit = oracle.LIMITS[self.real.mode]
         put(self.s, self.data, *self.real.players[1].position, *self.real.puck.position)
         if self.real.aim is not None:
             kick(self.s, self.data, self.real.aim[1])

@@ -66,7 +66,7 @@ def test_discrete_actions(build):
     expected = {0: (0, 0, 0, 0), 1: (-0.5, 0, 0, 0), 2: (-1, 0, 0, 0), 3: (0.5, 0, 0, 0)}
     expected |= {4: (1, 0, 0, 0), 5: (0, -0.5, 0, 0), 12: (0, 0, 1, 0), 13: (0, 0, 0, 1)}
     for action, row in expected.items():
-        decode(s, p, np.array([[action], [0]]), 0)
+        decode(s, p, np.array([action]), 0)
         assert tuple(s.act[0]) == row
     assert build({"action_fineness": 2})[0].spec.action.n == 8
     assert build({"action_fineness": 2, "keep": False})[0].spec.action.n == 7
@@ -132,11 +132,11 @@ def test_half_a_turn_and_swapped_players_are_the_same_game(build):
 
 def test_closeness_counts_in_the_own_half_only(build):
     env, _ = build()
-    s, p = Records(env.state)[0], Records(env.params)[0]
+    s = Records(env.state)[0]
     put(s, env.loaded.data, 8.0, 4.0, 4.0, 4.0)
-    assert closeness(s, p, 0) == pytest.approx(-2.0 * 0.0576) and closeness(s, p, 1) == 0.0
+    assert closeness(s, 0) == pytest.approx(-2.0 * 0.0576) and closeness(s, 1) == 0.0
     s.velocity[2, 0] = 1.0
-    assert closeness(s, p, 0) == 0.0
+    assert closeness(s, 0) == 0.0
 
 
 def test_settings_are_checked():

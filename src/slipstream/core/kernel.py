@@ -36,6 +36,8 @@ class Loaded:
         state: the record's type where its size follows from the data (a field for each asset);
             None: the kernel's own `STATE`. Field names are the same in both.
         conditions: of prices, what a policy that is trained on them takes along.
+        functions: what stands in place of the kernel's `step`, `observe` and `mask`, by name, where
+            the settings decide how many players act.
     """
 
     data: Any
@@ -44,6 +46,7 @@ class Loaded:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     state: np.dtype[Any] | None = None
     conditions: Conditions | None = None
+    functions: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Kernel(NamedTuple):
@@ -91,8 +94,9 @@ class Kernel(NamedTuple):
         return self.module.__name__.startswith("slipstream.")
 
     def fitted(self, loaded: Loaded) -> Kernel:
-        """The kernel whose `STATE` is the record's type for `loaded`."""
-        return self if loaded.state is None else self._replace(STATE=loaded.state)
+        """The kernel whose `STATE` and functions are those for `loaded`."""
+        fitted = self if loaded.state is None else self._replace(STATE=loaded.state)
+        return fitted._replace(**loaded.functions) if loaded.functions else fitted
 
     def configure(self, values: Mapping[str, Any]) -> config.Config:
         """Validates what a user wrote under `env:`."""

@@ -7,11 +7,14 @@ The rules of the table are in `control`, the physics in `physics/`, what is seen
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+from slipstream.core.kernel import Loaded
 from slipstream.core.random import uniform
 from slipstream.core.single import single
-from slipstream.envs.hockey.config import Config, load
+from slipstream.envs.hockey import config as settings
+from slipstream.envs.hockey.config import Config
 from slipstream.envs.hockey.control import CENTER_X, HOLD, hold, limit_puck, push, rotate
 from slipstream.envs.hockey.opponents import choose, opponent
 from slipstream.envs.hockey.physics.facts import (
@@ -24,19 +27,33 @@ from slipstream.envs.hockey.physics.facts import (
 from slipstream.envs.hockey.physics.update import drop_or_update
 from slipstream.envs.hockey.physics.vectors import sub
 from slipstream.envs.hockey.physics.world import begin_step, finish_step
-from slipstream.envs.hockey.record import AGENT, STATE, Data, Params
+from slipstream.envs.hockey.record import AGENT, BOTH, LEFT, STATE, Data, Params
 from slipstream.envs.hockey.setup import place_all
 from slipstream.envs.hockey.spec import spec
 from slipstream.envs.hockey.view import observe
 
-__all__ = ["STATE", "Config", "Data", "Params", "load", "observe", "reset", "spec", "step"]
+__all__ = ["STATE", "Config", "Data", "Params", "observe", "spec"]
+
+
+def load(config: Config) -> Loaded:
+    """The table's shapes, and how many players act; nothing is read."""
+    loaded = settings.load(config)
+    alone = loaded.params["train"][0].players == 1
+    return replace(loaded, functions={"step": step_seat, "observe": observe_seat} if alone else {})
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
     """Draws the start, and who acts in each seat."""
     place_all(s, p, d)
-    s.kind[0] = choose(s, p.one_agent, p.one_weak, p.one_strong, p.one_random, p.one_idle)
-    s.kind[1] = choose(s, p.two_agent, p.two_weak, p.two_strong, p.two_random, p.two_idle)
+    if p.other_agent + p.other_weak + p.other_strong + p.other_random + p.other_idle > 0.0:
+        s.seat = 0 if p.side == LEFT or (p.side == BOTH and uniform(s) < 0.5) else 1
+        s.kind[s.seat] = AGENT
+        s.kind[1 - s.seat] = choose(
+            s, p.other_agent, p.other_weak, p.other_strong, p.other_random, p.other_idle
+        )
+    else:
+        s.kind[0] = choose(s, p.one_agent, p.one_weak, p.one_strong, p.one_random, p.one_idle)
+        s.kind[1] = choose(s, p.two_agent, p.two_weak, p.two_strong, p.two_random, p.two_idle)
     for player in range(2):
         # The original's bot keeps its phase from game to game, where it becomes uniform.
         s.phase[player] = 2.0 * math.pi * uniform(s)
@@ -46,9 +63,29 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool
     """Both players act, then 0.02 s pass."""
     for player in range(2):
         if s.kind[player] == AGENT:
-            decode(s, p, action, player)
+            decode(s, p, action[player], player)
         else:
             opponent(s, p, d, player, s.act[player])
+    return advance(s, p, d)
+
+
+def step_seat(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    """The same where one player acts from outside and a bot has the other seat."""
+    other = 1 - s.seat
+    decode(s, p, action, s.seat)
+    opponent(s, p, d, other, s.act[other])
+    (one, two), terminated, truncated = advance(s, p, d)
+    return one if s.seat == 0 else two, terminated, truncated
+
+
+def observe_seat(s: Any, p: Any, d: Any, out: Any) -> None:
+    """What the one player sees."""
+    observe(s, p, d, s.seat, out)
+
+
+def advance(s: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
+    """What both do takes effect."""
+    for player in range(2):
         for i in range(4):
             s.act[player, i] = single(s.act[player, i])
     for player in range(2):
@@ -74,10 +111,10 @@ def decode(s: Any, p: Any, action: Any, player: int) -> None:
         s.act[player, i] = 0.0
     if p.fineness == 0:
         for i in range(4 if p.keep else 3):
-            s.act[player, i] = min(max(float(action[player, i]), -1.0), 1.0)
+            s.act[player, i] = min(max(float(action[i]), -1.0), 1.0)
         return
     levels = p.fineness - 1
-    choice = int(action[player, 0]) - 1
+    choice = int(action[0]) - 1
     if choice >= 6 * levels:
         s.act[player, 3] = 1.0
     elif choice >= 0:
@@ -111,27 +148,45 @@ def collide(s: Any, p: Any, d: Any) -> None:
 def outcome(s: Any, p: Any) -> tuple[tuple[float, float], bool, bool]:
     """Rewards of both, and whether the game ends: by a goal, or undecided by time."""
     goal = s.done
-    late = s.time >= p.limit
+    late = s.time >= s.limit
     s.time = s.time + 1
     base = 10.0 * float(s.winner) if goal else 0.0
-    near, near_two = closeness(s, p, 0), closeness(s, p, 1)
+    near, near_two = closeness(s, 0), closeness(s, 1)
+    touch = 1.0 if s.holds[0] == HOLD else 0.0
+    touch_two = 1.0 if s.holds[1] == HOLD else 0.0
+    right = s.velocity[PUCK, 0] / (float(s.limit) * 25.0)
     s.closeness = s.closeness + near
-    s.direction = s.direction + s.velocity[PUCK, 0] / (float(p.limit) * 25.0)
-    if s.holds[0] == HOLD:
-        s.touches = s.touches + 1.0
-    if s.holds[1] == HOLD:
-        s.touches_two = s.touches_two + 1.0
+    s.direction = s.direction + right
+    s.touches = s.touches + touch
+    s.touches_two = s.touches_two + touch_two
     if goal:
         s.goals = 1.0
     terminated = goal or (late and p.drawn)
-    return (base + near, near_two - base), terminated, late and not terminated
+    one = base + near + shaping(p, near, touch, right)
+    two = near_two - base + shaping(p, near_two, touch_two, -right)
+    return (p.scale * one, p.scale * two), terminated, late and not terminated
 
 
-def closeness(s: Any, p: Any, player: int) -> float:
+def shaping(p: Any, near: float, touch: float, forward: float) -> float:
+    """What is added to the original's reward, by weight."""
+    return float(p.closeness * near + p.touch * touch + p.direction * forward)
+
+
+def conclude(s: Any, p: Any, d: Any) -> None:
+    """The game as who has `seat` sees it."""
+    sign = 1 - 2 * s.seat
+    s.won = 1.0 if s.winner * sign > 0 else 0.0
+    s.lost = 1.0 if s.winner * sign < 0 else 0.0
+    s.catches = s.touches if s.seat == 0 else s.touches_two
+    s.catches_other = s.touches_two if s.seat == 0 else s.touches
+    s.shots_taken = s.shots if s.seat == 0 else s.shots_two
+
+
+def closeness(s: Any, player: int) -> float:
     """A penalty for each metre between racket and a puck in the own half that is not going away."""
     sign = 1.0 - 2.0 * player
     x, y = s.place[PUCK, 0], s.place[PUCK, 1]
     if sign * (x - CENTER_X) >= 0.0 or sign * s.velocity[PUCK, 0] > 0.0:
         return 0.0
     dx, dy = sub(s.place[player, 0], x), sub(s.place[player, 1], y)
-    return math.sqrt(dx * dx + dy * dy) * (-30.0 / (250.0 / 60.0 * float(p.limit) / 2.0))
+    return math.sqrt(dx * dx + dy * dy) * (-30.0 / (250.0 / 60.0 * float(s.limit) / 2.0))

@@ -9,8 +9,11 @@ from numpy.typing import NDArray
 
 from slipstream.envs.hockey.physics.facts import BODIES, MOST, MOVING, PAIRS
 
-# Params.mode
+# STATE.mode
 NORMAL, TRAIN_SHOOTING, TRAIN_DEFENSE = 0, 1, 2
+
+# Params.side
+BOTH, LEFT, RIGHT = 0, 1, 2
 
 # STATE.kind
 AGENT, WEAK, STRONG, RANDOM, IDLE = range(5)
@@ -30,19 +33,30 @@ class Params(NamedTuple):
     """Scalars of the only record.
 
     Attributes:
-        mode: NORMAL, TRAIN_SHOOTING or TRAIN_DEFENSE.
+        normal, shooting, defense: weights of the modes.
         keep: a caught puck is held, and a fourth action shoots it.
-        limit: number of the step that ends the game; an episode has one step more.
         drawn: a game that time ends is terminated, as in the original; else it is truncated.
         fineness: discrete actions of this many intensities; 0 for continuous ones.
+        players: who act from outside: 2, or 1 whose seat is drawn, with an opponent in the other.
+        side: BOTH, LEFT or RIGHT: the seats that the one player may have.
+        closeness, touch, direction: weights of what is added to the original's reward.
+        scale: of the sum.
         one_*, two_*: weights of who acts in each seat.
+        other_*: weights of the opponent's kinds, where a learner has one; all 0 where not.
     """
 
-    mode: int
+    normal: float
+    shooting: float
+    defense: float
     keep: bool
-    limit: int
     drawn: bool
     fineness: int
+    players: int
+    side: int
+    closeness: float
+    touch: float
+    direction: float
+    scale: float
     one_agent: float
     one_weak: float
     one_strong: float
@@ -53,6 +67,11 @@ class Params(NamedTuple):
     two_strong: float
     two_random: float
     two_idle: float
+    other_agent: float
+    other_weak: float
+    other_strong: float
+    other_random: float
+    other_idle: float
 
 
 class Data(NamedTuple):
@@ -68,6 +87,9 @@ class Data(NamedTuple):
 _GAME = [
     ("key", "u8"),
     ("counter", "u8"),
+    ("mode", "i8"),
+    ("limit", "i8"),  # number of the step that ends the game; an episode has one step more
+    ("seat", "i8"),  # the learner's, where it has an opponent
     ("time", "i8"),  # steps done
     ("done", "b1"),
     ("winner", "i8"),  # 1: player 1, -1: player 2
@@ -79,6 +101,11 @@ _GAME = [
     ("goals", "f8"),  # of both
     ("closeness", "f8"),  # sum of player 1's reward for it
     ("direction", "f8"),  # sum of the puck's speed to the right, scaled
+    ("won", "f8"),  # 1 or 0: by who has `seat`, as are the next four
+    ("lost", "f8"),
+    ("catches", "f8"),
+    ("catches_other", "f8"),
+    ("shots_taken", "f8"),
     ("kind", "i8", (2,)),  # who acts in each seat
     ("phase", "f8", (2,)),  # of the bots' swinging angle
     ("act", "f8", (2, 4)),

@@ -21,28 +21,42 @@ from slipstream.envs.hockey.physics.facts import (
 from slipstream.envs.hockey.physics.vectors import add, div, length, mul, sub
 from slipstream.envs.hockey.record import NORMAL, TRAIN_DEFENSE, TRAIN_SHOOTING
 
+NORMAL_LIMIT, TRAIN_LIMIT = 250, 80
+
 
 def between(s: Any, low: float, high: float) -> float:
     return low + (high - low) * uniform(s)
 
 
+def draw_mode(s: Any, p: Any) -> int:
+    """By weight; nothing is drawn where it is settled."""
+    total = p.normal + p.shooting + p.defense
+    most = max(p.normal, p.shooting, p.defense)
+    at = 0.5 * total if most == total else total * uniform(s)
+    if at < p.normal:
+        return NORMAL
+    return TRAIN_SHOOTING if at < p.normal + p.shooting else TRAIN_DEFENSE
+
+
 def place_all(s: Any, p: Any, d: Any) -> None:
-    """Draws where the game begins, by its mode."""
+    """Draws how the game begins: its mode, then where everything stands."""
+    s.mode = draw_mode(s, p)
+    s.limit = NORMAL_LIMIT if s.mode == NORMAL else TRAIN_LIMIT
     x, y = 8.0, CENTER_Y
-    if p.mode != NORMAL:
+    if s.mode != NORMAL:
         x = 8.0 + between(s, -10.0 / 3.0, 10.0 / 6.0)
         y = CENTER_Y + between(s, -2.0, 2.0)
-    if p.mode == TRAIN_DEFENSE:
+    if s.mode == TRAIN_DEFENSE:
         px = 5.0 + between(s, 0.0, 10.0 / 3.0)
         py = CENTER_Y + 0.8 * between(s, -4.0, 4.0)
         aim = CENTER_Y + 0.6 * between(s, -1.25, 1.25)
     else:
-        left = p.mode == TRAIN_SHOOTING or uniform(s) < 0.5
+        left = s.mode == TRAIN_SHOOTING or uniform(s) < 0.5
         px = 5.0 + (-1.0 if left else 1.0) * between(s, 1.0, 2.0)
         py = CENTER_Y + between(s, -1.0, 1.0)
         aim = 0.0
     put(s, d, x, y, px, py)
-    if p.mode == TRAIN_DEFENSE:
+    if s.mode == TRAIN_DEFENSE:
         kick(s, d, aim)
 
 

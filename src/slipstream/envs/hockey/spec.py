@@ -9,6 +9,24 @@ from gymnasium import spaces
 
 from slipstream.core.spec import Metric, Spec
 
+_BOTH = (
+    Metric("winner", "1, 0 or -1"),
+    Metric("touches", "catches"),
+    Metric("touches_two", "catches"),
+    Metric("shots", "shots"),
+    Metric("shots_two", "shots"),
+    Metric("goals", "goals"),
+    Metric("closeness", "reward"),
+    Metric("direction", "reward"),
+)
+_LEARNER = (
+    Metric("won", "games"),
+    Metric("lost", "games"),
+    Metric("catches", "catches"),
+    Metric("catches_other", "catches"),
+    Metric("shots_taken", "shots"),
+)
+
 
 def spec(p: Any, d: Any) -> Spec:
     """18 numbers seen and 4 in an action, 16 and 3 without keep mode; or discrete actions."""
@@ -18,15 +36,6 @@ def spec(p: Any, d: Any) -> Spec:
     return Spec(
         observation=spaces.Box(-np.inf, np.inf, (18 if p.keep else 16,), np.float32),
         action=action,
-        metrics=(
-            Metric("winner", "1, 0 or -1"),
-            Metric("touches", "catches"),
-            Metric("touches_two", "catches"),
-            Metric("shots", "shots"),
-            Metric("shots_two", "shots"),
-            Metric("goals", "goals"),
-            Metric("closeness", "reward"),
-            Metric("direction", "reward"),
-        ),
-        players=2,
+        metrics=_LEARNER if p.players == 1 else _BOTH,
+        players=p.players,
     )
