@@ -30,6 +30,7 @@ def act(tensors, manifest, row, mask=None):
         x = x @ tensors[f"weights.actor.{i}.weight"] + tensors[f"weights.actor.{i}.bias"]
     action = manifest["action"]
     if manifest["head"] in ("logits", "q"):
+        x = x[: sum(action["sizes"])]  # a dueling network's last output is the state's own value
         if mask is not None:
             x = np.where(mask, x, -np.inf)
         parts = np.split(x, np.cumsum(action["sizes"])[:-1])

@@ -188,9 +188,14 @@ MISTAKES = {
     ),
     "another KL": ("1.5 * c.target_kl", "1.0 * c.target_kl"),
     "no stop": ("frozen |= statistics", "statistics"),
-    "no correction of Adam": ("first / (1.0 - BETA_1**t).float()", "first"),
-    "another epsilon": ("c.adam_eps[:, None]", "1e-8"),
-    "one learning rate": ("c.learning_rate[:, None]", "c.learning_rate[0]"),
+    "another epsilon": (
+        "~frozen, c.learning_rate, c.adam_eps",
+        "~frozen, c.learning_rate, c.discount * 0 + 1e-8",
+    ),
+    "one learning rate": (
+        "~frozen, c.learning_rate",
+        "~frozen, c.learning_rate[:1].expand(len(frozen))",
+    ),
 }
 
 

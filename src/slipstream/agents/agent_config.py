@@ -53,6 +53,13 @@ class AgentConfig(Config):
     def weight_bytes(self, spec: Spec) -> int:
         """Of one member's networks; what acting costs is in proportion to it."""
 
+    def check_spaces(self, spec: Spec) -> None:
+        """Refuses an environment that the agent cannot act in.
+
+        Raises:
+            ConfigError: with agents that can.
+        """
+
     def check(self, num_envs: int) -> None:
         """Refuses sizes that do not fit together.
 

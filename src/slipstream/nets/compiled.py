@@ -21,7 +21,7 @@ from slipstream.nets.layers import forward_members
 from slipstream.nets.modes import Decider, decide_all_choices, decide_boxes
 from slipstream.nets.sampling import sample_choices, sample_gaussian, scale_rows
 
-_DECIDER = Decider(
+DECIDER = Decider(
     *(
         of_float32(2),
         of_int64(2),
@@ -40,8 +40,8 @@ _APART = np.zeros((2, 2, 2), np.float32)[:, :1]  # rows of members that lie apar
 # The arguments of every loop, as examples of their types; arrays are C-contiguous, or apart.
 _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     forward_members: (of_float32(2), of_int64(2), True, _APART, of_float32(1), of_float32(3)),
-    decide_boxes: (_DECIDER, 1, of_float32(2), of_bool(2), of_float32(2)),
-    decide_all_choices: (_DECIDER, 1, of_float32(2), of_bool(2), of_int64(2)),
+    decide_boxes: (DECIDER, 1, of_float32(2), of_bool(2), of_float32(2)),
+    decide_all_choices: (DECIDER, 1, of_float32(2), of_bool(2), of_int64(2)),
     sample_choices: (
         of_float32(3),
         of_float32(2),

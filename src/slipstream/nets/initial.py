@@ -7,7 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.random import word
 from slipstream.vector import draws
+
+_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
 
 
 def orthogonal(
@@ -36,3 +39,29 @@ def orthogonal(
         q, r = np.linalg.qr(normal[m].reshape(rows, columns).astype(np.float64))
         q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
         weight[m, : shape[0], : shape[1]] = gain * (q if shape[0] >= shape[1] else q.T)
+
+
+def fan_in_uniform(
+    weight: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    shape: tuple[int, int],
+    seeds: Sequence[int],
+    layer: int,
+) -> None:
+    """Fills weight [M, >= in, >= out] and bias [M, >= out] from U(-1/sqrt(in), 1/sqrt(in)).
+
+    What PyTorch's linear layers start with (LeCun, Bottou, Orr, Mueller 1998, "Efficient backprop",
+    section 4.6, with a third of its variance), and with them the published value-based agents.
+
+    Args:
+        weight, bias: written in place; padding stays 0.
+        shape, seeds, layer: as for `orthogonal`.
+    """
+    rows, columns = shape
+    keys = draws.member_keys(seeds, draws.INIT, layer)
+    with np.errstate(over="ignore"):
+        bits = word(keys[:, None], np.arange((rows + 1) * columns, dtype=np.uint64)[None])
+    unit = (bits >> np.uint64(11)).astype(np.float64) * _TO_UNIT
+    numbers = ((2.0 * unit - 1.0) / np.sqrt(rows)).reshape(len(keys), rows + 1, columns)
+    weight[:, :rows, :columns] = numbers[:, :rows]
+    bias[:, :columns] = numbers[:, rows]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.lines import zeros
 from slipstream.nets.compiled import loops
-from slipstream.nets.initial import orthogonal
+from slipstream.nets.dueling import blocks
+from slipstream.nets.initial import fan_in_uniform, orthogonal
 from slipstream.nets.layers import BLOCK, OUTPUTS
 from slipstream.nets.parameters import Views, places
 from slipstream.vector.products import COLUMNS
@@ -54,17 +55,29 @@ class Mlp:
         name: prefix of the parameters' names.
         sizes: true widths (inputs, hidden..., outputs).
         activation: between layers; the last one is linear.
-        output_gain: gain of the last layer's orthogonal start.
+        output_gain: gain of the last layer's orthogonal start; None: all layers start with
+            `fan_in_uniform`.
+        stream: of a dueling network the width of each stream, see `dueling.py`; else 0.
     """
 
     def __init__(
-        self, name: str, sizes: Sequence[int], activation: Activation, output_gain: float
+        self,
+        name: str,
+        sizes: Sequence[int],
+        activation: Activation,
+        output_gain: float | None,
+        stream: int = 0,
     ) -> None:
+        self.stream, self._orthogonal = stream, output_gain is not None
         gain = 5.0 / 3.0 if activation == "tanh" else math.sqrt(2.0)
         last = len(sizes) - 2
         self.layers = [
             _Layer(
-                f"{name}.{i}.weight", f"{name}.{i}.bias", a, b, output_gain if i == last else gain
+                f"{name}.{i}.weight",
+                f"{name}.{i}.bias",
+                a,
+                b,
+                output_gain if i == last and output_gain is not None else gain,
             )
             for i, (a, b) in enumerate(itertools.pairwise(sizes))
         ]
@@ -80,10 +93,25 @@ class Mlp:
         return shapes
 
     def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int], first: int) -> None:
-        """Orthogonal weights and zero biases; `first` numbers this network's first matrix."""
+        """First weights; `first` numbers this network's first matrix.
+
+        Orthogonal with biases of 0; or from the fan-in, biases too.
+        """
         for i, layer in enumerate(self.layers):
-            shape = (layer.inputs, layer.outputs)
-            orthogonal(weights[layer.weight], shape, layer.gain, seeds, first + i)
+            shape, weight = (layer.inputs, layer.outputs), weights[layer.weight]
+            if self._orthogonal:
+                orthogonal(weight, shape, layer.gain, seeds, first + i)
+                continue
+            # the first layer's bias is the weight of the input's column of ones
+            bias = weights[layer.bias][:, 0] if i else weight[:, layer.inputs]
+            if self.stream and i == len(self.layers) - 1:
+                shape = (self.stream, layer.outputs)
+                both = np.zeros_like(weight)
+                fan_in_uniform(both, bias, shape, seeds, first + i)
+                both[:, self.stream : layer.inputs] = both[:, : self.stream]
+                weight[:] = both * blocks(weight.shape[1:], self.stream, layer.outputs - 1)
+            else:
+                fan_in_uniform(weight, bias, shape, seeds, first + i)
 
     def table(self, offsets: Mapping[str, int]) -> NDArray[np.int64]:
         """The table that `layers.py` reads, given where the tensors begin in a member's row."""
@@ -131,34 +159,55 @@ class Network(Protocol):
 
 
 class MlpNetwork:
-    """Separate fully connected actor and critic.
+    """A fully connected actor, and beside it a critic where the policy has one.
 
     Args:
         inputs: D numbers of an observation.
         widths: hidden layers of each.
         head_width: outputs of the actor.
         activation: between layers.
+        critic: whether there is one. The heads of agents that learn from values alone have none;
+            they start with `fan_in_uniform`, as those agents' papers and libraries do.
+        dueling: the actor's outputs are advantages and, after them, the state's value; see
+            `dueling.py`.
 
     Attributes:
-        tables: int64 [2, L, 5], of actor and critic, as `layers.py` reads them.
+        mlps: actor, and critic.
+        tables: int64 [1 or 2, L, 5], of actor and critic, as `layers.py` reads them.
+        stream: width of each stream of a dueling network, else 0.
     """
 
     def __init__(
-        self, inputs: int, widths: Sequence[int], head_width: int, activation: Activation
+        self,
+        inputs: int,
+        widths: Sequence[int],
+        head_width: int,
+        activation: Activation,
+        *,
+        critic: bool = True,
+        dueling: bool = False,
     ) -> None:
-        self.head_width, self.activation = head_width, activation
-        self.actor = Mlp("actor", (inputs, *widths, head_width), activation, 0.01)
-        self.critic = Mlp("critic", (inputs, *widths, 1), activation, 1.0)
+        self.activation = activation
+        self.stream, hidden = 0, tuple(widths)
+        if dueling:
+            self.stream, hidden = widths[-1], (*widths[:-1], 2 * widths[-1])
+        self.head_width = head_width + dueling
+        sizes, gain = (inputs, *hidden, self.head_width), 0.01 if critic else None
+        self.mlps = [Mlp("actor", sizes, activation, gain, self.stream)]
+        if critic:
+            self.mlps.append(Mlp("critic", (inputs, *widths, 1), activation, 1.0))
         offsets, _ = places(self.shapes())
-        self.tables = np.stack([self.actor.table(offsets), self.critic.table(offsets)])
+        self.tables = np.stack([mlp.table(offsets) for mlp in self.mlps])
         self._forward = loops()["forward_members"]
 
     def shapes(self) -> Shapes:
-        return {**self.actor.shapes(), **self.critic.shapes()}
+        return {name: shape for mlp in self.mlps for name, shape in mlp.shapes().items()}
 
     def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
-        self.actor.initialise(weights, seeds, 0)
-        self.critic.initialise(weights, seeds, len(self.actor.layers))
+        first = 0
+        for mlp in self.mlps:
+            mlp.initialise(weights, seeds, first)
+            first += len(mlp.layers)
 
     def workspace(self, members: int, rows: int) -> Workspace:
         return Workspace(members, rows, self.head_width, self.block)
@@ -172,6 +221,7 @@ class MlpNetwork:
         return self._outputs(weights, 0, x, space.block, space.head)
 
     def value(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+        assert len(self.mlps) > 1, "this policy has no critic"
         return self._outputs(weights, 1, x, space.block, space.value)
 
     def _outputs(

@@ -41,7 +41,9 @@ class Policy:
         observation_normalization: keep running statistics of columns without a fixed scale.
         initial_std: standard deviation of continuous actions at the start, in policy units.
         parts: gradient buffers.
-        head: what the network's outputs mean, see `ActionMap`.
+        head: what the network's outputs mean, see `ActionMap`. Only `logits` and `gaussian` have a
+            critic in the policy.
+        dueling: of the head `q`, see `dueling.py`.
 
     Attributes:
         parameters: all weights; scale: of observations (None for images); actions: the mapping.
@@ -61,6 +63,7 @@ class Policy:
         initial_std: float = 0.6,
         parts: int = 1,
         head: Head | None = None,
+        dueling: bool = False,
     ) -> None:
         if len(specs) != len(seeds):
             raise ConfigError(
@@ -68,7 +71,7 @@ class Policy:
             )
         spec = specs[0]
         self.members, self.seeds = len(seeds), tuple(int(seed) for seed in seeds)
-        self.widths, self.activation = tuple(widths), activation
+        self.widths, self.activation, self.dueling = tuple(widths), activation, dueling
         self.observation_shape = spec.observation_shape
         self.observation_dtype = spec.observation_dtype
         self.actions = ActionMap(spec.action, head)
@@ -82,7 +85,14 @@ class Policy:
         else:
             inputs = int(np.prod(self.observation_shape))
             self.scale = ObservationScale(specs, observation_normalization)
-            self.network = MlpNetwork(inputs, self.widths, self.actions.head_width, activation)
+            self.network = MlpNetwork(
+                inputs,
+                self.widths,
+                self.actions.head_width,
+                activation,
+                critic=self.actions.head in ("logits", "gaussian"),
+                dueling=dueling,
+            )
         shapes = dict(self.network.shapes())
         if self.actions.head == "gaussian":
             shapes["log_std"] = (self.actions.width,)

@@ -48,6 +48,8 @@ def pack(
         network["kind"] = "convolution"
     else:
         network["activation"] = policy.activation
+        if policy.dueling:
+            network["dueling"] = True
         observation["clip"] = LIMIT
         tensors["observation.mean"] = policy.scale.mean[m].copy()
         tensors["observation.inverse_std"] = policy.scale.inverse_std[m].copy()
@@ -93,6 +95,7 @@ def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Mapping[str, Any]) -> 
         widths=tuple(network["widths"]),
         activation=network.get("activation", "tanh"),
         head=manifest["head"],
+        dueling=network.get("dueling", False),
     )
     policy.conditions = manifest["conditions"]
     for name, place in _weights(policy, 0, places=True):
@@ -110,7 +113,7 @@ def _weights(
     own = {name: weight[m] for name, weight in policy.parameters.weights.items()}
     network = policy.network
     if isinstance(network, MlpNetwork):
-        for mlp in (network.actor, network.critic):
+        for mlp in network.mlps:
             for i, layer in enumerate(mlp.layers):
                 weight = own.pop(layer.weight)
                 # the first layer's bias is the weight of the input's column of ones

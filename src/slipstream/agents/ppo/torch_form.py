@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from slipstream.agents.ppo.surrogate import STATISTICS
-from slipstream.nets.adam import BETA_1, BETA_2
+from slipstream.nets.torch_adam import Moving, adam
 from slipstream.nets.torch_distributions import Distribution
 
 Weights = Mapping[str, Tensor]
@@ -69,21 +69,6 @@ class Coefficients(NamedTuple):
     adam_eps: Tensor
     max_grad_norm: Tensor
     target_kl: Tensor
-
-
-class Moving(NamedTuple):
-    """What an update changes in place, of M members.
-
-    Attributes:
-        weights, first, second: float32 [M, P], with Adam's moments.
-        steps: int64 [M], updates applied; failed: bool [M], whose gradient was not finite once.
-    """
-
-    weights: Tensor
-    first: Tensor
-    second: Tensor
-    steps: Tensor
-    failed: Tensor
 
 
 Model = Callable[[Weights, Rows], tuple[Distribution, Tensor]]
@@ -199,7 +184,7 @@ def learn(
             moving.failed.logical_or_(~frozen & ~norm.isfinite())
             frozen |= moving.failed
             shorten = (c.max_grad_norm / (norm + 1e-6)).clamp(max=1.0).float()
-            adam(moving, gradient[0] * shorten[:, None], ~frozen, c)
+            adam(moving, gradient[0] * shorten[:, None], ~frozen, c.learning_rate, c.adam_eps)
             updates += ~frozen
             counted = torch.cat([statistics, norm[:, None].float()], 1)
             sums += torch.where(frozen[:, None], 0.0, counted)
@@ -208,23 +193,3 @@ def learn(
     means = sums / updates.clamp(min=1)[:, None]
     names = (*STATISTICS, "gradient_norm")
     return {**dict(zip(names, means.unbind(1), strict=True)), "updates": updates}
-
-
-def adam(moving: Moving, gradient: Tensor, chosen: Tensor, c: Coefficients) -> None:
-    """One step of Adam (Kingma and Ba 2015) for the chosen members, bool [M].
-
-    m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2
-    w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-    """
-    moving.steps.add_(chosen)
-    t, keep = moving.steps.double()[:, None], ~chosen[:, None]
-    first = BETA_1 * moving.first + (1.0 - BETA_1) * gradient
-    second = BETA_2 * moving.second + (1.0 - BETA_2) * gradient**2
-    mean, square = first / (1.0 - BETA_1**t).float(), second / (1.0 - BETA_2**t).float()
-    step = c.learning_rate[:, None] * mean / (square.sqrt() + c.adam_eps[:, None])
-    for old, new in (
-        (moving.first, first),
-        (moving.second, second),
-        (moving.weights, moving.weights - step),
-    ):
-        old.copy_(torch.where(keep, old, new))

@@ -12,7 +12,6 @@ from torch import Tensor
 from slipstream.agents.ppo.minibatches import Settings
 from slipstream.agents.ppo.torch_form import (
     Coefficients,
-    Moving,
     Rows,
     Weights,
     advantages,
@@ -23,6 +22,7 @@ from slipstream.experience.rollout import Rollout
 from slipstream.nets import torch_draws
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
+from slipstream.nets.torch_adam import Moving
 from slipstream.nets.torch_distributions import Distribution, distribution
 from slipstream.nets.torch_networks import make_network, named
 from slipstream.vector import draws

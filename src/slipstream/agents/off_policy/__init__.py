@@ -1,0 +1,1 @@
+"""What agents that learn from a replay share: settings, schedules, target copies."""

@@ -1,0 +1,141 @@
+"""What a user may say about any agent that learns from a replay."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from slipstream.agents.agent_config import AgentConfig
+from slipstream.core.config import searched
+
+# Far beyond what learns; within what float32 weights and their squares can hold.
+StepSize = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[float, Field(gt=0, le=1e6)]
+Epsilon = Annotated[float, Field(ge=1e-12, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Steps = Annotated[int, Field(ge=0)]
+
+ITERATION_STEPS = 1024  # of a member, where `iteration_steps` is null
+
+
+class OffPolicyConfig(AgentConfig):
+    """Fields that do not depend on what is learned.
+
+    *Steps* are environment steps of a member, all its copies together; *updates* are optimiser
+    updates. One update draws `batch` transitions.
+    """
+
+    PER_MEMBER: ClassVar[tuple[str, ...]] = (
+        "learning_rate",
+        "discount",
+        "max_grad_norm",
+        "adam_eps",
+        "target_rate",
+        "importance_exponent",
+    )
+    LENGTHS: ClassVar[tuple[str, ...]] = ("iteration",)
+    SIZES: ClassVar[tuple[str, ...]] = ("replay_size", "widths")
+
+    learning_rate: StepSize | tuple[StepSize, ...] = Field(
+        3e-4, description="Adam's step size", json_schema_extra=searched(1e-4, 3e-3, log=True)
+    )
+    learning_rate_schedule: Literal["constant", "linear"] = Field(
+        "constant",
+        description="linear: falls to 0 at the end of the budget",
+        json_schema_extra=searched(choices=["constant", "linear"], by_default=False),
+    )
+    discount: Fraction | tuple[Fraction, ...] = Field(
+        0.99,
+        description="gamma, per step",
+        json_schema_extra=searched(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
+    )
+    max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
+        10.0,
+        description="a member's gradient is shortened to this length; null: never",
+        json_schema_extra=searched(0.5, 20.0, log=True, by_default=False),
+    )
+    adam_eps: Epsilon | tuple[Epsilon, ...] = Field(
+        1e-8,
+        description="keeps Adam's step finite where gradients vanish",
+        json_schema_extra=searched(1e-8, 1e-4, log=True, by_default=False),
+    )
+    target_rate: Share | tuple[Share, ...] = Field(
+        1.0, description="tau: how far a target update moves the target; 1 copies the weights"
+    )
+    observation_normalization: bool = Field(
+        True, description="running mean and deviation of observation columns without a fixed scale"
+    )
+    prioritised: bool = Field(
+        False,
+        description="draw transitions by their last error, not uniformly",
+        json_schema_extra=searched(choices=[False, True], by_default=False),
+    )
+    priority_exponent: Fraction = Field(
+        0.6,
+        description="alpha: 0 draws uniformly",
+        json_schema_extra=searched(0.3, 0.8, when={"prioritised": True}, by_default=False),
+    )
+    importance_exponent: Fraction | tuple[Fraction, ...] = Field(
+        0.4,
+        description="beta: how far weights undo the preference at first; 1 at the budget's end",
+        json_schema_extra=searched(0.2, 1.0, when={"prioritised": True}, by_default=False),
+    )
+
+    replay_size: Count = Field(100_000, description="transitions kept, per member")
+    replay_mapped: bool = Field(
+        False, description="the replay lies in a temporary file that is mapped into memory"
+    )
+    batch: Count = Field(
+        64,
+        description="transitions of an update",
+        json_schema_extra=searched(5, 8, power_of=2, by_default=False),
+    )
+    learning_starts: Steps = Field(
+        1000, description="environment steps of random actions before the first update"
+    )
+    updates_per_step: Positive = Field(
+        0.25,
+        description="optimiser updates for each environment step, the same for any num_envs",
+        json_schema_extra=searched(0.0625, 1.0, log=True, by_default=False),
+    )
+    train_every: Count = Field(
+        1, description="environment steps between two rounds of updates; num_envs at least"
+    )
+    target_every: Count = Field(1, description="updates between two of the target network")
+    n_step: Count = Field(
+        1,
+        description="rewards summed before bootstrapping",
+        json_schema_extra=searched(choices=[1, 3, 5], by_default=False),
+    )
+    iteration: Count | None = Field(
+        None,
+        description="steps of each copy between two looks at metrics and validation; null: 1,024 "
+        "steps of a member",
+    )
+    widths: tuple[Count, ...] = Field(
+        (64, 64),
+        min_length=1,
+        description="hidden layers",
+        json_schema_extra=searched(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
+    )
+    activation: Literal["tanh", "relu"] = Field(
+        "relu",
+        description="between layers",
+        json_schema_extra=searched(choices=["tanh", "relu"], by_default=False),
+    )
+
+    def iteration_steps(self, num_envs: int) -> int:
+        """Steps of each copy, acting, stepping and learning interleaved."""
+        return self.iteration or max(1, ITERATION_STEPS // num_envs)
+
+    def updates(self, num_envs: int) -> int:
+        """Once learning has begun, rounded up."""
+        return math.ceil(self.iteration_steps(num_envs) * num_envs * self.updates_per_step)
+
+    def rows(self, num_envs: int) -> int:
+        """B."""
+        return self.batch
