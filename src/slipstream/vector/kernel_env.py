@@ -281,9 +281,28 @@ class KernelVectorEnv(VectorEnv):
         self.book["index"][copies] = episodes.astype(np.uint64)
         self.book["episode"][copies] = 0
         self.book["which"][copies] = self._deal(copies, episodes)
+        self._start(copies, shown)
+
+    def restart(
+        self,
+        copies: NDArray[np.int64],
+        seeds: NDArray[np.uint64] | None,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        shown = self._shown(obs, mask)
+        if seeds is not None:
+            self.book["seed"][copies] = seeds
+            self.book["index"][copies] = self.book["episode"][copies] = 0
+        self._start(copies, shown)
+
+    def _start(self, copies: NDArray[np.int64], shown: tuple[NDArray[Any], ...]) -> None:
         with np.errstate(**_WRAPS):
             for e in copies.tolist():
                 self._call(self._loop.start, e, e + 1, self._batch, *shown)
+
+    def hold(self, held: NDArray[np.bool_]) -> None:
+        self.book["held"] = held
 
     def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         return {name: self.state[name].copy() for name in names}

@@ -287,6 +287,24 @@ class VectorEnv(ABC):
             obs, mask: [E, ...]; the rows of `copies` are written.
         """
 
+    def restart(
+        self,
+        copies: NDArray[np.int64],
+        seeds: NDArray[np.uint64] | None,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Begins new episodes of some copies, int64 [n]; the others stay as they are.
+
+        `seeds`, uint64 [n]: copy i begins the first episode of the stream (seeds[i], 0); None: the
+        next one of its own. The rows of `copies` are written.
+        """
+        raise NotImplementedError
+
+    def hold(self, held: NDArray[np.bool_]) -> None:
+        """Which copies the next steps pass by, bool [E]: they pay 0 and show nothing new."""
+        raise NotImplementedError
+
     def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         """Copies of STATE fields, [E, ...] by name; what has no STATE has none to read."""
         return {}

@@ -66,10 +66,17 @@ class KernelCopies:
         self.env.begin(copies, episodes, seed, self._out.obs, self._mask)
         self._note()
 
+    def restart(self, copies: Any, seeds: Any) -> None:
+        """`VectorEnv.restart` for some of these copies."""
+        self._clear()
+        self.env.restart(copies, seeds, self._out.obs, self._mask)
+        self._note()
+
     def step(self, t: int) -> None:
         """Steps every copy."""
         self._clear()
         part = self._part
+        self.env.book["held"] = part["held"]
         self.env.step_rows(part["actions"], self._out, t)
         ended, finals = self.env.drain_episodes(), self.env.drain_finals()
         part["ended"][ended.e] = True

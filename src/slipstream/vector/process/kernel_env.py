@@ -65,6 +65,25 @@ class KernelProcessEnv(ProcessVectorEnv):
             if own.any():
                 self.workers.talk(link, "begin_at", copies[own] - link.lo, episodes[own], seed)
 
+    def restart(
+        self,
+        copies: NDArray[np.int64],
+        seeds: NDArray[np.uint64] | None,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._ready()
+        for link in self.workers.links:
+            own = (copies >= link.lo) & (copies < link.hi)
+            if own.any():
+                words = None if seeds is None else seeds[own]
+                self.workers.talk(link, "restart", copies[own] - link.lo, words)
+        self._begun = True
+        self._show_some(copies, obs, mask)
+
+    def hold(self, held: NDArray[np.bool_]) -> None:
+        self.block["held"][:] = held
+
     def get_state(self) -> dict[str, NDArray[Any]]:
         self._ready()
         states = [self.workers.talk(link, "get_state") for link in self.workers.links]

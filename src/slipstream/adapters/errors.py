@@ -1,0 +1,46 @@
+"""What a face refuses: slipstream's paragraphs, as the exceptions that other libraries expect."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+import gymnasium
+
+from slipstream.core.errors import ConfigError, ResourceError
+
+
+class ActionError(ConfigError, ValueError):
+    """Actions of a wrong number, shape or dtype, or that are not in the action space."""
+
+
+class NoActionsError(ConfigError, TypeError):
+    """One number where a batch of actions belongs."""
+
+
+class UnreadyError(ConfigError, gymnasium.error.ResetNeeded):
+    """A step of a copy that has not begun an episode."""
+
+
+class ClosedError(ConfigError, gymnasium.error.ClosedEnvironmentError):
+    """Anything asked of a face that was closed."""
+
+
+def require(module: str, extra: str, purpose: str) -> ModuleType:
+    """The library that a face is for.
+
+    Args:
+        module: to be imported.
+        extra: of slipstream that installs it.
+        purpose: beginning of a sentence, what needs it.
+
+    Raises:
+        ResourceError: it is not installed; has the line that installs it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ResourceError(
+            f"{purpose} needs {module.partition('.')[0]}, which cannot be loaded here ({error}). "
+            f"Install it: pip install 'slipstream[{extra}]'."
+        ) from error

@@ -1,0 +1,113 @@
+"""Gymnasium's `Env` over one copy of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from slipstream.adapters.batch import make_batch
+from slipstream.adapters.errors import ClosedError
+from slipstream.adapters.gymnasium_vector import each
+from slipstream.core.errors import ConfigError
+
+
+class EnvFace(gymnasium.Env[Any, Any]):
+    """One copy; an episode that has ended waits for `reset`.
+
+    A seed gives the trajectory that the same seed gives a copy of the vector face. Where an
+    episode ends, its info has `metrics`, the kernel's; where the kernel has a mask, every info
+    has `action_mask`, bool [n], which `action_masks()` returns, too.
+
+    Args:
+        target, backend, split: as for `make_batch`.
+        render_mode: None; kernels draw no pictures.
+        **settings: fields of the environment's Config.
+    """
+
+    def __init__(
+        self,
+        target: str | Mapping[str, Any],
+        *,
+        backend: str = "auto",
+        split: str = "train",
+        render_mode: str | None = None,
+        **settings: Any,
+    ) -> None:
+        batch = make_batch(
+            target,
+            1,
+            autoreset=AutoresetMode.DISABLED,
+            backend=backend,
+            split=split,
+            settings=settings,
+        )
+        if render_mode is not None:
+            raise ConfigError(f"{batch.name} draws no pictures; leave `render_mode` out.")
+        if batch.spec.players > 1:
+            raise ConfigError(
+                f"{batch.name} has {batch.spec.players} players, and an Env has one: use the "
+                "PettingZoo face (slipstream.adapters.pettingzoo)."
+            )
+        self.batch = batch
+        self.metadata = {"render_modes": []}
+        self.render_mode = None
+        self.observation_space, self.action_space = batch.observation_space, batch.action_space
+        self._seeded = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode: the first of the stream of `seed`, or the next one of its own."""
+        super().reset(seed=seed)
+        if options:
+            raise ConfigError(f"{self.batch.name} has no reset options {sorted(options)}.")
+        self._check_open()
+        if seed is None and not self._seeded:  # copies of their own accord would all be alike
+            seed = int(self.np_random.integers(2**31))
+        self._seeded = True
+        return self._only(self.batch.reset([seed])), self._info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Takes one action.
+
+        Raises:
+            ActionError: it is not in the action space.
+            UnreadyError: the environment was not reset, or its episode has ended.
+        """
+        self._check_open()
+        came = self.batch.step(np.asarray(action)[None])
+        info = self._info()
+        if len(came.ended) and came.episodes.metrics:
+            info["metrics"] = {name: float(v[0]) for name, v in came.episodes.metrics.items()}
+        ends = bool(came.terminated[0]), bool(came.truncated[0])
+        return self._only(came.obs), float(came.reward[0]), *ends, info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """The choices allowed now, bool [n]: what sb3-contrib's MaskablePPO asks for."""
+        mask = self.batch.mask
+        if mask is None:
+            raise ConfigError(f"{self.batch.name} has no action mask: all choices are allowed.")
+        return np.asarray(mask[0].copy())
+
+    def render(self) -> None:
+        """Nothing is drawn."""
+
+    def close(self) -> None:
+        """Ends the copy; may be called again."""
+        self.batch.close()
+
+    def _only(self, obs: Any) -> Any:
+        return each(obs)[0]
+
+    def _info(self) -> dict[str, Any]:
+        mask = self.batch.mask
+        return {} if mask is None else {"action_mask": mask[0].copy()}
+
+    def _check_open(self) -> None:
+        if self.batch.closed:
+            raise ClosedError(f"{self.batch.name} was closed; make it again to use it.")

@@ -1,0 +1,252 @@
+"""Gymnasium's `VectorEnv` over copies of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from slipstream.adapters.batch import Batch, Outcome, make_batch
+from slipstream.adapters.errors import ClosedError
+from slipstream.core.errors import ConfigError
+
+
+class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
+    """What all faces for Gymnasium share: spaces, seeds, `reset_mask`, and the end.
+
+    Args:
+        num_envs: E.
+        observation_space, action_space: of one copy.
+        autoreset_mode: NextStep, SameStep or Disabled, or Gymnasium's own constant.
+        metadata: of the environment; it is copied.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        autoreset_mode: str | AutoresetMode,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.observation_space = batch_space(observation_space, num_envs)
+        self.action_space = batch_space(action_space, num_envs)
+        self.autoreset_mode = mode_of(autoreset_mode)
+        self.metadata = {**(metadata or {}), "autoreset_mode": self.autoreset_mode}
+
+    def _seeds(self, seed: Any) -> list[int | None]:
+        """One for each copy."""
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+            return [int(seed) + e for e in range(self.num_envs)]
+        try:
+            seeds = [None if one is None else int(one) for one in seed]
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"`seed` must be a whole number or one for each copy, got {seed!r:.60}"
+            ) from None
+        if len(seeds) != self.num_envs:
+            raise ValueError(
+                "If seeds are passed as a list the length must match "
+                f"num_envs={self.num_envs} but got length={len(seeds)}."
+            )
+        return seeds
+
+    def _selected(self, options: dict[str, Any] | None) -> NDArray[np.bool_] | None:
+        """`options['reset_mask']`, taken out of the options."""
+        if options is None or "reset_mask" not in options:
+            return None
+        mask, name = options.pop("reset_mask"), "`options['reset_mask']`"
+        if not isinstance(mask, np.ndarray):
+            raise TypeError(f"{name} must be a numpy array, got {type(mask)}")
+        if mask.shape != (self.num_envs,):
+            raise ValueError(f"{name} must have shape `({self.num_envs},)`, got {mask.shape}")
+        if mask.dtype != np.bool_:
+            raise TypeError(f"{name} must have `dtype=np.bool_`, got {mask.dtype}")
+        if not mask.any():
+            raise ValueError(
+                f"{name} must contain a boolean array with at least one True value, got "
+                f"reset_mask={mask}"
+            )
+        return mask
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedError(
+                f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
+            )
+
+
+class KernelVectorFace(VectorFace):
+    """Copies of a kernel, on any backend.
+
+    Infos hold what there is to say, each key with its ``_key`` mask: `metrics`, the kernel's, where
+    an episode ended; `episode` (``r``, ``l``) there, too, if asked for; `action_mask` bool
+    [E, n] at every step where the kernel has a mask; `valid` where a transition is not real. Under
+    SAME_STEP the first two stand in `final_info`, beside `final_obs`.
+
+    Args:
+        batch: the copies.
+        statistics: tell `episode`, as `RecordEpisodeStatistics` would: leave that wrapper out then.
+    """
+
+    def __init__(self, batch: Batch, *, statistics: bool = False) -> None:
+        if batch.spec.players > 1:
+            raise ConfigError(
+                f"{batch.name} has {batch.spec.players} players: use the PettingZoo face "
+                "(slipstream.adapters.pettingzoo), or slipstream.make_vec."
+            )
+        super().__init__(
+            batch.num_envs, batch.observation_space, batch.action_space, batch.autoreset
+        )
+        self.batch, self.statistics = batch, statistics
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins new episodes.
+
+        Args:
+            seed: copy e begins the stream of seed + e, or of the e-th seed of a list; None: each
+                goes on with its own.
+            options: ``{"reset_mask": bool [E]}`` chooses copies; the others stay as they are.
+        """
+        self._check_open()
+        seeds, selected = self._seeds(seed), self._selected(options)
+        if options:
+            raise ConfigError(
+                f"{self.batch.name} has no reset options {sorted(options)}: a kernel takes "
+                "`reset_mask` only; its settings are given where it is made."
+            )
+        if isinstance(seed, (int, np.integer)):
+            super().reset(seed=int(seed))
+        obs = self.batch.reset(seeds, selected)
+        chosen = np.ones(self.num_envs, np.bool_) if selected is None else selected
+        return obs, self._allowed(chosen)
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Steps every copy; all arrays are fresh.
+
+        Raises:
+            ActionError: wrong number, shape or dtype, or not in the action space.
+            UnreadyError: a copy was not reset, or has ended under DISABLED.
+        """
+        self._check_open()
+        came = self.batch.step(actions)
+        infos = self._infos(came) if len(came.ended) else {}
+        if came.valid is not None:
+            infos |= {"valid": came.valid, "_valid": ~came.valid}
+        if self.batch.mask is not None:
+            # NEXT_STEP ignores the next action of a copy that has ended.
+            next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
+            ended = came.terminated | came.truncated
+            infos |= self._allowed(~ended if next_step else np.ones(self.num_envs, np.bool_))
+        return came.obs, came.reward.astype(np.float64), came.terminated, came.truncated, infos
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Ends the copies."""
+        self.batch.close()
+
+    def _infos(self, came: Outcome) -> dict[str, Any]:
+        """What there is to say of the episodes that ended."""
+        told: dict[str, Any] = {}
+        if self.statistics:
+            told |= self._column(
+                "episode", came, {"r": came.episodes.ret, "l": came.episodes.length}
+            )
+        if came.episodes.metrics:
+            told |= self._column("metrics", came, came.episodes.metrics)
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            return told
+        finals = np.full(self.num_envs, None, dtype=object)
+        for e, obs in zip(came.ended.tolist(), each(came.finals), strict=False):
+            finals[e] = obs
+        ended = came.terminated | came.truncated
+        return {
+            "final_obs": finals,
+            "_final_obs": ended,
+            "final_info": told,
+            "_final_info": ended.copy(),
+        }
+
+    def _column(
+        self, name: str, came: Outcome, values: Mapping[str, NDArray[Any]]
+    ) -> dict[str, Any]:
+        """Numbers of the ended episodes as arrays [E] with their masks."""
+        mask = np.zeros(self.num_envs, np.bool_)
+        mask[came.episodes.e] = True
+        inner: dict[str, Any] = {}
+        for key, column in values.items():
+            inner[key] = np.zeros((self.num_envs, *column.shape[1:]), column.dtype)
+            inner[key][came.episodes.e] = column
+            inner[f"_{key}"] = mask.copy()
+        return {name: inner, f"_{name}": mask}
+
+    def _allowed(self, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+        mask = self.batch.mask
+        return {} if mask is None else {"action_mask": mask.copy(), "_action_mask": chosen.copy()}
+
+
+def each(batch: Any) -> Sequence[Any]:
+    """Single observations of a batch of them; views."""
+    if isinstance(batch, Mapping):
+        parts = [each(part) for part in batch.values()]
+        return [dict(zip(batch, one, strict=True)) for one in zip(*parts, strict=True)]
+    if isinstance(batch, tuple):
+        return list(zip(*[each(part) for part in batch], strict=True))
+    return list(batch)
+
+
+def mode_of(autoreset_mode: str | AutoresetMode) -> AutoresetMode:
+    """Gymnasium's constant, of its value, too."""
+    try:
+        return AutoresetMode(autoreset_mode)
+    except ValueError:
+        names = ", ".join(mode.value for mode in AutoresetMode)
+        raise ConfigError(
+            f"There is no autoreset mode {autoreset_mode!r}: choose one of {names}."
+        ) from None
+
+
+def make_kernel_vec(
+    target: str | Mapping[str, Any],
+    num_envs: int = 1,
+    *,
+    autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+    backend: str = "auto",
+    split: str = "train",
+    workers: int | None = None,
+    statistics: bool = False,
+    **settings: Any,
+) -> KernelVectorFace:
+    """Copies of a kernel as Gymnasium's `VectorEnv`: what ``gym.make_vec("slipstream/...")`` calls.
+
+    Args:
+        target, num_envs, backend, split, workers: as for `make_batch`.
+        autoreset_mode: NextStep, SameStep or Disabled.
+        statistics: as for `KernelVectorFace`.
+        **settings: fields of the environment's Config.
+    """
+    batch = make_batch(
+        target,
+        num_envs,
+        autoreset=mode_of(autoreset_mode),
+        backend=backend,
+        split=split,
+        workers=workers,
+        settings=settings,
+    )
+    return KernelVectorFace(batch, statistics=statistics)

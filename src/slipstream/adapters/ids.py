@@ -1,0 +1,25 @@
+"""Importing this file registers slipstream's environments with Gymnasium.
+
+``gym.make_vec("slipstream.adapters.ids:slipstream/cartpole-v0", num_envs=8)`` imports it by itself.
+"""
+
+from __future__ import annotations
+
+import gymnasium
+
+from slipstream.core.discover import list_kernels
+
+
+def register() -> None:
+    """Makes each built-in environment known as ``slipstream/NAME-v0``; may be called again."""
+    for name in list_kernels():
+        if f"slipstream/{name}-v0" not in gymnasium.registry:
+            gymnasium.register(
+                id=f"slipstream/{name}-v0",
+                entry_point="slipstream.adapters.gymnasium_env:EnvFace",
+                vector_entry_point="slipstream.adapters.gymnasium_vector:make_kernel_vec",
+                kwargs={"target": name},
+            )
+
+
+register()

@@ -1,0 +1,103 @@
+"""One copy of a kernel behind Gymnasium's Env, and our ids in its registry."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from slipstream.adapters.errors import ActionError, ClosedError, UnreadyError
+from slipstream.adapters.gymnasium_env import EnvFace
+from slipstream.bench import planted
+from slipstream.core.errors import ConfigError
+from slipstream.market.planted import write_planted_forex
+from slipstream.market.planted_crypto import write_planted_crypto
+
+# Advice that cannot be followed: observations of rules without bounds, a pendulum's torque in N m.
+ADVICE = ("infinity", "symmetric and normalized")
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    """What each environment needs to be told."""
+    forex, crypto = tmp_path_factory.mktemp("forex"), tmp_path_factory.mktemp("crypto")
+    write_planted_forex(forex, 3_000, 1)
+    write_planted_crypto(crypto, 9_000, 1)
+    return {
+        "forex": {
+            "data": {"folder": str(forex), "spread_pips": 0.5},
+            "features": ["signal", "noise_0"],
+        },
+        "portfolio": {"data": {"folder": str(crypto)}, "features": planted.FEATURES},
+    }
+
+
+@pytest.mark.parametrize("name", ["cartpole", "pendulum", "probes", "forex", "portfolio"])
+def test_check_env_finds_nothing(name, settings):
+    env = EnvFace(name, backend="serial", **settings.get(name, {}))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        check_env(env, skip_render_check=True)
+    said = [str(one.message) for one in said]
+    assert not [one for one in said if not any(advice in one for advice in ADVICE)]
+
+
+@pytest.mark.parametrize("name", ["cartpole", "pendulum", "probes", "forex", "portfolio"])
+def test_the_checker_of_stable_baselines_finds_nothing(name, settings):
+    checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        checker.check_env(EnvFace(name, backend="serial", **settings.get(name, {})))
+    said = [str(one.message) for one in said]
+    assert not [one for one in said if not any(advice in one for advice in ADVICE)]
+
+
+def test_an_episode_that_has_ended_waits_and_tells_its_metrics(kernel_file):
+    env = EnvFace(kernel_file("clock"), backend="serial", records=[[2, 0]])
+    with pytest.raises(UnreadyError, match="call `reset`"):
+        env.step(0)
+    env.reset(seed=1)
+    assert env.step(1)[4] == {}
+    obs, reward, terminated, truncated, info = env.step(1)
+    assert obs[0] == 2.0 and isinstance(reward, float)
+    assert (terminated, truncated) == (True, False)
+    assert info["metrics"] == {"sum": pytest.approx(0.2), "late": 0.0}
+    with pytest.raises(UnreadyError, match="have ended"):
+        env.step(1)
+    assert env.reset()[0][0] == 0.0
+
+
+def test_without_a_seed_two_environments_differ():
+    one, two = EnvFace("cartpole", backend="serial"), EnvFace("cartpole", backend="serial")
+    assert not np.array_equal(one.reset()[0], two.reset()[0])
+
+
+def test_wrong_use_is_named(kernel_file):
+    env = EnvFace("cartpole", backend="serial")
+    env.reset(seed=1)
+    with pytest.raises(ActionError, match="2 at"):
+        env.step(2)
+    with pytest.raises(ConfigError, match="no action mask"):
+        env.action_masks()
+    with pytest.raises(ConfigError, match="draws no pictures"):
+        EnvFace("cartpole", render_mode="human")
+    with pytest.raises(ConfigError, match="2 players"):
+        EnvFace(kernel_file("duel"), backend="serial")
+    masked = EnvFace(kernel_file("masked"), backend="serial")
+    masked.reset(seed=1)
+    assert masked.action_masks().shape == (5,)
+    env.close()
+    with pytest.raises(ClosedError, match="was closed"):
+        env.reset()
+
+
+def test_gymnasium_imports_what_registers_them():
+    code = (
+        "import gymnasium; name = 'slipstream.adapters.ids:slipstream/cartpole-v0'\n"
+        "print(gymnasium.make(name, backend='serial').reset(seed=1)[0].shape)"
+    )
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "(4,)\n", done.stderr
