@@ -68,9 +68,8 @@ class Agent(Contract):
         mask = None if rollout.mask is None else rollout.mask[t]
         action = rollout.actions[t]
         actor = self.policy.actor(self.num_envs)
-        actor.sample(rollout.obs[t], mask, keys, 0, action, rollout.log_prob[t])
         chosen = np.empty_like(action)
-        self.policy.actions.to_environment(action, chosen)
+        actor.sample(rollout.obs[t], mask, keys, 0, action, rollout.log_prob[t], chosen)
         return chosen
 
     def update(self, rollout, progress=0.0, run=in_sequence):

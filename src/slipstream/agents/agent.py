@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.policy import Policy
+from slipstream.vector.fused import Acting
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Run: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
@@ -73,6 +74,13 @@ class Agent(ABC):
         Returns:
             What the environments receive: [hi - lo, K], valid until the next call for this range.
         """
+
+    def acting(self, lo: int = 0, hi: int | None = None) -> Acting | None:
+        """What does the same as `act` at every row, for loops that act and step without Python.
+
+        Asked once for every block of experience; None where only `act` can.
+        """
+        return None
 
     @abstractmethod
     def update(

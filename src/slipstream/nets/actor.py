@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.nets.compiled import loops
+from slipstream.nets.drawing import Sampler
 from slipstream.nets.layers import BLOCK
 from slipstream.nets.modes import Decider
 from slipstream.nets.networks import MlpNetwork
@@ -38,7 +39,7 @@ class Actor:
             self._row[:, self._numbers] = 1.0
             self._mapping = policy.actions.arrays
         self._space = policy.network.workspace(policy.members, full)
-        self._noise = np.zeros((policy.members, rows * policy.actions.head_width), np.float32)
+        self._noise = np.zeros(BLOCK * policy.actions.head_width, np.float32)
         self._sizes = np.array(policy.actions.sizes, np.int64)
         self._loops = loops()
 
@@ -114,12 +115,28 @@ class Actor:
             action = np.stack([part.argmax(1) for part in parts], axis=1)
         actions.to_environment(action, out)
 
-    def noise(self, keys: NDArray[np.uint64], first: int) -> NDArray[np.float32]:
-        """Noise [M, R * width] for environments first, first + 1, ... of every member."""
-        actions = self._policy.actions
-        fill = draws.fill_normal if actions.continuous else draws.fill_gumbel
-        fill(keys, first * actions.head_width, self._noise)
-        return self._noise
+    def sampler(self, keys: NDArray[np.uint64], first: int = 0) -> Sampler:
+        """Of the policy as it is now, for loops that draw.
+
+        Args:
+            keys: uint64 [T, M], the noise stream of each member at step t.
+            first: number within its member of the first environment acted for.
+
+        Raises:
+            ConfigError: the head has no distribution that slipstream draws from.
+        """
+        policy = self._policy
+        self._check_drawn()
+        log_std = np.zeros((policy.members, 0), np.float32)
+        if policy.actions.continuous:
+            log_std = np.ascontiguousarray(policy.parameters.weights["log_std"])
+        noise = self._noise
+        return Sampler(self.decider, log_std, keys, self._rows, first, noise)
+
+    @property
+    def draw(self) -> Any:
+        """The compiled loop that takes a `sampler`; see `nets/drawing.py`."""
+        return self._loops["draw_boxes" if self._policy.actions.continuous else "draw_choices"]
 
     def sample(
         self,
@@ -129,29 +146,44 @@ class Actor:
         first: int,
         action: NDArray[Any],
         log_prob: NDArray[np.float32],
+        out: NDArray[Any],
     ) -> None:
-        """Draws the policy's own actions and their log_prob for M * R environments.
+        """Draws actions for M * R environments.
 
         Args:
             obs: [M * R, *shape]; mask: bool [M * R, choices] or None.
-            keys: noise stream of each member; first: as for `noise`.
-            action: [M * R, K], log_prob: [M * R], both written.
+            keys: noise stream of each member; first: as for `sampler`.
+            action: [M * R, K], the policy's own; log_prob: [M * R], of them; out: [M * R, K], what
+                the environments receive. All three are written.
 
         Raises:
             ConfigError: the head has no distribution that slipstream draws from.
         """
+        allowed = _NO_MASK if mask is None else mask
+        if not self._policy.is_image:
+            flat = obs.reshape(len(out), self._numbers)
+            sampler = self.sampler(keys[None], first)
+            self.draw(sampler, 0, flat, allowed, action, log_prob, out)
+            return
+        self._check_drawn()
+        actions = self._policy.actions
+        fill = draws.fill_normal if actions.continuous else draws.fill_gumbel
+        noise = np.zeros((self._policy.members, self._rows * actions.head_width), np.float32)
+        fill(keys, first * actions.head_width, noise)
+        head = self.head(obs)
+        if actions.continuous:
+            log_std = np.ascontiguousarray(self._policy.parameters.weights["log_std"])
+            self._loops["sample_gaussian"](head, noise, log_std, action, log_prob)
+        else:
+            self._loops["sample_choices"](head, noise, allowed, self._sizes, action, log_prob)
+        actions.to_environment(action, out)
+
+    def _check_drawn(self) -> None:
         if self._policy.actions.head not in _DRAWN:
             raise ConfigError(
                 f"A policy with the head {self._policy.actions.head} is not drawn from in this "
                 "version: act with deterministic=True."
             )
-        head, noise = self.head(obs), self.noise(keys, first)
-        if self._policy.actions.continuous:
-            log_std = np.ascontiguousarray(self._policy.parameters.weights["log_std"])
-            self._loops["sample_gaussian"](head, noise, log_std, action, log_prob)
-        else:
-            allowed = _NO_MASK if mask is None else mask
-            self._loops["sample_choices"](head, noise, allowed, self._sizes, action, log_prob)
 
 
 _NO_MASK = np.zeros((0, 0), np.bool_)

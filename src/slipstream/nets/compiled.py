@@ -17,6 +17,7 @@ from slipstream.experience.compiled import (
     of_float32,
     of_int64,
 )
+from slipstream.nets.drawing import Sampler, draw_boxes, draw_choices
 from slipstream.nets.layers import forward_members
 from slipstream.nets.modes import Decider, decide_all_choices, decide_boxes
 from slipstream.nets.sampling import sample_choices, sample_gaussian, scale_rows
@@ -35,6 +36,7 @@ DECIDER = Decider(
     ),
     *(of_float32(1), of_float32(1), of_float32(1), of_float32(1), of_float32(2), of_float32(1)),
 )
+_SAMPLER = Sampler(DECIDER, of_float32(2), np.zeros((1, 1), np.uint64), 1, 0, of_float32(1))
 _APART = np.zeros((2, 2, 2), np.float32)[:, :1]  # rows of members that lie apart
 
 # The arguments of every loop, as examples of their types; arrays are C-contiguous, or apart.
@@ -42,6 +44,14 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     forward_members: (of_float32(2), of_int64(2), True, _APART, of_float32(1), of_float32(3)),
     decide_boxes: (DECIDER, 1, of_float32(2), of_bool(2), of_float32(2)),
     decide_all_choices: (DECIDER, 1, of_float32(2), of_bool(2), of_int64(2)),
+    draw_boxes: (
+        *(_SAMPLER, 0, of_float32(2), of_bool(2)),
+        *(of_float32(2), of_float32(1), of_float32(2)),
+    ),
+    draw_choices: (
+        *(_SAMPLER, 0, of_float32(2), of_bool(2)),
+        *(of_int64(2), of_float32(1), of_int64(2)),
+    ),
     sample_choices: (
         of_float32(3),
         of_float32(2),

@@ -53,7 +53,7 @@ def decide_box(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any)
     width = by.table[len(by.table) - 1, OUTPUTS]
     for first in range(lo, hi, BLOCK):
         last = min(first + BLOCK, hi)
-        at = _forward(by, m, first, last, obs)
+        at = outputs_of(by, m, first, last, obs)
         head = by.space[at : at + (last - first) * width].reshape(last - first, width)
         for r in range(last - first):
             for j in range(len(by.half)):
@@ -77,7 +77,7 @@ def decide_choices(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: 
     width = by.table[len(by.table) - 1, OUTPUTS]
     for begin in range(lo, hi, BLOCK):
         end = min(begin + BLOCK, hi)
-        at = _forward(by, m, begin, end, obs)
+        at = outputs_of(by, m, begin, end, obs)
         head = by.space[at : at + (end - begin) * width].reshape(end - begin, width)
         for e in range(begin, end):
             first = 0
@@ -91,7 +91,7 @@ def decide_choices(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: 
                 first = last
 
 
-def _forward(by: Any, m: int, first: int, last: int, obs: Any) -> int:
+def outputs_of(by: Any, m: int, first: int, last: int, obs: Any) -> int:
     """Leaves the actor's outputs [last - first, padded] in `by.space`; where they begin."""
     rows = last - first
     low, high = np.float32(-by.limit), np.float32(by.limit)

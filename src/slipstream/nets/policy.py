@@ -189,6 +189,5 @@ class Policy:
             actor.decide(obs, mask, out)
         else:
             drawn, log_prob = np.empty_like(out), np.empty(len(out), np.float32)
-            actor.sample(obs, mask, keys, 0, drawn, log_prob)
-            self.actions.to_environment(drawn, out)
+            actor.sample(obs, mask, keys, 0, drawn, log_prob, out)
         return out

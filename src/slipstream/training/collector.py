@@ -15,6 +15,7 @@ from slipstream.agents.agent import Agent, Run
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
+from slipstream.vector.fused import FusedLoop
 from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes
 
 
@@ -58,6 +59,7 @@ class Collector:
         edges = np.cumsum([0, *(env.num_envs for env in envs)]).tolist()
         self._ranges = list(itertools.pairwise(edges))
         self._follows = False  # row T of the rollout continues in row 0 of the next one
+        self._loops: list[FusedLoop | None] | None = None
         self.seconds_env = 0.0
         self.seconds_policy = 0.0
 
@@ -75,7 +77,9 @@ class Collector:
         if self._follows:
             self.experience.carry_over()
         self._follows = True
-        run([partial(self._collect_slice, i) for i in range(len(self.envs))])
+        if self._loops is None:
+            self._loops = self._make_loops()
+        run([partial(self._collect_slice, i, loop) for i, loop in enumerate(self._loops)])
         finals, episodes = [], []
         for env, (lo, _) in zip(self.envs, self._ranges, strict=True):
             final = env.drain_finals()
@@ -87,19 +91,37 @@ class Collector:
         self._check_observations()
         return join_episodes(episodes)
 
-    def _collect_slice(self, i: int) -> None:
+    def _collect_slice(self, i: int, loop: FusedLoop | None) -> None:
         env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
         policy_seconds = env_seconds = 0.0
-        for t in range(len(rollout.reward)):
+        for t in range(len(rollout.reward) if loop is None else 1):
             began = time.perf_counter()
             actions = self.agent.act(rollout, t, lo, hi)
             acted = time.perf_counter()
             env.step(actions, rollout.step_out(t, lo, hi), t)
             policy_seconds += acted - began
             env_seconds += time.perf_counter() - acted
+        if loop is not None:
+            began = time.perf_counter()
+            acting = self.agent.acting(lo, hi)
+            assert acting is not None
+            loop.run(1, rollout.block, lo, acting)
+            rollout.valid[:, lo:hi] = True
+            # Acting and stepping are not timed apart there: in proportion to the first row.
+            longer = 1.0 + (time.perf_counter() - began) / (policy_seconds + env_seconds)
+            policy_seconds, env_seconds = longer * policy_seconds, longer * env_seconds
         share = 1.0 / len(self.envs)
         self.seconds_policy += share * policy_seconds
         self.seconds_env += share * env_seconds
+
+    def _make_loops(self) -> list[FusedLoop | None]:
+        """Of each slice the loop that acts and steps without Python, where both can."""
+        loops: list[FusedLoop | None] = []
+        for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
+            acting = self.agent.acting(lo, hi) if FusedLoop.fits(env) else None
+            block = self.experience.block
+            loops.append(None if acting is None else FusedLoop(env, acting, block))
+        return loops
 
     def _first_mask(self, lo: int, hi: int) -> NDArray[np.bool_] | None:
         mask = self.experience.mask

@@ -124,7 +124,7 @@ class KernelVectorEnv(VectorEnv):
         self._batch = self._bind(Records if self.backend == "serial" else None)
         self._room = (rows - max(kept, ended)) // self.num_envs
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         """The count of steps that surely fit is down: looks how many really do."""
         rows, used = len(self._finals), max(int(self.counts[FINALS]), int(self.counts[EPISODES]))
         self._room = (rows - used) // self.num_envs
@@ -141,6 +141,16 @@ class KernelVectorEnv(VectorEnv):
         if self._checked:
             watched = (self.state.view(np.uint64).reshape(self.num_envs, -1), self.before)
         return (tuple(self.loaded.data), *records, *ended, *watched)
+
+    @property
+    def loop(self) -> Loop:
+        """What steps the copies, for loops that do more than that."""
+        return self._loop
+
+    @property
+    def batch(self) -> tuple[Any, ...]:
+        """Its argument; another one after `make_room`."""
+        return self._batch
 
     def arguments(self) -> tuple[tuple[Any, ...], tuple[NDArray[Any], ...]]:
         """Examples of the loop's `batch` and `out`, for whoever compiles it."""
@@ -189,7 +199,7 @@ class KernelVectorEnv(VectorEnv):
         if shapes != self._shapes:
             self._refuse(actions, *out[:4])
         if self._room == 0:
-            self._make_room()
+            self.make_room()
         self._room -= 1
         valid[:] = True
         rows: tuple[Any, ...] = (actions, obs, reward, terminated, truncated)

@@ -90,6 +90,7 @@ def compile_module(
     constants: Mapping[str, Any],
     inline: bool = True,
     checked: Collection[str] = (),
+    linked: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Compiles functions of `text`, or loads them from the cache.
 
@@ -102,6 +103,7 @@ def compile_module(
         inline: every helper at every call. Large helpers take twice as long to compile so.
         checked: names of `bindings` that compare their indices with the sizes of arrays, and so do
             the helpers they call: an index out of range is an IndexError there.
+        linked: functions that this one has compiled, by the name under which `text` calls them.
 
     Returns:
         Compiled functions by name. They release the interpreter lock.
@@ -136,6 +138,9 @@ def compile_module(
     facts += [f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(bindings.items())]
     facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
     facts += [repr(sorted(signatures.items())), repr(helper_options), *forms[:1]]
+    # Their modules are named by all that they reach.
+    linked = linked or {}
+    facts += [f"{key}={f.__module__}.{f.__name__}" for key, f in sorted(linked.items())]
     # Machines that share a home folder: what Numba compares before it loads.
     facts += [repr(_processor()), repr(sorted(checked)), repr(numba.config.BOUNDSCHECK)]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
@@ -146,7 +151,9 @@ def compile_module(
 
     def load(folder: Path) -> dict[str, Any]:
         path = folder / f"{stem}.py"
-        module = _module(f"slipstream_rendered_{stem}_{digest}", path, text, {**constants, **bound})
+        module = _module(
+            f"slipstream_rendered_{stem}_{digest}", path, text, {**constants, **bound, **linked}
+        )
         # Functions that the text itself defines are compiled where they are called.
         for key, value in list(vars(module).items()):
             if isinstance(value, FunctionType) and value.__code__.co_filename == str(path):

@@ -20,6 +20,7 @@ from slipstream.experience.compiled import loops
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.actor import Actor
 from slipstream.nets.networks import MlpNetwork
+from slipstream.vector.fused import Acting
 
 
 class PPO(BasePPO):
@@ -82,6 +83,21 @@ class PPO(BasePPO):
         Returns:
             What the environments receive: [hi - lo, K], valid until the next call for this range.
         """
+        actor, first, out = self._acts_for(lo, hi)
+        rows = slice(lo, lo + len(out))
+        mask = None if rollout.mask is None else rollout.mask[t, rows]
+        action, log_prob = rollout.actions[t, rows], rollout.log_prob[t, rows]
+        actor.sample(
+            rollout.obs[t, rows], mask, self._noise_keys()[t], first, action, log_prob, out
+        )
+        return out
+
+    def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
+        actor, first, _ = self._acts_for(lo, hi)
+        return Acting(actor.draw, actor.sampler(self._noise_keys(), first))
+
+    def _acts_for(self, lo: int, hi: int | None) -> tuple[Actor, int, NDArray[Any]]:
+        """Buffers for environments lo..hi-1, the first one's number, and what they receive."""
         if hi is None:
             hi = self.num_envs if self.members == 1 else len(self._env_actions)
         everything = hi - lo == len(self._env_actions)
@@ -90,14 +106,7 @@ class PPO(BasePPO):
         actor = self._actors.get((lo, hi))
         if actor is None:
             actor = self._actors[lo, hi] = self.policy.actor((hi - lo) // self.members)
-        keys = self._noise_keys()[t]
-        mask = None if rollout.mask is None else rollout.mask[t, lo:hi]
-        first = lo if self.members == 1 else 0
-        action, log_prob = rollout.actions[t, lo:hi], rollout.log_prob[t, lo:hi]
-        actor.sample(rollout.obs[t, lo:hi], mask, keys, first, action, log_prob)
-        out = self._env_actions[lo:hi]
-        self.policy.actions.to_environment(action, out)
-        return out
+        return actor, lo if self.members == 1 else 0, self._env_actions[lo:hi]
 
     def update(
         self,
