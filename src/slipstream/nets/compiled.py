@@ -19,7 +19,13 @@ from slipstream.experience.compiled import (
 )
 from slipstream.nets.drawing import Sampler, draw_boxes, draw_choices
 from slipstream.nets.layers import forward_members
-from slipstream.nets.modes import Decider, decide_all_choices, decide_boxes
+from slipstream.nets.modes import (
+    Decider,
+    decide_all_choices,
+    decide_box,
+    decide_boxes,
+    decide_choices,
+)
 from slipstream.nets.sampling import sample_choices, sample_gaussian, scale_rows
 
 DECIDER = Decider(
@@ -42,6 +48,8 @@ _APART = np.zeros((2, 2, 2), np.float32)[:, :1]  # rows of members that lie apar
 # The arguments of every loop, as examples of their types; arrays are C-contiguous, or apart.
 _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     forward_members: (of_float32(2), of_int64(2), True, _APART, of_float32(1), of_float32(3)),
+    decide_box: (DECIDER, 0, 0, 0, of_float32(2), of_bool(2), of_float32(2)),
+    decide_choices: (DECIDER, 0, 0, 0, of_float32(2), of_bool(2), of_int64(2)),
     decide_boxes: (DECIDER, 1, of_float32(2), of_bool(2), of_float32(2)),
     decide_all_choices: (DECIDER, 1, of_float32(2), of_bool(2), of_int64(2)),
     draw_boxes: (

@@ -7,25 +7,21 @@ numbers are, bit for bit, those of `Policy.act` and the environments' own loop.
 
 from __future__ import annotations
 
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.nets.modes import decide_box, decide_choices
+from slipstream.nets.compiled import loops
 from slipstream.nets.policy import Policy
 from slipstream.vector import render
-from slipstream.vector.compile import bindings, checked_parts, loop_text
 from slipstream.vector.kernel_env import KernelVectorEnv
-
-HOLD: Any = None  # constants of the kernel's batch loop
-FAULT: Any = None
+from slipstream.vector.loop import FAULT, HOLD
 
 # Bound by the renderer.
 advance: Any = None  # of the kernel's batch loop
 decide: Any = None  # of `nets/modes.py`
-note: Any = None  # (s, row): copies what is recorded after each step
+note: Any = None  # (s, row): copies what is recorded after each step; written for the kernel
 
 
 def run_passes(
@@ -38,11 +34,11 @@ def run_passes(
         batch, out: of the kernel's loop; out[1] shows what the environments look like.
         values: float64 [steps, E, noted], written.
     """
-    state = batch[2]
+    state, obs = batch[2], out[1].reshape(len(out[1]), out[1].size // len(out[1]))
     for m in range(values.shape[1] // copies):
         lo, hi = m * copies, (m + 1) * copies
         for t in range(begin, end):
-            decide(by, m, lo, hi, out[1], mask, out[0])
+            decide(by, m, lo, hi, obs, mask, out[0])
             advance(lo, hi, t, HOLD, batch, out)
             if batch[7][FAULT] != 0:  # a reward is NaN or infinite: left as it is, to be named
                 return
@@ -64,21 +60,18 @@ class PassLoop:
         self._decider = policy.actor(self._copies).decider
         batch, self._out = env.arguments()
         self._mask = self._out[5] if env.mask_width else np.zeros((0, 0), np.bool_)
-        decides: Any = decide_box if policy.actions.continuous else decide_choices
-        functions: dict[str, FunctionType] = {**bindings(env.kernel), "decide": decides}
         lines = ["def note(s, row):"]
         lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(noted)]
-        checked = checked_parts(env.kernel)
-        loop = loop_text(env.kernel, env.spec, bool(checked))
-        parts = (loop, "\n".join(lines), render.source_of([run_passes]))
+        text = "\n\n\n".join(["\n".join(lines), render.source_of([run_passes])]) + "\n"
         examples = (0, 0, 0, self._decider, self._mask, batch, self._out, np.zeros((1, 1, 1)))
+        decide = "decide_box" if policy.actions.continuous else "decide_choices"
         module = render.compile_module(
             f"{env.kernel.name}_passes",
-            "\n\n\n".join(parts) + "\n",
+            text,
             {"run_passes": examples},
-            functions,
-            {"Data": env.kernel.Data},
-            checked=checked,
+            {},
+            {"Any": Any, "HOLD": HOLD, "FAULT": FAULT},
+            linked={"decide": loops()[decide], "advance": env.loop.advance},
         )
         self._run = module["run_passes"]
 
