@@ -190,7 +190,7 @@ def test_the_server_of_workers_killed(tmp_path):
     with faulty("error", copies=2, workers=2) as env:
         out = blank(env)
         env.reset(out.obs)
-        os.kill(env.workers._launcher._server.pid, signal.SIGKILL)
+        os.kill(env.workers._crowd._launcher._server.pid, signal.SIGKILL)
         for t in range(500):
             env.step(actions_for(env), out, t)
             time.sleep(0.01)
@@ -310,7 +310,7 @@ class Slow(gymnasium.Env):  # of the main program, and without a guard around it
 
 env = ForeignProcessEnv(lambda: Slow(), *member_indices([0], 4), workers=2, method=sys.argv[1])
 env.reset(blank(env).obs)
-server = env.workers._launcher._server
+server = env.workers._crowd._launcher._server
 print(json.dumps([link.pid for link in env.workers.links] + ([server.pid] if server else [])))
 sys.stdout.flush()
 if sys.argv[2] == "raise":

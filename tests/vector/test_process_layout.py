@@ -46,7 +46,7 @@ def test_rows_made_from_leaves_are_the_rows_that_serial_writes(space, seed):
     space.seed(seed)
     spec = spec_of(space)
     form = observation_form(spec)
-    layout = copies_layout(spec, form.leaves, 3, 2)
+    layout = copies_layout(spec, form.leaves, 3)
     arrays = layout.views(bytearray(layout.size))
     rows = np.zeros((3, *spec.observation_shape), spec.observation_dtype)
     for e in range(3):
@@ -63,7 +63,7 @@ def test_rows_made_from_leaves_are_the_rows_that_serial_writes(space, seed):
 def test_no_two_arrays_share_a_byte(space, players, copies):
     spec = spec_of(space, players)
     form = observation_form(spec)
-    layout = copies_layout(spec, form.leaves, copies, 2, log=(7, np.uint8))
+    layout = copies_layout(spec, form.leaves, copies, log=(7, np.uint8))
     memory = bytearray(layout.size)
     for number, (name, array) in enumerate(layout.views(memory).items()):
         array.view(np.uint8).fill(0) if array.ndim and array.flags.c_contiguous else None

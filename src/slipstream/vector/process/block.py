@@ -64,12 +64,6 @@ class Block:
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.arrays[name]
 
-    def words(self) -> memoryview:
-        """ "control" as one row of integers, which Python reads faster than an array's elements."""
-        field = self.layout.fields["control"]
-        size = field.shape[0] * field.shape[1] * field.dtype.itemsize
-        return memoryview(self._memory)[field.offset : field.offset + size].cast("Q")
-
     def close(self) -> None:
         """Lets go; the memory is the system's again once nobody has a view of it."""
         self.arrays = {}

@@ -42,6 +42,7 @@ class Fault(NamedTuple):
         episode, step: of the copy.
         action: its last one.
         text: what was raised or how it ended, with the worker's traceback.
+        error: the exception itself, where it could travel.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class Fault(NamedTuple):
     step: int
     action: Sequence[float]
     text: str
+    error: BaseException | None = None
 
     def __str__(self) -> str:
         who = f"environment {self.copy} (worker {self.worker}, process {self.pid})"
@@ -105,6 +107,13 @@ class Ledger:
         if self._reason is None:
             self._reason, self._worst = reason, fault
 
+    def resize(self, num_envs: int) -> None:
+        """From now on there are so many copies."""
+        rows = np.zeros(num_envs, np.int64)
+        common = min(num_envs, len(self._rows))
+        rows[:common] = self._rows[:common]
+        self._rows = rows
+
     def good(self, valid: np.ndarray[tuple[int], np.dtype[np.bool_]], lo: int = 0) -> None:
         """Forgets what went wrong in a row for copies lo, lo + 1, ... that made a good step."""
         if self._rows.any():
@@ -123,16 +132,24 @@ class Ledger:
         """Raises where it is too much.
 
         Raises:
-            KernelError: names the copy, its process, its last action and the worker's traceback.
+            KernelError: names the copy, its process, its last action and the worker's traceback;
+                its cause is what the environment raised, where that could travel.
         """
         if self._reason is None:
             return
         reason, fault = self._reason, self._worst
         self._reason = self._worst = None
+        assert fault is not None
         raise KernelError(
             f"{self.name}: {fault}\nStopped, for {reason}. Mend the environment there; with "
             "`training.backend: serial` it runs in this process, under a debugger if need be."
-        )
+        ) from fault.error
+
+    def check_any(self) -> None:
+        """Raises the first fault since `drain`: while copies are made, one is too much."""
+        if self.fresh:
+            fault = self.fresh[0]
+            raise KernelError(f"{self.name}: {fault}") from fault.error
 
     def drain(self) -> list[Fault]:
         """Faults since the last call, the newest 100 of them."""

@@ -12,9 +12,11 @@ from slipstream.core.spec import Spec
 from slipstream.vector.foreign import name_of
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv, log_dtype, log_shape
 from slipstream.vector.loop import RESET
+from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.job import Foreign, registered
 from slipstream.vector.process.process_env import ProcessVectorEnv
+from slipstream.vector.process.scheduler import Scheduler
 from slipstream.vector.process.worker import BEGIN, REPLAY
 from slipstream.vector.vector_env import blank
 
@@ -31,7 +33,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         kwargs: keyword arguments of the environment.
         spec: of it, where it is known; else one copy is made here to look.
         at_end, limit: as for `GymnasiumVectorEnv`.
-        workers, method, policy: as for `ProcessVectorEnv`.
+        workers, method, policy, crowd, scheduler: as for `ProcessVectorEnv`.
     """
 
     def __init__(
@@ -47,6 +49,8 @@ class ForeignProcessEnv(ProcessVectorEnv):
         workers: int | None = None,
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
+        crowd: Crowd | None = None,
+        scheduler: Scheduler | None = None,
     ) -> None:
         if spec is None:
             with GymnasiumVectorEnv(env, seeds[:1], indices[:1], kwargs=kwargs) as probe:
@@ -62,6 +66,8 @@ class ForeignProcessEnv(ProcessVectorEnv):
             at_end=at_end,
             method=method,
             policy=policy,
+            crowd=crowd,
+            scheduler=scheduler,
             log=(log_shape(spec, at_end)[0], log_dtype(spec)),
         )
 
@@ -87,9 +93,9 @@ class ForeignProcessEnv(ProcessVectorEnv):
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         """Takes the actions of each copy's episode again; `fresh` counts those that went astray."""
-        self._ready()
+        self.copies.ready()
         self._finals, self._episodes = [], []
-        self._begun = True
+        self.copies.begun = True
         block, actions = self.block, state.get("actions")  # older checkpoints have none
         block["episode"][:] = state["episode"]
         longest = block["log"].shape[1]
@@ -101,7 +107,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
             common = min(actions.shape[1], longest)
             block["log"][:, :common] = actions[:, :common]
             block["selected"][:] = able
-            self._run(REPLAY, self.workers.links)
+            self.copies.run(REPLAY, self.workers.links)
             self._show(obs, mask)
             same = (obs == state["seen"]).reshape(self.num_envs, -1).all(axis=1)
             able &= ~block["astray"] & same & (block["ret"] == state["ret"])
@@ -109,6 +115,6 @@ class ForeignProcessEnv(ProcessVectorEnv):
         if self.fresh:
             block["selected"][:] = ~able
             block["episode"][~able] = state["episode"][~able]
-            self._run(BEGIN, self.workers.links)
+            self.copies.run(BEGIN, self.workers.links)
         self._show(obs, mask)
         self.ledger.check()

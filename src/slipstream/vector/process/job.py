@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import gymnasium
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
+from slipstream.vector.loop import HOLD
 from slipstream.vector.process.layout import Layout
 
 NO_BEGIN, NEXT, SAME = range(3)
@@ -46,32 +47,62 @@ class Foreign:
 
 
 @dataclass(frozen=True)
+class Native:
+    """Copies of foreign environments as Gymnasium steps them.
+
+    Attributes:
+        makers: ids, or what makes a copy when called; one for each row from `first` on.
+        first: row of the first one.
+        name: of the environment, for messages.
+        shown, acted: observation and action space of the first copy.
+        alike: all must have the same observation space.
+        fixed: observations have places in the block; else they are pickled.
+        registered: as of `Foreign`, of each id.
+    """
+
+    makers: Sequence[Any]
+    first: int
+    name: str
+    shown: Any
+    acted: Any
+    alike: bool
+    fixed: bool
+    registered: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True)
 class Job:
     """One worker's part.
 
     Attributes:
         what: the environment.
-        spec: of it, by the parent's own copy; all copies must agree.
+        spec: of it, by the parent's own copy; all copies must agree. None for `Native`.
         layout: of the block.
         worker, workers: its number, and how many there are.
-        lo, hi: its copies.
-        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
+        ranges: its copies, (lo, hi) of each range.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`; NEXT_STEP of `native.py`.
         restart: copies that fail are begun again, else they wait for a reset.
         first: NO_BEGIN, NEXT or SAME.
         spin: seconds of looking before it sleeps.
+        scheduler: which copy is stepped next, where they are asked for one by one.
     """
 
-    what: Kernel | Foreign
-    spec: Spec
+    what: Kernel | Foreign | Native
+    spec: Spec | None
     layout: Layout
     worker: int
     workers: int
-    lo: int
-    hi: int
+    ranges: tuple[tuple[int, int], ...]
     at_end: int
     restart: bool
     first: int
     spin: float
+    scheduler: Any = None
+
+    @property
+    def holds(self) -> bool:
+        """Copies wait where an episode ends, for somebody who counts episodes."""
+        return self.at_end == HOLD
 
 
 def registered(env_id: str) -> bytes | None:

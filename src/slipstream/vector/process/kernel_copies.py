@@ -18,9 +18,8 @@ class KernelCopies:
 
     def __init__(self, job: Job, block: Block) -> None:
         assert isinstance(job.what, Kernel)
-        self._job = job
-        self._part = {name: array[job.lo : job.hi] for name, array in block.arrays.items()
-                      if name != "control"}  # fmt: skip
+        ((lo, hi),) = job.ranges
+        self._part = {name: array[lo:hi] for name, array in block.arrays.items()}
         part, what = self._part, job.what
         kernel = load_kernel(what.target)
         self.env = KernelVectorEnv(
@@ -32,7 +31,7 @@ class KernelCopies:
             backend=what.backend,
             stagger=False,
             at_end=job.at_end,
-            first=job.lo,
+            first=lo,
         )
         self._mask = part["mask"] if self.env.mask_width else None
         self._out = StepOut(

@@ -60,10 +60,13 @@ class KernelProcessEnv(ProcessVectorEnv):
         )
 
     def _begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int) -> None:
+        calls = []
         for link in self.workers.links:
-            own = (copies >= link.lo) & (copies < link.hi)
+            lo, hi = link.ranges[0]
+            own = (copies >= lo) & (copies < hi)
             if own.any():
-                self.workers.talk(link, "begin_at", copies[own] - link.lo, episodes[own], seed)
+                calls.append((link, (copies[own] - lo, episodes[own], seed)))
+        self.workers.talk_each("begin_at", calls)
 
     def restart(
         self,
@@ -72,21 +75,24 @@ class KernelProcessEnv(ProcessVectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        self._ready()
+        self.copies.ready()
+        calls = []
         for link in self.workers.links:
-            own = (copies >= link.lo) & (copies < link.hi)
+            lo, hi = link.ranges[0]
+            own = (copies >= lo) & (copies < hi)
             if own.any():
                 words = None if seeds is None else seeds[own]
-                self.workers.talk(link, "restart", copies[own] - link.lo, words)
-        self._begun = True
+                calls.append((link, (copies[own] - lo, words)))
+        self.workers.talk_each("restart", calls)
+        self.copies.begun = True
         self._show_some(copies, obs, mask)
 
     def hold(self, held: NDArray[np.bool_]) -> None:
         self.block["held"][:] = held
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        self._ready()
-        states = [self.workers.talk(link, "get_state") for link in self.workers.links]
+        self.copies.ready()
+        states = self._all("get_state")
         return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
     def set_state(
@@ -95,16 +101,21 @@ class KernelProcessEnv(ProcessVectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        self._ready()
+        self.copies.ready()
         self._finals, self._episodes = [], []
-        for link in self.workers.links:
-            part = {name: values[link.lo : link.hi] for name, values in state.items()}
-            self.workers.talk(link, "set_state", part)
-        self._begun = True
+        parts = [
+            (link, ({name: values[link.rows] for name, values in state.items()},))
+            for link in self.workers.links
+        ]
+        self.workers.talk_each("set_state", parts)
+        self.copies.begun = True
         self._show(obs, mask)
 
     def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         if not names:
             return {}
-        parts = [self.workers.talk(link, "read", names) for link in self.workers.links]
+        parts = self._all("read", names)
         return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+    def _all(self, method: str, *arguments: Any) -> list[Any]:
+        return self.workers.talk_each(method, [(link, arguments) for link in self.workers.links])

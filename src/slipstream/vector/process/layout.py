@@ -13,10 +13,11 @@ from slipstream.core.spec import Spec
 from slipstream.vector.leaves import Leaf
 
 _LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
-WORDS = 8  # uint64 of each worker in "control", one line
-SEQUENCE, COMMAND, DONE, AT, BEAT, REPORTS, STEP = range(7)
+WORDS = 8  # uint64 that a worker shares with its parent, one line
+SEQUENCE, COMMAND, DONE, AT, BEAT, REPORTS, STEP, RING = range(WORDS)
 """Words of a worker: the number of its last order, what to do, the last order that is done; the
-copy at hand, calls of copies so far, reports sent so far; the step's number."""
+copy at hand, calls of copies so far, reports sent so far; the step's number; served copies, from
+which on the parent wants to be woken."""
 
 
 class Field(NamedTuple):
@@ -25,6 +26,10 @@ class Field(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     offset: int
+
+
+Arrays = Mapping[str, tuple[Sequence[int], Any]]
+"""Shape and dtype by name."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,7 @@ class Layout:
     sure: int
 
     @classmethod
-    def of(
-        cls, arrays: Mapping[str, tuple[Sequence[int], Any]], lazy: tuple[str, ...] = ()
-    ) -> Layout:
+    def of(cls, arrays: Arrays, lazy: tuple[str, ...] = ()) -> Layout:
         """Arrays (shape, dtype) by name, each on lines of its own; `lazy` ones come last."""
         fields, offset, sure = {}, 0, 0
         for name in sorted(arrays, key=lambda name: name in lazy):  # else in their order
@@ -71,36 +74,29 @@ def copies_layout(
     spec: Spec,
     leaves: Sequence[Leaf],
     num_envs: int,
-    workers: int,
     *,
     reward: Any = np.float64,
     log: tuple[int, Any] = (0, np.int64),
     mask_width: int = 0,
 ) -> Layout:
-    """All that E copies in W processes share; with P > 1 players, rows are [E, P, ...].
+    """All that E copies share with who trains on them; with P > 1 players, rows are [E, P, ...].
 
     Args:
         spec: of the environment.
         leaves: arrays of an observation: ``obs.i`` of the newest, ``final.i`` of the last one of
             an episode that ended at this step.
-        num_envs, workers: E and W.
+        num_envs: E.
         reward: dtype of rewards.
         log: actions of an episode that are kept, and their dtype.
         mask_width: choices that the action mask covers.
     """
     e, k = num_envs, spec.action_width
     rows = (e,) if spec.players == 1 else (e, spec.players)
-    arrays: dict[str, tuple[Sequence[int], Any]] = {
-        "control": ((workers, WORDS), np.uint64),
-        "actions": ((*rows, k), spec.action_dtype),
-    }
-    for i, leaf in enumerate(leaves):
-        arrays[f"obs.{i}"] = ((*rows, *leaf.shape), leaf.dtype)
-        arrays[f"final.{i}"] = ((*rows, *leaf.shape), leaf.dtype)
+    arrays: dict[str, tuple[Sequence[int], Any]] = {"actions": ((*rows, k), spec.action_dtype)}
+    arrays |= observation_arrays(leaves, rows)
     arrays["reward"] = (rows, reward)
-    for name in ("terminated", "truncated", "valid", "ended", "kept", "lost", "down", "held"):
-        arrays[name] = ((e,), np.bool_)
-    arrays |= {"selected": ((e,), np.bool_), "astray": ((e,), np.bool_)}
+    arrays |= state_arrays(e)
+    arrays["astray"] = ((e,), np.bool_)
     arrays |= dict.fromkeys(("seed", "index", "episode"), ((e,), np.uint64))
     arrays |= {"ret": (rows, np.float64), "length": ((e,), np.int64)}
     arrays |= {"ended_ret": (rows, np.float64), "ended_length": ((e,), np.int64)}
@@ -108,3 +104,21 @@ def copies_layout(
     arrays["mask"] = ((*rows, mask_width), np.bool_)
     arrays["log"] = ((e, log[0], k), log[1])
     return Layout.of(arrays, lazy=("log",))
+
+
+def observation_arrays(leaves: Sequence[Leaf], rows: tuple[int, ...]) -> Arrays:
+    """``obs.i`` and ``final.i`` [*rows, *leaf.shape] of every leaf."""
+    return {
+        f"{name}.{i}": ((*rows, *leaf.shape), leaf.dtype)
+        for i, leaf in enumerate(leaves)
+        for name in ("obs", "final")
+    }
+
+
+def state_arrays(num_envs: int) -> Arrays:
+    """How each copy's step ended, where it stands, and what is wanted of it, each [E]."""
+    flags = ("terminated", "truncated", "valid", "ended", "kept", "lost", "down", "held")
+    arrays: dict[str, tuple[Sequence[int], Any]] = {}
+    arrays |= dict.fromkeys((*flags, "selected", "told"), ((num_envs,), np.bool_))
+    # Steps that were asked for one by one, and those of them that are done: `send`, `recv`.
+    return arrays | dict.fromkeys(("wanted", "served"), ((num_envs,), np.uint64))

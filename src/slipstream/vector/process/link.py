@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import socket
@@ -11,32 +12,37 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import anonymous_file
 from slipstream.vector.process.launcher import Launcher
 from slipstream.vector.process.layout import BEAT, COMMAND, DONE, REPORTS, SEQUENCE, WORDS
 from slipstream.vector.process.worker import HANG_SIGNAL
 
-DOWN, STARTING, UP = range(3)
+DOWN, IDLE, STARTING, UP = range(4)
 START_SECONDS = 120.0  # of imports and the first constructor, before a new worker has stirred
 _GRACE_SECONDS = 1.0  # after the signal that ends a hanging call, before the worker is killed
 _WORDS_BYTES = 20_000  # of a worker's last words that are kept
 
 
 class Link:
-    """A worker's process, pipe and words in the block.
+    """A worker's process, its pipe and the words that it shares with this process.
 
     Attributes:
-        number: of the worker; lo, hi: its copies.
-        state: DOWN (to be started when `due`), STARTING or UP.
+        number: among the workers of an environment; ranges: its copies, (lo, hi) of each.
+        state: DOWN (to be started when `due`), IDLE (without a job), STARTING or UP.
         pid: of its process.
         heard: reports taken so far.
         hung: it was killed because it had hung.
     """
 
-    def __init__(self, number: int, lo: int, hi: int, every: memoryview) -> None:
-        self.number, self.lo, self.hi = number, lo, hi
-        self.words = every[number * WORDS : (number + 1) * WORDS]
+    def __init__(self) -> None:
+        self.number, self.ranges = 0, [(0, 0)]
+        self._file = anonymous_file(mmap.PAGESIZE, mmap.PAGESIZE)
+        self._page = mmap.mmap(self._file, mmap.PAGESIZE)
+        self.words = memoryview(self._page)[: WORDS * 8].cast("Q")
         self.go = Bell()
         self.state, self.pid, self.due = DOWN, 0, 0.0
         self.pipe: Connection | None = None
@@ -46,16 +52,20 @@ class Link:
         self._beat, self._since, self._warned = -1, 0.0, 0.0
         self._last_words = -1
 
-    def start(
-        self, launcher: Launcher, job: bytes, block: int, done: Bell, others: Sequence[int]
-    ) -> None:
-        """Starts a process for it; `hear` says when it is ready."""
+    @property
+    def rows(self) -> slice | NDArray[np.int64]:
+        """Its copies as an index."""
+        if len(self.ranges) == 1:
+            return slice(*self.ranges[0])
+        return np.concatenate([np.arange(lo, hi) for lo, hi in self.ranges])
+
+    def start(self, launcher: Launcher, others: Sequence[int]) -> None:
+        """Starts a process for it, which waits for a job; `others` are not for a fork of this."""
         mine, theirs = socket.socketpair()
         words = anonymous_file(0)
         os.set_blocking(mine.fileno(), True)
-        self.words[REPORTS], self.heard = 0, 0
         self.words[SEQUENCE] = self.words[DONE] = self._sequence
-        fds = [theirs.fileno(), block, words, *self.go.fds, *done.fds]
+        fds = [theirs.fileno(), self._file, words, *self.go.fds]
         try:
             self.pid = launcher.start(fds, [*others, mine.fileno()])
         except BaseException:
@@ -66,11 +76,25 @@ class Link:
             theirs.close()
         self.pipe = Connection(mine.detach())
         self._last_words = words
-        self.state, self.hung = STARTING, False
+        self.state, self.hung = IDLE, False
+
+    def assign(self, job: bytes, fds: Sequence[int]) -> None:
+        """Gives it a job and the descriptors for it; `hear` says when it is ready."""
+        assert self.pipe is not None
+        self.words[REPORTS], self.heard = 0, 0
         self._since = self._warned = 0.0
         self._beat = -1
+        self.state = STARTING
         with suppress(OSError):  # gone already: its end will be heard
             self.pipe.send_bytes(job)
+            self.hand(fds)
+
+    def hand(self, fds: Sequence[int]) -> None:
+        """Hands it open files, after the message that says what for."""
+        assert self.pipe is not None
+        line = socket.socket(fileno=os.dup(self.pipe.fileno()))
+        with line:
+            socket.send_fds(line, [b"+"], list(fds))
 
     def order(self, command: int) -> None:
         """Tells it what to do."""
@@ -100,6 +124,10 @@ class Link:
         elif now - self._since > limit:
             self._warned = now
             self.kill(HANG_SIGNAL)
+
+    def rest(self) -> None:
+        """Nothing is asked of it: the time until the next order does not count as hanging."""
+        self._since = self._warned = 0.0
 
     def kill(self, number: int) -> None:
         """Sends its process a signal."""
@@ -134,3 +162,5 @@ class Link:
         self.drop()
         self.go.close()
         self.words.release()
+        self._page.close()
+        os.close(self._file)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.loop import HOLD, RESET
 from slipstream.vector.process.block import Block
-from slipstream.vector.process.faults import Fault, FaultPolicy, Ledger
-from slipstream.vector.process.job import NEXT, NO_BEGIN, SAME, Foreign, Job, Kernel, packed
-from slipstream.vector.process.layout import STEP, copies_layout
-from slipstream.vector.process.link import UP, Link
-from slipstream.vector.process.patience import spin_seconds
-from slipstream.vector.process.worker import BEGIN, STEP_ALL
-from slipstream.vector.process.workers import Workers
+from slipstream.vector.process.crowd import Crowd
+from slipstream.vector.process.faults import Fault, FaultPolicy
+from slipstream.vector.process.job import NEXT, NO_BEGIN, SAME, Foreign, Job, Kernel
+from slipstream.vector.process.layout import Layout, copies_layout
+from slipstream.vector.process.link import Link
+from slipstream.vector.process.process_copies import ProcessCopies
+from slipstream.vector.process.scheduler import Scheduler
+from slipstream.vector.process.worker import BEGIN
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 _PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
@@ -44,6 +44,8 @@ class ProcessVectorEnv(VectorEnv):
         at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
         method: "forkserver", "spawn" or "fork".
         policy: what a fault leads to.
+        crowd: where workers come from; processes of its own unless given.
+        scheduler: which copy a worker steps next, between `send` and `recv`.
 
     Attributes:
         ledger: faults so far.
@@ -66,68 +68,90 @@ class ProcessVectorEnv(VectorEnv):
         at_end: int = RESET,
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
+        crowd: Crowd | None = None,
+        scheduler: Scheduler | None = None,
         mask_width: int = 0,
         log: tuple[int, Any] = (0, np.int64),
     ) -> None:
         self.num_envs, self.spec, self.mask_width = len(seeds), spec, mask_width
         self._what, self._at_end, self._policy = what, at_end, policy
-        w = max(1, min(workers or usable_cores(), self.num_envs))
+        self._scheduler = scheduler
         leaves = self.observations.leaves
         if isinstance(what, Kernel):  # writes its rows itself
             leaves = (replace(leaves[0], dtype=spec.observation_dtype),)
         self._leaves = leaves
         reward = np.float32 if isinstance(what, Kernel) else np.float64
-        layout = copies_layout(
-            spec, leaves, self.num_envs, w, reward=reward, log=log, mask_width=mask_width
+        self._layout = partial(
+            copies_layout, spec, leaves, reward=reward, log=log, mask_width=mask_width
         )
-        self.block = block = Block(layout)
-        block["seed"][:], block["index"][:] = seeds, indices
-        self._obs = [block[f"obs.{i}"] for i in range(len(leaves))]
-        self._final = [block[f"final.{i}"] for i in range(len(leaves))]
-        edges = np.linspace(0, self.num_envs, w + 1).astype(int).tolist()
-        self._ranges = list(itertools.pairwise(edges))
-        self.ledger = Ledger(policy, self.num_envs, name)
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
         self._episodes: list[tuple[NDArray[Any], ...]] = []
-        self._begun = self._closed = False
-        self._spin = spin_seconds(w, usable_cores())
-        try:
-            self.workers = Workers(block, self._ranges, method, self._job, self.ledger, self._spin)
-        except BaseException:
-            block.close()
-            raise
-        try:
-            self.workers.start()
-        except BaseException:
-            self.close()
-            raise
+        self.copies = ProcessCopies(
+            self._layout(self.num_envs),
+            self.num_envs,
+            self._job,
+            name=name,
+            forfeit=self._forfeit,
+            describe=self._describe,
+            workers=workers,
+            method=method,
+            policy=policy,
+            crowd=crowd,
+        )
+        self.ledger, self.workers = self.copies.ledger, self.copies.workers
+        self.block["seed"][:], self.block["index"][:] = seeds, indices
+        self.copies.start()
 
-    def _job(self, worker: int, again: bool) -> bytes:
-        lo, hi = self._ranges[worker]
+    @property
+    def block(self) -> Block:
+        """The arrays that all share."""
+        return self.copies.block
+
+    @property
+    def _obs(self) -> list[NDArray[Any]]:
+        return [self.block[f"obs.{i}"] for i in range(len(self._leaves))]
+
+    @property
+    def _final(self) -> list[NDArray[Any]]:
+        return [self.block[f"final.{i}"] for i in range(len(self._leaves))]
+
+    def _job(
+        self,
+        layout: Layout,
+        number: int,
+        workers: int,
+        ranges: tuple[tuple[int, int], ...],
+        again: bool,
+        spin: float,
+    ) -> Job:
         first = NO_BEGIN
-        if again and self._begun:
+        if again:
             first = SAME if self._at_end == HOLD else NEXT
-        job = Job(
+        return Job(
             self._what,
             self.spec,
-            self.block.layout,
-            worker,
-            len(self._ranges),
-            lo,
-            hi,
+            layout,
+            number,
+            workers,
+            ranges,
             self._at_end,
             self._policy.on_fault == "restart",
             first,
-            self._spin,
+            spin,
+            self._scheduler,
         )
-        return packed(job)
+
+    def _describe(self, copy: int) -> tuple[int, int, list[Any]]:
+        block = self.block
+        episode, length = max(0, int(block["episode"][copy]) - 1), int(block["length"][copy])
+        return episode, length, block["actions"][copy].ravel().tolist()
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
-        self._ready()
+        self.copies.ready()
         self._finals, self._episodes = [], []
         self.block["selected"][:] = True
-        self._run(BEGIN, self.workers.links)
-        self._begun = True
+        self.copies.run(BEGIN, self.workers.links)
+        self.copies.begun = True
         self._show(obs, mask)
         self.ledger.check()
 
@@ -139,7 +163,7 @@ class ProcessVectorEnv(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        self._ready()
+        self.copies.ready()
         block = self.block
         block["selected"][:] = False
         block["selected"][copies] = True
@@ -147,37 +171,18 @@ class ProcessVectorEnv(VectorEnv):
         block["index"][copies] = np.asarray(episodes).astype(np.uint64)
         block["episode"][copies] = 0
         self._begin(copies, episodes, seed)
-        self._begun = True
+        self.copies.begun = True
         self._show_some(copies, obs, mask)
         self.ledger.check()
 
     def _begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int) -> None:
         """Begins what is selected."""
-        selected = self.block["selected"]
-        links = [link for link in self.workers.links if selected[link.lo : link.hi].any()]
-        self._run(BEGIN, links)
-
-    def _ready(self) -> None:
-        """Waits until every worker is there."""
-        self._check_open()
-        while any(link.state != UP for link in self.workers.links):
-            self.workers.revive()
-            self.ledger.check()
-            time.sleep(0.002)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ConfigError(f"{self.ledger.name} was closed; make it again to step it.")
-
-    def _run(self, command: int, links: Sequence[Link]) -> None:
-        """Orders something; rows of workers that are lost over it are forfeited."""
-        for link in self.workers.order(command, links):
-            self._forfeit(link)
+        self.copies.run(BEGIN, self.copies.rows_of(self.block["selected"]))
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        self._check_open()
-        block = self.block
-        if not self._begun:
+        copies, block = self.copies, self.block
+        copies.check_open()
+        if not copies.begun:
             raise ConfigError("Call `reset()` before the first `step(actions)`.")
         if actions.shape != block["actions"].shape or out.obs.shape[0] != self.num_envs:
             raise ConfigError(
@@ -187,9 +192,10 @@ class ProcessVectorEnv(VectorEnv):
             )
         block["actions"][...] = actions
         while True:
-            stepped = self._advance(t)
+            copies.begin_step(t)
+            copies.end_step()
             self._collect(t)
-            if stepped or block["lost"].any() or self._stopped():
+            if copies.stepped or block["lost"].any() or self._stopped():
                 break
             time.sleep(_PAUSE_SECONDS)  # all are being made anew
             self.ledger.check()
@@ -200,40 +206,14 @@ class ProcessVectorEnv(VectorEnv):
         self.ledger.good(block["valid"])
         self.ledger.check()
 
-    def _advance(self, t: int) -> bool:
-        """Orders a step of all workers that are there; whether any copy is alive."""
-        links, block = self.workers.links, self.block
-        if any(link.state != UP for link in links):
-            fresh = self.workers.revive()
-            for link in links:
-                if link.state != UP or link in fresh:
-                    self._blank(link)
-            links = [link for link in links if link.state == UP and link not in fresh]
-            if fresh and not links:
-                return True
-        for link in links:
-            link.words[STEP] = t
-        for link in self.workers.order(STEP_ALL, links):
-            self._forfeit(link)
-        idle = block["down"] | block["held"]
-        return any(not idle[link.lo : link.hi].all() for link in links if link.state == UP)
-
     def _stopped(self) -> bool:
         """Whether every copy waits at its episode's end."""
         return bool(self.block["held"].all())
 
-    def _blank(self, link: Link) -> None:
-        """A step of copies that cannot be stepped."""
-        block, at = self.block, slice(link.lo, link.hi)
-        block["valid"][at] = block["held"][at]
-        block["reward"][at] = 0.0
-        for name in ("terminated", "truncated", "ended", "kept", "lost"):
-            block[name][at] = False
-
     def _forfeit(self, link: Link) -> None:
         """The step over which a worker was lost; its episodes end here, unless they are held."""
-        block, at = self.block, slice(link.lo, link.hi)
-        self._blank(link)
+        block, at = self.block, link.rows
+        self.copies.blank(link)
         running = ~block["held"][at] & ~block["down"][at]
         if self._at_end != HOLD:
             block["truncated"][at] = block["lost"][at] = running
@@ -302,9 +282,4 @@ class ProcessVectorEnv(VectorEnv):
 
     def close(self) -> None:
         """Ends the workers; may be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        self.workers.close()
-        self._obs, self._final = [], []
-        self.block.close()
+        self.copies.close()

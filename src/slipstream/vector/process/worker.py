@@ -1,12 +1,14 @@
-"""A worker process: waits for orders in the shared block, steps its copies, reports what fails."""
+"""A worker process: waits for orders in shared words, steps its copies, reports what fails."""
 
 from __future__ import annotations
 
 import faulthandler
+import mmap
 import os
 import pickle
 import select
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,8 +21,9 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.core.process import STOP_SIGNALS, die_with
 from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import Block
-from slipstream.vector.process.foreign_copies import ForeignCopies, HangError
-from slipstream.vector.process.job import NO_BEGIN, SAME, Foreign, Job
+from slipstream.vector.process.copies import HangError
+from slipstream.vector.process.foreign_copies import ForeignCopies
+from slipstream.vector.process.job import NO_BEGIN, SAME, Job, Kernel, Native
 from slipstream.vector.process.layout import (
     AT,
     BEAT,
@@ -30,21 +33,26 @@ from slipstream.vector.process.layout import (
     SEQUENCE,
     STEP,
     WORDS,
+    Layout,
 )
+from slipstream.vector.process.native_copies import NativeCopies
 from slipstream.vector.process.patience import spin
+from slipstream.vector.process.serving import serve
 
-STEP_ALL, BEGIN, REPLAY, TALK, LEAVE = range(1, 6)
-"""Orders: step; begin or replay the selected copies; answer a message on the pipe; end."""
+STEP_ALL, BEGIN, REPLAY, TALK, SERVE, REST, LEAVE = range(1, 8)
+"""Orders: step; begin or replay the selected copies; answer a message on the pipe; step copies as
+they are asked for; close the copies and wait for another job; end."""
 
 HANG_SIGNAL = signal.SIGUSR1 if hasattr(signal, "SIGUSR1") else signal.SIGTERM
-DESCRIPTORS = 7  # pipe, block, last words, and two of each bell
+DESCRIPTORS = 5  # pipe, words, last words, and two of the bell "go"
+_OF_A_JOB = 3  # block, and two of the bell "done"
 
 
 def run(fds: Sequence[int], parent: int) -> None:
     """The whole life of a worker; does not return.
 
     Args:
-        fds: pipe to the parent, block, file of last words, bells (to hear, to ring) "go", "done".
+        fds: pipe to the parent, shared words, file of last words, bell "go" (to hear, to ring).
         parent: the process that forked this one.
     """
     code = 0
@@ -52,7 +60,9 @@ def run(fds: Sequence[int], parent: int) -> None:
         for number in STOP_SIGNALS:  # the process that people started decides
             signal.signal(number, signal.SIG_IGN)
         die_with(parent)
-        _Worker(fds).serve()
+        worker = _Worker(fds)
+        while worker.serve():
+            pass
     except (EOFError, ConnectionError):
         pass  # the parent is gone
     except BaseException:
@@ -73,92 +83,142 @@ class _Worker:
         faulthandler.enable(file=fds[2])
         # Before Python's own handler, so that code which never comes back is named, too.
         faulthandler.register(HANG_SIGNAL, file=fds[2], all_threads=True, chain=True)
-        job: Job = pickle.loads(self._pipe.recv_bytes())
-        self._job = job
-        self._block = Block(job.layout, fds[1])
-        self._go, self._done = Bell((fds[3], fds[4])), Bell((fds[5], fds[6]))
-        every = self._block.words()
-        self._words = every[job.worker * WORDS : (job.worker + 1) * WORDS]
+        self._page = mmap.mmap(fds[1], mmap.PAGESIZE)
+        self.words = memoryview(self._page)[: WORDS * 8].cast("Q")
+        self._go = Bell((fds[3], fds[4]))
+        self._poller = select.poll()
+        self._poller.register(self._go.fds[0], select.POLLIN)
+        self._poller.register(self._pipe.fileno(), 0)  # tells only that the other end is gone
         self._inside = False
         self._stack = ""
         self.copies: Any = None
 
-    def serve(self) -> None:
-        """Answers orders until the parent says LEAVE or is gone."""
-        words, job = self._words, self._job
+    def serve(self) -> bool:
+        """Does one job, until the parent says REST (True) or LEAVE; raises where it is gone."""
+        job: Job = pickle.loads(self._pipe.recv_bytes())
+        fds = self._handed()
+        self._job = job
+        self._block, self.done = Block(job.layout, fds[0]), Bell((fds[1], fds[2]))
+        words = self.words
         last = words[SEQUENCE]
         try:
-            if isinstance(job.what, Foreign):
-                self.copies = ForeignCopies(job, self._block, self._report, self._at_hand)
-            else:
-                from slipstream.vector.process.kernel_copies import KernelCopies  # needs Numba
-
-                self.copies = KernelCopies(job, self._block)
+            self.copies = self._made(job)
             self.copies.make()
             if job.first != NO_BEGIN:
                 self.copies.start(job.first == SAME)
         except Exception as error:
             self._pipe.send(("failed", _portable(error)))
-            return
+            return False
         self._pipe.send(("ready", None))
-        self._done.ring()
-        poller = select.poll()
-        poller.register(self._go.fds[0], select.POLLIN)
-        poller.register(self._pipe.fileno(), 0)  # tells only that the other end is gone
+        self.done.ring()
         while True:
             if not spin(partial(_ordered, words, last), job.spin):
                 while words[SEQUENCE] == last:
-                    for fd, event in poller.poll():
-                        if fd == self._pipe.fileno() and event & (select.POLLHUP | select.POLLERR):
-                            return
-                    self._go.hush()
+                    self.sleep()
             last, command = words[SEQUENCE], words[COMMAND]
-            if command == LEAVE:
+            if command in (LEAVE, REST):
                 self.copies.close()
-                return
+                self.copies = None
+                self._block.close()
+                self.done.close()
+                words[DONE] = last
+                if command == REST:
+                    self._pipe.send(("resting", None))
+                return bool(command == REST)
+            if command == SERVE:
+                words[DONE] = last  # it goes on until something else is ordered
+                serve(self, job.scheduler, last)
+                continue
             self._obey(command)
             words[DONE] = last
-            self._done.ring()
+            self.done.ring()
+
+    def _made(self, job: Job) -> Any:
+        if isinstance(job.what, Kernel):
+            from slipstream.vector.process.kernel_copies import KernelCopies  # needs Numba
+
+            return KernelCopies(job, self._block)
+        kind: Any = ForeignCopies
+        if isinstance(job.what, Native):
+            kind = NativeCopies
+        return kind(job, self._block.arrays, self._report, self._at_hand)
+
+    def _handed(self) -> list[int]:
+        """The open files that follow a message."""
+        with socket.socket(fileno=os.dup(self._pipe.fileno())) as line:
+            data, fds, _, _ = socket.recv_fds(line, 1, _OF_A_JOB)
+        if not data:
+            raise EOFError
+        return fds
+
+    def sleep(self) -> None:
+        """Until the parent rings; raises where it is gone."""
+        for fd, event in self._poller.poll():
+            if fd == self._pipe.fileno() and event & (select.POLLHUP | select.POLLERR):
+                raise EOFError
+        self._go.hush()
 
     def _obey(self, command: int) -> None:
         if command == TALK:
             method, arguments = self._pipe.recv()
             try:
-                answer: tuple[str, Any] = (
-                    "answer",
-                    (True, getattr(self.copies, method)(*arguments)),
-                )
+                call = getattr(self.copies, method)
+                if method in ("grow", "shrink"):
+                    call = partial(self._resize, call)
+                value = call(*arguments)
+                answer: tuple[str, Any] = ("answer", (True, value))
             except Exception as error:
                 answer = ("answer", (False, _portable(error)))
-            self._pipe.send(answer)
+            self._send(answer)
             return
         try:
             if command == STEP_ALL:
-                self.copies.step(self._words[STEP])
+                self.copies.step(self.words[STEP])
             elif command == BEGIN:
                 self.copies.begin()
             else:
                 self.copies.replay()
         except SlipstreamError as error:  # of a kernel: all copies are at fault
-            self._words[REPORTS] += 1
+            self.words[REPORTS] += 1
             self._pipe.send(("error", _portable(error)))
+
+    def _send(self, answer: tuple[str, Any]) -> None:
+        """An answer; where it cannot travel, an error that says so."""
+        try:
+            self._pipe.send(answer)
+        except Exception as error:
+            refusal = TypeError(f"what a copy returned cannot be handed over: {error!s:.300}")
+            self._pipe.send(("answer", (False, refusal)))
+
+    def _resize(self, call: Any, layout: Layout, *arguments: Any) -> None:
+        """Moves to another block."""
+        old, self._block = self._block, Block(layout, self._handed()[0])
+        call(self._block.arrays, *arguments)
+        old.close()
 
     def _at_hand(self, copy: int | None) -> None:
         if copy is None:
             self._inside = False
             return
-        words = self._words
+        words = self.words
         words[AT] = copy
         words[BEAT] += 1
         self._inside = True
 
     def _report(
-        self, kind: str, copy: int, episode: int, step: int, action: list[Any], text: str
+        self,
+        kind: str,
+        copy: int,
+        episode: int,
+        step: int,
+        action: list[Any],
+        text: str,
+        error: BaseException,
     ) -> None:
         if kind == "hung":
             text = f"the call took too long; it was here:\n{self._stack}"
-        self._words[REPORTS] += 1
-        self._pipe.send(("fault", (kind, copy, episode, step, action, text)))
+        self.words[REPORTS] += 1
+        self._pipe.send(("fault", (kind, copy, episode, step, action, text, _travelling(error))))
 
     def _hung(self, _signal: int, frame: Any) -> None:
         if self._inside:
@@ -171,7 +231,20 @@ def _ordered(words: memoryview, last: int) -> bool:
     return bool(words[SEQUENCE] != last)
 
 
+def _travelling(error: BaseException) -> BaseException | None:
+    """An exception as the parent can raise it; None where it cannot travel."""
+    try:
+        again = pickle.loads(pickle.dumps(error))
+    except Exception:
+        return None
+    return again if isinstance(again, Exception) else None
+
+
 def _portable(error: Exception) -> Exception:
     if isinstance(error, SlipstreamError):
         return type(error)(str(error))
+    known = _travelling(error)
+    if isinstance(known, Exception):
+        known.add_note("".join(traceback.format_exception(error)))
+        return known
     return RuntimeError("".join(traceback.format_exception(error)))

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import select
-import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from multiprocessing.util import Finalize
 from typing import Any
 
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import Block
+from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, Ledger
-from slipstream.vector.process.launcher import Launcher
 from slipstream.vector.process.layout import AT, REPORTS
 from slipstream.vector.process.link import DOWN, STARTING, UP, Link
 from slipstream.vector.process.patience import spin
-from slipstream.vector.process.worker import LEAVE, TALK
+from slipstream.vector.process.worker import TALK
 
 _LOOK_MS = 50  # longest sleep between two looks at workers that say nothing
-_LEAVE_SECONDS = 2.0
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for children
 
 
@@ -31,38 +28,48 @@ class Workers:
     Args:
         block: shared with them.
         ranges: copies (lo, hi) of each.
-        method: how they are started.
+        crowd: where they come from and go to.
         pack: makes worker w's job as bytes; its argument says whether it follows a lost one.
+        describe: a lost copy's episode, step and last action, for messages.
         ledger: counts faults.
         spin: seconds of looking before a wait sleeps.
+
+    Attributes:
+        block: may be replaced by a larger one, see `move`.
     """
 
     def __init__(
         self,
         block: Block,
         ranges: Sequence[tuple[int, int]],
-        method: str,
+        crowd: Crowd,
         pack: Callable[[int, bool], bytes],
+        describe: Callable[[int], tuple[int, int, list[Any]]],
         ledger: Ledger,
         spin: float,
     ) -> None:
-        self._block, self._pack, self._ledger, self._spin = block, pack, ledger, spin
-        self._launcher = Launcher(method)
+        self.block, self._pack, self._ledger, self._spin = block, pack, ledger, spin
+        self._describe, self._crowd = describe, crowd
         self._done = Bell()
-        self._words = block.words()
-        self.links = [Link(n, lo, hi, self._words) for n, (lo, hi) in enumerate(ranges)]
+        self.links: list[Link] = []
         self._poller = select.poll()
         self._poller.register(self._done.fds[0], select.POLLIN)
         self._by_fd: dict[int, Link] = {}
         self._answers: dict[int, Any] = {}
         self._error: Exception | None = None
+        self._pending: list[Link] = []
         # Should `close` never be called: at exit, or when nobody refers to it any more.
         self._end = Finalize(
-            self,
-            _end,
-            (self.links, self._launcher, self._done, self._words),
-            exitpriority=_BEFORE_WAITING,
+            self, _end, (self.links, crowd, self._done), exitpriority=_BEFORE_WAITING
         )
+        try:
+            for number, own in enumerate(ranges):
+                link = crowd.take()
+                link.number, link.ranges = number, [own]
+                self.links.append(link)
+        except BaseException:
+            self._end()
+            raise
 
     def start(self) -> None:
         """Starts all workers and waits until their copies are made.
@@ -77,22 +84,17 @@ class Workers:
             self._sleep(_LOOK_MS)
             for link in waiting:
                 link.watch(self._ledger.policy.hang_seconds)
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
-            if self._ledger.fresh:
-                raise KernelError(f"{self._ledger.name}: {self._ledger.fresh[0]}")
+            self.raise_error()
+            self._ledger.check_any()
             waiting = [link for link in waiting if link.state != UP]
 
     def _start(self, link: Link, again: bool) -> None:
-        others = [
-            fd for other in self.links if other.pipe is not None for fd in (other.pipe.fileno(),)
-        ]
-        job = self._pack(link.number, again)
-        link.start(self._launcher, job, self._block.fd, self._done, others)
+        if link.state == DOWN:
+            self._crowd.start(link)
         assert link.pipe is not None
         self._by_fd[link.pipe.fileno()] = link
         self._poller.register(link.pipe.fileno(), select.POLLIN)
+        link.assign(self._pack(link.number, again), [self.block.fd, *self._done.fds])
 
     def revive(self) -> list[Link]:
         """Starts lost workers when it is time; those that have become ready since the last call."""
@@ -115,38 +117,66 @@ class Workers:
 
     def order(self, command: int, links: Sequence[Link]) -> list[Link]:
         """Has workers do something and waits for them; those that were lost over it."""
+        self.begin(command, links)
+        self.wait()
+        return self.finish(links)
+
+    def begin(self, command: int, links: Sequence[Link]) -> None:
+        """Has workers do something."""
         for link in links:
             link.order(command)
-        pending = list(links)
+        self._pending = list(links)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until what was begun is done, or for so many seconds; whether it is done."""
+        pending = self._pending
 
         def ready() -> bool:
             while pending and pending[-1].done:
                 pending.pop()
             return not pending
 
-        if not spin(ready, self._spin):
-            hang = self._ledger.policy.hang_seconds
-            look = min(_LOOK_MS, max(1, int(hang * 250)))
-            while True:
-                pending = [link for link in pending if link.state == UP and not link.done]
-                if not pending:
-                    break
-                self._sleep(look)
-                for link in pending:
-                    if link.state == UP and not link.done:
-                        link.watch(hang)
+        if spin(ready, self._spin):
+            return True
+        hang = self._ledger.policy.hang_seconds
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            pending = [link for link in pending if link.state == UP and not link.done]
+            self._pending = pending
+            if not pending:
+                return True
+            look = look_ms(hang)
+            if until is not None:
+                look = min(look, max(0, int(1000 * (until - time.monotonic()) + 1)))
+            self._sleep(look)
+            for link in pending:
+                if link.state == UP and not link.done:
+                    link.watch(hang)
+            if until is not None and time.monotonic() >= until:
+                return not any(link.state == UP and not link.done for link in pending)
+
+    def finish(self, links: Sequence[Link]) -> list[Link]:
+        """After `wait`: hears what workers have to report; those that were lost."""
         lost = []
         for link in links:
-            while link.state == UP and link.words[REPORTS] != link.heard:
-                self._hear(link)
+            self.hear_reports(link)
             if link.state == UP:
                 self._ledger.worked(link.number)
             else:
                 lost.append(link)
+        self.raise_error()
+        return lost
+
+    def hear_reports(self, link: Link) -> None:
+        """Takes the faults that a worker has reported."""
+        while link.state == UP and link.words[REPORTS] != link.heard:
+            self._hear(link)
+
+    def raise_error(self) -> None:
+        """What went wrong in all copies of a worker at once."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        return lost
 
     def talk(self, link: Link, method: str, *arguments: Any) -> Any:
         """Calls a method of a worker's copies: the slow path.
@@ -154,18 +184,47 @@ class Workers:
         Raises:
             KernelError: the worker was lost over it; whatever the method raised.
         """
-        self._answers.pop(link.number, None)
-        link.send((method, arguments))
-        lost = self.order(TALK, [link])
-        while not lost and link.number not in self._answers and link.state == UP:
-            self._hear(link)
-        if link.number not in self._answers:
-            self._ledger.check()
-            raise KernelError(f"{self._ledger.name}: worker {link.number} was lost in `{method}`.")
-        worked, value = self._answers.pop(link.number)
-        if not worked:
-            raise value
-        return value
+        return self.talk_each(method, [(link, arguments)])[0]
+
+    def talk_each(self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]]) -> list[Any]:
+        """The same of several workers at once, each with its own arguments."""
+        self.begin_talk(method, calls)
+        self.wait()
+        return self.end_talk(method, [link for link, _ in calls])
+
+    def begin_talk(self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]]) -> None:
+        """Asks; `wait` and `end_talk` bring the answers."""
+        for link, arguments in calls:
+            self._answers.pop(link.number, None)
+            link.send((method, arguments))
+        self.begin(TALK, [link for link, _ in calls])
+
+    def end_talk(self, method: str, links: Sequence[Link]) -> list[Any]:
+        """The answers, in the order of the workers."""
+        self.finish(links)
+        values: list[Any] = []
+        failed: list[BaseException] = []
+        for link in links:
+            while link.number not in self._answers and link.state == UP:
+                self._hear(link)
+            if link.number not in self._answers:
+                self._ledger.check()
+                raise KernelError(
+                    f"{self._ledger.name}: worker {link.number} was lost in `{method}`."
+                )
+            worked, value = self._answers.pop(link.number)
+            (values if worked else failed).append(value)
+        if failed:
+            raise failed[0]
+        return values
+
+    def hand(self, link: Link, fds: Sequence[int]) -> None:
+        """Hands a worker open files, which its next `talk` is about."""
+        link.hand(fds)
+
+    def sleep(self, timeout_ms: int) -> None:
+        """Until a worker has something to say, or the time is over."""
+        self._sleep(timeout_ms)
 
     def _sleep(self, milliseconds: int) -> None:
         """Until a worker is done, says something or is gone, or the time is over."""
@@ -187,9 +246,10 @@ class Workers:
             link.state = UP
         elif what == "fault":
             link.heard += 1
-            kind, copy, episode, step, action, text = value
-            fault = Fault(kind, copy, link.number, link.pid, episode, step, action, text)
-            self._ledger.add(fault)
+            kind, copy, episode, step, action, text, error = value
+            self._ledger.add(
+                Fault(kind, copy, link.number, link.pid, episode, step, action, text, error)
+            )
         elif what == "answer":
             self._answers[link.number] = value
         else:  # an error of all its copies
@@ -199,53 +259,35 @@ class Workers:
     def _lost(self, link: Link, why: str = "") -> None:
         """Counts the loss of a worker; `revive` starts another one when it is time."""
         said, hung = link.last_words(), link.hung
-        at = link.lo + min(int(link.words[AT]), link.hi - link.lo - 1)
+        at = int(link.words[AT])
+        if not any(lo <= at < hi for lo, hi in link.ranges):
+            at = link.ranges[0][0]
         if link.pipe is not None:
             self._poller.unregister(link.pipe.fileno())
             del self._by_fd[link.pipe.fileno()]
             link.drop()
-            how = self._launcher.ending(link.pid)
+            how = self._crowd.ending(link)
             if hung:
                 seconds = self._ledger.policy.hang_seconds
                 how = f"hung for more than {seconds:g} s, and did not come back when it was asked"
             why = how
-        block = self._block
-        fault = Fault(
-            "lost",
-            at,
-            link.number,
-            link.pid,
-            max(0, int(block["episode"][at]) - 1),
-            int(block["length"][at]),
-            block["actions"][at].ravel().tolist(),
-            f"the process {why}" + (f"\n{said}" if said else ""),
-        )
-        self._ledger.add(fault)
+        episode, step, action = self._describe(at)
+        text = f"the process {why}" + (f"\n{said}" if said else "")
+        self._ledger.add(Fault("lost", at, link.number, link.pid, episode, step, action, text))
         link.due = time.monotonic() + self._ledger.delay(link.number)
 
     def close(self) -> None:
-        """Ends all processes."""
+        """Gives the workers back."""
         self._end()
 
 
-def _end(links: list[Link], launcher: Launcher, done: Bell, words: memoryview) -> None:
-    """Asks all to leave, waits a little for all together, and leaves none."""
+def look_ms(hang_seconds: float) -> int:
+    """Longest sleep between two looks at workers that say nothing."""
+    return min(_LOOK_MS, max(1, int(hang_seconds * 250)))
+
+
+def _end(links: list[Link], crowd: Crowd, done: Bell) -> None:
     try:
-        for link in links:
-            if link.state == UP:
-                link.order(LEAVE)
-        until = time.monotonic() + _LEAVE_SECONDS
-        for link in links:
-            if link.state == UP and link.pipe is not None:
-                with suppress(EOFError, OSError):
-                    while link.pipe.poll(max(0.0, until - time.monotonic())):
-                        link.pipe.recv()
+        crowd.give_back(links)
     finally:
-        for link in links:
-            if link.pipe is not None:
-                link.kill(signal.SIGKILL)
-                launcher.ending(link.pid)
-            link.close()
-        launcher.close()
         done.close()
-        words.release()

@@ -1,0 +1,311 @@
+"""E copies of foreign environments as Gymnasium itself steps them, for faces to other libraries.
+
+Nothing is flattened, scaled or cast: observations and actions keep their spaces and dtypes, seeds
+and infos are the environment's own. Training uses `VectorEnv` instead.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.vector.foreign import make_gymnasium, name_of
+from slipstream.vector.native_form import NativeForm
+from slipstream.vector.native_infos import batch_infos
+from slipstream.vector.process.faults import Fault, FaultPolicy
+from slipstream.vector.process.job import Native, registered
+from slipstream.vector.process.layout import Layout, state_arrays
+from slipstream.vector.process.native_copies import DISABLED, NEXT_STEP, SAME_STEP
+
+__all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
+
+RAISE = FaultPolicy("raise")
+Told = tuple[int, dict[str, Any], tuple[Any, dict[str, Any]] | None]
+
+
+class NativeEnv(ABC):
+    """Copies that are stepped together; see `native_env`.
+
+    The arrays are overwritten by the next call; `observation` and its like return fresh ones.
+
+    Attributes:
+        num_envs: E.
+        observation_space, action_space: of the first copy; metadata, spec, render_mode: likewise.
+        arrays: ``obs.i`` and ``final.i`` of the observation's i-th leaf, ``reward`` float64,
+            ``terminated``, ``truncated``, ``ended``, ``kept`` (``final.i`` is of this step),
+            ``valid`` (false at a reset that stands in for a step, and after a fault), ``lost`` (the
+            episode was cut by a fault), each [E].
+    """
+
+    backend: str
+    arrays: Mapping[str, NDArray[Any]]
+
+    def __init__(self, probe: Any, what: Native, num_envs: int, at_end: int) -> None:
+        self.num_envs, self.what, self.at_end = num_envs, what, at_end
+        self.observation_space, self.action_space = what.shown, what.acted
+        self.metadata = dict(getattr(probe, "metadata", {}) or {})
+        self.spec = getattr(probe, "spec", None)
+        self.render_mode = getattr(probe, "render_mode", None)
+        self._observations = NativeForm(what.shown, what.fixed)
+        self._actions = NativeForm(what.acted)
+        self._told: list[Told] | None = None
+
+    # Steps and resets, in one call or begun and awaited.
+
+    def reset(
+        self,
+        seeds: Sequence[int | None] | None = None,
+        options: Any = None,
+        selected: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Begins new episodes.
+
+        Args:
+            seeds: [E], handed to each copy's `reset`; None leaves its random stream as it is.
+            options: a mapping for all, or a list of them, one for each copy.
+            selected: bool [E], which copies; all unless given.
+        """
+        self.reset_async(seeds, options, selected)
+        self.wait()
+
+    def step(self, actions: Any) -> None:
+        """Steps every copy; actions as Gymnasium's vector environments take them."""
+        self.step_async(actions)
+        self.wait()
+
+    @abstractmethod
+    def reset_async(
+        self,
+        seeds: Sequence[int | None] | None = None,
+        options: Any = None,
+        selected: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Begins `reset`; `wait` ends it."""
+
+    @abstractmethod
+    def step_async(self, actions: Any) -> None:
+        """Begins `step`; `wait` ends it.
+
+        Raises:
+            ValueError, TypeError: too few or too many actions, or none; nothing was stepped.
+        """
+
+    @abstractmethod
+    def wait(self, timeout: float | None = None) -> None:
+        """Ends what was begun.
+
+        Raises:
+            TimeoutError: after so many seconds; it is still under way, and can be awaited again.
+            KernelError: a copy failed, where the policy is "raise"; its cause is what was raised.
+        """
+
+    # What came of it.
+
+    def observation(self) -> Any:
+        """The newest observations, a fresh batch."""
+        if not self._observations.fixed:
+            return self._observations.batched(self._objects())
+        return self._observations.nested(
+            [self.arrays[f"obs.{i}"].copy() for i in range(len(self._observations.leaves))]
+        )
+
+    def observation_of(self, copy: int) -> Any:
+        """That of one copy, fresh, as the environment itself shows it."""
+        if not self._observations.fixed:
+            return self._objects()[copy]
+        return self._single("obs", copy)
+
+    def final_of(self, copy: int) -> Any:
+        """The last observation of an episode that ended at this step (SAME_STEP), fresh."""
+        if not self._observations.fixed:
+            return next(final[0] for row, _, final in self._said() if row == copy and final)
+        return self._single("final", copy)
+
+    def _single(self, name: str, copy: int) -> Any:
+        leaves = range(len(self._observations.leaves))
+        return self._observations.nested([_own(self.arrays[f"{name}.{i}"][copy]) for i in leaves])
+
+    def info_list(self) -> list[dict[str, Any]]:
+        """What each copy had to say besides, [E]; of an ended episode's successor under SAME_STEP.
+
+        The slow path: what is not empty is pickled in worker processes. The dicts are the caller's.
+        """
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for row, info, _ in self._said():
+            infos[row] = dict(info)
+        return infos
+
+    def final_info_list(self) -> list[dict[str, Any] | None]:
+        """The last info of episodes that ended at this step (SAME_STEP), [E]; None elsewhere."""
+        infos: list[dict[str, Any] | None] = [None] * self.num_envs
+        for row, _, final in self._said():
+            if final is not None:
+                infos[row] = dict(final[1])
+        return infos
+
+    def infos(self) -> dict[str, Any]:
+        """The same as arrays [E] with a mask ``_key`` of each, in Gymnasium's form.
+
+        Under SAME_STEP with ``final_obs`` and ``final_info`` where episodes ended; ``{}`` where
+        nobody said anything.
+        """
+        rows = []
+        for row, info, final in sorted(self._said(), key=lambda told: told[0]):
+            if final is not None:
+                seen = self.final_of(row) if self._observations.fixed else final[0]
+                rows.append((row, {"final_obs": seen, "final_info": final[1]}))
+            rows.append((row, info))
+        return batch_infos(rows, self.num_envs)
+
+    def _said(self) -> list[Told]:
+        if self._told is None:
+            self._told = self._ask_told() if self.arrays["told"].any() else []
+        return self._told
+
+    @abstractmethod
+    def _ask_told(self) -> list[Told]: ...
+
+    @abstractmethod
+    def _objects(self) -> list[Any]: ...
+
+    # The copies themselves.
+
+    @abstractmethod
+    def call(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        copies: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """An attribute of the copies, called where it can be; found through their wrappers."""
+
+    def get_attr(self, name: str, copies: Sequence[int] | None = None) -> list[Any]:
+        """An attribute of the copies, found through their wrappers."""
+        return self.call("get_wrapper_attr", (name,), None, copies)
+
+    @abstractmethod
+    def set_attr(
+        self, name: str, values: Sequence[Any], copies: Sequence[int] | None = None
+    ) -> None:
+        """Sets an attribute, one value for each of the copies."""
+
+    def drain_faults(self) -> list[Fault]:
+        """What failed in copies or their processes since the last call."""
+        return []
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the copies; may be called again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _actions_of(self, actions: Any) -> tuple[NDArray[Any] | None, list[Any] | None]:
+        """Actions as an array for the block, or one for each copy."""
+        array = self._actions.as_array(actions, self.num_envs)
+        if array is not None:
+            return array, None
+        return None, self._actions.split(actions, self.num_envs)
+
+    def _options(self, options: Any) -> list[Any]:
+        if not isinstance(options, list):
+            return [options] * self.num_envs
+        if len(options) != self.num_envs:
+            raise ConfigError(
+                f"`options` has {len(options)} entries for {self.num_envs} copies: give one for "
+                "each, or one mapping for all."
+            )
+        return options
+
+
+def native_env(
+    envs: Sequence[Any],
+    *,
+    backend: str = "serial",
+    at_end: int = NEXT_STEP,
+    workers: int | None = None,
+    method: str = "forkserver",
+    policy: FaultPolicy = RAISE,
+    fixed: bool = True,
+    alike: bool = True,
+    crowd: Any = None,
+) -> NativeEnv:
+    """E copies of foreign environments, stepped in this process or in workers.
+
+    Args:
+        envs: [E] ids, or what makes a copy when called; the first is made here to look at.
+        backend: "serial" or "process".
+        at_end: NEXT_STEP, SAME_STEP or DISABLED: what follows the end of an episode.
+        workers, method, policy, crowd: of backend "process"; see `ProcessVectorEnv`.
+        fixed: observations have places of fixed size where their space allows it; else they are
+            handed over pickled, as they must be where it does not.
+        alike: all copies must have the same observation space; else only its form.
+
+    Raises:
+        ConfigError, ResourceError, KernelError: they cannot be made.
+    """
+    if not envs:
+        raise ConfigError("An environment of no copies was asked for; give at least one.")
+    probe = make_gymnasium(envs[0])
+    ids = {env: registered(env) for env in envs if isinstance(env, str)}
+    what = Native(
+        tuple(envs),
+        0,
+        name_of(envs[0]),
+        probe.observation_space,
+        probe.action_space,
+        alike,
+        fixed and NativeForm(probe.observation_space).fixed,
+        tuple(data for data in ids.values() if data is not None),
+    )
+    if backend == "serial":
+        from slipstream.vector.native_serial import NativeSerialEnv
+
+        return NativeSerialEnv(probe, what, len(envs), at_end, policy)
+    if backend != "process":
+        raise ConfigError(
+            f"Foreign environments are stepped by `serial` or `process`; `{backend}` is neither."
+        )
+    from slipstream.vector.process.native_env import NativeProcessEnv
+
+    try:
+        return NativeProcessEnv(
+            probe, what, len(envs), at_end, policy, workers=workers, method=method, crowd=crowd
+        )
+    finally:
+        probe.close()
+
+
+def native_layout(what: Native, num_envs: int) -> Layout:
+    """All that E native copies write and read."""
+    e = num_envs
+    arrays: dict[str, tuple[Sequence[int], Any]] = {}
+    actions = NativeForm(what.acted)
+    if len(actions.leaves) == 1 and not actions.leaves[0].path:
+        arrays["act"] = ((e, *actions.leaves[0].shape), actions.leaves[0].dtype)
+    for i, leaf in enumerate(NativeForm(what.shown, what.fixed).leaves):
+        for name in ("obs", "final"):
+            arrays[f"{name}.{i}"] = ((e, *leaf.shape), leaf.dtype)
+    arrays |= {"reward": ((e,), np.float64), "seed": ((e,), np.int64)}
+    arrays |= {"restarts": ((e,), np.uint64), **state_arrays(e)}
+    return Layout.of(arrays)
+
+
+def _own(value: Any) -> Any:
+    """A copy of a row; a scalar stays one."""
+    return value.copy() if isinstance(value, np.ndarray) else value

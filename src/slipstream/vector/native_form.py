@@ -1,0 +1,137 @@
+"""Observations and actions as Gymnasium batches them, laid out without being changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from numpy.typing import NDArray
+
+from slipstream.vector.leaves import MisfitError, words_of
+
+
+class NativeLeaf(NamedTuple):
+    """One array within an observation or action, in its own shape and dtype."""
+
+    path: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class NativeForm:
+    """A space and its batch of E.
+
+    Args:
+        space: of one copy.
+        fixed: whether its values are to have a place of fixed size.
+
+    Attributes:
+        leaves: its arrays; none where it has no fixed size, or none was asked for.
+        fixed: whether there are any.
+    """
+
+    def __init__(self, space: spaces.Space[Any], fixed: bool = True) -> None:
+        self.space = space
+        leaves = _leaves(space, ()) if fixed else None
+        self.fixed = leaves is not None
+        self.leaves: Sequence[NativeLeaf] = leaves or ()
+        self._only = self.leaves[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
+
+    def store(self, value: Any, places: Sequence[NDArray[Any]], row: int) -> None:
+        """Writes one value into row `row` of its leaves' arrays.
+
+        Raises:
+            MisfitError: it is not of the space's form.
+        """
+        only = self._only
+        if only is not None:
+            _write(only, value, places[0], row)
+            return
+        for leaf, place in zip(self.leaves, places, strict=True):
+            part = value
+            try:
+                for key in leaf.path:
+                    part = part[key]
+            except (KeyError, IndexError, TypeError):
+                raise MisfitError(f"{words_of(value)} without the part {leaf.path}") from None
+            _write(leaf, part, place, row)
+
+    def nested(self, parts: Sequence[Any]) -> Any:
+        """Leaves as the Dicts and Tuples that they came from."""
+        return _nested(self.space, iter(parts))
+
+    def batched(self, values: Sequence[Any]) -> Any:
+        """A fresh batch of single values."""
+        out: Any = create_empty_array(self.space, n=len(values), fn=np.zeros)
+        return concatenate(self.space, values, out)
+
+    def split(self, batch: Any, num_envs: int) -> list[Any]:
+        """A batch of actions as one for each copy, in the way of Gymnasium's vector environments.
+
+        Raises:
+            ValueError: too few or too many.
+            TypeError: it cannot be divided.
+        """
+        each = list(iterate(batch_space(self.space, num_envs), batch))
+        if len(each) != num_envs:
+            raise ValueError(f"{num_envs} copies take {num_envs} actions; {len(each)} were given.")
+        return each
+
+    def as_array(self, batch: Any, num_envs: int) -> NDArray[Any] | None:
+        """A batch that can be copied whole into the only leaf; None for any other."""
+        only = self._only
+        if (
+            only is not None
+            and type(batch) is np.ndarray
+            and batch.dtype == only.dtype
+            and batch.shape == (num_envs, *only.shape)
+        ):
+            return batch
+        return None
+
+
+def _leaves(space: spaces.Space[Any], path: tuple[Any, ...]) -> list[NativeLeaf] | None:
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        dtype = space.dtype
+        if dtype is None:
+            return None
+        return [NativeLeaf(path, tuple(space.shape or ()), np.dtype(dtype))]
+    parts: list[tuple[Any, spaces.Space[Any]]] = []
+    if isinstance(space, spaces.Dict):
+        parts = list(space.spaces.items())
+    elif isinstance(space, spaces.Tuple):
+        parts = list(enumerate(space.spaces))
+    else:
+        return None
+    found: list[NativeLeaf] = []
+    for key, part in parts:
+        own = _leaves(part, (*path, key))
+        if own is None:
+            return None
+        found += own
+    return found
+
+
+def _nested(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _nested(part, parts) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_nested(part, parts) for part in space.spaces)
+    return next(parts)
+
+
+def _write(leaf: NativeLeaf, value: Any, place: NDArray[Any], row: int) -> None:
+    if type(value) is np.ndarray and value.shape == leaf.shape and value.dtype == leaf.dtype:
+        place[row] = value
+        return
+    try:
+        array = np.asarray(value)
+        if array.shape == leaf.shape and np.can_cast(array.dtype, leaf.dtype, "same_kind"):
+            place[row] = array
+            return
+    except (ValueError, TypeError):
+        pass
+    raise MisfitError(f"{words_of(value)} instead of {leaf.dtype} of shape {leaf.shape}")

@@ -1,0 +1,110 @@
+"""Native copies stepped one after another in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.vector.native import NativeEnv, Told, native_layout
+from slipstream.vector.process.faults import Fault, FaultPolicy, Ledger
+from slipstream.vector.process.job import NO_BEGIN, Job, Native
+from slipstream.vector.process.native_copies import NativeCopies
+
+
+class NativeSerialEnv(NativeEnv):
+    """See `native_env`."""
+
+    backend = "serial"
+
+    def __init__(
+        self, probe: Any, what: Native, num_envs: int, at_end: int, policy: FaultPolicy
+    ) -> None:
+        super().__init__(probe, what, num_envs, at_end)
+        layout = native_layout(what, num_envs)
+        self.arrays = layout.views(bytearray(layout.size))
+        self.ledger = Ledger(policy, num_envs, what.name)
+        restart = policy.on_fault == "restart"
+        job = Job(
+            what, None, layout, 0, 1, ((0, num_envs),), at_end, restart, NO_BEGIN, spin=0.0
+        )  # fmt: skip
+        self._copies = NativeCopies(job, self.arrays, self._report, _nothing)
+        try:
+            self._copies.adopt(probe)
+            self._copies.make_some(range(1, num_envs))
+            self.ledger.check_any()
+        except BaseException:
+            self._copies.close()
+            raise
+        self._closed = False
+
+    def _report(self, kind: str, copy: int, *rest: Any) -> None:
+        self.ledger.add(Fault(kind, copy, 0, 0, *rest))
+
+    def reset_async(
+        self,
+        seeds: Sequence[int | None] | None = None,
+        options: Any = None,
+        selected: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._open()
+        self._told = None
+        self.arrays["selected"][:] = True if selected is None else selected
+        self._copies.reset(list(seeds or [None] * self.num_envs), self._options(options))
+
+    def step_async(self, actions: Any) -> None:
+        self._open()
+        array, each = self._actions_of(actions)
+        self._told = None
+        if array is not None:
+            self.arrays["act"][...] = array
+        else:
+            self._copies.act(each or [])
+        self._copies.step(0)
+
+    def wait(self, timeout: float | None = None) -> None:
+        self.ledger.good(self.arrays["valid"])
+        self.ledger.check()
+
+    def _ask_told(self) -> list[Told]:
+        return self._copies.told()
+
+    def _objects(self) -> list[Any]:
+        return self._copies.objects()
+
+    def call(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        copies: Sequence[int] | None = None,
+    ) -> list[Any]:
+        self._open()
+        rows = range(self.num_envs) if copies is None else copies
+        return self._copies.call([(row, name, tuple(args), dict(kwargs or {})) for row in rows])
+
+    def set_attr(
+        self, name: str, values: Sequence[Any], copies: Sequence[int] | None = None
+    ) -> None:
+        self._open()
+        rows = range(self.num_envs) if copies is None else copies
+        self._copies.assign(name, list(zip(rows, values, strict=True)))
+
+    def drain_faults(self) -> list[Fault]:
+        return self.ledger.drain()
+
+    def _open(self) -> None:
+        if self._closed:
+            raise ConfigError(f"{self.what.name} was closed; make it again to use it.")
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._copies.close()
+
+
+def _nothing(copy: int | None) -> None:
+    """Nobody watches."""

@@ -1,0 +1,223 @@
+"""Native copies in worker processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.vector.native import NativeEnv, Told, native_layout
+from slipstream.vector.process.crowd import Crowd
+from slipstream.vector.process.faults import Fault, FaultPolicy
+from slipstream.vector.process.job import NEXT, NO_BEGIN, Job, Native
+from slipstream.vector.process.layout import Layout
+from slipstream.vector.process.link import Link
+from slipstream.vector.process.process_copies import ProcessCopies
+
+_PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
+
+
+class NativeProcessEnv(NativeEnv):
+    """See `native_env`."""
+
+    backend = "process"
+
+    def __init__(
+        self,
+        probe: Any,
+        what: Native,
+        num_envs: int,
+        at_end: int,
+        policy: FaultPolicy,
+        *,
+        workers: int | None = None,
+        method: str = "forkserver",
+        crowd: Crowd | None = None,
+    ) -> None:
+        super().__init__(probe, what, num_envs, at_end)
+        self._policy = policy
+        self._pending: tuple[str, Any] | None = None
+        self.copies = ProcessCopies(
+            native_layout(what, num_envs),
+            num_envs,
+            self._job,
+            name=what.name,
+            forfeit=self._forfeit,
+            describe=self._describe,
+            workers=workers,
+            method=method,
+            policy=policy,
+            crowd=crowd,
+        )
+        self.copies.start()
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:  # type: ignore[override]  # it may be replaced
+        """Of the block."""
+        return self.copies.block.arrays
+
+    def _job(
+        self,
+        layout: Layout,
+        number: int,
+        workers: int,
+        ranges: tuple[tuple[int, int], ...],
+        again: bool,
+        spin: float,
+    ) -> Job:
+        return Job(
+            self.what,
+            None,
+            layout,
+            number,
+            workers,
+            ranges,
+            self.at_end,
+            self._policy.on_fault == "restart",
+            NEXT if again else NO_BEGIN,
+            spin,
+        )
+
+    def _describe(self, copy: int) -> tuple[int, int, list[Any]]:
+        acted = self.arrays.get("act")
+        return 0, 0, [] if acted is None else np.ravel(acted[copy]).tolist()
+
+    def _forfeit(self, link: Link) -> None:
+        at, arrays = link.rows, self.arrays
+        running = ~arrays["down"][at]
+        self.copies.blank(link)
+        arrays["truncated"][at] = arrays["lost"][at] = running
+        arrays["down"][at] = False
+
+    def reset_async(
+        self,
+        seeds: Sequence[int | None] | None = None,
+        options: Any = None,
+        selected: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._idle()
+        self.copies.ready()
+        every, options = list(seeds or [None] * self.num_envs), self._options(options)
+        self.arrays["selected"][:] = True if selected is None else selected
+        calls = []
+        for link in self.copies.rows_of(self.arrays["selected"]):
+            rows = range(self.num_envs)[link.rows] if isinstance(link.rows, slice) else link.rows
+            calls.append((link, ([every[r] for r in rows], [options[r] for r in rows])))
+        self._told = None
+        self.copies.workers.begin_talk("reset", calls)
+        self._pending = ("reset", [link for link, _ in calls])
+
+    def step_async(self, actions: Any) -> None:
+        self._idle()
+        self.copies.check_open()
+        array, each = self._actions_of(actions)
+        self._told = None
+        if array is not None:
+            self.arrays["act"][...] = array
+        self._begin_step(each)
+        self._pending = ("step", each)
+
+    def _begin_step(self, each: list[Any] | None) -> None:
+        copies = self.copies
+        if each is not None:
+            copies.ready()
+            calls = []
+            for link in copies.links:
+                own = np.arange(self.num_envs)[link.rows].tolist()
+                calls.append((link, ([each[row] for row in own],)))
+            copies.workers.talk_each("act", calls)
+        copies.begin_step(0)
+
+    def wait(self, timeout: float | None = None) -> None:
+        if self._pending is None:
+            self.copies.ledger.check()
+            return
+        what, rest = self._pending
+        until = None if timeout is None else time.monotonic() + timeout
+        if what == "reset":
+            if not self.copies.workers.wait(timeout):
+                raise TimeoutError(f"`reset` is not over after {timeout:g} s.")
+            self._pending = None
+            self.copies.workers.end_talk("reset", rest)
+            self.copies.begun = True
+        else:
+            while True:
+                left = None if until is None else max(0.0, until - time.monotonic())
+                if not self.copies.end_step(left):
+                    raise TimeoutError(f"`step` is not over after {timeout:g} s.")
+                if self.copies.stepped or self.arrays["lost"].any():
+                    break
+                if self._policy.on_fault == "raise":
+                    break
+                time.sleep(_PAUSE_SECONDS)  # all are being made anew
+                self.copies.ledger.check()
+                self._begin_step(rest)
+            self._pending = None
+        self.copies.ledger.good(self.arrays["valid"])
+        self.copies.ledger.check()
+
+    def _idle(self) -> None:
+        """Ends what was begun and never awaited; its outcome is nobody's."""
+        if self._pending is not None:
+            self.wait()
+
+    def _ask_told(self) -> list[Told]:
+        links = self.copies.rows_of(self.arrays["told"])
+        parts = self.copies.workers.talk_each("told", [(link, ()) for link in links])
+        return [one for part in parts for one in part]
+
+    def _objects(self) -> list[Any]:
+        found: list[Any] = [None] * self.num_envs
+        links = self.copies.links
+        parts = self.copies.workers.talk_each("objects", [(link, ()) for link in links])
+        for link, part in zip(links, parts, strict=True):
+            for row, value in zip(np.arange(self.num_envs)[link.rows], part, strict=True):
+                found[row] = value
+        return found
+
+    def call(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        copies: Sequence[int] | None = None,
+    ) -> list[Any]:
+        wanted = list(range(self.num_envs) if copies is None else copies)
+        values = self._each(
+            "call", {row: (row, name, tuple(args), dict(kwargs or {})) for row in wanted}
+        )
+        return [values[row] for row in wanted]
+
+    def set_attr(
+        self, name: str, values: Sequence[Any], copies: Sequence[int] | None = None
+    ) -> None:
+        wanted = range(self.num_envs) if copies is None else copies
+        self._each("assign", dict(zip(wanted, zip(wanted, values, strict=True), strict=True)), name)
+
+    def _each(self, method: str, by_row: Mapping[int, Any], *first: Any) -> dict[int, Any]:
+        """Calls a method of every worker with what its copies are to have."""
+        self._idle()
+        self.copies.ready()
+        calls, rows = [], []
+        for link in self.copies.links:
+            own = [row for row in np.arange(self.num_envs)[link.rows].tolist() if row in by_row]
+            if own:
+                calls.append((link, (*first, [by_row[row] for row in own])))
+                rows.append(own)
+        answers = self.copies.workers.talk_each(method, calls)
+        if method == "assign":
+            return {}
+        return {
+            row: value
+            for own, part in zip(rows, answers, strict=True)
+            for row, value in zip(own, part, strict=True)
+        }
+
+    def drain_faults(self) -> list[Fault]:
+        return self.copies.ledger.drain()
+
+    def close(self) -> None:
+        self.copies.close()

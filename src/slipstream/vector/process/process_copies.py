@@ -1,0 +1,188 @@
+"""E copies in W workers as their parent steps them, whoever reads what they write."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.cores import usable_cores
+from slipstream.core.errors import ConfigError
+from slipstream.vector.process.block import Block
+from slipstream.vector.process.crowd import Crowd
+from slipstream.vector.process.faults import FaultPolicy, Ledger
+from slipstream.vector.process.job import Job, packed
+from slipstream.vector.process.layout import STEP, Layout
+from slipstream.vector.process.link import UP, Link
+from slipstream.vector.process.patience import spin_seconds
+from slipstream.vector.process.worker import STEP_ALL
+from slipstream.vector.process.workers import Workers
+
+Describe = Callable[[int], tuple[int, int, list[Any]]]
+
+
+class ProcessCopies:
+    """Workers over one block: ordered, replaced when they are lost, their rows then marked so.
+
+    Args:
+        layout: of the block, with `state_arrays`.
+        num_envs: E.
+        job: makes a worker's job from (layout, number, workers, ranges, whether it follows a lost
+            one, seconds to spin).
+        name: of the environment, for messages.
+        forfeit: called with the rows of a worker that was lost over a step.
+        describe: a copy's episode, step and last action, for messages.
+        workers: W; the machine's cores unless given.
+        method: "forkserver", "spawn" or "fork".
+        policy: what a fault leads to.
+        crowd: where workers come from; processes of its own unless given.
+
+    Attributes:
+        block: arrays that all share; replaced by `resize`.
+        begun: copies have been reset.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        num_envs: int,
+        job: Callable[..., Job],
+        *,
+        name: str,
+        forfeit: Callable[[Link], None],
+        describe: Describe,
+        workers: int | None = None,
+        method: str = "forkserver",
+        policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
+        crowd: Crowd | None = None,
+    ) -> None:
+        self.num_envs, self.policy = num_envs, policy
+        self._job, self._forfeit = job, forfeit
+        w = max(1, min(workers or usable_cores(), num_envs))
+        self._spin = spin_seconds(w, usable_cores())
+        self.begun = self.closed = False
+        self.ledger = Ledger(policy, num_envs, name)
+        self._own = Crowd(method) if crowd is None else None
+        crowd = crowd or self._own
+        assert crowd is not None
+        self.block = Block(layout)
+        edges = np.linspace(0, num_envs, w + 1).astype(int).tolist()
+        try:
+            self.workers = Workers(
+                self.block,
+                list(itertools.pairwise(edges)),
+                crowd,
+                self._packed,
+                describe,
+                self.ledger,
+                self._spin,
+            )
+        except BaseException:
+            self.block.close()
+            raise
+
+    def start(self) -> None:
+        """Starts the workers and waits until the copies are made.
+
+        Raises:
+            ConfigError, ResourceError, KernelError: one could not be made; nothing is left.
+        """
+        try:
+            self.workers.start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def links(self) -> list[Link]:
+        """The workers."""
+        return self.workers.links
+
+    def _packed(self, number: int, again: bool) -> bytes:
+        link = self.links[number]
+        return packed(
+            self._job(
+                self.block.layout,
+                number,
+                len(self.links),
+                tuple(link.ranges),
+                again and self.begun,
+                self._spin,
+            )
+        )
+
+    def ready(self) -> None:
+        """Waits until every worker is there."""
+        self.check_open()
+        while any(link.state != UP for link in self.links):
+            self.workers.revive()
+            self.ledger.check()
+            time.sleep(0.002)
+
+    def check_open(self) -> None:
+        """Raises where it was closed."""
+        if self.closed:
+            raise ConfigError(f"{self.ledger.name} was closed; make it again to step it.")
+
+    def run(self, command: int, links: Sequence[Link]) -> None:
+        """Orders something; rows of workers that are lost over it are forfeited."""
+        for link in self.workers.order(command, links):
+            self._forfeit(link)
+
+    def rows_of(self, selected: NDArray[np.bool_]) -> list[Link]:
+        """Workers that have any of the selected copies."""
+        return [link for link in self.links if selected[link.rows].any()]
+
+    def begin_step(self, t: int) -> bool:
+        """Orders a step of all workers that are there; False where none was there."""
+        links, workers = self.links, self.workers
+        self._fresh: list[Link] = []
+        if any(link.state != UP for link in links):
+            self._fresh = workers.revive()
+            for link in links:
+                if link.state != UP or link in self._fresh:
+                    self.blank(link)
+            links = [link for link in links if link.state == UP and link not in self._fresh]
+        for link in links:
+            link.words[STEP] = t
+        self._stepping = links
+        workers.begin(STEP_ALL, links)
+        return bool(links)
+
+    def end_step(self, timeout: float | None = None) -> bool:
+        """Waits for the step; whether it is over."""
+        if not self.workers.wait(timeout):
+            return False
+        for link in self.workers.finish(self._stepping):
+            self._forfeit(link)
+        return True
+
+    @property
+    def stepped(self) -> bool:
+        """Whether any copy was alive at the last step, or is by now."""
+        if self._fresh and not self._stepping:
+            return True
+        idle = self.block["down"] | self.block["held"]
+        return any(not idle[link.rows].all() for link in self._stepping if link.state == UP)
+
+    def blank(self, link: Link) -> None:
+        """A step of copies that cannot be stepped."""
+        block, at = self.block, link.rows
+        block["valid"][at] = block["held"][at]
+        block["reward"][at] = 0.0
+        for name in ("terminated", "truncated", "ended", "kept", "lost", "told"):
+            block[name][at] = False
+
+    def close(self) -> None:
+        """Ends the workers or gives them back; may be called again."""
+        if self.closed:
+            return
+        self.closed = True
+        self.workers.close()
+        self.block.close()
+        if self._own is not None:
+            self._own.close()
