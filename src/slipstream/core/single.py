@@ -25,6 +25,31 @@ def single(x: float) -> float:
     return float(np.float32(x))
 
 
+def add(a: float, b: float) -> float:
+    """float32 a + b."""
+    return float(np.float32(a + b))
+
+
+def sub(a: float, b: float) -> float:
+    """float32 a - b."""
+    return float(np.float32(a - b))
+
+
+def mul(a: float, b: float) -> float:
+    """float32 a b."""
+    return float(np.float32(a * b))
+
+
+def div(a: float, b: float) -> float:
+    """float32 a / b, for b != 0."""
+    return float(np.float32(a / b))
+
+
+def root(x: float) -> float:
+    """float32 square root, for x >= 0."""
+    return float(np.float32(math.sqrt(x)))
+
+
 def sine(x: float) -> float:
     """`sinf` of a float32 number."""
     return _sinf(x)

@@ -20,6 +20,26 @@ def single(x: float) -> float:
     return np.float64(np.float32(x))
 
 
+def add(a: float, b: float) -> float:
+    return np.float64(np.float32(a) + np.float32(b))
+
+
+def sub(a: float, b: float) -> float:
+    return np.float64(np.float32(a) - np.float32(b))
+
+
+def mul(a: float, b: float) -> float:
+    return np.float64(np.float32(a) * np.float32(b))
+
+
+def div(a: float, b: float) -> float:
+    return np.float64(np.float32(a) / np.float32(b))
+
+
+def root(x: float) -> float:
+    return np.float64(np.sqrt(np.float32(x)))
+
+
 def sine(x: float) -> float:
     return np.float64(math.sin(np.float32(x)))
 
@@ -28,7 +48,7 @@ def cosine(x: float) -> float:
     return np.float64(math.cos(np.float32(x)))
 
 
-_FORMS = {"single": single, "sine": sine, "cosine": cosine}
+_FORMS = {form.__name__: form for form in (single, add, sub, mul, div, root, sine, cosine)}
 
 
 def is_single(function: FunctionType) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from slipstream.core.kernel import Loaded
 from slipstream.core.random import uniform
-from slipstream.core.single import single
+from slipstream.core.single import single, sub
 from slipstream.envs.hockey import config as settings
 from slipstream.envs.hockey.config import Config
 from slipstream.envs.hockey.control import CENTER_X, HOLD, hold, limit_puck, push, rotate
@@ -25,7 +25,6 @@ from slipstream.envs.hockey.physics.facts import (
     TWO_PUCK,
 )
 from slipstream.envs.hockey.physics.update import drop_or_update
-from slipstream.envs.hockey.physics.vectors import sub
 from slipstream.envs.hockey.physics.world import begin_step, finish_step
 from slipstream.envs.hockey.record import AGENT, BOTH, LEFT, STATE, Data, Params
 from slipstream.envs.hockey.setup import place_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.core.random import uniform
-from slipstream.core.single import single
+from slipstream.core.single import add, div, mul, single, sub
 from slipstream.envs.hockey.control import CENTER_Y, SHOT, STEP_SINGLE
 from slipstream.envs.hockey.physics.boxes import box
 from slipstream.envs.hockey.physics.facts import (
@@ -18,7 +18,7 @@ from slipstream.envs.hockey.physics.facts import (
     PLACE,
     PUCK,
 )
-from slipstream.envs.hockey.physics.vectors import add, div, length, mul, sub
+from slipstream.envs.hockey.physics.vectors import length
 from slipstream.envs.hockey.record import NORMAL, TRAIN_DEFENSE, TRAIN_SHOOTING
 
 NORMAL_LIMIT, TRAIN_LIMIT = 250, 80

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipstream.core.single import sub
 from slipstream.envs.hockey.control import CENTER_X, CENTER_Y
 from slipstream.envs.hockey.physics.facts import PUCK
-from slipstream.envs.hockey.physics.vectors import sub
 
 
 def seen(s: Any, player: int, place: int) -> float:

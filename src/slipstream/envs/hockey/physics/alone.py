@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import single
+from slipstream.core.single import add, mul, single, sub
 from slipstream.envs.hockey.physics.constraints import masses
 from slipstream.envs.hockey.physics.pairs import body_a, body_b
-from slipstream.envs.hockey.physics.vectors import add, cross, dot, mul, sub
+from slipstream.envs.hockey.physics.vectors import cross, dot
 from slipstream.envs.hockey.record import (
     ACROSS,
     ALONG,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import cosine, sine
+from slipstream.core.single import add, cosine, mul, sine, sub
 from slipstream.envs.hockey.physics.facts import (
     COUNT,
     EXTENSION,
@@ -20,7 +20,7 @@ from slipstream.envs.hockey.physics.facts import (
 )
 from slipstream.envs.hockey.physics.hulls import placed
 from slipstream.envs.hockey.physics.pairs import body_a, body_b
-from slipstream.envs.hockey.physics.vectors import add, mul, sub, turn
+from slipstream.envs.hockey.physics.vectors import turn
 
 
 def is_sensor(pair: int) -> bool:

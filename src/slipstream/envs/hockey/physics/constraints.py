@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import single
+from slipstream.core.single import add, div, mul, single, sub
 from slipstream.envs.hockey.physics.facts import (
     CONDITION,
     INVERSE_INERTIA,
@@ -17,7 +17,7 @@ from slipstream.envs.hockey.physics.facts import (
 )
 from slipstream.envs.hockey.physics.pairs import body_a, body_b, bounce, friction
 from slipstream.envs.hockey.physics.polygons import world
-from slipstream.envs.hockey.physics.vectors import add, cross, div, dot, mul, sub, turn
+from slipstream.envs.hockey.physics.vectors import cross, dot, turn
 from slipstream.envs.hockey.record import (
     ACROSS,
     ALONG,

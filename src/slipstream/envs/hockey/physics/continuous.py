@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipstream.core.single import add, mul, sub
 from slipstream.envs.hockey.physics.boxes import find_contacts, is_sensor, synchronize, wake
 from slipstream.envs.hockey.physics.facts import (
     BODIES,
@@ -27,7 +28,6 @@ from slipstream.envs.hockey.physics.sweeps import (
     stop_at,
 )
 from slipstream.envs.hockey.physics.update import update
-from slipstream.envs.hockey.physics.vectors import add, mul, sub
 
 _STOPS = 1000  # more than SUB_STEPS of each pair
 

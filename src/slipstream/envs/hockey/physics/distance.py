@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipstream.core.single import add, mul, sub
 from slipstream.envs.hockey.physics.facts import (
     COUNT,
     EPSILON,
@@ -17,15 +18,7 @@ from slipstream.envs.hockey.physics.facts import (
 )
 from slipstream.envs.hockey.physics.hulls import placed, reach, shifted
 from slipstream.envs.hockey.physics.simplex import metric, solve
-from slipstream.envs.hockey.physics.vectors import (
-    add,
-    cross,
-    dot,
-    length,
-    mul,
-    sub,
-    turn_back,
-)
+from slipstream.envs.hockey.physics.vectors import cross, dot, length, turn_back
 from slipstream.envs.hockey.record import A_X, A_Y, B_X, B_Y, W_X, W_Y, WEIGHT
 
 _ROUNDS = 20

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import single
+from slipstream.core.single import add, single
 from slipstream.envs.hockey.physics.facts import OUTWARD, VERTEX
-from slipstream.envs.hockey.physics.vectors import add, dot, turn
+from slipstream.envs.hockey.physics.vectors import dot, turn
 
 
 def corner(d: Any, body: int, i: int) -> tuple[float, float]:

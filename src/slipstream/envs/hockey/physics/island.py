@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import single
+from slipstream.core.single import add, mul, single, sub
 from slipstream.envs.hockey.physics.alone import sweep_alone
 from slipstream.envs.hockey.physics.boxes import is_sensor, wake
 from slipstream.envs.hockey.physics.constraints import prepare, warm_start
@@ -27,7 +27,7 @@ from slipstream.envs.hockey.physics.facts import (
 from slipstream.envs.hockey.physics.pairs import body_a, body_b
 from slipstream.envs.hockey.physics.positions import push_apart
 from slipstream.envs.hockey.physics.sweeps import integrate, set_pose
-from slipstream.envs.hockey.physics.vectors import add, dot, mul, sub
+from slipstream.envs.hockey.physics.vectors import dot
 from slipstream.envs.hockey.physics.velocities import sweep
 from slipstream.envs.hockey.record import ACROSS, ALONG, POINT, POINT_NUMBERS
 

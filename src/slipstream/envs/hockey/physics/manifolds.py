@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import single
+from slipstream.core.single import add, mul, single, sub
 from slipstream.envs.hockey.physics.facts import (
     COUNT,
     EPSILON,
@@ -16,7 +16,7 @@ from slipstream.envs.hockey.physics.facts import (
 from slipstream.envs.hockey.physics.hulls import corner, outward, slope
 from slipstream.envs.hockey.physics.pairs import body_a, body_b
 from slipstream.envs.hockey.physics.polygons import collide_polygons
-from slipstream.envs.hockey.physics.vectors import add, dot, mul, normal_of, sub, turn_back
+from slipstream.envs.hockey.physics.vectors import dot, normal_of, turn_back
 
 
 def evaluate(s: Any, d: Any, k: int) -> None:

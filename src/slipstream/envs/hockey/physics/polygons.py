@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipstream.core.single import add, div, mul, sub
 from slipstream.envs.hockey.physics.facts import (
     ABSOLUTE,
     CENTROID,
@@ -13,16 +14,7 @@ from slipstream.envs.hockey.physics.facts import (
     RELATIVE,
 )
 from slipstream.envs.hockey.physics.hulls import corner, outward, placed, reach, slope
-from slipstream.envs.hockey.physics.vectors import (
-    add,
-    div,
-    dot,
-    mul,
-    normal_of,
-    sub,
-    turn,
-    turn_back,
-)
+from slipstream.envs.hockey.physics.vectors import dot, normal_of, turn, turn_back
 
 _CORNER, _FACE = 0, 1  # kinds of features
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipstream.core.single import add, div, mul, sub
 from slipstream.envs.hockey.physics.constraints import inverse_effective, masses, point_radius
 from slipstream.envs.hockey.physics.facts import LARGEST_CORRECTION, MOVING, SLOP
 from slipstream.envs.hockey.physics.pairs import body_a, body_b
 from slipstream.envs.hockey.physics.polygons import world
 from slipstream.envs.hockey.physics.sweeps import set_pose
-from slipstream.envs.hockey.physics.vectors import add, cross, div, dot, mul, sub, turn
+from slipstream.envs.hockey.physics.vectors import cross, dot, turn
 
 
 def push_apart(s: Any, d: Any, k: int, share: float, still_a: bool, still_b: bool) -> float:

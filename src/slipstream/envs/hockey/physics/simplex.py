@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.envs.hockey.physics.vectors import add, cross, div, dot, length, mul, sub
+from slipstream.core.single import add, div, mul, sub
+from slipstream.envs.hockey.physics.vectors import cross, dot, length
 from slipstream.envs.hockey.record import W_X, W_Y, WEIGHT
 
 

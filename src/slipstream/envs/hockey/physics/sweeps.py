@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from slipstream.core.single import cosine, sine, single
+from slipstream.core.single import add, cosine, div, mul, sine, single, sub
 from slipstream.envs.hockey.physics.facts import (
     MIDDLE,
     PUCK,
@@ -15,7 +15,7 @@ from slipstream.envs.hockey.physics.facts import (
     TRANSLATION_SQUARE,
     TWO_PI,
 )
-from slipstream.envs.hockey.physics.vectors import add, div, mul, sub, turn
+from slipstream.envs.hockey.physics.vectors import turn
 
 
 def blend(beta: float, before: float, after: float) -> float:

@@ -2,27 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
-from slipstream.core.single import single
+from slipstream.core.single import add, div, mul, root, sub
 from slipstream.envs.hockey.physics.facts import EPSILON
-
-
-def add(a: float, b: float) -> float:
-    return single(a + b)
-
-
-def sub(a: float, b: float) -> float:
-    return single(a - b)
-
-
-def mul(a: float, b: float) -> float:
-    return single(a * b)
-
-
-def div(a: float, b: float) -> float:
-    """a / b for b != 0."""
-    return single(a / b)
 
 
 def dot(ax: float, ay: float, bx: float, by: float) -> float:
@@ -34,7 +15,7 @@ def cross(ax: float, ay: float, bx: float, by: float) -> float:
 
 
 def length(x: float, y: float) -> float:
-    return single(math.sqrt(dot(x, y, x, y)))
+    return root(dot(x, y, x, y))
 
 
 def normal_of(x: float, y: float) -> tuple[float, float]:
