@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.core.single import cosine, sine, single
+from slipstream.core.single import add, cosine, div, mul, root, sine, single, sub
 from slipstream.vector import render
 
 
@@ -34,6 +34,26 @@ def test_single_and_root(pairs):
         assert single(x) == x
         assert single(math.sqrt(x)) == float(np.sqrt(np.float32(x)))
     assert single(0.1) == float(np.float32(0.1)) != 0.1
+
+
+def test_compiled_operations_are_the_interpreted_ones():
+    text = """
+def fill(x, y, out):
+    for i in range(x.shape[0]):
+        out[i, 0] = add(x[i], y[i]) / 3.0  # in float64 again
+        out[i, 1] = sub(x[i], y[i])
+        out[i, 2] = mul(x[i], y[i])
+        out[i, 3] = div(x[i], y[i])
+        out[i, 4] = root(abs(x[i]))
+"""
+    draw = np.random.default_rng(2)
+    x, y = draw.normal(0, 10, (2, 5_000)).astype(np.float32).astype(float)
+    out = np.zeros((len(x), 5))
+    bound = {"add": add, "sub": sub, "mul": mul, "div": div, "root": root}
+    render.compile_module("singles", text, {"fill": (x, y, out)}, bound, {})["fill"](x, y, out)
+    pairs = zip(x.tolist(), y.tolist(), strict=True)
+    expected = [(add(a, b) / 3.0, sub(a, b), mul(a, b), div(a, b), root(abs(a))) for a, b in pairs]
+    assert np.array_equal(out, expected)
 
 
 def test_sine_is_the_c_librarys_and_compiled_equals_interpreted():

@@ -154,6 +154,8 @@ _SCRATCH = [
     ("island", "i8", (MOST,)),  # pairs that are solved together
     ("solved", "i8", (MOST,)),  # points of each that the velocity solver sees
     ("constraint", "f8", (MOST, _CONSTRAINT)),
+    ("marked_motion", "f8", (MOVING, 3)),  # velocity and spin some sweeps ago
+    ("marked_impulse", "f8", (MOST, 2, 2)),
     ("simplex", "f8", (3, 7)),
     ("support", "i8", (3, 2)),
     ("simplex_size", "i8"),

@@ -45,7 +45,13 @@ def sweep_alone(s: Any, d: Any, rounds: int) -> None:
     along, across = number(s, POINT + ALONG), number(s, POINT + ACROSS)
     vax, vay, wa = single(s.velocity[a, 0]), single(s.velocity[a, 1]), single(s.spin[a])
     vbx, vby, wb = single(s.velocity[b, 0]), single(s.velocity[b, 1]), single(s.spin[b])
-    for _ in range(rounds):
+    # Rounding may lead the sweeps round a circle. Where a marked state comes back, only what is
+    # left after whole circles need be done (Brent 1980).
+    left, since, until = rounds, 0, 1
+    m_along, m_across, m_vax, m_vay, m_wa = along, across, vax, vay, wa
+    m_vbx, m_vby, m_wb = vbx, vby, wb
+    while left > 0:
+        left -= 1
         before, before_across = along, across
         for axis in range(2):  # friction, then the normal
             x = sub(sub(add(vbx, mul(-wb, by)), vax), mul(-wa, ay))
@@ -68,6 +74,14 @@ def sweep_alone(s: Any, d: Any, rounds: int) -> None:
             wb = add(wb, mul(ib, cross(bx, by, px, py)))
         if along == before and across == before_across:
             break
+        since += 1
+        known = along == m_along and across == m_across and wa == m_wa and wb == m_wb
+        if known and vax == m_vax and vay == m_vay and vbx == m_vbx and vby == m_vby:
+            left = left % since
+        elif since == until:
+            since, until = 0, 2 * until
+            m_along, m_across, m_vax, m_vay, m_wa = along, across, vax, vay, wa
+            m_vbx, m_vby, m_wb = vbx, vby, wb
     s.constraint[0, POINT + ALONG] = along
     s.constraint[0, POINT + ACROSS] = across
     s.velocity[a, 0] = vax

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.core.single import add, cosine, mul, sine, sub
+from slipstream.envs.hockey.physics.bounds import within_fat
 from slipstream.envs.hockey.physics.facts import (
     COUNT,
     EXTENSION,
@@ -56,6 +57,8 @@ def box(
 
 def synchronize(s: Any, d: Any, body: int) -> None:
     """Fits the widened box of a body that went from the sweep's begin to its present place."""
+    if within_fat(s, body):
+        return
     sin0 = 0.0
     cos0 = 1.0
     if body != PUCK:

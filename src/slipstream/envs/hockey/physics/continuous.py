@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.core.single import add, mul, sub
+from slipstream.envs.hockey.physics.bounds import is_far
 from slipstream.envs.hockey.physics.boxes import find_contacts, is_sensor, synchronize, wake
 from slipstream.envs.hockey.physics.facts import (
     BODIES,
@@ -50,6 +51,8 @@ def impact_share(s: Any, d: Any, k: int) -> float:
     elif s.alpha[b] < s.alpha[a]:
         begin = s.alpha[a]
         advance_sweep(s, b, begin)
+    if is_far(s, d, a, b):
+        return 1.0
     beta = time_of_impact(s, d, a, b)
     if beta < 0.0:
         return 1.0

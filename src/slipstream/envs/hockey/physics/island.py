@@ -103,12 +103,53 @@ def solve_velocities(s: Any, d: Any, count: int, warm: bool) -> None:
     if count == 1 and s.solved[0] == 1:
         sweep_alone(s, d, VELOCITY_SWEEPS)
         return
-    for _ in range(VELOCITY_SWEEPS):
+    left, since, until = VELOCITY_SWEEPS, 0, 1
+    mark(s, count)
+    while left > 0:
+        left -= 1
         changed = False
         for i in range(count):
             changed = sweep(s, d, i) or changed
         if not changed:
             break
+        since += 1
+        if is_marked(s, count):  # a circle, as in `sweep_alone`
+            left = left % since
+        elif since == until:
+            since, until = 0, 2 * until
+            mark(s, count)
+
+
+def mark(s: Any, count: int) -> None:
+    """Notes the velocities and the impulses of the island's contacts."""
+    for body in range(MOVING):
+        s.marked_motion[body, 0] = s.velocity[body, 0]
+        s.marked_motion[body, 1] = s.velocity[body, 1]
+        s.marked_motion[body, 2] = s.spin[body]
+    for i in range(count):
+        for j in range(2):
+            at = POINT + POINT_NUMBERS * j
+            s.marked_impulse[i, j, 0] = s.constraint[i, at + ALONG]
+            s.marked_impulse[i, j, 1] = s.constraint[i, at + ACROSS]
+
+
+def is_marked(s: Any, count: int) -> bool:
+    """Whether they are those that were noted."""
+    for body in range(MOVING):
+        if s.spin[body] != s.marked_motion[body, 2]:
+            return False
+        if s.velocity[body, 0] != s.marked_motion[body, 0]:
+            return False
+        if s.velocity[body, 1] != s.marked_motion[body, 1]:
+            return False
+    for i in range(count):
+        for j in range(s.solved[i]):
+            at = POINT + POINT_NUMBERS * j
+            if s.marked_impulse[i, j, 0] != s.constraint[i, at + ALONG]:
+                return False
+            if s.marked_impulse[i, j, 1] != s.constraint[i, at + ACROSS]:
+                return False
+    return True
 
 
 def keep_impulses(s: Any, count: int) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.core.single import add, mul, single, sub
+from slipstream.envs.hockey.physics.bounds import is_far
 from slipstream.envs.hockey.physics.facts import (
     COUNT,
     EPSILON,
     LARGEST,
+    MOVING,
     POLYGON_RADIUS,
     PUCK,
     PUCK_RADIUS,
@@ -25,6 +27,8 @@ def evaluate(s: Any, d: Any, k: int) -> None:
     b = body_b(k)
     if b == PUCK:
         collide_puck(s, d, k, a)
+    elif a >= MOVING and is_far(s, d, a, b):
+        s.points[k] = 0
     else:
         collide_polygons(s, d, k, a, b)
 
