@@ -7,7 +7,8 @@ import numpy as np
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
+from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.rows import Ask, Slot, Verdict
 from slipstream.studies.record.study_file import write_study
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import resolve

@@ -21,7 +21,8 @@ from slipstream.studies.outcome.confirmation import (
 from slipstream.studies.outcome.final import final_slots, holdout_facts
 from slipstream.studies.phases import train_all
 from slipstream.studies.record.identity import check_data, check_same, difference, identity
-from slipstream.studies.record.ledger import Ledger, Slot, Verdict
+from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.rows import Slot, Verdict
 from slipstream.studies.statistics.paths import FoldMap
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}

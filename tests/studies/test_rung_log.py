@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slipstream.studies.config import PruningConfig
-from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.record.rows import Verdict
 from slipstream.studies.search.rung_log import RungLog
 from slipstream.studies.search.rungs import DISARMED
 

@@ -13,85 +13,16 @@ import numpy as np
 
 from slipstream.core.config import nearest
 from slipstream.core.errors import KernelError
-
-BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "round"})
-"""The built-in functions that mean the same interpreted, compiled and on a GPU."""
-
-_NUMPY = frozenset({"uint64", "int64", "float64", "bool_"})
-_MATH = frozenset(
-    {"acos", "asin", "atan", "atan2", "ceil", "copysign", "cos", "cosh", "exp", "expm1", "fabs"}
-    | {"floor", "isfinite", "isinf", "isnan", "log", "log1p", "sin", "sinh", "sqrt", "tan", "tanh"}
-    | {"e", "inf", "nan", "pi", "tau"}
-)
-_POWER = (
-    "calls the C library's pow, whose last bit differs from a product: write `x * x`, or "
-    "`math.exp(y * math.log(x))`"
-)
-_ALLOCATES = "is allocated on every step: use a fixed array field of STATE"
-_LOOP = "a comprehension allocates: write a `for` loop over `range`"
-_DRAWS = (
-    "a copy draws from its own stream, so that a run can be repeated: `uniform(s)`, `normal(s)` or "
-    "`integer(s, n)`, from `from slipstream.core.random import uniform`"
-)
-_INSTEAD = {
-    "abs": "use `abs(x)`",
-    "clip": "use `min(max(x, low), high)`",
-    "maximum": "use `max(a, b)`",
-    "minimum": "use `min(a, b)`",
-    "where": "use `a if condition else b`",
-    "power": "write `x * x`",
-    "zeros": "use a fixed array field of STATE",
-    "array": "use a fixed array field of STATE, or put it into Data",
-    "sum": "add in a `for` loop over `range`",
-    "dot": "add in a `for` loop over `range`",
-    "mean": "add in a `for` loop over `range`",
-}
-_ON_TOP = "import at the top of the file"
-_FIELD = "a kernel's state is its record `s`: make it a STATE field"
-_ONCE = "a kernel function returns once"
-
-_FORBIDDEN: dict[type[ast.AST], str] = {
-    ast.Pow: f"`**` {_POWER}",
-    ast.List: f"a list {_ALLOCATES}",
-    ast.Dict: "a dict is allocated on every step: use STATE fields",
-    ast.Set: "a set is allocated on every step: use STATE fields",
-    ast.ListComp: _LOOP,
-    ast.SetComp: _LOOP,
-    ast.DictComp: _LOOP,
-    ast.GeneratorExp: "a generator allocates: write a `for` loop over `range`",
-    ast.Lambda: "a lambda is a new function on every call: define it at module level",
-    ast.FunctionDef: "a nested function closes over its surroundings: define it at module level",
-    ast.ClassDef: "a class cannot be compiled: use STATE fields and module-level functions",
-    ast.Try: "exceptions cannot be caught in compiled code: guard the value with `if`",
-    ast.Raise: (
-        "a kernel cannot raise: guard the value with `if`, and check settings in `Config` or `load`"
-    ),
-    ast.Assert: "a kernel cannot assert: check settings in `Config` or `load`",
-    ast.With: "a context manager cannot be compiled: do input and output in `load`",
-    ast.JoinedStr: (
-        "compiled code makes no text: keep the number in a STATE field and name it in "
-        '`Spec(trace=...)`, or run the kernel with backend="serial" in a debugger'
-    ),
-    ast.Import: _ON_TOP,
-    ast.ImportFrom: _ON_TOP,
-    ast.Global: _FIELD,
-    ast.Nonlocal: _FIELD,
-    ast.Yield: _ONCE,
-    ast.YieldFrom: _ONCE,
-    ast.Await: "a kernel function does no input or output",
-    ast.Starred: "pass arguments one by one",
-}
-# Right shifts apart, an int beside a uint64 makes uint64 interpreted and int64 compiled.
-_MIXES = (
-    ast.Add,
-    ast.Sub,
-    ast.Mult,
-    ast.Mod,
-    ast.FloorDiv,
-    ast.BitAnd,
-    ast.BitOr,
-    ast.BitXor,
-    ast.LShift,
+from slipstream.core.vocabulary import (
+    BUILTINS,
+    DRAWS,
+    FORBIDDEN,
+    MATH,
+    MIXES,
+    NUMPY,
+    POWER,
+    instead_of,
+    number_in,
 )
 
 
@@ -209,7 +140,7 @@ class SourceRules(ast.NodeVisitor):
         if isinstance(name, ast.Name) and name.id == "float" and len(arguments) == 1:
             text = arguments[0]
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                self.fail(node, f"`{ast.unparse(node)}`: {_number_in(text.value)}")
+                self.fail(node, f"`{ast.unparse(node)}`: {number_in(text.value)}")
         if isinstance(name, ast.Name) and name.id == "print" and name.id not in self._local:
             self.fail(
                 node,
@@ -219,7 +150,7 @@ class SourceRules(ast.NodeVisitor):
         self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> None:
-        for kind, message in _FORBIDDEN.items():
+        for kind, message in FORBIDDEN.items():
             if isinstance(node, kind):
                 self.fail(node, message)
         super().generic_visit(node)
@@ -300,10 +231,10 @@ class SourceRules(ast.NodeVisitor):
         self, node: ast.AST, operator: ast.operator, left: ast.AST, right: ast.AST
     ) -> None:
         if isinstance(operator, ast.Pow):
-            self.fail(node, _FORBIDDEN[ast.Pow])
+            self.fail(node, FORBIDDEN[ast.Pow])
         for side, other in ((left, right), (right, left)):
             self._refuse_narrow(side)
-            if isinstance(operator, _MIXES) and self._is_unsigned(side) and _is_int(other):
+            if isinstance(operator, MIXES) and self._is_unsigned(side) and _is_int(other):
                 number = ast.unparse(other)
                 self.fail(
                     node,
@@ -338,16 +269,16 @@ class SourceRules(ast.NodeVisitor):
     def _check_module_attribute(self, node: ast.Attribute, owner: str) -> None:
         module, name = self.function.__globals__.get(owner), node.attr
         if module is math and name == "pow":
-            self.fail(node, f"`math.pow` {_POWER}")
-        if module is math and name not in _MATH:
-            self.fail(node, f"`math.{name}`: a kernel may use {', '.join(sorted(_MATH))} of `math`")
+            self.fail(node, f"`math.pow` {POWER}")
+        if module is math and name not in MATH:
+            self.fail(node, f"`math.{name}`: a kernel may use {', '.join(sorted(MATH))} of `math`")
         if (module is np and name == "random") or getattr(module, "__name__", None) == "random":
-            self.fail(node, f"`{owner}.{name}`: {_DRAWS}")
-        if module is np and name not in _NUMPY:
+            self.fail(node, f"`{owner}.{name}`: {DRAWS}")
+        if module is np and name not in NUMPY:
             self.fail(
                 node,
-                f"`{owner}.{name}`: of NumPy a kernel may use {', '.join(sorted(_NUMPY))}; "
-                f"{_instead_of(name)}",
+                f"`{owner}.{name}`: of NumPy a kernel may use {', '.join(sorted(NUMPY))}; "
+                f"{instead_of(name)}",
             )
         if inspect.ismodule(module) and module not in (math, np):
             self.fail(
@@ -362,26 +293,6 @@ def _holder(tree: ast.AST, child: ast.AST) -> ast.AST | None:
         if any(one is child for one in ast.iter_child_nodes(node)):
             return node
     return None
-
-
-def _number_in(text: str) -> str:
-    """What to write for `float("...")`."""
-    try:
-        value = float(text)
-    except ValueError:
-        return f"{text!r} is no number"
-    if math.isnan(value):
-        return "write `math.nan`"
-    if math.isinf(value):
-        return "write `math.inf`" if value > 0 else "write `-math.inf`"
-    return f"write `{value!r}`"
-
-
-def _instead_of(name: str) -> str:
-    """What to write for a function or constant of NumPy."""
-    if name in _INSTEAD:
-        return _INSTEAD[name]
-    return f"write `math.{name}`" if name in _MATH else "use `math`"
 
 
 def _is_int(node: ast.AST) -> bool:

@@ -17,7 +17,7 @@ from slipstream.core.spec import MarketSpec, Spec
 from slipstream.market.finding import plural
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.outcome.sentences import findable_sentence
-from slipstream.studies.record.ledger import Slot
+from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, rows_of, steps_of
 from slipstream.studies.search.search import MemberPool
 from slipstream.studies.space.settings import AGENT, NUM_ENVS

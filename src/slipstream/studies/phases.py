@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from slipstream.studies.engine.member import Outcome
-from slipstream.studies.record.ledger import Ledger, Slot
+from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations
 from slipstream.studies.search.search import MemberPool
 from slipstream.training.config import RunConfig

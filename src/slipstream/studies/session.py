@@ -11,7 +11,8 @@ from slipstream.studies.engine.member import Outcome
 from slipstream.studies.phases import train_all
 from slipstream.studies.progress import Meter
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger, Slot
+from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import MemberPool
 from slipstream.studies.standing import Standing

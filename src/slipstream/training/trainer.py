@@ -29,10 +29,10 @@ from slipstream.training.interruption import Interrupted, Interruption, StoppedE
 from slipstream.training.learner import last_device, note_device
 from slipstream.training.progress import Progress
 from slipstream.training.remarks import remarks
+from slipstream.training.result import Scores, finite, result_of, scores_of
 from slipstream.training.run import Run
 from slipstream.training.shard import join_states, state_of
 from slipstream.training.sizing import check_memory
-from slipstream.training.track import standard_error
 from slipstream.training.workers import Workers, make_workers
 
 
@@ -279,8 +279,8 @@ class Trainer:
         In a market that is the test split, in a game fresh episodes.
         """
         market = self.environment.spec.market is not None
-        measured: list[NDArray[np.float64] | None] = [None] * self.members
-        last: list[NDArray[np.float64] | None] = [None] * self.members
+        measured: list[Scores] = [None] * self.members
+        last: list[Scores] = [None] * self.members
         settings = self.config.evaluation
         if not market:
             values = self._evaluate(workers, "test", settings.test_seed)
@@ -306,46 +306,17 @@ class Trainer:
         self.events.emit(Finished(self.progress.snapshot(), result))
         return result
 
-    def _result(
-        self,
-        measured: Sequence[NDArray[np.float64] | None],
-        last: Sequence[NDArray[np.float64] | None],
-    ) -> dict[str, Any]:
-        market = self.environment.spec.market is not None
-        members = []
-        for m in range(self.members):
-            score, error = _mean(measured[m])
-            newest, newest_error = _mean(last[m])
-            members.append(
-                {
-                    "member": m,
-                    "seed": self.seeds[m],
-                    "failed": bool(self._failed[m]),
-                    "best_score": _finite(self.best[m]),
-                    "best_steps": int(self.best_steps[m]),
-                    "test_score": score,
-                    "test_error": None if market else error,
-                    "last_score": newest,
-                    "last_error": newest_error,
-                    "training_score": _finite(self._scores[m]),
-                }
-            )
-        progress = self.progress
-        return {
-            "score_is": "mean log return" if market else "mean episode return",
-            "chosen_on": self.validation,
-            "test_is": "the test split" if market else "fresh episodes",
-            "test_episodes": None if market else self.config.evaluation.episodes,
-            "members": members,
-            "progress": progress.as_dict(),
-            "steps_per_second": progress.steps * self.members / max(progress.wall, 1e-9),
-        }
-
-
-def _mean(values: NDArray[np.float64] | None) -> tuple[float | None, float | None]:
-    """Mean and its standard error."""
-    return (None, None) if values is None else (float(values.mean()), standard_error(values))
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+    def _result(self, measured: Sequence[Scores], last: Sequence[Scores]) -> dict[str, Any]:
+        members = [
+            {
+                "member": m,
+                "seed": self.seeds[m],
+                "failed": bool(self._failed[m]),
+                "best_score": finite(self.best[m]),
+                "best_steps": int(self.best_steps[m]),
+                **scores_of(measured[m], last[m], self.environment.spec.market is not None),
+                "training_score": finite(self._scores[m]),
+            }
+            for m in range(self.members)
+        ]
+        return result_of(self.config, self.environment, self.validation, members, self.progress)

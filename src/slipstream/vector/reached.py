@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import KernelError
-from slipstream.core.rules import BUILTINS, place
+from slipstream.core.rules import place
+from slipstream.core.vocabulary import BUILTINS
 from slipstream.vector.singles import compiled_form, is_single
 
 _OPEN_MODULES = (math, np)

@@ -12,8 +12,8 @@ import numpy as np
 
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Verdict
 from slipstream.studies.record.reader import StudyReader, Trial
+from slipstream.studies.record.rows import Verdict
 from slipstream.studies.search.judge import Judge
 from slipstream.studies.search.rungs import CHOSEN, DISARMED, Rule
 from slipstream.studies.search.scheduler import Event, Scheduler

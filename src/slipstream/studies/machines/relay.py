@@ -22,7 +22,7 @@ from slipstream.studies.machines.machine import Machine, MachineFile
 from slipstream.studies.machines.postgres import Heart, Unreachable
 from slipstream.studies.machines.remote_worker import RemoteWorker
 from slipstream.studies.machines.wire import pack_tasks, unpack, unpack_answer
-from slipstream.studies.record.ledger import Slot
+from slipstream.studies.record.rows import Slot
 from slipstream.studies.record.storage import shown
 
 _POLL_SECONDS = 1.0  # notifications come sooner

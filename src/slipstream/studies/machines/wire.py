@@ -20,7 +20,7 @@ from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.seats import Lost
 from slipstream.studies.engine.state import fingerprint
 from slipstream.studies.engine.stretch import Task
-from slipstream.studies.record.ledger import Slot
+from slipstream.studies.record.rows import Slot
 from slipstream.training.config import RunConfig
 from slipstream.training.files import plain
 

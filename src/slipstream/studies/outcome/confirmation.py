@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.studies.config import ConfirmationConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
-from slipstream.studies.record.ledger import Slot, Verdict
+from slipstream.studies.record.rows import Slot, Verdict
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.bootstrap import information_ratio

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from slipstream.studies.config import seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
-from slipstream.studies.record.ledger import Slot
+from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.statistics.bootstrap import lower_bounds
 from slipstream.studies.statistics.objective import fold_score

@@ -53,8 +53,9 @@ from slipstream.studies.outcome.evidence import evidence_of
 from slipstream.studies.outcome.final import Deployed
 from slipstream.studies.outcome.sentences import sentences
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger, Verdict
+from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.reader import StudyReader, Trial
+from slipstream.studies.record.rows import Verdict
 from slipstream.studies.search.plan import StudyPlan, iterations
 from slipstream.studies.statistics.deflated import findable, tested_years
 from slipstream.studies.status import best_trials

@@ -13,7 +13,7 @@ from slipstream.studies.outcome.confirmation import (
     confirmation_slots,
 )
 from slipstream.studies.outcome.final import Deployed, final_slots, holdout_facts, save_policy
-from slipstream.studies.record.ledger import Slot
+from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.search import Search
 from slipstream.studies.session import Session
 from slipstream.training.config import RunConfig

@@ -10,17 +10,23 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.studies.engine.member import DailyReturns, Outcome
+from slipstream.studies.engine.member import Outcome
+from slipstream.studies.record.rows import (
+    Ask,
+    Verdict,
+    ask_of,
+    ask_row,
+    outcome_of,
+    outcome_row,
+    verdict_of,
+    verdict_row,
+)
 from slipstream.training.files import plain
 
 FORMAT = 1
@@ -42,79 +48,6 @@ CREATE TABLE IF NOT EXISTS verdicts (
 CREATE TABLE IF NOT EXISTS openings (
     number INTEGER PRIMARY KEY, what TEXT NOT NULL UNIQUE, at REAL NOT NULL);
 """
-
-
-class Slot(NamedTuple):
-    """Which member an outcome belongs to.
-
-    Attributes:
-        phase: ``search``, ``confirm``, ``final`` or ``refit``.
-        trial: number of the trial whose params it has.
-        repeat: which fresh seed; 0 in the search.
-        fold: number of the fold; 0 where there is none.
-    """
-
-    phase: str
-    trial: int
-    repeat: int
-    fold: int
-
-    @property
-    def name(self) -> str:
-        """Unique and safe as a file's name: ``search-00012-3``, ``confirm-00012-1-3``."""
-        repeat = "" if self.phase == "search" else f"-{self.repeat}"
-        return f"{self.phase}-{self.trial:05d}{repeat}-{self.fold}"
-
-    @classmethod
-    def parse(cls, name: str) -> Slot:
-        """The slot of a name."""
-        phase, trial, *rest = name.split("-")
-        numbers = [int(one) for one in rest]
-        return cls(phase, int(trial), numbers[0] if len(numbers) == 2 else 0, numbers[-1])
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A suggestion: `params` by searched name, `overrides` for `resolve`, `notes` on roundings."""
-
-    trial: int
-    time: int
-    params: Mapping[str, Any]
-    overrides: Mapping[str, Any]
-    notes: Sequence[str] = ()
-    at: float = 0.0
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What was decided at a trial's stage.
-
-    Attributes:
-        trial, stage, milestone: where; a milestone is a number of iterations.
-        time: virtual time.
-        kind: ``continued``, ``pruned``, ``complete`` or ``failed``.
-        score: the trial's score there, None where it failed.
-        folds: per fold score, sharpe, benchmark_sharpe, inactive.
-        rho: rank correlation of this rung's scores with final ones, None where it is not known.
-        reason: why it was pruned or failed, or why the rung stops nothing.
-        at: UTC seconds of the wall clock; decides nothing.
-    """
-
-    trial: int
-    stage: int
-    milestone: int
-    time: int
-    kind: str
-    score: float | None
-    folds: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    rho: float | None = None
-    reason: str = ""
-    at: float = 0.0
-
-    @property
-    def inactive(self) -> bool:
-        """Whether a fold hardly traded, so that the score is not one of a strategy."""
-        return any(fold.get("inactive") for fold in self.folds)
 
 
 class Ledger:
@@ -171,28 +104,16 @@ class Ledger:
 
     def add_ask(self, ask: Ask) -> None:
         """Writes a suggestion down."""
-        row = (
-            ask.trial,
-            ask.time,
-            json.dumps(plain(ask.params)),
-            json.dumps(plain(ask.overrides)),
-            json.dumps(list(ask.notes)),
-            time.time(),
-        )
-        self._write("INSERT INTO asks VALUES (?, ?, ?, ?, ?, ?)", [row])
+        self._write("INSERT INTO asks VALUES (?, ?, ?, ?, ?, ?)", [ask_row(ask)])
 
     def asks(self) -> dict[int, Ask]:
         """All suggestions by trial."""
-        return {
-            row[0]: Ask(
-                row[0], row[1], json.loads(row[2]), json.loads(row[3]), json.loads(row[4]), row[5]
-            )
-            for row in self._read("SELECT * FROM asks ORDER BY trial")
-        }
+        rows = self._read("SELECT * FROM asks ORDER BY trial")
+        return {row[0]: ask_of(row) for row in rows}
 
     def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Writes outcomes down, all or none; one that is there already stays as it is."""
-        rows = [_outcome_row(outcome) for outcome in outcomes]
+        rows = [outcome_row(outcome) for outcome in outcomes]
         marks = ", ".join("?" * 16)
         self._write(f"INSERT OR IGNORE INTO outcomes VALUES ({marks})", rows)
 
@@ -202,14 +123,14 @@ class Ledger:
             "SELECT * FROM outcomes WHERE phase = ? ORDER BY trial, repeat, fold, milestone",
             (phase,),
         )
-        return {(row[0], row[1]): _outcome(row) for row in rows}
+        return {(row[0], row[1]): outcome_of(row) for row in rows}
 
     def outcome(self, name: str, milestone: int) -> Outcome | None:
         """One outcome; None where it is not known yet."""
         rows = self._read(
             "SELECT * FROM outcomes WHERE name = ? AND milestone = ?", (name, milestone)
         )
-        return _outcome(rows[0]) if rows else None
+        return outcome_of(rows[0]) if rows else None
 
     def known(self, phase: str) -> dict[tuple[str, int], bool]:
         """(Member's name, milestone) of every outcome of a phase -> whether it failed."""
@@ -239,25 +160,14 @@ class Ledger:
 
     def add_verdict(self, verdict: Verdict) -> None:
         """Writes a decision down; a replay writes the same one again."""
-        row = (
-            verdict.trial,
-            verdict.stage,
-            verdict.milestone,
-            verdict.time,
-            verdict.kind,
-            verdict.score,
-            json.dumps(plain(list(verdict.folds))),
-            verdict.rho,
-            verdict.reason,
-            time.time(),
-        )
+        row = verdict_row(verdict)
         marks = ", ".join("?" * len(row))
         self._write(f"INSERT OR IGNORE INTO verdicts VALUES ({marks})", [row])
 
     def verdicts(self) -> list[Verdict]:
         """All decisions in virtual order."""
         rows = self._read("SELECT * FROM verdicts ORDER BY time, trial")
-        return [_verdict(row) for row in rows]
+        return [verdict_of(row) for row in rows]
 
     def open_holdout(self, what: str) -> int:
         """Notes that the hold-out is looked at for `what`; the same `what` is one opening.
@@ -316,47 +226,3 @@ class Ledger:
                 f"{self.path} cannot be used ({text}). Restore it from a backup, or begin another "
                 "study with --study-name."
             ) from error
-
-
-def _verdict(row: Sequence[Any]) -> Verdict:
-    trial, stage, milestone, moment, kind, score, folds, rho, reason, at = row
-    return Verdict(trial, stage, milestone, moment, kind, score, json.loads(folds), rho, reason, at)
-
-
-def _outcome_row(outcome: Outcome) -> tuple[Any, ...]:
-    slot, passes = Slot.parse(outcome.name), outcome.passes
-    head = (outcome.name, outcome.milestone, *slot, int(outcome.failed), outcome.reason)
-    seconds = json.dumps(plain(dict(outcome.seconds)))
-    blobs: tuple[Any, ...] = (None,) * 5
-    if passes is not None:
-        blobs = (
-            json.dumps(plain(list(passes.metrics))),
-            _bytes(passes.days, np.int64),
-            _bytes(passes.returns, np.float64),
-            _bytes(passes.benchmark, np.float64),
-            _bytes(passes.group, np.int64),
-        )
-    return (*head, outcome.steps, seconds, *blobs, time.time())
-
-
-def _outcome(row: Sequence[Any]) -> Outcome:
-    name, milestone, _, _, _, _, failed, reason, steps, seconds, metrics, *blobs, _ = row
-    passes = None
-    if metrics is not None:
-        days, returns, benchmark, groups = blobs
-        passes = DailyReturns(
-            days=_array(days, np.int64),
-            returns=_array(returns, np.float64),
-            benchmark=_array(benchmark, np.float64),
-            group=_array(groups, np.int64),
-            metrics=json.loads(metrics),
-        )
-    return Outcome(name, milestone, passes, bool(failed), reason, steps, json.loads(seconds))
-
-
-def _bytes(values: Any, dtype: type) -> bytes:
-    return np.ascontiguousarray(values, np.dtype(dtype).newbyteorder("<")).tobytes()
-
-
-def _array(content: bytes, dtype: type) -> NDArray[Any]:
-    return np.frombuffer(content, np.dtype(dtype).newbyteorder("<")).astype(dtype)

@@ -9,7 +9,8 @@ from typing import Any
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger, Verdict
+from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.rows import Verdict
 from slipstream.studies.record.study_file import read_study
 from slipstream.training.config import RunConfig
 
@@ -139,7 +140,7 @@ class StudyReader:
         outcomes = self._ledger.outcomes(phase)
         for name, milestone in outcomes:
             ends[name] = max(milestone, ends.get(name, 0))
-        from slipstream.studies.record.ledger import Slot
+        from slipstream.studies.record.rows import Slot
 
         for (name, milestone), outcome in outcomes.items():
             slot = Slot.parse(name)

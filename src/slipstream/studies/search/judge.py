@@ -11,7 +11,7 @@ import numpy as np
 from slipstream.core.spec import MarketSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.engine.member import Outcome
-from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.record.rows import Verdict
 from slipstream.studies.search.rungs import CHOSEN, DISARMED, Reached, Rule, armed, stops
 from slipstream.studies.search.scheduler import Event
 from slipstream.studies.statistics.objective import FoldResult, fold_score, trial_score

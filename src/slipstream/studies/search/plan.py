@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from slipstream.core.spec import MarketSpec
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import Member
-from slipstream.studies.record.ledger import Slot
+from slipstream.studies.record.rows import Slot
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import RunConfig, resolve
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from slipstream.studies.config import PruningConfig
-from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.record.rows import Verdict
 from slipstream.studies.search.rungs import DISARMED
 
 
