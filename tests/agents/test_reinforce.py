@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.agents.discover import load_agent, load_config
+from slipstream.agents.discover import load_config
 from slipstream.core.errors import ConfigError
 from slipstream.studies.record.ledger import Ledger
 from slipstream.training import checkpoint
-from slipstream.training.collector import make_collector
 from slipstream.training.config import resolve
 from slipstream.training.events import Updated
 from slipstream.training.factory import resolve_environment
@@ -186,16 +185,3 @@ def test_half_an_agent_is_refused(tmp_path):
         file.write_text(source)
         with pytest.raises(ConfigError, match=words):
             load_config(str(file))
-
-
-def test_a_replay_is_refused_until_something_writes_it():
-    _, model = load_config(str(REINFORCE))
-    agent_class = load_agent(model())
-
-    class Wanting(agent_class):
-        wants = "replay"
-
-    environment = resolve_environment("cartpole", {})
-    agent = Wanting(model(), environment.spec, [0], 8)
-    with pytest.raises(ConfigError, match="wants a replay collected"):
-        make_collector(agent, [], environment.spec, 32, 8)

@@ -9,13 +9,14 @@ agent and never mix: a member's bits follow from its seed, its settings and its 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.spec import Spec
+from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.policy import Policy
 from slipstream.vector.fused import Acting
@@ -36,7 +37,8 @@ class Agent(ABC):
 
     Attributes:
         wants: what is collected for an update: a `rollout`, `iteration_steps` of every copy from
-            one version of the policy; or a `replay`, which keeps them for later updates too.
+            one version of the policy; or a `replay`, which keeps them: then the agent learns
+            between the steps, too, as its Config's `replay` says.
         state_version: goes up when `state_dict` changes its meaning: older runs are not resumed.
         policy: of all members; what is exported.
         members: M.
@@ -101,25 +103,24 @@ class Agent(ABC):
             and `failed` (its gradient was not finite once; it stands still from then on).
         """
 
+    def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
+        """Improves members that learn from a replay; called between steps, when updates are due.
+
+        Args:
+            replay: what was kept; every member with updates to make holds transitions.
+            updates: int64 [M], how many each member makes now; some may make none.
+            run: runs the parts of a lone member.
+        """
+        raise NotImplementedError  # of an agent that wants a replay
+
     @abstractmethod
     def state_dict(self) -> Mapping[str, Any]:
         """The small part of what training goes on from, for every checkpoint: arrays by name.
 
-        Their first axis is the member: shards are joined and taken apart by rows.
+        Their first axis is the member: shards are joined and taken apart by rows. A replay is not
+        among them: who collects it saves it.
         """
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state_dict()`."""
-
-    def bulk(self, member: int) -> Mapping[str, NDArray[Any]]:
-        """The large part of a member's state, a replay's rows, as chunks by name; most have none.
-
-        It never passes a pipe: the process that holds a chunk writes it. A name says what is in it
-        (which rows, since when), for a chunk that has a file is not written again.
-        """
-        return {}
-
-    def load_bulk(self, member: int, chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
-        """Goes on from `bulk(member)`; one chunk is in memory at a time."""
-        raise NotImplementedError  # of an agent with a `bulk`

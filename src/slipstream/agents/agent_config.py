@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
+from slipstream.experience.replay.plan import ReplayPlan
 
 
 class AgentConfig(Config):
@@ -47,7 +48,7 @@ class AgentConfig(Config):
 
     @abstractmethod
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
-        """Memory that learners and experience of M members need."""
+        """Memory that learners and experience of M members need, apart from what `replay` says."""
 
     @abstractmethod
     def weight_bytes(self, spec: Spec) -> int:
@@ -59,6 +60,10 @@ class AgentConfig(Config):
         Raises:
             ConfigError: with agents that can.
         """
+
+    def replay(self, num_envs: int) -> ReplayPlan | None:
+        """What is kept of each member, and when it learns from it; None: it wants rollouts."""
+        return None
 
     def check(self, num_envs: int) -> None:
         """Refuses sizes that do not fit together.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
@@ -16,8 +17,18 @@ from slipstream.training.files import disk_errors, write_bytes
 _SUFFIX, _KEY = ".chunk", "chunk"
 
 
-def write_chunks(folder: Path, member: int, chunks: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+def write_chunks(
+    folder: Path,
+    member: int,
+    chunks: Mapping[str, Callable[[], NDArray[Any]]],
+    known: MutableMapping[str, str],
+) -> dict[str, str]:
     """Writes a member's chunks that are not there yet; sha256 of each file by its path in `folder`.
+
+    Args:
+        folder: of the bulk; member: whose.
+        chunks: what makes each one, by name; called for those without a file.
+        known: hashes of files that this process has written or read; added to.
 
     Raises:
         ResourceError: the disk is full.
@@ -26,11 +37,16 @@ def write_chunks(folder: Path, member: int, chunks: Mapping[str, NDArray[Any]]) 
     written = {}
     with disk_errors(own):
         own.mkdir(parents=True, exist_ok=True)
-    for name, chunk in chunks.items():
+    for name, make in chunks.items():
         path = own / f"{name}{_SUFFIX}"
+        file = str(path.relative_to(folder))
         if not path.exists():
-            write_bytes(path, safetensors.numpy.save({_KEY: chunk}))
-        written[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+            content = safetensors.numpy.save({_KEY: np.ascontiguousarray(make())})
+            write_bytes(path, content)
+            known[file] = hashlib.sha256(content).hexdigest()
+        elif file not in known:
+            known[file] = hashlib.sha256(path.read_bytes()).hexdigest()
+        written[file] = known[file]
     return written
 
 

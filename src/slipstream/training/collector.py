@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,13 +14,20 @@ from numpy.typing import NDArray
 from slipstream.agents.agent import Agent, Run
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import Spec
+from slipstream.experience.replay.plan import ReplayPlan
+from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.fused import FusedLoop
 from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes
 
 
 def make_collector(
-    agent: Agent, envs: Sequence[VectorEnv], spec: Spec, steps: int, num_envs: int
+    agent: Agent,
+    envs: Sequence[VectorEnv],
+    spec: Spec,
+    steps: int,
+    num_envs: int,
+    plan: ReplayPlan | None = None,
 ) -> Collector:
     """What writes the experience that an agent wants.
 
@@ -29,17 +36,23 @@ def make_collector(
         spec: of the environments.
         steps: of every copy, in one iteration.
         num_envs: N.
+        plan: of the replay, where the agent wants one.
 
     Raises:
-        ConfigError: nothing here writes what it wants.
+        ConfigError: it wants a replay, and its Config does not say which.
     """
-    if agent.wants != "rollout":
-        raise ConfigError(
-            f"The agent {type(agent).__name__} wants a {agent.wants} collected, and this version "
-            "writes rollouts only; choose an agent that learns from rollouts, such as ppo."
-        )
     rollout = Rollout.of(spec, steps, agent.members, num_envs, envs[0].mask_width)
-    return Collector(agent, envs, rollout)
+    if agent.wants == "rollout":
+        return Collector(agent, envs, rollout)
+    if plan is None:
+        raise ConfigError(
+            f"The agent {type(agent).__name__} wants a replay, and the method `replay` of its "
+            "Config does not say how large: return a ReplayPlan from it, see docs/extending.md."
+        )
+    from slipstream.training.replay_collector import ReplayCollector
+
+    replay = Replay(plan, spec, agent.members, num_envs, envs[0].mask_width)
+    return ReplayCollector(agent, envs, rollout, replay)
 
 
 class Collector:
@@ -62,6 +75,7 @@ class Collector:
         self._loops: list[FusedLoop | None] | None = None
         self.seconds_env = 0.0
         self.seconds_policy = 0.0
+        self.seconds_learning = 0.0  # between steps
 
     def reset(self) -> None:
         """Begins an episode everywhere."""
@@ -151,8 +165,24 @@ class Collector:
         states = [env.get_state() for env in self.envs]
         return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
-    def set_state(self, state: dict[str, NDArray[Any]]) -> int:
+    def bulk(self, member: int) -> Mapping[str, Callable[[], NDArray[Any]]]:
+        """The large part of a member's state: what makes each chunk, by name; a rollout has none.
+
+        It never passes a pipe: the process that holds a chunk writes it. A name says what is in it,
+        for a chunk that has a file is not written again.
+        """
+        return {}
+
+    def set_state(
+        self,
+        state: dict[str, NDArray[Any]],
+        bulk: Sequence[Iterable[tuple[str, NDArray[Any]]]] = (),
+    ) -> int:
         """Goes on from `get_state()`; the rollout's first row shows the copies as they stand.
+
+        Args:
+            state: as it was.
+            bulk: chunks of each member, by name; one is in memory at a time.
 
         Returns:
             Copies that could not be brought back and begin a fresh episode.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +83,15 @@ class Shard:
         slices = self._slices(self.agent.parts if alone else 1)
         envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]
         steps = config.iteration_steps(num_envs)
-        self.collector = make_collector(self.agent, envs, spec, steps, num_envs)
+        self.collector = make_collector(
+            self.agent, envs, spec, steps, num_envs, own_config.replay(num_envs)
+        )
         self.recent = np.full((len(own), RECENT), np.nan)
         self.lengths = self.recent.copy()
         self.episodes = np.zeros(len(own), np.int64)
         self._cut = np.full(len(own) * num_envs, spec.stagger)  # first episodes
         self.seconds_update = 0.0
+        self._hashes: dict[str, str] = {}  # of the files that the last checkpoint named
 
     def _slices(self, parts: int) -> list[slice]:
         """A lone member's environments are cut like its gradients; the cut changes no bit."""
@@ -186,7 +189,7 @@ class Shard:
         return {
             "seconds_env": collector.seconds_env,
             "seconds_policy": collector.seconds_policy,
-            "seconds_update": self.seconds_update,
+            "seconds_update": self.seconds_update + collector.seconds_learning,
             "backend": collector.envs[0].backend,
         }
 
@@ -216,23 +219,33 @@ class Shard:
         """Writes what is too large for `get_state`; sha256 of the files by their paths there."""
         files: dict[str, str] = {}
         for row, member in enumerate(self.members):
-            chunks = self.agent.bulk(row)
-            files |= write_chunks(folder, member, chunks) if chunks else {}
+            chunks = self.collector.bulk(row)
+            files |= write_chunks(folder, member, chunks, self._hashes) if chunks else {}
+        self._hashes = dict(files)
         return files
 
     def set_state(
-        self, state: Mapping[str, NDArray[Any]], bulk: tuple[Path, Mapping[str, str]] | None = None
+        self,
+        state: Mapping[str, NDArray[Any]],
+        bulk: tuple[Path, Mapping[str, str]] | None = None,
+        chunks: Sequence[Iterable[tuple[str, NDArray[Any]]]] = (),
     ) -> int:
-        """Goes on from this shard's rows of `get_state()`, and from the files of `save_bulk`.
+        """Goes on from this shard's rows of `get_state()`, and from what is too large for it.
+
+        Args:
+            state: as it was.
+            bulk: folder and files of `save_bulk`.
+            chunks: instead of files, each member's own, by name.
 
         Returns:
             Copies of a foreign environment that begin a fresh episode instead.
         """
         self.agent.load_state_dict(_below("agent.", state))
-        if bulk is not None and bulk[1]:
-            for row, member in enumerate(self.members):
-                self.agent.load_bulk(row, read_chunks(bulk[0], member, bulk[1]))
-        fresh = self.collector.set_state(_below("env.", state))
+        folder, files = bulk or (Path(), {})
+        self._hashes = dict(files)
+        if files:
+            chunks = [read_chunks(folder, member, files) for member in self.members]
+        fresh = self.collector.set_state(_below("env.", state), chunks)
         self.recent[:] = state["recent"]
         self.lengths[:] = state["lengths"]
         self.episodes[:] = state["episodes"]

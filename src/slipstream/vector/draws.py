@@ -24,6 +24,7 @@ ACT = 2**32 + 1
 MINIBATCH = 2**32 + 2
 INIT = 2**32 + 3
 SAMPLE = 2**32 + 4  # actions of a finished policy
+REPLAY = 2**32 + 6  # which transitions are learned from
 
 _SHIFT_11 = np.uint64(11)
 _SHIFT_12 = np.uint64(12)

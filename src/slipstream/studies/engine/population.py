@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.agents.agent import Agent
 from slipstream.agents.agent_config import AgentConfig
-from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
@@ -20,6 +18,8 @@ from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import State, Tensors
 from slipstream.training.environment import Environment
 from slipstream.training.shard import Shard, join_states, state_of
+
+_BULK = "bulk."  # in a state's tensors: chunks of what its agent keeps
 
 
 @dataclass(frozen=True)
@@ -123,11 +123,6 @@ class Population:
             learner=training.learner,
             device=training.device,
         )
-        if type(self._shard.agent).bulk is not Agent.bulk:
-            raise ConfigError(
-                f"The agent {first.member.config.agent_name} keeps more than a study saves between "
-                "two stretches (its `bulk`): train it with `slipstream train`, or study another."
-            )
         self.failed = np.zeros(len(places), np.bool_)
         self.iterations = np.array([state.iteration if state else 0 for state in states], np.int64)
         self._budgets = np.array([place.member.budget for place in places], np.float64)
@@ -145,10 +140,11 @@ class Population:
         """
         fresh = self._shard.get_state()
         own = [
-            state_of(fresh, range(m, m + 1), len(states)) if state is None else state.tensors
+            state_of(fresh, range(m, m + 1), len(states)) if state is None else _small(state)
             for m, state in enumerate(states)
         ]
-        self._shard.set_state(join_states(own))
+        chunks = [() if state is None else _chunks(state) for state in states]
+        self._shard.set_state(join_states(own), chunks=chunks)
 
     def iterate(self) -> None:
         """One rollout and update of every member."""
@@ -169,6 +165,8 @@ class Population:
         found = []
         for m, place in enumerate(self.places):
             tensors = state_of(everything, range(m, m + 1), len(self.places))
+            chunks = self._shard.collector.bulk(m)
+            tensors |= {f"{_BULK}{name}": make() for name, make in chunks.items()}
             iteration = int(self.iterations[m])
             done = iteration * place.rows >= place.member.budget
             policy: tuple[Tensors, Mapping[str, Any]] | None = (
@@ -186,6 +184,18 @@ class Population:
     def close(self) -> None:
         """Releases the environments."""
         self._shard.close()
+
+
+def _small(state: State) -> Tensors:
+    return {name: value for name, value in state.tensors.items() if not name.startswith(_BULK)}
+
+
+def _chunks(state: State) -> list[tuple[str, Any]]:
+    return [
+        (name.removeprefix(_BULK), value)
+        for name, value in state.tensors.items()
+        if name.startswith(_BULK)
+    ]
 
 
 def policy_of(places: Sequence[Place], states: Sequence[State | None]) -> Policy:

@@ -1,0 +1,1 @@
+"""Replay: the experience that off-policy agents keep and draw from."""

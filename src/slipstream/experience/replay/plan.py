@@ -1,0 +1,92 @@
+"""What an agent wants kept, and when it learns from it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from slipstream.core.errors import ConfigError
+
+
+class Schedule(NamedTuple):
+    """When updates are due: whole numbers, so that no fraction of an update is lost or rounded.
+
+    Attributes:
+        starts: environment steps of the member before learning begins.
+        every: environment steps between two times of learning.
+        numerator, denominator: updates per environment step, an exact fraction.
+    """
+
+    starts: int
+    every: int
+    numerator: int
+    denominator: int
+
+
+def updates_due(schedule: Any, steps: int) -> int:
+    """Updates that a member has made in all when it has done `steps` environment steps.
+
+    floor(ratio * (steps - steps mod every - starts)), none before `starts`. The ratio of updates to
+    data is the same for any number of copies: a row of N steps makes N times what one step makes.
+    """
+    counted = steps - steps % schedule.every - schedule.starts
+    if counted <= 0:
+        return 0
+    due: int = counted * schedule.numerator // schedule.denominator
+    return due
+
+
+class ReplayPlan(NamedTuple):
+    """The replay of each member.
+
+    Attributes:
+        capacity: transitions that are kept at least, once there are as many.
+        batch: transitions of one update.
+        starts: environment steps of the member before the first update (warm-up).
+        every: environment steps of the member between two times of learning, see `updates_due`.
+        updates_per_step: optimiser updates for each environment step, as it is written in decimals.
+        n_step: rewards that are summed before the value of a later observation counts.
+        alpha: exponent of priorities (Schaul et al. 2016); 0: all transitions are drawn alike.
+        dense: observations are kept as they are, also where a kernel could show them again.
+        mapped: the large arrays lie in a temporary file that is mapped into memory.
+    """
+
+    capacity: int
+    batch: int
+    starts: int
+    every: int
+    updates_per_step: float
+    n_step: int = 1
+    alpha: float = 0.0
+    dense: bool = False
+    mapped: bool = False
+
+    @property
+    def schedule(self) -> Schedule:
+        """When updates are due."""
+        ratio = Fraction(str(self.updates_per_step))
+        return Schedule(self.starts, self.every, ratio.numerator, ratio.denominator)
+
+    def length(self, num_envs: int) -> int:
+        """Transitions that each of N copies keeps."""
+        return -(-self.capacity // num_envs)
+
+    def check(self, num_envs: int) -> None:
+        """Refuses sizes that cannot be learned from.
+
+        Raises:
+            ConfigError: with sizes that can.
+        """
+        if self.capacity < self.batch:
+            raise ConfigError(
+                f"A replay of {self.capacity:,} transitions is smaller than a batch of "
+                f"{self.batch:,}: give the replay at least {self.batch:,}, or make the batch "
+                "smaller."
+            )
+        length = self.length(num_envs)
+        if self.n_step > length:
+            raise ConfigError(
+                f"Returns of {self.n_step} steps are longer than the replay: {self.capacity:,} "
+                f"transitions of {num_envs} copies are {length} in a row. Give the replay at least "
+                f"{self.n_step * num_envs:,} transitions, or take fewer steps."
+            )

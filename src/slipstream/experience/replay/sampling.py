@@ -1,0 +1,88 @@
+"""Which transitions are learned from, as plain loops that `compiled.py` compiles.
+
+Uniform, or in proportion to priorities: Schaul, Quan, Antonoglou, Silver (2016), "Prioritized
+experience replay", the proportional variant.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from slipstream.core.random import word
+from slipstream.experience.replay.ring import ENDING, NONE
+from slipstream.experience.replay.tree import find_leaf, set_leaf, smallest, total
+
+LEAST_ERROR = 1e-6  # added to errors: what was learned well is drawn again some day
+
+_SHIFT_11 = np.uint64(11)
+_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+
+
+def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> None:
+    """Draws B transitions of member m, with replacement.
+
+    Without priorities each is drawn with probability 1 / R of the R that are held. With them
+    transition i is drawn with probability P(i) = p_i / sum p (p is |error|^alpha), one from each of
+    B equal parts of the sum, and its weight is
+
+        w_i = (1 / (R P(i)))^beta / max_j w_j = (min_j p_j / p_i)^beta
+
+    so that with beta = 1 the mean of w_i f(i) is that of f over all held, but for a factor that is
+    the same for all i.
+
+    Args:
+        ring: the Ring; held[m] must be above 0.
+        m: member.
+        key: np.uint64, the random stream; another one at every call.
+        beta: how much of the bias is undone, 0 to 1.
+        index: int64 [B], written: n S + slot.
+        weight: float32 [B], written; 1 without priorities.
+    """
+    if ring.tree.shape[1] > 0:
+        _draw_by_priority(ring, m, key, beta, index, weight)
+        return
+    slots, span = ring.rows.shape[1], ring.span[m]
+    counter = 0
+    for b in range(len(index)):
+        searching = True
+        while searching:
+            bits = word(key, np.uint64(counter))
+            counter += 1
+            place = int(float(bits >> _SHIFT_11) * _TO_UNIT * float(ring.copies * span))
+            n = place // span
+            slot = place - n * span
+            if ring.rows[m * ring.copies + n, slot, ENDING] < NONE:
+                index[b] = n * slots + slot
+                weight[b] = 1.0
+                searching = False
+
+
+def _draw_by_priority(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> None:
+    tree, levels = ring.tree[m], ring.levels
+    part = total(tree, levels) / float(len(index))
+    low = smallest(ring.least[m], levels)
+    for b in range(len(index)):
+        u = float(word(key, np.uint64(b)) >> _SHIFT_11) * _TO_UNIT
+        leaf = find_leaf(tree, levels, (float(b) + u) * part)
+        index[b] = leaf
+        weight[b] = math.exp(beta * math.log(low / tree[leaf]))
+
+
+def new_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
+    """Sets the priorities of transitions to (|error| + 1e-6)^alpha; does nothing without any.
+
+    Args:
+        ring: the Ring; m: member.
+        index: int64 [B], as drawn; error: float32 [B]. One that is not finite is passed over.
+    """
+    if ring.tree.shape[1] == 0:
+        return
+    for b in range(len(index)):
+        size = abs(float(error[b])) + LEAST_ERROR
+        if size - size == 0.0:
+            value = math.exp(ring.alpha * math.log(size))
+            ring.peak[m] = max(ring.peak[m], value)
+            set_leaf(ring.tree[m], ring.least[m], ring.levels, index[b], value)

@@ -1,0 +1,147 @@
+"""Acting, stepping, keeping and learning in turn: the loop of agents that learn from a replay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.agents.agent import Agent, Run
+from slipstream.experience.replay.plan import updates_due
+from slipstream.experience.replay.replay import Replay
+from slipstream.experience.rollout import Rollout
+from slipstream.training.collector import Collector
+from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes
+
+_REPLAY = "replay."
+
+
+class ReplayCollector(Collector):
+    """Steps every copy, keeps what happened, and lets the agent learn as often as is due.
+
+    Args:
+        agent, envs: as for `Collector`.
+        experience: of one iteration; its rows are what the policy acts on.
+        replay: of the same copies.
+
+    Attributes:
+        learned: int64 [M], updates that each member was told to make so far.
+    """
+
+    def __init__(
+        self, agent: Agent, envs: Sequence[VectorEnv], experience: Rollout, replay: Replay
+    ) -> None:
+        super().__init__(agent, envs, experience)
+        self.replay = replay
+        self.learned = np.zeros(agent.members, np.int64)
+        self._schedule = replay.plan.schedule
+        self._final_of = np.full(experience.reward.shape[1], -1, np.int64)
+
+    def reset(self) -> None:
+        super().reset()
+        self.replay.begin(self.experience.obs[0], self._first_mask(0, len(self._final_of)))
+
+    def collect(self, run: Run) -> Episodes:
+        """T times: every copy acts and is stepped, and what is due is learned.
+
+        Returns:
+            The episodes that ended, in the order (t, e).
+        """
+        rollout, everything = self.experience, []
+        if self._follows:
+            rollout.carry_over()
+        self._follows = True
+        for t in range(len(rollout.reward)):
+            slices = [partial(self._step_slice, i, t) for i in range(len(self.envs))]
+            run(slices) if len(slices) > 1 else slices[0]()
+            began = time.perf_counter()
+            finals = self._row_finals(t)
+            self._keep(t, *finals)
+            kept = time.perf_counter()
+            self.seconds_env += kept - began
+            everything.append(finals)
+            self._learn(run)
+            self.seconds_learning += time.perf_counter() - kept
+        self._check_observations()
+        rollout.final_obs = np.concatenate([obs for obs, _ in everything])
+        rollout.final_index = np.concatenate([index for _, index in everything])
+        ended = [env.drain_episodes() for env in self.envs]
+        starts = [lo for lo, _ in self._ranges]
+        return join_episodes(
+            [one._replace(e=one.e + lo) for one, lo in zip(ended, starts, strict=True)]
+        )
+
+    def _step_slice(self, i: int, t: int) -> None:
+        env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
+        began = time.perf_counter()
+        actions = self.agent.act(rollout, t, lo, hi)
+        acted = time.perf_counter()
+        env.step(actions, rollout.step_out(t, lo, hi), t)
+        share = 1.0 / len(self.envs)
+        self.seconds_policy += share * (acted - began)
+        self.seconds_env += share * (time.perf_counter() - acted)
+
+    def _row_finals(self, t: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Final observations of those that step t cut short, and their (t, e)."""
+        rollout = self.experience
+        if not rollout.truncated[t].any():
+            return rollout.obs[0, :0], _NOBODY
+        finals = [env.drain_finals() for env in self.envs]
+        for final, (lo, _) in zip(finals, self._ranges, strict=True):
+            final.index[:, 1] += lo
+        index = np.concatenate([final.index for final in finals])
+        return np.concatenate([final.obs for final in finals]), np.asarray(index, np.int64)
+
+    def _keep(self, t: int, obs: NDArray[Any], index: NDArray[np.int64]) -> None:
+        final_of = self._final_of
+        final_of[index[:, 1]] = np.arange(len(index))
+        self.replay.write(self.experience, t, obs, final_of)
+        final_of[index[:, 1]] = -1
+
+    def _learn(self, run: Run) -> None:
+        replay, schedule = self.replay, self._schedule
+        in_all = [updates_due(schedule, steps) for steps in replay.steps.tolist()]
+        due = np.where(replay.held > 0, np.array(in_all) - self.learned, 0)
+        if due.any():
+            self.agent.learn(replay, due, run)
+            self.learned += due
+
+    def bulk(self, member: int) -> Mapping[str, Any]:
+        return self.replay.bulk(member)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """State of all copies, and the small part of the replay's."""
+        own = {f"{_REPLAY}{name}": value for name, value in self.replay.state_dict().items()}
+        return {**super().get_state(), **own, f"{_REPLAY}learned": self.learned.copy()}
+
+    def set_state(
+        self,
+        state: dict[str, NDArray[Any]],
+        bulk: Sequence[Iterable[tuple[str, NDArray[Any]]]] = (),
+    ) -> int:
+        """Goes on from `get_state()` and each member's `bulk`.
+
+        Where a copy does not come back to where it stood, its episode was cut short there.
+        """
+        own = {
+            name.removeprefix(_REPLAY): values
+            for name, values in state.items()
+            if name.startswith(_REPLAY)
+        }
+        fresh = super().set_state(
+            {name: values for name, values in state.items() if not name.startswith(_REPLAY)}
+        )
+        self.learned[:] = own.pop("learned")
+        self.replay.load_state_dict(own)
+        for m, chunks in enumerate(bulk):
+            self.replay.load_bulk(m, chunks)
+        obs, mask = self.experience.obs[0], self._first_mask(0, len(self._final_of))
+        self.replay.go_on(obs, mask)
+        return fresh
+
+
+_NOBODY = np.zeros((0, 2), np.int64)
