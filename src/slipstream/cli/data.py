@@ -14,6 +14,7 @@ app = typer.Typer(
 )
 
 
+# Long: a line for each option of the section `data`.
 @app.command()
 def check(
     folder: Annotated[str, typer.Argument(help="Folder of price files, or one file.")],

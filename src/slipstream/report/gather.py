@@ -33,6 +33,7 @@ _COPIES = 32
 Tracks = Mapping[str, Sequence[Sequence[Track]]]
 
 
+# Long: a line for each thing that a page shows.
 def gather(
     environment: Environment,
     tracks: Tracks,

@@ -109,27 +109,15 @@ def compile_module(
         Compiled functions by name. They release the interpreter lock.
     """
     numba = _numba()
-    njit: Any = numba.njit
-    typeof: Any = numba.typeof
-
-    def compiled(function: FunctionType) -> Any:
-        if function.__module__ == memory.__name__:
-            return compiled_prefetches()[function.__name__]
-        form = products.compiled_form(function.__module__, function.__name__)
-        if form is not None:
-            forms.append(products.digest())
-            return form
-        return _one_form(njit(**helper_options)(compiled_form(function)))
-
-    helper_options = {**_HELPER_OPTIONS, "forceinline": inline}
-    forms: list[str] = []
-    reached = Reached(compiled)
+    helpers = _Helpers(numba, inline)
+    reached = Reached(helpers.compiled)
     bound = {}
     # Those that are checked first: a helper of both kinds is checked.
     for key in sorted(bindings, key=lambda key: key not in checked):
-        helper_options["boundscheck"] = key in checked
+        helpers.options["boundscheck"] = key in checked
         bound[key] = reached.bind(bindings[key])
-    helper_options["boundscheck"] = False
+    helpers.options["boundscheck"] = False
+    typeof: Any = numba.typeof
     signatures = {
         entry: tuple(typeof(argument) for argument in arguments)
         for entry, arguments in entries.items()
@@ -137,7 +125,7 @@ def compile_module(
     facts = [text, reached.digest(), sys.version, numba.__version__, np.__version__]
     facts += [f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(bindings.items())]
     facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
-    facts += [repr(sorted(signatures.items())), repr(helper_options), *forms[:1]]
+    facts += [repr(sorted(signatures.items())), repr(helpers.options), *helpers.forms[:1]]
     # Their modules are named by all that they reach.
     linked = linked or {}
     facts += [f"{key}={f.__module__}.{f.__name__}" for key, f in sorted(linked.items())]
@@ -146,35 +134,73 @@ def compile_module(
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
     stem = "".join(c if c.isalnum() else "_" for c in name)
     folder = cache_folder() / f"{stem}_{digest}"
-    if folder in _loaded:
-        return _loaded[folder]
-
-    def load(folder: Path) -> dict[str, Any]:
-        path = folder / f"{stem}.py"
-        module = _module(
-            f"slipstream_rendered_{stem}_{digest}", path, text, {**constants, **bound, **linked}
-        )
-        # Functions that the text itself defines are compiled where they are called.
-        for key, value in list(vars(module).items()):
-            if isinstance(value, FunctionType) and value.__code__.co_filename == str(path):
-                setattr(module, key, value if key in entries else compiled(value))
-        result = {}
-        for entry, signature in signatures.items():
-            compile_entry = njit([signature], cache=True, nogil=True, **_OPTIONS)
-            try:
-                function = compile_entry(getattr(module, entry))
-            except OSError as error:
-                raise cannot_write(folder.parent, error) from error
-            except Exception as error:  # Numba's own errors, and those that escape it
-                raise KernelError(explain(name, str(error), path)) from error
-            function.disable_compile()
-            setattr(module, entry, function)
-            result[entry] = function
-        return result
-
-    with _own_folder(numba):
-        _loaded[folder] = _found(name, folder, load) or _made(name, folder, text, load)
+    if folder not in _loaded:
+        names = {**constants, **bound, **linked}
+        load = functools.partial(_load, name, folder.name, text, names, signatures, helpers)
+        with _own_folder(numba):
+            _loaded[folder] = _found(name, folder, load) or _made(name, folder, text, load)
     return _loaded[folder]
+
+
+class _Helpers:
+    """Makes the compiled forms of helper functions.
+
+    Attributes:
+        options: of Numba, for the next one.
+        forms: the digest of the products' forms, where one was reached.
+    """
+
+    def __init__(self, numba: Any, inline: bool) -> None:
+        self.njit: Any = numba.njit
+        self.options = {**_HELPER_OPTIONS, "forceinline": inline}
+        self.forms: list[str] = []
+
+    def compiled(self, function: FunctionType) -> Any:
+        if function.__module__ == memory.__name__:
+            return compiled_prefetches()[function.__name__]
+        form = products.compiled_form(function.__module__, function.__name__)
+        if form is not None:
+            self.forms.append(products.digest())
+            return form
+        return _one_form(self.njit(**self.options)(compiled_form(function)))
+
+
+def _load(
+    name: str,
+    own: str,
+    text: str,
+    names: Mapping[str, Any],
+    signatures: Mapping[str, tuple[Any, ...]],
+    helpers: _Helpers,
+    folder: Path,
+) -> dict[str, Any]:
+    """The entry functions of the text, compiled, or as they lie in the folder.
+
+    Args:
+        name: for messages; own: the module's, with its digest.
+        text, names: its source and further globals; signatures: of the entry functions.
+        helpers: for functions that the text itself defines.
+        folder: where its files are, or are made.
+    """
+    path = folder / f"{own.rpartition('_')[0]}.py"
+    module = _module(f"slipstream_rendered_{own}", path, text, names)
+    # Functions that the text itself defines are compiled where they are called.
+    for key, value in list(vars(module).items()):
+        if isinstance(value, FunctionType) and value.__code__.co_filename == str(path):
+            setattr(module, key, value if key in signatures else helpers.compiled(value))
+    result = {}
+    for entry, signature in signatures.items():
+        compile_entry = helpers.njit([signature], cache=True, nogil=True, **_OPTIONS)
+        try:
+            function = compile_entry(getattr(module, entry))
+        except OSError as error:
+            raise cannot_write(folder.parent, error) from error
+        except Exception as error:  # Numba's own errors, and those that escape it
+            raise KernelError(explain(name, str(error), path)) from error
+        function.disable_compile()
+        setattr(module, entry, function)
+        result[entry] = function
+    return result
 
 
 _Load = Callable[[Path], dict[str, Any]]

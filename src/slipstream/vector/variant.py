@@ -53,10 +53,7 @@ def vary(
     """
     shown = [_OBSERVE]
     if checked:
-        source = _swap(source, _STATE, [_STATE, "counts[AT] = e"])
-        source = _swap(source, _BATCH, [_BATCH.replace(" = ", ", words, before = ")])
-        source = _swap(source, _FEW, [_FEW, "counts = batch[7]"])
-        source = _swap(source, _STEP, [*_KEPT, _STEP])
+        source = _watch_steps(source)
     if aged:
         source = _swap(source, _AGE, [_AGE, "s.age = b.age"])
     if ahead:
@@ -64,52 +61,65 @@ def vary(
     if concludes:
         source = _swap(source, _METRICS, ["conclude(s, p, d)", _METRICS])
     if players > 1:
-        every = range(players)
-        shown = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in every]
-        swaps = {
-            _FINAL: [f"observe(s, p, d, {i}, final_obs[slot, {i}])" for i in every],
-            "reward[e] = 0.0": [f"reward[e, {i}] = 0.0" for i in every],
-            "reward[e] = r": [f"reward[e, {i}] = r[{i}]" for i in every],
-            "b.ret = 0.0": [f"b.ret[{i}] = 0.0" for i in every],
-            "b.ret = b.ret + r": [f"b.ret[{i}] = b.ret[{i}] + r[{i}]" for i in every],
-            "row[RETURN] = b.ret": [f"row[RETURN + {i}] = b.ret[{i}]" for i in every],
-            _FAULT: ["if " + " or ".join(f"r[{i}] - r[{i}] != 0.0" for i in every) + ":"],
-        }
-        for line, lines in swaps.items():
-            source = _swap(source, line, lines)
+        shown = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in range(players)]
+        source = _for_players(source, players)
     if masked:
-        shown += (
-            ["mask(s, p, d, masks[e])"]
-            if players == 1
-            else [f"mask(s, p, d, {i}, masks[e, {i}])" for i in range(players)]
-        )
+        shown += _masks(players)
         source = _swap(source, _OUT, [_OUT.replace(" = out", ", masks = out")])
         for name in ("start", "look"):
             head = f"def {name}(lo: int, hi: int, batch: Any, obs: Any) -> None:"
             source = _swap(source, head, [head.replace(") ->", ", masks: Any) ->")])
     if checked:
-        places = ["e"] if players == 1 else [f"e, {i}" for i in range(players)]
-        wrong = [f"not numbers(obs[{place}])" for place in places]
-        if masked:
-            wrong += [f"not allows(masks[{place}])" for place in places]
-        # A copy that waits was observed where its episode ended: nothing need be allowed there.
-        shown += [
-            f"if counts[FAULT] == 0 and book[e].held == 0 and ({' or '.join(wrong)}):",
-            "    counts[FAULT] = -(e + 1)",
-        ]
-        last = "final_index[slot, 1] = e"
-        ends = ["slot"] if players == 1 else [f"slot, {i}" for i in range(players)]
-        wrong = [f"not numbers(final_obs[{place}])" for place in ends]
-        source = _swap(
-            source,
-            last,
-            [
-                last,
-                f"if counts[FAULT] == 0 and ({' or '.join(wrong)}):",
-                "    counts[FAULT] = -(e + 1)",
-            ],
-        )
+        source, seen = _watch_numbers(source, players, masked)
+        shown += seen
     return _swap(source, _OBSERVE, shown)
+
+
+def _for_players(source: str, players: int) -> str:
+    """Every line about a reward or a return once for each player."""
+    every = range(players)
+    swaps = {
+        _FINAL: [f"observe(s, p, d, {i}, final_obs[slot, {i}])" for i in every],
+        "reward[e] = 0.0": [f"reward[e, {i}] = 0.0" for i in every],
+        "reward[e] = r": [f"reward[e, {i}] = r[{i}]" for i in every],
+        "b.ret = 0.0": [f"b.ret[{i}] = 0.0" for i in every],
+        "b.ret = b.ret + r": [f"b.ret[{i}] = b.ret[{i}] + r[{i}]" for i in every],
+        "row[RETURN] = b.ret": [f"row[RETURN + {i}] = b.ret[{i}]" for i in every],
+        _FAULT: ["if " + " or ".join(f"r[{i}] - r[{i}] != 0.0" for i in every) + ":"],
+    }
+    for line, lines in swaps.items():
+        source = _swap(source, line, lines)
+    return source
+
+
+def _masks(players: int) -> list[str]:
+    """What is allowed next, beside what is observed."""
+    if players == 1:
+        return ["mask(s, p, d, masks[e])"]
+    return [f"mask(s, p, d, {i}, masks[e, {i}])" for i in range(players)]
+
+
+def _watch_steps(source: str) -> str:
+    """The copy at hand and its record before the step are noted."""
+    source = _swap(source, _STATE, [_STATE, "counts[AT] = e"])
+    source = _swap(source, _BATCH, [_BATCH.replace(" = ", ", words, before = ")])
+    source = _swap(source, _FEW, [_FEW, "counts = batch[7]"])
+    return _swap(source, _STEP, [*_KEPT, _STEP])
+
+
+def _watch_numbers(source: str, players: int, masked: bool) -> tuple[str, list[str]]:
+    """Final observations are looked at; and the lines that look at what is shown."""
+    # A copy that waits was observed where its episode ended: nothing need be allowed there.
+    where = ["e"] if players == 1 else [f"e, {i}" for i in range(players)]
+    wrong = [f"not numbers(obs[{place}])" for place in where]
+    wrong += [f"not allows(masks[{place}])" for place in where] if masked else []
+    fault = "    counts[FAULT] = -(e + 1)"
+    shown = [f"if counts[FAULT] == 0 and book[e].held == 0 and ({' or '.join(wrong)}):", fault]
+    ends = ["slot"] if players == 1 else [f"slot, {i}" for i in range(players)]
+    wrong = [f"not numbers(final_obs[{place}])" for place in ends]
+    last = "final_index[slot, 1] = e"
+    lines = [last, f"if counts[FAULT] == 0 and ({' or '.join(wrong)}):", fault]
+    return _swap(source, last, lines), shown
 
 
 def _swap(source: str, line: str, lines: list[str]) -> str:

@@ -134,6 +134,7 @@ def row_losses(
     return weight, weight * d_log_prob, weight * settings[VALUE_COEF] * d_value
 
 
+# Long: one pass over a row's choices, whose intermediate numbers stay in registers.
 def choices_gradient(
     head: Any, value: Any, packed: Any, order: Any, at: int, mask: Any, sizes: Any, moments: Any,
     settings: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,

@@ -92,6 +92,7 @@ def ahead(s: Any, p: Any, d: Any) -> None:
         prefetch(d.features, row + 1 - p.lookback, k)
 
 
+# Long: what happens in a bar, in the order in which it happens, stands in one place.
 def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     """Moves from bar t to t + 1: the roll, exits at the open, the order, exits in the bar."""
     seen = s.bar

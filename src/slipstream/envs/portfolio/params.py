@@ -92,6 +92,7 @@ def _training(blank: Params, data: Data, rows: Sequence[int], split: str) -> Par
     )
 
 
+# Long: a line for each field.
 def _settings(config: Config, data: Data, bar_seconds: int, days: Calendar) -> Params:
     """What all records of a config have in common."""
     units = config.units
