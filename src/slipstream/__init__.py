@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from slipstream.api import (
         check,
         evaluate,
+        evaluate_games,
         load_policy,
         make_vec,
         report_study,
@@ -37,6 +38,7 @@ _HOME = {
     "SlipstreamError": "slipstream.core.errors",
     "check": "slipstream.api",
     "evaluate": "slipstream.api",
+    "evaluate_games": "slipstream.api",
     "load_policy": "slipstream.api",
     "make_vec": "slipstream.api",
     "report_study": "slipstream.api",
@@ -60,6 +62,7 @@ __all__ = [
     "__version__",
     "check",
     "evaluate",
+    "evaluate_games",
     "load_policy",
     "make_vec",
     "report_study",

@@ -32,6 +32,7 @@ from slipstream.training.factory import (
     make_environment,
     resolve_environment,
 )
+from slipstream.training.files import write_json
 from slipstream.training.interruption import Interrupted
 from slipstream.training.learner import check_learner, last_device
 from slipstream.training.provenance import changed_facts
@@ -44,6 +45,7 @@ from slipstream.vector.vector_env import VectorEnv, member_indices
 
 if TYPE_CHECKING:
     from slipstream.studies.record.folder import StudyFolder
+    from slipstream.training.games import Games
 
 
 def train(
@@ -284,6 +286,42 @@ def evaluate(
     for sentence in other_data(run, environment):
         run.say(sentence)
     return tracks
+
+
+def evaluate_games(
+    path: str | Path | Run,
+    opponents: Sequence[str] | None = None,
+    *,
+    games: int = 1_000,
+    seed: int | None = None,
+    member: int | None = None,
+) -> list[Games]:
+    """Whole games of a run's best policy for two, from both sides; written to `games.json`.
+
+    Args:
+        path: a run.
+        opponents: names of the game's bots, and directories of other runs; all bots unless given.
+        games: against each.
+        seed: of the games; one that chose no policy unless given.
+        member: whose policy; the best one's unless given.
+
+    Returns:
+        What came of the games, for each opponent.
+    """
+    from slipstream.training import games as whole
+
+    run = path if isinstance(path, Run) else Run.open(path)
+    name = run.config.env_name
+    chosen = whole.bots(name) if opponents is None else opponents
+    others = [whole.opponent_of(name, text) for text in chosen]
+    one = whole.player_of(run, member)
+    number = run.config.evaluation.test_seed if seed is None else seed
+    if not others:
+        raise ConfigError(f"{run.path} plays `{name}`, which is no game for two with bots.")
+    backend = run.config.training.chosen_backend
+    played = [whole.play(name, one, two, games, number, backend=backend) for two in others]
+    write_json(run.path / "games.json", {"seed": number, "games": [g.as_dict() for g in played]})
+    return played
 
 
 def write_report(

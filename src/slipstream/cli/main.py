@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from slipstream.cli import data, inspect, measure, start, study, tune_machine, watch, work
+from slipstream.cli import data, games, inspect, measure, start, study, tune_machine, watch, work
 from slipstream.cli.faults import (
     FAULT,
     INTERRUPTED,
@@ -55,6 +55,7 @@ app.command("status")(watch.status)
 app.command("watch")(watch.watch)
 app.command("stop")(watch.stop)
 app.command("evaluate")(work.evaluate)
+app.command("rank")(games.rank)
 app.command("tune")(study.tune)
 study.app.command("watch")(watch.watch)
 app.add_typer(study.app, name="study")

@@ -119,6 +119,16 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the report; the run's unless given.")
     ] = None,
+    games: Annotated[
+        int | None, typer.Option(help="Games for two: play so many against each opponent instead.")
+    ] = None,
+    opponent: Annotated[
+        list[str] | None,
+        typer.Option(help="A bot's name or a run; may be repeated, all bots unless given."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the games; one that chose no policy unless given.")
+    ] = None,
 ) -> None:
     """Scores a run's best policies on every split, or on newer bars, and writes the report."""
     from slipstream import api
@@ -126,6 +136,11 @@ def evaluate(
 
     progress = _console()
     opened = Run.open(run, progress.say)
+    if games is not None or opponent:
+        from slipstream.cli.games import show_games
+
+        show_games(opened, games, opponent, seed)
+        return
     if video is not None:
         from slipstream.cli.video import film
 

@@ -3,8 +3,7 @@
 A float64 sum, difference, product, quotient or root of float32 numbers, rounded to float32, is the
 float32 operation's result: 53 bits are more than twice 24 and two. So a kernel that must repeat a
 program of single precision keeps its numbers in float64 fields and rounds after each operation.
-Compiled, `add`, `sub`, `mul`, `div` and `root` are the processor's float32 operations (a third
-faster in all on the hockey game than rounding float64 ones).
+Compiled, `add`, `sub`, `mul`, `div` and `root` are the processor's float32 operations.
 
 The sine and cosine are those of the C library (`sinf`, `cosf`), interpreted and compiled: the
 rounded float64 sine differs from them in the last bit for one argument in a hundred. The forms that

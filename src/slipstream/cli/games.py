@@ -1,0 +1,79 @@
+"""`slipstream evaluate RUN --games N --opponent X` and `slipstream rank`: tables of whole games."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from slipstream.training.games import Games
+    from slipstream.training.run import Run
+
+_GAMES = 1_000
+
+
+def show_games(run: Run, games: int | None, opponents: list[str] | None, seed: int | None) -> None:
+    """Plays, prints a table and writes `games.json` into the run's directory."""
+    from slipstream import api
+
+    played = api.evaluate_games(
+        run, opponents or None, games=_GAMES if games is None else games, seed=seed
+    )
+    print_table(played)
+
+
+def print_table(played: list[Games]) -> None:
+    """A row for each opponent."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{played[0].one}, {len(played[0].result):,} games each, from both sides")
+    for column in ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length"):
+        table.add_column(column, justify="left" if column == "opponent" else "right")
+    for games in played:
+        facts = games.as_dict()
+        shares = [
+            f"{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+            for share, low, high in games.shares().values()
+        ]
+        sides = [facts.get(name) for name in ("won_left", "won_right")]
+        both = " | ".join("-" if side is None else f"{100 * side:.1f}" for side in sides)
+        table.add_row(games.two, *shares, both, f"{facts['mean_length']:.0f}")
+    Console().print(table)
+
+
+def rank(
+    runs: Annotated[
+        list[str], typer.Argument(help="Run directories and names of bots, two or more.")
+    ],
+    games: Annotated[int, typer.Option(help="Of every pair.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Of the games.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A .json file for the table.")] = None,
+) -> None:
+    """Plays everybody against everybody and rates them (TrueSkill-like, by openskill)."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from slipstream.training.files import write_text
+    from slipstream.training.ranking import as_json, round_robin
+
+    ranked = round_robin(runs, games, seed)
+    table = Table(title=f"Round robin, {games:,} games a pair")
+    for column in (
+        "player",
+        "rating",
+        "uncertainty",
+        "rating - 3 uncertainties",
+        "won %",
+        "lost %",
+    ):
+        table.add_column(column, justify="left" if column == "player" else "right")
+    for place in ranked:
+        numbers = (place.rating, place.uncertainty, place.rating - 3 * place.uncertainty)
+        shares = (100 * place.won, 100 * place.lost)
+        table.add_row(place.name, *(f"{n:.2f}" for n in numbers), *(f"{n:.1f}" for n in shares))
+    Console().print(table)
+    if out is not None:
+        write_text(out, as_json(ranked, games, seed))

@@ -1,0 +1,82 @@
+"""Whole games: both sides, bots and runs, intervals, one copy at a time or all at once."""
+
+import json
+
+import numpy as np
+import pytest
+
+import slipstream
+from slipstream.core.errors import ConfigError
+from slipstream.training.games import Player, bots, opponent_of, play, player_of, wilson
+from slipstream.training.ranking import round_robin
+
+SMALL = {
+    "env": {"name": "hockey", "opponents": {"weak": 1.0}},
+    "agent": {"horizon": 16, "minibatch": 64, "epochs": 1, "widths": [8]},
+    "training": {"num_envs": 8, "total_steps": 256},
+    "evaluation": {"episodes": 2, "every": 1.0},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("games")
+    return [
+        slipstream.train(SMALL, out=folder / f"run{seed}", seed=seed, report=False)
+        for seed in (0, 1)
+    ]
+
+
+def test_wilson_by_hand():
+    share, low, high = wilson(8, 10, z=2.0)
+    # (0.8 + 0.2 -+ 2 sqrt(0.8 0.2 / 10 + 0.1 / 10)) / 1.4, with z^2 / n = 0.4
+    assert share == 0.8
+    half = 2.0 * np.sqrt(0.016 + 4.0 / 400.0)
+    assert low == pytest.approx((1.0 - half) / 1.4) and high == pytest.approx((1.0 + half) / 1.4)
+    assert wilson(0, 5)[1] == 0.0 and wilson(5, 5)[2] == pytest.approx(1.0)
+
+
+def test_all_copies_at_once_equal_one_at_a_time(runs):
+    one = player_of(runs[0])
+    for two in (Player("strong"), player_of(runs[1])):
+        every = play("hockey", one, two, 7, 3)
+        single = play("hockey", one, two, 7, 3, copies=1)
+        assert np.array_equal(every.result, single.result)
+        assert np.array_equal(every.length, single.length)
+        assert every.left.tolist() == [True, False] * 3 + [True]
+
+
+def test_a_table_is_written_and_bots_are_the_default(runs):
+    played = slipstream.evaluate_games(runs[0], games=4)
+    assert [games.two for games in played] == ["weak", "strong", "random", "idle"]
+    written = json.loads((runs[0].path / "games.json").read_text())
+    assert written["games"][1]["two"] == "strong" and written["games"][1]["games"] == 4
+    strong = played[1]
+    assert (strong.result < 1).all()  # nobody wins after 256 steps of training
+
+
+def test_what_cannot_be_played_is_refused(runs, tmp_path):
+    assert bots("cartpole") == []
+    with pytest.raises(ConfigError, match="did you mean `strong`"):
+        opponent_of("hockey", "strnog")
+    one = player_of(runs[0])
+    with pytest.raises(ConfigError, match="1 or more"):
+        play("hockey", one, Player("weak"), 0, 0)
+    with pytest.raises(ConfigError, match="no game for two"):
+        play("cartpole", one, Player("weak"), 1, 0)
+    with pytest.raises(ConfigError, match="18"):
+        play("hockey", one, Player("weak"), 1, 0, settings={"keep": False})
+    with pytest.raises(ConfigError, match="action_fineness"):
+        play("hockey", one, Player("weak"), 1, 0, settings={"action_fineness": 3})
+
+
+def test_round_robin_ranks_the_stronger_first(runs):
+    pytest.importorskip("openskill")
+    names = [str(runs[0].path), "strong", "idle"]
+    places = round_robin(names, 12, 0)
+    assert places[0].name == "strong" and {p.name for p in places} == {"run0", "strong", "idle"}
+    assert places == round_robin(names, 12, 0)
+    with pytest.raises(ConfigError, match="two or more"):
+        round_robin(names[:1], 12, 0)
+    with pytest.raises(ConfigError, match="bots alone"):
+        round_robin(["strong", "weak"], 12, 0)
