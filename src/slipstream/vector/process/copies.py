@@ -79,10 +79,15 @@ class Copies(ABC, Generic[Copy]):
         return list(range(first, first + n))
 
     def _index(self) -> None:
-        """`index`: the rows as a slice, where they follow each other."""
+        """`index`: the rows, as a slice where they follow each other; `parts`: of each range."""
         self.index: slice | NDArray[np.int64] = np.array(self.rows, np.int64)
         if len(self.ranges) == 1:
             self.index = slice(*self.ranges[0])
+        self.parts: list[tuple[range, slice]] = []
+        first = 0
+        for lo, hi in self.ranges:
+            self.parts.append((range(first, first + hi - lo), slice(lo, hi)))
+            first += hi - lo
 
     @abstractmethod
     def new(self, i: int) -> Copy:
@@ -97,8 +102,8 @@ class Copies(ABC, Generic[Copy]):
         """Takes one step of copy i, which is awake, and begins its next episode if it ends."""
 
     @abstractmethod
-    def natives(self) -> list[Any]:
-        """Actions as the environment takes them, one for each copy."""
+    def natives(self, which: range, index: slice) -> list[Any]:
+        """Actions of a range's copies, as the environment takes them."""
 
     @abstractmethod
     def native(self, i: int) -> Any:
@@ -138,9 +143,26 @@ class Copies(ABC, Generic[Copy]):
         self.copies[i] = self.new(i)
         self.at_hand(None)
 
-    def clear(self) -> None:
-        """Before a step of all."""
-        at, index = self.at, self.index
+    def step(self, t: int) -> None:
+        """Steps every copy; one that ends begins its next episode at once."""
+        for part in range(len(self.parts)):
+            self.step_part(part, t)
+
+    def step_part(self, part: int, t: int) -> None:
+        """Steps the copies of one range."""
+        which, index = self.parts[part]
+        asleep = self.asleep
+        self.clear(index)
+        for i, action in zip(which, self.natives(which, index), strict=True):
+            if asleep[i]:
+                self.wake(i)
+            else:
+                self.advance(i, action, t)
+
+    def clear(self, index: slice | NDArray[np.int64] | None = None) -> None:
+        """Before a step of all, or of some rows."""
+        at = self.at
+        index = self.index if index is None else index
         at["valid"][index], at["reward"][index] = True, 0.0
         for name in FRESH:
             at[name][index] = False

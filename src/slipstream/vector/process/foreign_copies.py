@@ -77,19 +77,13 @@ class ForeignCopies(Copies[ForeignCopy]):
             except BaseException as error:
                 self.fault(i, error, running=False)
 
-    def step(self, t: int) -> None:
-        """Steps every copy; one that ends begins its next episode at once."""
-        asleep = self.asleep
-        self.clear()
-        for i, action in enumerate(self.natives()):
-            if asleep[i]:
-                self.wake(i)
-            else:
-                self.advance(i, action, t)
-        self._look()
-        at, copies = self.at, self.copies
-        at["ret"][self.index] = [0.0 if copy is None else copy.ret for copy in copies]
-        at["length"][self.index] = [0 if copy is None else copy.length for copy in copies]
+    def step_part(self, part: int, t: int) -> None:
+        super().step_part(part, t)
+        which, index = self.parts[part]
+        self._look(which, index)
+        at, copies = self.at, [self.copies[i] for i in which]
+        at["ret"][index] = [0.0 if copy is None else copy.ret for copy in copies]
+        at["length"][index] = [0 if copy is None else copy.length for copy in copies]
 
     def step_one(self, i: int) -> None:
         super().step_one(i)
@@ -157,8 +151,8 @@ class ForeignCopies(Copies[ForeignCopy]):
             except BaseException:
                 self.at_hand(None)
 
-    def natives(self) -> list[Any]:
-        rows = self.at["actions"][self.index]
+    def natives(self, which: range, index: slice) -> list[Any]:
+        rows = self.at["actions"][index]
         first = self._actions.single
         if first is not None:
             return [n + first for n in rows[:, 0].tolist()]
@@ -207,19 +201,17 @@ class ForeignCopies(Copies[ForeignCopy]):
         copy.ret -= float(self.at["reward"][self.rows[i]])
         return copy.misfit("step", MisfitError(_NOT_FINITE))
 
-    def _look(self) -> None:
+    def _look(self, which: range, index: slice) -> None:
         """One product over all copies says whether any observation is not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
             for leaf in self._floats:
-                for lo, hi in self.ranges:
-                    flat = self._obs[leaf][lo:hi].reshape(-1).astype(np.float32, copy=False)
-                    if not np.isfinite(flat.dot(flat)):
-                        self._name_bad()
-                        return
-
-    def _name_bad(self) -> None:
-        for i, copy in enumerate(self.copies):
-            if copy is not None and not self.asleep[i] and not self._finite(self.rows[i]):
+                flat = self._obs[leaf][index].reshape(-1).astype(np.float32, copy=False)
+                if not np.isfinite(flat.dot(flat)):
+                    break
+            else:
+                return
+        for i in which:
+            if self.copies[i] is not None and not self.asleep[i] and not self._finite(self.rows[i]):
                 self.fault(i, self._unreal(i))
 
     def _end(self, i: int, copy: ForeignCopy, terminated: bool, truncated: bool) -> None:

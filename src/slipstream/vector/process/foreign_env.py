@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign import name_of
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv, log_dtype, log_shape
+from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import RESET
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultPolicy
@@ -18,7 +20,7 @@ from slipstream.vector.process.job import Foreign, registered
 from slipstream.vector.process.process_env import ProcessVectorEnv
 from slipstream.vector.process.scheduler import Scheduler
 from slipstream.vector.process.worker import BEGIN, REPLAY
-from slipstream.vector.vector_env import blank
+from slipstream.vector.vector_env import Received, StepOut, blank
 
 
 class ForeignProcessEnv(ProcessVectorEnv):
@@ -33,7 +35,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         kwargs: keyword arguments of the environment.
         spec: of it, where it is known; else one copy is made here to look.
         at_end, limit: as for `GymnasiumVectorEnv`.
-        workers, method, policy, crowd, scheduler: as for `ProcessVectorEnv`.
+        workers, method, policy, crowd, scheduler, halves: as for `ProcessVectorEnv`.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
         crowd: Crowd | None = None,
         scheduler: Scheduler | None = None,
+        halves: bool = False,
     ) -> None:
         if spec is None:
             with GymnasiumVectorEnv(env, seeds[:1], indices[:1], kwargs=kwargs) as probe:
@@ -68,8 +71,62 @@ class ForeignProcessEnv(ProcessVectorEnv):
             policy=policy,
             crowd=crowd,
             scheduler=scheduler,
+            halves=halves,
             log=(log_shape(spec, at_end)[0], log_dtype(spec)),
         )
+
+    def send(self, actions: Any, copies: Any = None) -> None:
+        self.copies.check_open()
+        if not self.copies.begun:
+            raise ConfigError("Call `reset()` before the first `send(actions)`.")
+        rows = np.arange(self.num_envs) if copies is None else np.asarray(copies, np.int64)
+        try:
+            numbers = self.actions.rows(actions, (len(rows),), self.spec.action_width)
+        except MisfitError as error:
+            raise ConfigError(f"`send` to {len(rows)} copies was given {error}.") from None
+        if len(set(rows.tolist())) < len(rows) or not ((rows >= 0) & (rows < self.num_envs)).all():
+            raise ConfigError(
+                f"`send` takes the numbers of different copies, 0 to {self.num_envs - 1}; it was "
+                f"given {rows.tolist()[:8]}."
+            )
+        self.block["actions"][rows] = numbers
+        self.copies.asked.send(rows)
+
+    def recv(self, count: int | None = None, timeout: float | None = None) -> Received:
+        asked, block = self.copies.asked, self.block
+        at = asked.receive(int(asked.out.sum()) if count is None else count, timeout)
+        self._collect(0, at)
+        self.ended, self.finals = self.drain_episodes(), self.drain_finals()
+        self.ledger.good(block["valid"])
+        self.ledger.check()
+        rows = self._joined([part[at] for part in self._obs])
+        return Received(
+            at,
+            self.observations.native(rows),
+            block["reward"][at].astype(np.float32),
+            block["terminated"][at],
+            block["truncated"][at],
+            block["valid"][at],
+        )
+
+    def send_half(self, half: int, actions: NDArray[Any], t: int = 0) -> None:
+        self.block["actions"][self._half(half)] = actions
+        self.copies.asked.send_half(half, t)
+
+    def recv_half(self, half: int, out: StepOut, t: int = 0) -> None:
+        at, block = self._half(half), self.block
+        self.copies.asked.receive_half(half)
+        self._collect(t, at)
+        out.reward[...] = block["reward"][at]
+        out.terminated[...], out.truncated[...] = block["terminated"][at], block["truncated"][at]
+        out.valid[...] = block["valid"][at]
+        out.obs[...] = self._joined([part[at] for part in self._obs])
+        self.ledger.good(block["valid"][at], at.start)
+        self.ledger.check()
+
+    def _half(self, half: int) -> slice:
+        middle = self.num_envs // 2
+        return slice(middle, self.num_envs) if half else slice(0, middle)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """As `GymnasiumVectorEnv.get_state`, and interchangeable with it."""

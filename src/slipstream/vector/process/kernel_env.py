@@ -66,7 +66,7 @@ class KernelProcessEnv(ProcessVectorEnv):
             own = (copies >= lo) & (copies < hi)
             if own.any():
                 calls.append((link, (copies[own] - lo, episodes[own], seed)))
-        self.workers.talk_each("begin_at", calls)
+        self.copies.talk("begin_at", calls)
 
     def restart(
         self,
@@ -83,7 +83,7 @@ class KernelProcessEnv(ProcessVectorEnv):
             if own.any():
                 words = None if seeds is None else seeds[own]
                 calls.append((link, (copies[own] - lo, words)))
-        self.workers.talk_each("restart", calls)
+        self.copies.talk("restart", calls)
         self.copies.begun = True
         self._show_some(copies, obs, mask)
 
@@ -107,7 +107,7 @@ class KernelProcessEnv(ProcessVectorEnv):
             (link, ({name: values[link.rows] for name, values in state.items()},))
             for link in self.workers.links
         ]
-        self.workers.talk_each("set_state", parts)
+        self.copies.talk("set_state", parts)
         self.copies.begun = True
         self._show(obs, mask)
 
@@ -118,4 +118,4 @@ class KernelProcessEnv(ProcessVectorEnv):
         return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
     def _all(self, method: str, *arguments: Any) -> list[Any]:
-        return self.workers.talk_each(method, [(link, arguments) for link in self.workers.links])
+        return self.copies.talk(method, [(link, arguments) for link in self.workers.links])

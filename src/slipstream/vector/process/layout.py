@@ -13,11 +13,13 @@ from slipstream.core.spec import Spec
 from slipstream.vector.leaves import Leaf
 
 _LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
-WORDS = 8  # uint64 that a worker shares with its parent, one line
-SEQUENCE, COMMAND, DONE, AT, BEAT, REPORTS, STEP, RING = range(WORDS)
+WORDS = 16  # uint64 that a worker shares with its parent, two lines
+SEQUENCE, COMMAND, DONE, AT, BEAT, REPORTS, STEP, ASKED = range(8)
 """Words of a worker: the number of its last order, what to do, the last order that is done; the
-copy at hand, calls of copies so far, reports sent so far; the step's number; served copies, from
-which on the parent wants to be woken."""
+copy at hand, calls of copies so far, reports sent so far; the step's number; how often copies were
+asked for one by one."""
+HALF_WANTED, HALF_DONE = 8, 10
+"""The first of two words each: steps that were ordered of either half, and those that are done."""
 
 
 class Field(NamedTuple):

@@ -42,7 +42,7 @@ class NativeCopies(Copies[Any]):
         self.infos: list[dict[str, Any]] = []
         self.finals: list[tuple[Any, dict[str, Any]]] = []
         self._objects: list[Any] = []
-        self._given: list[Any] | None = None  # actions that did not fit into the block
+        self._given: dict[int, Any] = {}  # actions by row that did not fit into the block
         self._acted: list[Any] = []
         self._next: list[bool] = []  # ended, and the next step begins another episode
         self._steps: list[int] = []
@@ -116,18 +116,6 @@ class NativeCopies(Copies[Any]):
                     self.begin_next(i)
                 except BaseException as error:
                     self.fault(i, error, running=False)
-
-    def step(self, t: int) -> None:
-        """Steps every copy."""
-        del t
-        asleep = self.asleep
-        self.clear()
-        for i, action in enumerate(self.natives()):
-            if asleep[i]:
-                self.wake(i)
-            else:
-                self.advance(i, action, 0)
-        self._given = None
 
     def advance(self, i: int, action: Any, t: int) -> None:
         at, row = self.at, self.rows[i]
@@ -257,19 +245,19 @@ class NativeCopies(Copies[Any]):
     def blank(self, i: int) -> None:
         """It goes on showing its last observation."""
 
-    def act(self, actions: list[Any]) -> None:
-        """Actions of the next step that have no place in the block, one for each copy."""
-        self._given = actions
+    def act(self, actions: dict[int, Any]) -> None:
+        """Actions by row, of the next step, that have no place in the block."""
+        self._given.update(actions)
 
-    def natives(self) -> list[Any]:
-        if self._given is not None:
-            return self._given
-        return list(self.at["act"][self.index].copy())
+    def natives(self, which: range, index: slice) -> list[Any]:
+        if not self._given:
+            return list(self.at["act"][index].copy())
+        return [self.native(i) for i in which]
 
     def native(self, i: int) -> Any:
-        if self._given is not None:
-            return self._given[i]
         row = self.rows[i]
+        if row in self._given:
+            return self._given.pop(row)
         return self.at["act"][row : row + 1].copy()[0]
 
     def told(self) -> list[tuple[int, dict[str, Any], tuple[Any, dict[str, Any]] | None]]:

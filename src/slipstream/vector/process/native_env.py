@@ -14,8 +14,7 @@ from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultPolicy
 from slipstream.vector.process.job import NEXT, NO_BEGIN, Job, Native
 from slipstream.vector.process.layout import Layout
-from slipstream.vector.process.link import Link
-from slipstream.vector.process.process_copies import ProcessCopies
+from slipstream.vector.process.process_copies import ProcessCopies, Rows
 
 _PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
 
@@ -85,10 +84,10 @@ class NativeProcessEnv(NativeEnv):
         acted = self.arrays.get("act")
         return 0, 0, [] if acted is None else np.ravel(acted[copy]).tolist()
 
-    def _forfeit(self, link: Link) -> None:
-        at, arrays = link.rows, self.arrays
+    def _forfeit(self, at: Rows) -> None:
+        arrays = self.arrays
         running = ~arrays["down"][at]
-        self.copies.blank(link)
+        self.copies.blank(at)
         arrays["truncated"][at] = arrays["lost"][at] = running
         arrays["down"][at] = False
 
@@ -124,12 +123,53 @@ class NativeProcessEnv(NativeEnv):
         copies = self.copies
         if each is not None:
             copies.ready()
-            calls = []
-            for link in copies.links:
-                own = np.arange(self.num_envs)[link.rows].tolist()
-                calls.append((link, ([each[row] for row in own],)))
-            copies.workers.talk_each("act", calls)
+            self._hand_actions(dict(enumerate(each)))
         copies.begin_step(0)
+
+    def _hand_actions(self, by_row: Mapping[int, Any]) -> None:
+        """Those that have no place in the block."""
+        calls = []
+        for link in self.copies.links:
+            own = np.arange(self.num_envs)[link.rows].tolist()
+            part = {row: by_row[row] for row in own if row in by_row}
+            if part:
+                calls.append((link, (part,)))
+        self.copies.talk("act", calls)
+
+    def send(self, actions: Any, copies: Any = None) -> None:
+        """Asks for a step of some copies, at their own pace.
+
+        Args:
+            actions: of these copies, as for `step`.
+            copies: [n] which; all unless given.
+        """
+        self._idle()
+        self.copies.check_open()
+        rows = np.arange(self.num_envs) if copies is None else np.asarray(copies, np.int64)
+        array = self._actions.as_array(actions, len(rows))
+        if array is not None:
+            self.arrays["act"][rows] = array
+        else:
+            each = self._actions.split(actions, len(rows))
+            self._hand_actions(dict(zip(rows.tolist(), each, strict=True)))
+        self.copies.asked.send(rows)
+
+    def recv(self, count: int | None = None, timeout: float | None = None) -> NDArray[np.int64]:
+        """Waits for the first copies that are ready; which, in the order of their becoming so.
+
+        That order depends on timing. Their rows of the arrays hold the outcome until the next
+        `send` to them; so do `infos` and its like, which tell of all copies.
+
+        Args:
+            count: how many; all that are under way unless given.
+            timeout: seconds; TimeoutError after that.
+        """
+        asked = self.copies.asked
+        ready = asked.receive(int(asked.out.sum()) if count is None else count, timeout)
+        self._told = None
+        self.copies.ledger.good(self.arrays["valid"])
+        self.copies.ledger.check()
+        return ready
 
     def wait(self, timeout: float | None = None) -> None:
         if self._pending is None:
@@ -166,13 +206,13 @@ class NativeProcessEnv(NativeEnv):
 
     def _ask_told(self) -> list[Told]:
         links = self.copies.rows_of(self.arrays["told"])
-        parts = self.copies.workers.talk_each("told", [(link, ()) for link in links])
+        parts = self.copies.talk("told", [(link, ()) for link in links])
         return [one for part in parts for one in part]
 
     def _objects(self) -> list[Any]:
         found: list[Any] = [None] * self.num_envs
         links = self.copies.links
-        parts = self.copies.workers.talk_each("objects", [(link, ()) for link in links])
+        parts = self.copies.talk("objects", [(link, ()) for link in links])
         for link, part in zip(links, parts, strict=True):
             for row, value in zip(np.arange(self.num_envs)[link.rows], part, strict=True):
                 found[row] = value
@@ -207,7 +247,7 @@ class NativeProcessEnv(NativeEnv):
             if own:
                 calls.append((link, (*first, [by_row[row] for row in own])))
                 rows.append(own)
-        answers = self.copies.workers.talk_each(method, calls)
+        answers = self.copies.talk(method, calls)
         if method == "assign":
             return {}
         return {

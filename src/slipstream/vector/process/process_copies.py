@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError
+from slipstream.vector.process.asked import Asked
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultPolicy, Ledger
@@ -23,6 +24,7 @@ from slipstream.vector.process.worker import STEP_ALL
 from slipstream.vector.process.workers import Workers
 
 Describe = Callable[[int], tuple[int, int, list[Any]]]
+Rows = slice | NDArray[np.int64]
 
 
 class ProcessCopies:
@@ -40,6 +42,8 @@ class ProcessCopies:
         method: "forkserver", "spawn" or "fork".
         policy: what a fault leads to.
         crowd: where workers come from; processes of its own unless given.
+        halves: every worker has copies of the lower half of the rows and of the upper one, which
+            are ordered apart.
 
     Attributes:
         block: arrays that all share; replaced by `resize`.
@@ -53,33 +57,38 @@ class ProcessCopies:
         job: Callable[..., Job],
         *,
         name: str,
-        forfeit: Callable[[Link], None],
+        forfeit: Callable[[Rows], None],
         describe: Describe,
         workers: int | None = None,
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
         crowd: Crowd | None = None,
+        halves: bool = False,
     ) -> None:
         self.num_envs, self.policy = num_envs, policy
         self._job, self._forfeit = job, forfeit
         w = max(1, min(workers or usable_cores(), num_envs))
-        self._spin = spin_seconds(w, usable_cores())
+        self.spin = spin_seconds(w, usable_cores())
         self.begun = self.closed = False
         self.ledger = Ledger(policy, num_envs, name)
         self._own = Crowd(method) if crowd is None else None
         crowd = crowd or self._own
         assert crowd is not None
         self.block = Block(layout)
-        edges = np.linspace(0, num_envs, w + 1).astype(int).tolist()
+        self.asked = Asked(self)
+        middle = num_envs // 2
+        ranges = [_dealt(0, num_envs, w)]
+        if halves:
+            ranges = [_dealt(0, middle, w), _dealt(middle, num_envs, w)]
         try:
             self.workers = Workers(
                 self.block,
-                list(itertools.pairwise(edges)),
+                [list(own) for own in zip(*ranges, strict=True)],
                 crowd,
                 self._packed,
                 describe,
                 self.ledger,
-                self._spin,
+                self.spin,
             )
         except BaseException:
             self.block.close()
@@ -111,7 +120,7 @@ class ProcessCopies:
                 len(self.links),
                 tuple(link.ranges),
                 again and self.begun,
-                self._spin,
+                self.spin,
             )
         )
 
@@ -130,22 +139,30 @@ class ProcessCopies:
 
     def run(self, command: int, links: Sequence[Link]) -> None:
         """Orders something; rows of workers that are lost over it are forfeited."""
+        self.asked.stop()
         for link in self.workers.order(command, links):
-            self._forfeit(link)
+            self.forfeit(link.rows)
 
     def rows_of(self, selected: NDArray[np.bool_]) -> list[Link]:
         """Workers that have any of the selected copies."""
         return [link for link in self.links if selected[link.rows].any()]
 
+    def talk(self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]]) -> list[Any]:
+        """Calls a method of several workers' copies at once; see `Workers.talk_each`."""
+        answers = self.workers.talk_each(method, calls)
+        self.asked.go_on([link for link, _ in calls])
+        return answers
+
     def begin_step(self, t: int) -> bool:
         """Orders a step of all workers that are there; False where none was there."""
+        self.asked.stop()
         links, workers = self.links, self.workers
         self._fresh: list[Link] = []
         if any(link.state != UP for link in links):
             self._fresh = workers.revive()
             for link in links:
                 if link.state != UP or link in self._fresh:
-                    self.blank(link)
+                    self.blank(link.rows)
             links = [link for link in links if link.state == UP and link not in self._fresh]
         for link in links:
             link.words[STEP] = t
@@ -158,7 +175,7 @@ class ProcessCopies:
         if not self.workers.wait(timeout):
             return False
         for link in self.workers.finish(self._stepping):
-            self._forfeit(link)
+            self.forfeit(link.rows)
         return True
 
     @property
@@ -169,13 +186,17 @@ class ProcessCopies:
         idle = self.block["down"] | self.block["held"]
         return any(not idle[link.rows].all() for link in self._stepping if link.state == UP)
 
-    def blank(self, link: Link) -> None:
+    def blank(self, at: Rows) -> None:
         """A step of copies that cannot be stepped."""
-        block, at = self.block, link.rows
+        block = self.block
         block["valid"][at] = block["held"][at]
         block["reward"][at] = 0.0
         for name in ("terminated", "truncated", "ended", "kept", "lost", "told"):
             block[name][at] = False
+
+    def forfeit(self, at: Rows) -> None:
+        """Marks the rows of a worker that was lost over a step."""
+        self._forfeit(at)
 
     def close(self) -> None:
         """Ends the workers or gives them back; may be called again."""
@@ -186,3 +207,9 @@ class ProcessCopies:
         self.block.close()
         if self._own is not None:
             self._own.close()
+
+
+def _dealt(lo: int, hi: int, workers: int) -> list[tuple[int, int]]:
+    """Rows lo..hi-1 in nearly equal parts."""
+    edges = np.linspace(lo, hi, workers + 1).astype(int).tolist()
+    return list(itertools.pairwise(edges))

@@ -19,8 +19,7 @@ from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultPolicy
 from slipstream.vector.process.job import NEXT, NO_BEGIN, SAME, Foreign, Job, Kernel
 from slipstream.vector.process.layout import Layout, copies_layout
-from slipstream.vector.process.link import Link
-from slipstream.vector.process.process_copies import ProcessCopies
+from slipstream.vector.process.process_copies import ProcessCopies, Rows
 from slipstream.vector.process.scheduler import Scheduler
 from slipstream.vector.process.worker import BEGIN
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
@@ -46,6 +45,7 @@ class ProcessVectorEnv(VectorEnv):
         policy: what a fault leads to.
         crowd: where workers come from; processes of its own unless given.
         scheduler: which copy a worker steps next, between `send` and `recv`.
+        halves: the lower and the upper half of the rows can be stepped apart.
 
     Attributes:
         ledger: faults so far.
@@ -70,6 +70,7 @@ class ProcessVectorEnv(VectorEnv):
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
         crowd: Crowd | None = None,
         scheduler: Scheduler | None = None,
+        halves: bool = False,
         mask_width: int = 0,
         log: tuple[int, Any] = (0, np.int64),
     ) -> None:
@@ -97,7 +98,9 @@ class ProcessVectorEnv(VectorEnv):
             method=method,
             policy=policy,
             crowd=crowd,
+            halves=halves,
         )
+        self.halves = halves
         self.ledger, self.workers = self.copies.ledger, self.copies.workers
         self.block["seed"][:], self.block["index"][:] = seeds, indices
         self.copies.start()
@@ -210,10 +213,10 @@ class ProcessVectorEnv(VectorEnv):
         """Whether every copy waits at its episode's end."""
         return bool(self.block["held"].all())
 
-    def _forfeit(self, link: Link) -> None:
+    def _forfeit(self, at: Rows) -> None:
         """The step over which a worker was lost; its episodes end here, unless they are held."""
-        block, at = self.block, link.rows
-        self.copies.blank(link)
+        block = self.block
+        self.copies.blank(at)
         running = ~block["held"][at] & ~block["down"][at]
         if self._at_end != HOLD:
             block["truncated"][at] = block["lost"][at] = running
@@ -223,15 +226,16 @@ class ProcessVectorEnv(VectorEnv):
         for obs in self._obs:  # it may have written half of one
             obs[at] = 0
 
-    def _collect(self, t: int) -> None:
-        """Notes what ended at this step."""
+    def _collect(self, t: int, rows: Rows = slice(None)) -> None:  # noqa: B008  (no object)
+        """Notes what ended at a step of some rows."""
         block = self.block
-        at = np.flatnonzero(block["ended"] | block["lost"])
+        every = np.arange(self.num_envs)[rows]
+        at = every[block["ended"][rows] | block["lost"][rows]]
         if len(at) == 0:
             return
         columns = [block[name][at] for name in ("ended_ret", "ended_length", "lost", "metrics")]
         self._episodes.append((np.full(len(at), t), at, *columns))
-        kept = np.flatnonzero(block["kept"])
+        kept = at[block["kept"][at]]
         if len(kept):
             rows = self._joined([final[kept] for final in self._final])
             self._finals.append((rows, np.stack([np.full(len(kept), t), kept], axis=1)))

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.vector.process.layout import RING, SEQUENCE, STEP
+from slipstream.vector.process.layout import ASKED, HALF_DONE, HALF_WANTED, SEQUENCE, STEP
+from slipstream.vector.process.patience import spin
 from slipstream.vector.process.scheduler import LongestWaiting, Scheduler
 
 _FORGET = 0.9  # of a copy's measured cost that a new measurement leaves
@@ -16,33 +17,30 @@ _FORGET = 0.9  # of a copy's measured cost that a new measurement leaves
 def serve(worker: Any, scheduler: Scheduler | None, order: int) -> None:
     """Steps copies whose `wanted` is ahead of `served`, until something else is ordered.
 
-    The parent is woken when nothing is left to do; after every copy where it says so (RING).
-
     Args:
-        worker: whose copies.
+        worker: whose copies; it rings after each.
         scheduler: which is next.
         order: the number of the order that this follows.
     """
     scheduler = scheduler or LongestWaiting()
     words, copies = worker.words, worker.copies
+    rows = np.array(copies.rows)
     asked = -1
     queue: list[int] = []
     since: dict[int, float] = {}
-    cost = [0.0] * len(copies.rows)
+    cost = [0.0] * len(rows)
     while words[SEQUENCE] == order:
-        if words[STEP] != asked:  # more was asked for
-            asked = words[STEP]
+        if words[ASKED] != asked:
+            asked = words[ASKED]
             now = time.monotonic()
-            wanted, served = copies.at["wanted"][copies.index], copies.at["served"][copies.index]
-            waiting = np.flatnonzero(wanted != served).tolist()
+            missing = copies.at["wanted"][rows] != copies.at["served"][rows]
+            waiting = np.flatnonzero(missing).tolist()
             since = {i: since.get(i, now) for i in waiting}
             waited = [now - since[i] for i in waiting]
             chosen = scheduler.order(waiting, waited, [cost[i] for i in waiting])
             queue = _whole(chosen, waiting)[::-1]
         if not queue:
-            worker.done.ring()
-            if words[STEP] == asked and words[SEQUENCE] == order:
-                worker.sleep()
+            worker.sleep()
             continue
         i = queue.pop()
         began = time.perf_counter()
@@ -52,8 +50,33 @@ def serve(worker: Any, scheduler: Scheduler | None, order: int) -> None:
         since.pop(i, None)
         row = copies.rows[i]
         copies.at["served"][row] = copies.at["wanted"][row]
-        if words[RING]:
-            worker.done.ring()
+        worker.done.ring()
+
+
+def serve_halves(worker: Any, order: int, spin_seconds: float) -> None:
+    """Steps either half of the copies when it is ordered, until something else is ordered."""
+    words, copies = worker.words, worker.copies
+
+    def due() -> bool:
+        return bool(
+            words[SEQUENCE] != order
+            or words[HALF_WANTED] != words[HALF_DONE]
+            or words[HALF_WANTED + 1] != words[HALF_DONE + 1]
+        )
+
+    half = 0
+    while words[SEQUENCE] == order:
+        for half in (half, 1 - half):
+            wanted = words[HALF_WANTED + half]
+            if wanted != words[HALF_DONE + half]:
+                copies.step_part(half, words[STEP])
+                words[HALF_DONE + half] = wanted
+                worker.done.ring()
+                half = 1 - half
+                break
+        else:
+            while not spin(due, spin_seconds):
+                worker.sleep()
 
 
 def _whole(chosen: Any, waiting: list[int]) -> list[int]:

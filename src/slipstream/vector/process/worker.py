@@ -37,11 +37,11 @@ from slipstream.vector.process.layout import (
 )
 from slipstream.vector.process.native_copies import NativeCopies
 from slipstream.vector.process.patience import spin
-from slipstream.vector.process.serving import serve
+from slipstream.vector.process.serving import serve, serve_halves
 
-STEP_ALL, BEGIN, REPLAY, TALK, SERVE, REST, LEAVE = range(1, 8)
-"""Orders: step; begin or replay the selected copies; answer a message on the pipe; step copies as
-they are asked for; close the copies and wait for another job; end."""
+STEP_ALL, BEGIN, REPLAY, TALK, SERVE, HALVES, REST, LEAVE = range(1, 9)
+"""Orders: step; begin or replay the selected copies; answer a message on the pipe; step single
+copies, or halves of them, as they are asked for; close the copies and wait for another job; end."""
 
 HANG_SIGNAL = signal.SIGUSR1 if hasattr(signal, "SIGUSR1") else signal.SIGTERM
 DESCRIPTORS = 5  # pipe, words, last words, and two of the bell "go"
@@ -125,9 +125,12 @@ class _Worker:
                 if command == REST:
                     self._pipe.send(("resting", None))
                 return bool(command == REST)
-            if command == SERVE:
+            if command in (SERVE, HALVES):
                 words[DONE] = last  # it goes on until something else is ordered
-                serve(self, job.scheduler, last)
+                if command == SERVE:
+                    serve(self, job.scheduler, last)
+                else:
+                    serve_halves(self, last, job.spin)
                 continue
             self._obey(command)
             words[DONE] = last

@@ -27,7 +27,7 @@ class Workers:
 
     Args:
         block: shared with them.
-        ranges: copies (lo, hi) of each.
+        ranges: copies of each, (lo, hi) of every range.
         crowd: where they come from and go to.
         pack: makes worker w's job as bytes; its argument says whether it follows a lost one.
         describe: a lost copy's episode, step and last action, for messages.
@@ -41,7 +41,7 @@ class Workers:
     def __init__(
         self,
         block: Block,
-        ranges: Sequence[tuple[int, int]],
+        ranges: Sequence[list[tuple[int, int]]],
         crowd: Crowd,
         pack: Callable[[int, bool], bytes],
         describe: Callable[[int], tuple[int, int, list[Any]]],
@@ -65,7 +65,7 @@ class Workers:
         try:
             for number, own in enumerate(ranges):
                 link = crowd.take()
-                link.number, link.ranges = number, [own]
+                link.number, link.ranges = number, own
                 self.links.append(link)
         except BaseException:
             self._end()
@@ -96,10 +96,16 @@ class Workers:
         self._poller.register(link.pipe.fileno(), select.POLLIN)
         link.assign(self._pack(link.number, again), [self.block.fd, *self._done.fds])
 
-    def revive(self) -> list[Link]:
-        """Starts lost workers when it is time; those that have become ready since the last call."""
+    def revive(self, but: Sequence[Link] = ()) -> list[Link]:
+        """Starts lost workers when it is time; those that have become ready since the last call.
+
+        Args:
+            but: leaves these as they are.
+        """
         now, ready = time.monotonic(), []
         for link in self.links:
+            if link in but:
+                continue
             if link.state == DOWN and now >= link.due:
                 try:
                     self._start(link, True)
@@ -217,10 +223,6 @@ class Workers:
         if failed:
             raise failed[0]
         return values
-
-    def hand(self, link: Link, fds: Sequence[int]) -> None:
-        """Hands a worker open files, which its next `talk` is about."""
-        link.hand(fds)
 
     def sleep(self, timeout_ms: int) -> None:
         """Until a worker has something to say, or the time is over."""

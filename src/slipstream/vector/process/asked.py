@@ -1,0 +1,228 @@
+"""Copies that are stepped as they are asked for: the first that are ready, or half after half."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.vector.process.layout import ASKED, HALF_DONE, HALF_WANTED, STEP
+from slipstream.vector.process.link import UP, Link
+from slipstream.vector.process.patience import spin
+from slipstream.vector.process.worker import HALVES, SERVE
+from slipstream.vector.process.workers import look_ms
+
+if TYPE_CHECKING:
+    from slipstream.vector.process.process_copies import ProcessCopies
+
+_PAUSE_SECONDS = 0.005  # between two tries to replace lost workers
+
+
+class Asked:
+    """What has been asked of a `ProcessCopies` beside steps of all copies at once.
+
+    Attributes:
+        out: bool [E], copies that were sent an action and not received since.
+    """
+
+    def __init__(self, copies: ProcessCopies) -> None:
+        self._copies = copies
+        self.out = np.zeros(copies.num_envs, np.bool_)
+        self._arrived: list[int] = []  # ready copies that nobody has received yet
+        self._mode = 0  # SERVE or HALVES, where workers are in it
+        self._halves = [0, 0]  # steps ordered of either half
+        self._half_links: list[list[Link]] = [[], []]
+        self.fresh: list[Link] = []
+
+    def stop(self) -> None:
+        """Before any other order.
+
+        Raises:
+            ConfigError: steps are under way.
+        """
+        if self.out.any() or any(self._half_links):
+            raise ConfigError(
+                f"Steps of {self._copies.ledger.name} are under way that were sent and not "
+                "received; `recv` them all before anything else is asked of the copies."
+            )
+        self._mode = 0
+
+    def go_on(self, links: list[Link]) -> None:
+        """After something else was asked in between."""
+        if self._mode:
+            for link in links:
+                if link.state == UP:
+                    link.order(self._mode)
+
+    def _enter(self, mode: int) -> None:
+        if self._mode == mode:
+            return
+        self.stop()
+        self._copies.ready()
+        self._mode = mode
+        for link in self._copies.links:
+            self._greet(link)
+
+    def _greet(self, link: Link) -> None:
+        """Has a worker do what the others do."""
+        for half in (0, 1):
+            link.words[HALF_WANTED + half] = link.words[HALF_DONE + half] = self._halves[half]
+        link.order(self._mode)
+
+    # Single copies.
+
+    def send(self, copies: NDArray[np.int64]) -> None:
+        """A step of these copies is wanted; their actions are in the block.
+
+        Raises:
+            ConfigError: one of them is under way already.
+        """
+        if self.out[copies].any():
+            busy = copies[self.out[copies]].tolist()
+            raise ConfigError(
+                f"Copies {busy[:8]} were sent an action that nobody has received the outcome of; "
+                "`recv` it first."
+            )
+        self._enter(SERVE)
+        self.out[copies] = True
+        block = self._copies.block
+        block["wanted"][copies] += np.uint64(1)
+        chosen = np.zeros(len(self.out), np.bool_)
+        chosen[copies] = True
+        for link in self._copies.rows_of(chosen):
+            link.rest()
+            link.words[ASKED] += 1
+            link.go.ring()
+
+    def receive(self, count: int, timeout: float | None = None) -> NDArray[np.int64]:
+        """The first so many copies that are ready, in the order in which they became so.
+
+        Raises:
+            ConfigError: fewer are under way.
+            TimeoutError: they are not ready in time; what is ready waits for the next call.
+        """
+        under_way = int(self.out.sum())
+        if not 1 <= count <= under_way:
+            raise ConfigError(
+                f"`recv` was asked for {count} copies, and {under_way} were sent an action."
+            )
+        copies = self._copies
+        hang = copies.policy.hang_seconds
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._note()
+            if len(self._arrived) >= count:
+                break
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError(f"`recv`: {len(self._arrived)} of {count} copies are ready.")
+            self._mend()
+            look = look_ms(hang)
+            if any(link.state != UP for link in copies.links):
+                look = 5
+            copies.workers.sleep(look)
+            for link in copies.links:
+                if link.state == UP:
+                    self._watch(link, hang)
+        ready = np.array(self._arrived[:count], np.int64)
+        del self._arrived[:count]
+        self.out[ready] = False
+        for link in copies.links:
+            copies.workers.hear_reports(link)
+        copies.workers.raise_error()
+        return ready
+
+    def _note(self) -> None:
+        block = self._copies.block
+        fresh = self.out & (block["wanted"] == block["served"])
+        fresh[self._arrived] = False
+        self._arrived += np.flatnonzero(fresh).tolist()
+
+    def _watch(self, link: Link, hang: float) -> None:
+        block, at = self._copies.block, link.rows
+        if (self.out[at] & (block["wanted"][at] != block["served"][at])).any():
+            link.watch(hang)
+        else:
+            link.rest()
+
+    def _mend(self) -> None:
+        """Steps of lost workers end where they are; new workers are greeted."""
+        copies, block = self._copies, self._copies.block
+        if all(link.state == UP for link in copies.links):
+            return
+        fresh = copies.workers.revive()
+        for link in copies.links:
+            at = link.rows
+            if link.state != UP or link in fresh:
+                late = self.out[at] & (block["wanted"][at] != block["served"][at])
+                if late.any():
+                    kept = {
+                        name: block[name][at].copy()
+                        for name in ("valid", "reward", "terminated", "truncated", "ended", "kept")
+                    }
+                    copies.forfeit(at)
+                    for name, values in kept.items():  # of steps that were done before the loss
+                        values[late] = block[name][at][late]
+                        block[name][at] = values
+                    block["served"][at] = block["wanted"][at]
+        for link in fresh:
+            self._greet(link)
+        copies.ledger.check()
+
+    # Halves.
+
+    def send_half(self, half: int, t: int) -> None:
+        """A step of one half is wanted; its actions are in the block."""
+        self._enter(HALVES)
+        copies = self._copies
+        links = copies.links
+        self.fresh = []
+        if any(link.state != UP for link in links):
+            other = self._half_links[1 - half]  # those of them that are lost: not forfeited yet
+            self.fresh = copies.workers.revive(other)
+            for link in self.fresh:
+                self._greet(link)
+            for link in links:
+                if link.state != UP or link in self.fresh:
+                    copies.blank(slice(*link.ranges[half]))
+            links = [link for link in links if link.state == UP and link not in self.fresh]
+        self._halves[half] += 1
+        for link in links:
+            link.rest()
+            link.words[STEP] = t
+            link.words[HALF_WANTED + half] += 1
+            link.go.ring()
+        self._half_links[half] = links
+
+    def receive_half(self, half: int) -> None:
+        """Waits for the step of one half."""
+        copies, links = self._copies, self._half_links[half]
+        pending = list(links)
+
+        def over() -> bool:
+            while pending and _done(pending[-1], half):
+                pending.pop()
+            return not pending
+
+        if not spin(over, copies.spin):
+            hang = copies.policy.hang_seconds
+            while True:
+                left = [link for link in pending if link.state == UP and not _done(link, half)]
+                if not left:
+                    break
+                copies.workers.sleep(look_ms(hang))
+                for link in left:
+                    if link.state == UP and not _done(link, half):
+                        link.watch(hang)
+        self._half_links[half] = []
+        for link in links:
+            copies.workers.hear_reports(link)
+            if link.state != UP:
+                copies.forfeit(slice(*link.ranges[half]))
+        copies.workers.raise_error()
+
+
+def _done(link: Link, half: int) -> bool:
+    return bool(link.words[HALF_DONE + half] == link.words[HALF_WANTED + half])
