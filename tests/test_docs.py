@@ -17,6 +17,7 @@ PAGES = (
     "docs/extending.md",
     "docs/studies.md",
     "docs/portfolio.md",
+    "docs/workers.md",
 )
 ALL_PAGES = (
     *PAGES,

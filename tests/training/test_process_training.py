@@ -66,6 +66,15 @@ def test_weights_are_those_of_the_serial_backend(flaky, tmp_path, members):
     assert scores[0] == scores[1]
 
 
+def test_weights_are_the_same_where_halves_take_turns(flaky, tmp_path):
+    runs = [
+        trained(flaky, tmp_path / str(on), backend="process", double_buffer=on)[0]
+        for on in (False, True)
+    ]
+    one, other = map(weights, runs)
+    assert one and all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
+
+
 def test_failures_are_said_and_recorded_and_the_run_goes_on(flaky, tmp_path):
     run, said = trained(flaky, tmp_path / "run", every=70, backend="process")
     faults = run.provenance["faults"]

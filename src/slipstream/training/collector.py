@@ -105,8 +105,30 @@ class Collector:
         self._check_observations()
         return join_episodes(episodes)
 
+    def _collect_halves(self, i: int) -> None:
+        """As `_collect_slice`: the policy acts for one half while workers step the other one."""
+        env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
+        middle = lo + (hi - lo) // 2
+        halves = ((0, lo, middle), (1, middle, hi))
+        steps, began = len(rollout.reward), time.perf_counter()
+        acting = 0.0
+        for t in range(steps + 1):
+            for half, first, last in halves:
+                if t > 0:
+                    env.recv_half(half, rollout.step_out(t - 1, first, last), t - 1)
+                if t < steps:
+                    asked = time.perf_counter()
+                    actions = self.agent.act(rollout, t, first, last)
+                    acting += time.perf_counter() - asked
+                    env.send_half(half, actions, t)
+        share = 1.0 / len(self.envs)
+        self.seconds_policy += share * acting
+        self.seconds_env += share * (time.perf_counter() - began - acting)
+
     def _collect_slice(self, i: int, loop: FusedLoop | None) -> None:
         env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
+        if env.halves:
+            return self._collect_halves(i)
         policy_seconds = env_seconds = 0.0
         for t in range(len(rollout.reward) if loop is None else 1):
             began = time.perf_counter()

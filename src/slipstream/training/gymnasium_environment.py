@@ -36,11 +36,13 @@ class GymnasiumEnvironment(Environment):
         kwargs: its keyword arguments.
         workers: processes of backend `process`; None: by the cores.
         policy: what follows when one of its copies fails there.
+        double_buffer: a lone member acts for half of them while the others are stepped.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     workers: int | None = None
     policy: FaultPolicy = field(default_factory=FaultPolicy)
+    double_buffer: bool = False
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
     open_section: ClassVar[str | None] = "kwargs"
@@ -115,7 +117,9 @@ class GymnasiumEnvironment(Environment):
         *,
         stagger: bool = True,
     ) -> VectorEnv:
-        return self._stepped(backend, seeds, indices)
+        # A half of several members' copies would hold some of the members only.
+        lone = len(set(seeds.tolist())) == 1 and len(seeds) > 1
+        return self._stepped(backend, seeds, indices, halves=self.double_buffer and lone)
 
     def evaluation(
         self,
@@ -132,10 +136,16 @@ class GymnasiumEnvironment(Environment):
     def prepared(self, training: TrainingConfig) -> Environment:
         workers = None if training.workers == "auto" else training.workers
         policy = FaultPolicy(training.on_fault, training.hang_seconds)
-        return replace(self, workers=workers, policy=policy)
+        double = training.double_buffer
+        return replace(self, workers=workers, policy=policy, double_buffer=double)
 
     def _stepped(
-        self, backend: str, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
+        self,
+        backend: str,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        halves: bool = False,
+        **more: Any,
     ) -> VectorEnv:
         if self.chosen_backend(backend) == "serial":
             return GymnasiumVectorEnv(_id(self.name), seeds, indices, kwargs=self.kwargs, **more)
@@ -150,6 +160,7 @@ class GymnasiumEnvironment(Environment):
             spec=self.spec,
             workers=workers,
             policy=self.policy,
+            halves=halves,
             **more,
         )
 

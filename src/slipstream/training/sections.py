@@ -44,6 +44,11 @@ class TrainingConfig(Config):
     hang_seconds: Annotated[float, Field(gt=0)] = Field(
         60.0, description="of one call, after which backend process gives a copy up"
     )
+    double_buffer: bool = Field(
+        False,
+        description="backend process, one member: act for half of the copies while the others are "
+        "stepped; changes no result",
+    )
     shards: Count | Literal["auto"] = Field(
         "auto", description="workers that members are dealt to; changes no result"
     )

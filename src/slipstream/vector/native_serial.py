@@ -62,7 +62,7 @@ class NativeSerialEnv(NativeEnv):
         if array is not None:
             self.arrays["act"][...] = array
         else:
-            self._copies.act(each or [])
+            self._copies.act(dict(enumerate(each or [])))
         self._copies.step(0)
 
     def wait(self, timeout: float | None = None) -> None:

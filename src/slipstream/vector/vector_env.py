@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,99 +15,19 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.forms import ActionForm, ObservationForm, action_form, observation_form
 from slipstream.vector.leaves import MisfitError
+from slipstream.vector.steps import Episodes, Finals, Received, StepOut, Stepped, join_episodes
 
-
-class StepOut(NamedTuple):
-    """Where `VectorEnv.step` writes: usually one row of a rollout.
-
-    Attributes:
-        obs: float32 or uint8 [E, *shape], the observation to act on next (after a reset: the new
-            episode's first).
-        reward: float32 [E].
-        terminated: bool [E], the future is worth nothing.
-        truncated: bool [E], the future is worth the value of the final observation.
-        valid: bool [E], written at every step; false where the transition is not real: the copy or
-            its worker process failed, and the next observation belongs to another episode.
-        mask: bool [E, n], the choices allowed next, where the environment has a mask (`mask_width`
-            n > 0); None keeps it from being written.
-
-    Where P > 1 players act, observations, rewards and masks are rows ``[E, P, ...]``.
-    """
-
-    obs: NDArray[Any]
-    reward: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    valid: NDArray[np.bool_]
-    mask: NDArray[np.bool_] | None = None
-
-
-class Finals(NamedTuple):
-    """Observations before the reset, of rows that were truncated (or of all that ended).
-
-    Attributes:
-        obs: [n, *shape].
-        index: int64 [n, 2], (t, e) of the step that ended the episode.
-    """
-
-    obs: NDArray[Any]
-    index: NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
-
-
-class Episodes(NamedTuple):
-    """Episodes that ended since they were last drained, in the order (t, e).
-
-    Attributes:
-        t, e: int64 [n], the step's row and the environment.
-        ret: float64 [n], undiscounted and unscaled sum of rewards; [n, P] for P > 1 players.
-        length: int64 [n], steps.
-        metrics: float64 [n] by name of `Spec.metrics`.
-        lost: bool [n], cut short by a fault of the environment or its process: no result; None
-            where there are none such.
-    """
-
-    t: NDArray[np.int64]
-    e: NDArray[np.int64]
-    ret: NDArray[np.float64]
-    length: NDArray[np.int64]
-    metrics: dict[str, NDArray[np.float64]]
-    lost: NDArray[np.bool_] | None = None
-
-
-def join_episodes(slices: Sequence[Episodes]) -> Episodes:
-    """One list in the order (t, e) of what ended in several slices; e counts over all of them."""
-    if len(slices) == 1:
-        return slices[0]
-    t, e, ret, length = (np.concatenate([one[column] for one in slices]) for column in range(4))
-    order = np.lexsort((e, t))
-    metrics = {
-        name: np.concatenate([one.metrics[name] for one in slices])[order]
-        for name in slices[0].metrics
-    }
-    lost = None
-    if any(one.lost is not None for one in slices):
-        each = [np.zeros(len(one.t), np.bool_) if one.lost is None else one.lost for one in slices]
-        lost = np.concatenate(each)[order]
-    return Episodes(t[order], e[order], ret[order], length[order], metrics, lost)
-
-
-class Stepped(NamedTuple):
-    """What `VectorEnv.step(actions)` returns; the arrays are the caller's.
-
-    Attributes:
-        obs: [E, ...], the observation to act on next (after a reset: the new episode's first), as
-            the environment itself shows it: an array, or a dict or tuple of arrays.
-        reward: float32 [E].
-        terminated: bool [E], the future is worth nothing.
-        truncated: bool [E], the future is worth the value of the final observation.
-
-    Where P > 1 players act, observations and rewards are ``[E, P, ...]``.
-    """
-
-    obs: Any
-    reward: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
+__all__ = [
+    "Episodes",
+    "Finals",
+    "Received",
+    "StepOut",
+    "Stepped",
+    "VectorEnv",
+    "blank",
+    "join_episodes",
+    "member_indices",
+]
 
 
 class VectorEnv(ABC):
@@ -138,6 +58,7 @@ class VectorEnv(ABC):
     ended: Episodes | None = None
     finals: Finals | None = None
     fresh: int = 0
+    halves: bool = False  # `send_half` and `recv_half` work
 
     @cached_property
     def observations(self) -> ObservationForm:
@@ -309,6 +230,37 @@ class VectorEnv(ABC):
         """Copies of STATE fields, [E, ...] by name; what has no STATE has none to read."""
         return {}
 
+    def send(self, actions: Any, copies: Any = None) -> None:
+        """Asks for a step of some copies, each at its own pace; `recv` brings what comes of it.
+
+        Args:
+            actions: one for each of these copies.
+            copies: [n] which; all unless given.
+
+        Raises:
+            ConfigError: only worker processes can do so, or a copy's step is under way.
+        """
+        raise ConfigError(_TOGETHER.format(self.backend))
+
+    def recv(self, count: int | None = None, timeout: float | None = None) -> Received:
+        """The outcomes of the first copies that are ready, whose order depends on timing.
+
+        For learning from transitions in any order, and for evaluation. What ended is in `ended`.
+
+        Args:
+            count: how many; all that are under way unless given.
+            timeout: seconds, after which TimeoutError is raised and nothing is lost.
+        """
+        raise ConfigError(_TOGETHER.format(self.backend))
+
+    def send_half(self, half: int, actions: NDArray[Any], t: int = 0) -> None:
+        """Begins a step of the lower half of the rows (0) or of the upper one (1)."""
+        raise ConfigError(_TOGETHER.format(self.backend))
+
+    def recv_half(self, half: int, out: StepOut, t: int = 0) -> None:
+        """Waits for that step, with the results of `step_rows` for these rows."""
+        raise ConfigError(_TOGETHER.format(self.backend))
+
     def drain_faults(self) -> list[Any]:
         """What failed in copies or their processes since the last call, to be printed."""
         return []
@@ -349,3 +301,9 @@ def _seed(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise ConfigError(f"`seed` must be a whole number (got {value!r}).")
     return int(value) % 2**64
+
+
+_TOGETHER = (
+    "Copies on backend `{}` are stepped together: use `step`, or make foreign environments with "
+    '`backend="process"`, whose copies can be asked for one by one (docs/workers.md).'
+)

@@ -150,7 +150,7 @@ class Asked:
     def _mend(self) -> None:
         """Steps of lost workers end where they are; new workers are greeted."""
         copies, block = self._copies, self._copies.block
-        if all(link.state == UP for link in copies.links):
+        if copies.workers.complete:
             return
         fresh = copies.workers.revive()
         for link in copies.links:
@@ -179,7 +179,7 @@ class Asked:
         copies = self._copies
         links = copies.links
         self.fresh = []
-        if any(link.state != UP for link in links):
+        if not copies.workers.complete:
             other = self._half_links[1 - half]  # those of them that are lost: not forfeited yet
             self.fresh = copies.workers.revive(other)
             for link in self.fresh:

@@ -127,7 +127,7 @@ class ProcessCopies:
     def ready(self) -> None:
         """Waits until every worker is there."""
         self.check_open()
-        while any(link.state != UP for link in self.links):
+        while not self.workers.complete:
             self.workers.revive()
             self.ledger.check()
             time.sleep(0.002)
@@ -158,7 +158,7 @@ class ProcessCopies:
         self.asked.stop()
         links, workers = self.links, self.workers
         self._fresh: list[Link] = []
-        if any(link.state != UP for link in links):
+        if not workers.complete:
             self._fresh = workers.revive()
             for link in links:
                 if link.state != UP or link in self._fresh:

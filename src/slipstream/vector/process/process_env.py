@@ -226,7 +226,7 @@ class ProcessVectorEnv(VectorEnv):
         for obs in self._obs:  # it may have written half of one
             obs[at] = 0
 
-    def _collect(self, t: int, rows: Rows = slice(None)) -> None:  # noqa: B008  (no object)
+    def _collect(self, t: int, rows: Rows = slice(None)) -> None:
         """Notes what ended at a step of some rows."""
         block = self.block
         every = np.arange(self.num_envs)[rows]

@@ -64,15 +64,15 @@ def serve_halves(worker: Any, order: int, spin_seconds: float) -> None:
             or words[HALF_WANTED + 1] != words[HALF_DONE + 1]
         )
 
-    half = 0
+    first = 0  # in turn, where both are wanted
     while words[SEQUENCE] == order:
-        for half in (half, 1 - half):
+        for half in (first, 1 - first):
             wanted = words[HALF_WANTED + half]
             if wanted != words[HALF_DONE + half]:
                 copies.step_part(half, words[STEP])
                 words[HALF_DONE + half] = wanted
                 worker.done.ring()
-                half = 1 - half
+                first = 1 - half
                 break
         else:
             while not spin(due, spin_seconds):

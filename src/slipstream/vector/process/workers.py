@@ -58,6 +58,7 @@ class Workers:
         self._answers: dict[int, Any] = {}
         self._error: Exception | None = None
         self._pending: list[Link] = []
+        self._arrived: list[Link] = []  # have become ready, which nobody has been told
         # Should `close` never be called: at exit, or when nobody refers to it any more.
         self._end = Finalize(
             self, _end, (self.links, crowd, self._done), exitpriority=_BEFORE_WAITING
@@ -87,6 +88,7 @@ class Workers:
             self.raise_error()
             self._ledger.check_any()
             waiting = [link for link in waiting if link.state != UP]
+        self._arrived.clear()
 
     def _start(self, link: Link, again: bool) -> None:
         if link.state == DOWN:
@@ -102,7 +104,7 @@ class Workers:
         Args:
             but: leaves these as they are.
         """
-        now, ready = time.monotonic(), []
+        now = time.monotonic()
         for link in self.links:
             if link in but:
                 continue
@@ -117,9 +119,13 @@ class Workers:
                     self._hear(link)
                 else:
                     link.watch(self._ledger.policy.hang_seconds)
-                if link.state == UP:
-                    ready.append(link)
-        return ready
+        ready, self._arrived = self._arrived, []
+        return [link for link in ready if link.state == UP]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all workers are there, and were before."""
+        return not self._arrived and all(link.state == UP for link in self.links)
 
     def order(self, command: int, links: Sequence[Link]) -> list[Link]:
         """Has workers do something and waits for them; those that were lost over it."""
@@ -246,6 +252,7 @@ class Workers:
             return
         if what == "ready":
             link.state = UP
+            self._arrived.append(link)
         elif what == "fault":
             link.heard += 1
             kind, copy, episode, step, action, text, error = value

@@ -1,0 +1,119 @@
+"""What a step of E copies gives, and where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class StepOut(NamedTuple):
+    """Where `VectorEnv.step` writes: usually one row of a rollout.
+
+    Attributes:
+        obs: float32 or uint8 [E, *shape], the observation to act on next (after a reset: the new
+            episode's first).
+        reward: float32 [E].
+        terminated: bool [E], the future is worth nothing.
+        truncated: bool [E], the future is worth the value of the final observation.
+        valid: bool [E], written at every step; false where the transition is not real: the copy or
+            its worker process failed, and the next observation belongs to another episode.
+        mask: bool [E, n], the choices allowed next, where the environment has a mask (`mask_width`
+            n > 0); None keeps it from being written.
+
+    Where P > 1 players act, observations, rewards and masks are rows ``[E, P, ...]``.
+    """
+
+    obs: NDArray[Any]
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    mask: NDArray[np.bool_] | None = None
+
+
+class Finals(NamedTuple):
+    """Observations before the reset, of rows that were truncated (or of all that ended).
+
+    Attributes:
+        obs: [n, *shape].
+        index: int64 [n, 2], (t, e) of the step that ended the episode.
+    """
+
+    obs: NDArray[Any]
+    index: NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
+
+
+class Episodes(NamedTuple):
+    """Episodes that ended since they were last drained, in the order (t, e).
+
+    Attributes:
+        t, e: int64 [n], the step's row and the environment.
+        ret: float64 [n], undiscounted and unscaled sum of rewards; [n, P] for P > 1 players.
+        length: int64 [n], steps.
+        metrics: float64 [n] by name of `Spec.metrics`.
+        lost: bool [n], cut short by a fault of the environment or its process: no result; None
+            where there are none such.
+    """
+
+    t: NDArray[np.int64]
+    e: NDArray[np.int64]
+    ret: NDArray[np.float64]
+    length: NDArray[np.int64]
+    metrics: dict[str, NDArray[np.float64]]
+    lost: NDArray[np.bool_] | None = None
+
+
+def join_episodes(slices: Sequence[Episodes]) -> Episodes:
+    """One list in the order (t, e) of what ended in several slices; e counts over all of them."""
+    if len(slices) == 1:
+        return slices[0]
+    t, e, ret, length = (np.concatenate([one[column] for one in slices]) for column in range(4))
+    order = np.lexsort((e, t))
+    metrics = {
+        name: np.concatenate([one.metrics[name] for one in slices])[order]
+        for name in slices[0].metrics
+    }
+    lost = None
+    if any(one.lost is not None for one in slices):
+        each = [np.zeros(len(one.t), np.bool_) if one.lost is None else one.lost for one in slices]
+        lost = np.concatenate(each)[order]
+    return Episodes(t[order], e[order], ret[order], length[order], metrics, lost)
+
+
+class Stepped(NamedTuple):
+    """What `VectorEnv.step(actions)` returns; the arrays are the caller's.
+
+    Attributes:
+        obs: [E, ...], the observation to act on next (after a reset: the new episode's first), as
+            the environment itself shows it: an array, or a dict or tuple of arrays.
+        reward: float32 [E].
+        terminated: bool [E], the future is worth nothing.
+        truncated: bool [E], the future is worth the value of the final observation.
+
+    Where P > 1 players act, observations and rewards are ``[E, P, ...]``.
+    """
+
+    obs: Any
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
+class Received(NamedTuple):
+    """What `VectorEnv.recv` returns: outcomes of the copies that were ready first, in that order.
+
+    Attributes:
+        copies: int64 [n], which.
+        obs, reward, terminated, truncated: of each, as of `Stepped`.
+        valid: bool [n], false where a fault ended the episode.
+    """
+
+    copies: NDArray[np.int64]
+    obs: Any
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]

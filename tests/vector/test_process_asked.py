@@ -1,0 +1,221 @@
+"""Copies asked for one by one or half by half step as they do together."""
+
+import functools
+import os
+import signal
+import sys
+import time
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from slipstream.core.errors import ConfigError
+from slipstream.vector.contract import blank, random_actions
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.native import NEXT_STEP, native_env
+from slipstream.vector.process.faults import FaultPolicy
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.scheduler import (
+    CheapestFirst,
+    LongestWaiting,
+    RoundRobin,
+    Scheduler,
+)
+from slipstream.vector.vector_env import StepOut, member_indices
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
+
+
+class Sleepy(gymnasium.Env):
+    """Counts its steps; an action is a time to sleep, in 20 ms. 9 raises, 8 ends the process."""
+
+    observation_space = spaces.Box(-1e9, 1e9, (2,), np.float64)
+    action_space = spaces.Discrete(10)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.start = 0, self.np_random.random()
+        return np.array([0.0, self.start]), {}
+
+    def step(self, action):
+        if action == 9:
+            raise ZeroDivisionError
+        if action == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.02 * action)
+        self.time += 1
+        return np.array([self.time, self.start]), 1.0, False, self.time >= 5, {"n": self.time}
+
+
+def sleepy(copies=6, workers=2, **more):
+    return ForeignProcessEnv(Sleepy, *member_indices([3], copies), workers=workers, **more)
+
+
+def test_the_first_that_are_ready_come_first_and_nothing_is_lost():
+    with sleepy(6, 6) as env:
+        with pytest.raises(ConfigError, match="reset"):
+            env.send([0] * 6)
+        env.reset(seed=2)
+        env.send([7, 0, 0, 7, 0, 0])
+        first = env.recv(2)
+        assert set(first.copies.tolist()) <= {1, 2, 4, 5} and first.valid.all()
+        with pytest.raises(ConfigError, match="sent an action"):
+            env.send([0], [0])
+        with pytest.raises(ConfigError, match="under way"):
+            env.step([0] * 6)
+        with pytest.raises(TimeoutError):
+            env.recv(timeout=0.01)
+        rest = env.recv()
+        assert sorted([*first.copies, *rest.copies]) == list(range(6))
+        assert (rest.obs[:, 0] == 1).all() and rest.reward.dtype == np.float32
+        with pytest.raises(ConfigError, match="0 were sent"):
+            env.recv(1)
+        for _ in range(4):
+            env.send([0, 0], [5, 1])
+            last = env.recv()
+        assert last.truncated.all() and (last.obs[:, 0] == 0).all()
+        assert sorted(env.ended.e.tolist()) == [1, 5] and env.ended.length.tolist() == [5, 5]
+        assert (env.finals.obs[:, 0] == 5).all()
+        env.step([0] * 6)  # together again
+
+
+@pytest.mark.parametrize("scheduler", [RoundRobin(), LongestWaiting(), CheapestFirst()])
+def test_each_copys_trajectory_is_that_of_the_serial_backend(scheduler):
+    rows = member_indices([3], 5)
+    with (
+        GymnasiumVectorEnv("CartPole-v1", *rows) as serial,
+        ForeignProcessEnv("CartPole-v1", *rows, workers=2, scheduler=scheduler) as env,
+    ):
+        draw, out = np.random.default_rng(0), blank(serial)
+        table = draw.integers(0, 2, (60, 5, 1))
+        serial.reset(out.obs)
+        wanted = [out.obs.copy()]
+        for actions in table:
+            serial.step(actions, out)
+            wanted.append(out.obs.copy())
+        obs = blank(env).obs
+        env.reset(obs)
+        taken = np.zeros(5, int)
+        env.send(table[0, :, 0])
+        while taken.sum() < 5 * 60:
+            ready = env.recv(2 if env.copies.asked.out.sum() > 1 else 1)
+            taken[ready.copies] += 1
+            for copy, seen in zip(ready.copies, ready.obs, strict=True):
+                assert np.array_equal(seen, wanted[taken[copy]][copy])
+            again = ready.copies[taken[ready.copies] < 60]
+            if len(again):
+                env.send(table[taken[again], again, 0], again)
+
+
+class Backwards(Scheduler):
+    """The last copy first."""
+
+    def order(self, copies, waited, cost):
+        assert len(copies) == len(waited) == len(cost)
+        return list(copies)[::-1][:2]  # who is forgotten comes last
+
+
+def test_a_scheduler_of_ones_own_decides_the_order():
+    with sleepy(4, 1, scheduler=Backwards()) as env:
+        env.reset(seed=2)
+        env.send([1] * 4)
+        assert env.recv(4).copies.tolist() == [3, 2, 0, 1]
+
+
+def test_built_in_orders():
+    assert CheapestFirst().order([4, 7, 9], [0.1, 0.1, 2.0], [3.0, 1.0, 9.0]) == [9, 7, 4]
+    assert LongestWaiting().order([4, 7, 9], [0.1, 0.3, 0.3], [0.0] * 3) == [7, 9, 4]
+    turns = RoundRobin()
+    assert [turns.order([0, 1, 2], [0.0] * 3, [0.0] * 3)[0] for _ in range(4)] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("action", [9, 8])
+def test_a_fault_costs_the_copies_at_hand_only(action):
+    with sleepy(4, 2) as env:
+        env.reset(seed=2)
+        env.send([0] * 4), env.recv()
+        env.send([action, 1, 1, 1])
+        got = env.recv()
+        valid = dict(zip(got.copies.tolist(), got.valid.tolist(), strict=True))
+        assert not valid[0] and valid[2] and valid[3]
+        assert env.ended.lost is not None and 0 in env.ended.e
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            env.send([0] * 4)
+            if env.recv().valid.all():
+                break
+        assert time.monotonic() < until and env.ledger.total == 1
+
+
+@pytest.mark.parametrize("copies", [2, 5])
+def test_halves_step_as_the_whole(copies):
+    rows = member_indices([3], copies)
+    with (
+        GymnasiumVectorEnv("CartPole-v1", *rows) as serial,
+        ForeignProcessEnv("CartPole-v1", *rows, workers=2, halves=True) as env,
+    ):
+        one, other = blank(serial), blank(env)
+        serial.reset(one.obs), env.reset(other.obs)
+        draw, middle = np.random.default_rng(0), copies // 2
+        parts = [slice(0, middle), slice(middle, copies)]
+        for t in range(60):
+            actions = random_actions(env.spec, copies, draw)
+            serial.step(actions, one, t)
+            for half, at in enumerate(parts):
+                env.send_half(half, actions[at], t)
+            for half, at in enumerate(parts):
+                env.recv_half(half, StepOut(*(a if a is None else a[at] for a in other)), t)
+            for a, b in zip(one, other, strict=True):
+                assert np.array_equal(a, b)
+        for a, b in zip(serial.drain_episodes()[:4], env.drain_episodes()[:4], strict=True):
+            assert np.array_equal(a, b)
+        assert all(map(np.array_equal, serial.drain_finals(), env.drain_finals()))
+        with pytest.raises(ConfigError, match="under way"):
+            env.send_half(0, actions[parts[0]])
+            env.step(actions, other)
+        env.recv_half(0, StepOut(*(a if a is None else a[parts[0]] for a in other)))
+        env.step(actions, other)
+
+
+def test_a_worker_lost_between_halves_costs_its_own_rows():
+    with ForeignProcessEnv(
+        Sleepy, *member_indices([3], 8), workers=2, halves=True, policy=FaultPolicy(hang_seconds=1)
+    ) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        parts = [slice(0, 4), slice(4, 8)]
+        lost = np.zeros(8, int)
+        for t in range(200):
+            actions = np.zeros((8, 1), np.int64)
+            actions[4] = 8 if t == 3 else 0  # the upper half of worker 0
+            for half, at in enumerate(parts):
+                if t:
+                    env.recv_half(half, StepOut(*(a if a is None else a[at] for a in out)), t)
+                env.send_half(half, actions[at], t)
+            assert t == 0 or out.valid[[2, 3, 6, 7]].all()
+            ended = env.drain_episodes()
+            if ended.lost is not None:
+                lost[ended.e[ended.lost]] += 1
+            if lost.any() and out.valid.all():
+                break
+            time.sleep(0.005)
+        assert lost.tolist() == [1, 1, 0, 0, 1, 1, 0, 0] and out.valid.all()
+        for half, at in enumerate(parts):
+            env.recv_half(half, StepOut(*(a if a is None else a[at] for a in out)))
+
+
+def test_native_copies_are_asked_for_one_by_one():
+    make = functools.partial(Sleepy)
+    with native_env([make] * 4, backend="process", at_end=NEXT_STEP, workers=2) as env:
+        env.reset([1, 2, 3, 4])
+        env.send(np.array([3, 0, 0, 0]))
+        first = env.recv(2)
+        assert 0 not in first
+        assert [env.info_list()[copy]["n"] for copy in first] == [1, 1]
+        env.send([0, 1], first)  # a list goes the slow way
+        assert sorted([*env.recv(), *()]) == [0, 1, 2, 3] and env.call("time") == [1, *[
+            2 if copy in first else 1 for copy in (1, 2, 3)
+        ]]  # fmt: skip
