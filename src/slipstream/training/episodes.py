@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.track import Track
-from slipstream.vector.vector_env import StepOut, VectorEnv
+from slipstream.vector.vector_env import Episodes, StepOut, VectorEnv
 
 _LOOK = 16  # steps between two looks at whether to go on
 
@@ -67,25 +67,17 @@ def run_episodes(
         [M][J] tracks.
     """
     spec, e = env.spec, env.num_envs
-    copies = e // members
     obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
     mask = np.ones((e, env.mask_width), np.bool_) if env.mask_width else None
     out = _step_out(obs, mask)
-    episode = np.tile(np.arange(copies, dtype=np.int64), members)
-    running = episode < episodes
-    pending = np.full(members, min(copies, episodes))  # the next episode of each member
-    time, began = np.zeros(e, np.int64), np.zeros(e, np.int64)
-    every = np.arange(e)
-    env.begin(every[running], episode[running], seed, obs, mask)
-    tracks: list[list[Track | None]] = [[None] * episodes for _ in range(members)]
+    dealt = _Dealt(e, members, episodes, names)
+    first = np.flatnonzero(dealt.running)
+    env.begin(first, dealt.episode[first], seed, obs, mask)
     actions_kept: list[NDArray[Any]] = []
     traces_kept: list[dict[str, NDArray[Any]]] = []
-    finished: list[
-        tuple[int, int, int, int, int]
-    ] = []  # copy, member, episode, first and past-last step
     t = 0
-    while running.any():
-        actions = act(Seen(obs, mask, episode, time))
+    while dealt.running.any():
+        actions = act(Seen(obs, mask, dealt.episode, dealt.time))
         env.step(actions, out, t)
         if record:
             actions_kept.append(actions.copy())
@@ -93,31 +85,64 @@ def run_episodes(
         if t % _LOOK == 0:
             go_on()
         t += 1
-        time += 1
-        again = running & ~out.valid  # after a fault: at the beginning of the same episode
-        time[again], began[again] = 0, t
-        ended = (out.terminated | out.truncated) & running
-        if not ended.any():
-            continue
-        done = env.drain_episodes()
+        dealt.stepped(out, t)
+        if ((out.terminated | out.truncated) & dealt.running).any():
+            next_ones = dealt.ended(env.drain_episodes(), t)
+            env.begin(next_ones, dealt.episode[next_ones], seed, obs, mask)
+    if record:
+        _attach(dealt.tracks, dealt.finished, actions_kept, traces_kept)
+    return [[track for track in row if track is not None] for row in dealt.tracks]
+
+
+class _Dealt:
+    """Episodes 0..J-1 of every member, dealt to its copies: who runs which, and what came out.
+
+    Attributes:
+        episode, time: int64 [E], the episode that each copy runs, and steps within it.
+        running: bool [E], copies that still have one.
+        tracks: [M][J], None until an episode has ended.
+        finished: (copy, member, episode, first step, step past the last) of each that has.
+    """
+
+    def __init__(self, e: int, members: int, episodes: int, names: Sequence[str] | None) -> None:
+        self._copies, self._episodes, self._names = e // members, episodes, names
+        self.episode = np.tile(np.arange(self._copies, dtype=np.int64), members)
+        self.running = self.episode < episodes
+        self.time, self._began = np.zeros(e, np.int64), np.zeros(e, np.int64)
+        self._pending = np.full(members, min(self._copies, episodes))  # each member's next episode
+        self.tracks: list[list[Track | None]] = [[None] * episodes for _ in range(members)]
+        self.finished: list[tuple[int, int, int, int, int]] = []
+
+    def stepped(self, out: StepOut, t: int) -> None:
+        """Counts a step; `t` is the number of the next one."""
+        self.time += 1
+        again = self.running & ~out.valid  # after a fault: at the beginning of the same episode
+        self.time[again], self._began[again] = 0, t
+
+    def ended(self, done: Episodes, t: int) -> NDArray[np.int64]:
+        """Takes what ended.
+
+        Returns:
+            Copies that begin another episode.
+        """
+        next_ones = []
         for row, copy in enumerate(done.e.tolist()):
-            member, j = copy // copies, int(episode[copy])
+            member, j = copy // self._copies, int(self.episode[copy])
             metrics = {name: float(values[row]) for name, values in done.metrics.items()}
-            tracks[member][j] = Track(
-                names[j] if names else f"episode {j}",
+            self.tracks[member][j] = Track(
+                self._names[j] if self._names else f"episode {j}",
                 float(done.ret[row]),
                 int(done.length[row]),
                 metrics,
             )
-            finished.append((copy, member, j, int(began[copy]), t))
-            running[copy] = pending[member] < episodes
-            if running[copy]:
-                episode[copy], time[copy], began[copy] = pending[member], 0, t
-                pending[member] += 1
-                env.begin(np.array([copy]), np.array([episode[copy]]), seed, obs, mask)
-    if record:
-        _attach(tracks, finished, actions_kept, traces_kept)
-    return [[track for track in row if track is not None] for row in tracks]
+            self.finished.append((copy, member, j, int(self._began[copy]), t))
+            self.running[copy] = self._pending[member] < self._episodes
+            if self.running[copy]:
+                self.episode[copy] = self._pending[member]
+                self.time[copy], self._began[copy] = 0, t
+                self._pending[member] += 1
+                next_ones.append(copy)
+        return np.array(next_ones, np.int64)
 
 
 def replay(
