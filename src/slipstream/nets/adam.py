@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 BETA_1 = 0.9
 BETA_2 = 0.999
+TINY = np.float32(1e-30)  # a moment below it moves no weight, and soon would be a denormal number
 LANES = 64  # sums side by side; a member's row of weights is a multiple of it
+_ZERO = np.float32(0.0)
 
 
 class Weights(NamedTuple):
@@ -48,7 +50,10 @@ def adam_step(weights: Any, m: int, clip: float, learning_rate: float, epsilon: 
     mean, square = weights.first[m], weights.second[m]
     for i in range(len(gradient)):
         g = gradient[i] * shorten
-        mean[i] = keep_1 * mean[i] + add_1 * g
+        moved = keep_1 * mean[i] + add_1 * g
+        # The moment of a unit that has died would stay a denormal number for ever, and a processor
+        # takes a hundred times as long for those.
+        mean[i] = _ZERO if abs(moved) < TINY else moved
         square[i] = keep_2 * square[i] + add_2 * g * g
         weight[i] -= rate * mean[i] / (np.sqrt(square[i]) * root + eps)
 

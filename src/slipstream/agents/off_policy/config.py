@@ -9,6 +9,7 @@ from pydantic import Field
 
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.core.config import searched
+from slipstream.experience.replay.plan import ReplayPlan
 
 # Far beyond what learns; within what float32 weights and their squares can hold.
 StepSize = Annotated[float, Field(gt=0, le=1)]
@@ -136,6 +137,23 @@ class OffPolicyConfig(AgentConfig):
         """Once learning has begun, rounded up."""
         return math.ceil(self.iteration_steps(num_envs) * num_envs * self.updates_per_step)
 
+    def replay(self, num_envs: int) -> ReplayPlan:
+        """What is kept, and when it is learned from."""
+        return ReplayPlan(
+            capacity=self.replay_size,
+            batch=self.batch,
+            starts=self.learning_starts,
+            every=self.train_every,
+            updates_per_step=self.updates_per_step,
+            n_step=self.n_step,
+            alpha=self.priority_exponent if self.prioritised else 0.0,
+            mapped=self.replay_mapped,
+        )
+
     def rows(self, num_envs: int) -> int:
         """B."""
         return self.batch
+
+    def check(self, num_envs: int) -> None:
+        """Refuses a replay that holds less than a batch, or rings shorter than a return."""
+        self.replay(num_envs).check(num_envs)

@@ -1,0 +1,1 @@
+"""DQN over the member axis, double and dueling, in loops that are compiled."""

@@ -1,0 +1,102 @@
+"""Updates from a replay without a step of Python: draw, gather, update, new priorities.
+
+`learn_member` and `learn_members` are a template like `vector/loop.py`: rendered once for each
+agent and each way in which a replay keeps observations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.random import stream
+from slipstream.experience.replay.gather import Batch, gather
+from slipstream.experience.replay.replay import Replay
+from slipstream.experience.replay.sampling import draw, new_priorities
+from slipstream.vector import render
+from slipstream.vector.draws import REPLAY
+
+PURPOSE = np.uint64(REPLAY)
+
+# Bound by the renderer.
+update: Any = None  # (by, m, batch, weight, error): an agent's
+
+
+class Feed(NamedTuple):
+    """What brings M members their batches.
+
+    Attributes:
+        seeds: uint64 [M]; made: int64 [M], updates that each has made, which names its draws.
+        failed: bool [M], members that learn no more.
+        discount, importance: float64 [M]; n_step: rewards summed.
+        batch: Batch of B rows; drawn: int64 [B]; weight, error: float32 [B]. Overwritten.
+    """
+
+    seeds: NDArray[np.uint64]
+    made: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    discount: NDArray[np.float64]
+    importance: NDArray[np.float64]
+    n_step: int
+    batch: Batch
+    drawn: NDArray[np.int64]
+    weight: NDArray[np.float32]
+    error: NDArray[np.float32]
+
+
+def learn_member(feed: Any, by: Any, ring: Any, m: int, updates: int) -> None:
+    """Member m's next updates.
+
+    Args:
+        feed: Feed; by: what the agent's `update` takes; ring: the replay's Ring.
+        updates: how many.
+    """
+    for _ in range(updates):
+        if feed.failed[m]:
+            return
+        key = stream(feed.seeds[m], PURPOSE, np.uint64(feed.made[m]))
+        draw(ring, m, key, feed.importance[m], feed.drawn, feed.weight)
+        gather(ring, m, feed.drawn, feed.n_step, feed.discount[m], feed.batch)
+        update(by, m, feed.batch, feed.weight, feed.error)
+        new_priorities(ring, m, feed.drawn, feed.error)
+
+
+def learn_members(feed: Any, by: Any, ring: Any, updates: Any) -> None:
+    """`learn_member` for all; updates: int64 [M]."""
+    for m in range(len(updates)):
+        learn_member(feed, by, ring, m, updates[m])
+
+
+def learning_loops(
+    name: str, update: Callable[..., None], feed: Feed, by: Any, replay: Replay
+) -> Mapping[str, Any]:
+    """The two functions above, compiled for an agent and what its replay keeps.
+
+    Args:
+        name: of the agent.
+        update: a plain function; feed, by, replay: examples of the types.
+    """
+    functions: dict[str, Any] = {
+        "update": update,
+        "draw": draw,
+        "gather": gather,
+        "new_priorities": new_priorities,
+        "stream": stream,
+    }
+    plain = {key: cast(FunctionType, function) for key, function in functions.items()}
+    return render.compile_module(
+        f"{name}_learning",
+        "from typing import Any\n\nimport numpy as np\n\n\n"
+        + render.source_of([learn_member, learn_members]),
+        {
+            "learn_member": (feed, by, replay.ring, 0, 0),
+            "learn_members": (feed, by, replay.ring, np.zeros(1, np.int64)),
+        },
+        plain,
+        {"PURPOSE": PURPOSE},
+        inline=False,
+    )

@@ -1,0 +1,232 @@
+"""The compiled form of DQN equals its torch form over many updates, over random configurations.
+
+Both get the same replay, weights, Adam's moments and statistics; whatever they leave is compared.
+"""
+
+import copy
+import inspect
+from types import ModuleType
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from slipstream.agents.dqn import torch_form, torch_group
+from slipstream.agents.dqn.config import DQNConfig
+from slipstream.agents.dqn.dqn import DQN
+from slipstream.agents.dqn.torch_dqn import TorchDQN
+from slipstream.agents.dqn.torch_group import Group
+from slipstream.core.spec import Spec
+from slipstream.experience.replay.replay import Replay
+from slipstream.experience.rollout import Rollout
+from slipstream.nets import torch_adam
+
+TOLERANCE = 1e-4
+ROWS = 40  # steps of a rollout
+
+
+def drawn(seed):
+    """A configuration of everything that an update depends on, from a seed."""
+    rng = np.random.default_rng(seed)
+
+    def one_of(*choices):
+        return choices[rng.integers(len(choices))]
+
+    members, num_envs = (int(rng.integers(1, n)) for n in (5, 5))
+
+    def setting(low, high):
+        """One number, or one for each member."""
+        numbers = tuple(float(x) for x in rng.uniform(low, high, members))
+        return one_of(numbers, numbers[0])
+
+    config = DQNConfig(
+        replay_size=100,
+        batch=int(one_of(1, 7, 64, 96)),
+        iteration=ROWS,
+        n_step=int(rng.integers(1, 5)),
+        widths=tuple(int(w) for w in rng.integers(3, 40, rng.integers(1, 4))),
+        activation=one_of("tanh", "relu"),
+        double=bool(rng.integers(2)),
+        dueling=bool(rng.integers(2)),
+        learning_rate=setting(1e-4, 2e-3),
+        learning_rate_schedule=one_of("constant", "linear"),
+        discount=setting(0.8, 1.0),
+        max_grad_norm=one_of(None, setting(0.05, 1.0)),
+        adam_eps=setting(1e-5, 1e-4),
+        target_rate=one_of(1.0, setting(0.01, 1.0)),
+        target_every=int(rng.integers(1, 4)),
+        prioritised=bool(rng.integers(2)),
+        importance_exponent=setting(0.2, 0.8),
+        observation_normalization=bool(rng.integers(2)),
+        learning_starts=0,
+    )
+    width = int(rng.integers(1, 20))
+    fixed = np.where(rng.random(width) < 0.3, rng.standard_normal(width), np.nan)
+    spec = Spec(
+        gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float32),
+        gymnasium.spaces.Discrete(int(rng.integers(2, 6)), start=int(rng.integers(0, 3))),
+        fixed_mean=fixed.astype(np.float32),
+        fixed_std=np.where(np.isnan(fixed), np.nan, 2.0).astype(np.float32),
+        masked=bool(rng.integers(2)),
+    )
+    return config, spec, members, num_envs, rng
+
+
+def masks(rng, shape):
+    """One choice at least is allowed everywhere."""
+    mask = rng.random(shape) < 0.6
+    mask[..., rng.integers(shape[-1])] = True
+    return mask
+
+
+def filled(agent, spec, rng):
+    """A rollout that the agent acted in, of random numbers with every kind of row; its replay."""
+    choices = spec.choices if spec.masked else 0
+    rollout = Rollout.of(spec, ROWS, agent.members, agent.num_envs, choices)
+    shape = rollout.reward.shape
+    rollout.obs[:] = rng.standard_normal(rollout.obs.shape) * 2 + 1
+    rollout.reward[:] = 2 * rng.standard_normal(shape)
+    rollout.terminated[:] = rng.random(shape) < 0.1
+    rollout.truncated[:] = rng.random(shape) < 0.1
+    rollout.valid[:] = rng.random(shape) < 0.9
+    if choices:
+        rollout.mask[:] = masks(rng, rollout.mask.shape)
+    replay = Replay(
+        agent.config.replay(agent.num_envs), spec, agent.members, agent.num_envs, choices
+    )
+    replay.begin(rollout.obs[0], None if rollout.mask is None else rollout.mask[0])
+    for t in range(ROWS):
+        agent.act(rollout, t)
+        cut = np.flatnonzero(rollout.truncated[t] & ~rollout.terminated[t])
+        of = np.full(shape[1], -1)
+        of[cut] = np.arange(len(cut))
+        finals = rng.standard_normal((len(cut), *spec.observation_shape)).astype(np.float32)
+        replay.write(rollout, t, finals, of)
+    return rollout, replay
+
+
+def together(agent):
+    """Has a torch form calculate all members at once, as on a GPU."""
+    agent._groups = [Group(agent, slice(0, agent.members), torch.device("cpu"))]
+    agent.refresh()
+
+
+def both(seed, at_once=False):
+    """Both forms of one configuration after an iteration, their metrics and replays."""
+    config, spec, members, num_envs, rng = drawn(seed)
+    seeds = [int(s) for s in rng.integers(0, 1000, members)]
+    compiled, plain = (form(config, spec, seeds, num_envs) for form in (DQN, TorchDQN))
+    if at_once:
+        together(plain)
+    rollout, replay = filled(compiled, spec, rng)
+    compiled.learn(replay, np.full(members, 3))  # moments and statistics are not 0
+    compiled.update(rollout, rng.random(members))
+    plain.load_state_dict(compiled.state_dict())
+    rollout, replay = filled(compiled, spec, rng)
+    plain.steps[:] = compiled.steps
+    updates = [rng.integers(0, 4, members) for _ in range(4)]
+    progress, results = rng.random(members), []
+    for agent in (compiled, plain):
+        own = copy.deepcopy(replay)
+        for some in updates:
+            agent.learn(own, some)
+        results.append((agent, agent.update(rollout, progress), own.ring.tree))
+    return results
+
+
+def difference(results):
+    """The largest one of everything that two agents left, relative where numbers are large."""
+    (one, metrics, tree), (other, others, trees) = results
+    assert metrics.keys() == others.keys()
+    state, states = one.state_dict(), other.state_dict()
+    assert state.keys() == states.keys()
+    pairs = {name: (state[name], states[name]) for name in state}
+    pairs |= {name: (metrics[name], others[name]) for name in metrics} | {"tree": (tree, trees)}
+    worst = {}
+    for name, (a, b) in pairs.items():
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        assert a.shape == b.shape, name
+        same = np.isnan(a) & np.isnan(b)
+        worst[name] = float(
+            np.max(np.where(same, 0, abs(a - b) / np.maximum(1, abs(a))), initial=0)
+        )
+    return max(worst.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf))
+
+
+@pytest.mark.parametrize("seed", range(32))
+def test_a_whole_iteration_agrees(seed):
+    name, worst = difference(both(seed))
+    assert worst <= TOLERANCE, f"{name} differs by {worst}"
+
+
+@pytest.mark.parametrize("seed", range(100, 116))
+def test_members_calculated_at_once_agree(seed):
+    name, worst = difference(both(seed, at_once=True))
+    assert worst <= TOLERANCE, f"{name} differs by {worst}"
+
+
+# What a mistake in one of the forms would look like: each must be found by some of these seeds.
+MISTAKES = {
+    "no importance": ("rows.weight * torch.where", "torch.where"),
+    "squared error": ("torch.where(size <= 1.0, 0.5 * error**2, size - 0.5)", "0.5 * error**2"),
+    "never double": ("if double else value", "if False else value"),
+    "always double": ("if double else value", "if True else value"),
+    "values by the judge": ("following = value.gather", "following = judge.gather"),
+    "no mask": ("if rows.mask_next is not None:", "if False:"),
+    "no discount": ("rows.discount * following", "following"),
+    "beyond the end": ("rows.discount > 0, rows.discount", "rows.discount > -1, 0.9"),
+    "no norm": ("shorten[:, None]", "1.0"),
+    "another epsilon": ("c.learning_rate, c.adam_eps", "c.learning_rate, c.adam_eps * 0 + 1e-2"),
+    "one learning rate": (
+        "learns, c.learning_rate",
+        "learns, c.learning_rate[:1].expand(len(norm))",
+    ),
+    "target at once": ("moving.steps % target_every == 0", "moving.steps > 0"),
+    "target copied": ("c.target_rate[:, None] * (", "("),
+    "no mean of advantages": (" - advantage.mean(-1, keepdim=True)", ""),
+    "updates of everybody": ("learns = chosen & ~moving.failed", "learns = ~moving.failed"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(monkeypatch, mistake):
+    right, wrong = MISTAKES[mistake]
+    mutate(monkeypatch, torch_form, right, wrong, {torch_group: ("dueling", "update")})
+    assert any(difference(both(seed, at_once=True))[1] > TOLERANCE for seed in range(100, 116))
+
+
+def test_a_mistake_of_adam_is_found(monkeypatch):
+    wrong = "first / (1.0 - BETA_1**t).float()", "first"
+    mutate(monkeypatch, torch_adam, *wrong, {torch_form: ("adam",)})
+    assert difference(both(100, at_once=True))[1] > TOLERANCE
+
+
+def mutate(monkeypatch, module, right, wrong, users):
+    source = inspect.getsource(module)
+    assert source.count(right) == 1, f"{right} is no longer in {module.__name__}"
+    mutant = ModuleType("mutant")
+    exec(source.replace(right, wrong), mutant.__dict__)
+    for user, names in users.items():
+        for name in names:
+            monkeypatch.setattr(user, name, getattr(mutant, name))
+
+
+@pytest.mark.parametrize("form", [DQN, TorchDQN])
+def test_a_member_that_diverges_stops_alone(form):
+    config = DQNConfig(replay_size=200, batch=16, iteration=ROWS, widths=(8,), learning_starts=0)
+    spec = drawn(0)[1]
+    agent = form(config, spec, range(3), 2)
+    if form is TorchDQN:
+        together(agent)
+    rollout, replay = filled(agent, spec, np.random.default_rng(0))
+    before = agent.policy.parameters.state_dict()
+    replay.ring.rows[2:4, :, -2] = np.nan  # member 1's rewards
+    agent.learn(replay, np.full(3, 4))
+    metrics, after = agent.update(rollout), agent.policy.parameters.state_dict()
+    assert metrics["failed"].tolist() == [False, True, False]
+    assert metrics["updates"].tolist() == [4, 0, 4]
+    for name in ("weights", "first_moment", "second_moment"):
+        a, b = before[name], after[name]
+        assert (a[1] == b[1]).all() and np.isfinite(b).all()
+        assert (a[0] != b[0]).any() and (a[2] != b[2]).any()
