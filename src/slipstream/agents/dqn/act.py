@@ -31,6 +31,7 @@ class Explorer(NamedTuple):
         seeds: uint64 [M]; steps: int64 [M], environment steps that each member took so far.
         settings: float64 [M, 3], epsilon's first and last value and the steps it falls over.
         warm_up: steps of random choices at first.
+        copies: N; start: what the environment calls its first choice.
     """
 
     decider: Decider
@@ -38,6 +39,8 @@ class Explorer(NamedTuple):
     steps: NDArray[np.int64]
     settings: NDArray[np.float64]
     warm_up: int
+    copies: int
+    start: int
 
 
 def epsilon_of(by: Any, m: int) -> float:
@@ -85,11 +88,22 @@ def explore(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) ->
                 wanted -= 1
 
 
-def explore_all(by: Any, copies: int, obs: Any, mask: Any, out: Any) -> None:
-    """`explore` for all members, `copies` environments each, whose steps are counted."""
+def explore_rows(
+    by: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
+) -> None:
+    """Choices of all members' copies, whose steps are counted.
+
+    Args:
+        by: Explorer; t: row, which nothing depends on; obs, mask: as for `explore`.
+        action: int64 [E, 1], 0..n-1; log_prob: not written; out: int64 [E, 1], what the copies
+            receive.
+    """
     for m in range(len(by.steps)):
-        explore(by, m, m * copies, (m + 1) * copies, obs, mask, out)
-        by.steps[m] += copies
+        lo = m * by.copies
+        explore(by, m, lo, lo + by.copies, obs, mask, action)
+        by.steps[m] += by.copies
+    for e in range(len(out)):
+        out[e, 0] = action[e, 0] + by.start
 
 
 def explore_choices(

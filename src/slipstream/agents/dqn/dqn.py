@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,26 +14,29 @@ from slipstream.agents.dqn.base import BaseDQN
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.dqn.loops import loops
 from slipstream.agents.dqn.update import Learner, update
-from slipstream.agents.off_policy.learning import Feed, learning_loops
+from slipstream.agents.off_policy.learning import CompiledLearning
 from slipstream.core.errors import ConfigError
 from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec
-from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.adam import LANES
 from slipstream.nets.layers import BLOCK
 from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.observations import LIMIT
+from slipstream.vector.fused import Acting
 
 _NO_MASK = np.zeros((0, 0), np.bool_)
 
 
-class DQN(BaseDQN):
+class DQN(CompiledLearning, BaseDQN):
     """M members that act epsilon-greedily, and learn from what they kept. Members never mix.
 
     A member's numbers follow from its seed, its settings and its experience alone: they are the
     same bits whoever is beside it.
     """
+
+    name = "dqn"
+    update_loop = staticmethod(update)
 
     def __init__(
         self, config: DQNConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
@@ -47,21 +50,19 @@ class DQN(BaseDQN):
             )
         self._network, self._actor = network, self.policy.actor(num_envs)
         inputs = int(np.prod(self.policy.observation_shape))
-        self._learning: Mapping[str, Any] | None = None
         self._x = zeros((BLOCK, self.policy.input_width))
         self._x[:, inputs] = 1.0
         self._space = [zeros((network.block,)) for _ in range(3)]
         self._turned = zeros(self.policy.parameters.flat.shape[1:])
         self._bootstrap, self._values = np.zeros(BLOCK), np.zeros((2, self.choices))
         self._sums = np.zeros(LANES)
-        self._loops = loops()
+        self._explore = loops()["explore_rows"]
         self.refresh()
 
     def refresh(self) -> None:
         """Hands the loops this iteration's settings and scales."""
         policy, config, network = self.policy, self.config, self._network
         scale, decider = policy.scale, self._actor.decider
-        self._feed: Feed | None = None  # its exponents change with the progress
         assert scale is not None
         self.explorer = Explorer(
             decider._replace(start=np.zeros_like(decider.start)),
@@ -69,6 +70,8 @@ class DQN(BaseDQN):
             self.steps,
             self.exploration,
             config.learning_starts,
+            self.num_envs,
+            int(decider.start[0]),
         )
         names = ("adam_eps", "max_grad_norm", "target_rate", "discount")
         own = [self.learning_rate, *(config.per_member(name, self.members) for name in names)]
@@ -99,18 +102,16 @@ class DQN(BaseDQN):
         )
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
+        obs = rollout.obs[t].reshape(len(rollout.obs[t]), -1)
         mask = _NO_MASK if rollout.mask is None else rollout.mask[t]
-        obs, choice = rollout.obs[t].reshape(len(rollout.obs[t]), -1), rollout.actions[t]
-        self._loops["explore_all"](self.explorer, self.num_envs, obs, mask, choice)
-        self.policy.actions.to_environment(choice, self._env_actions)
+        self._explore(
+            *(self.explorer, t, obs, mask),
+            *(rollout.actions[t], rollout.log_prob[t], self._env_actions),
+        )
         return self._env_actions
 
-    def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
-        if self._feed is None:
-            self._feed = self.feed(replay)
-        if self._learning is None:
-            self._learning = learning_loops("dqn", update, self._feed, self.learner, replay)
-        self._learning["learn_members"](self._feed, self.learner, replay.ring, updates)
+    def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
+        return Acting(self._explore, self.explorer)
 
     def update(
         self,

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from slipstream.agents.agent import Agent
 from slipstream.agents.off_policy.config import OffPolicyConfig
-from slipstream.agents.off_policy.learning import Feed
 from slipstream.core.spec import Spec
-from slipstream.experience.replay.replay import Replay
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.policy import Policy
 
@@ -91,22 +89,6 @@ class OffPolicyAgent(Agent):
 
     def refresh(self) -> None:
         """Called where settings, scales or weights were replaced: between two iterations."""
-
-    def feed(self, replay: Replay) -> Feed:
-        """What brings all members their batches."""
-        rows, parameters = self.config.batch, self.policy.parameters
-        return Feed(
-            seeds=self.seeds,
-            made=parameters.steps,
-            failed=parameters.failed,
-            discount=self.config.per_member("discount", self.members),
-            importance=self.importance,
-            n_step=self.config.n_step,
-            batch=replay.make_batch(rows),
-            drawn=np.zeros(rows, np.int64),
-            weight=np.ones(rows, np.float32),
-            error=np.zeros(rows, np.float32),
-        )
 
 
 def spec_of_each(specs: Spec | Sequence[Spec], members: int) -> list[Spec]:

@@ -6,13 +6,15 @@ agent and each way in which a replay keeps observations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import FunctionType
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.agents.agent import Learning, Run, in_sequence
+from slipstream.agents.off_policy.base import OffPolicyAgent
 from slipstream.core.random import stream
 from slipstream.experience.replay.gather import Batch, gather
 from slipstream.experience.replay.replay import Replay
@@ -71,10 +73,53 @@ def learn_members(feed: Any, by: Any, ring: Any, updates: Any) -> None:
         learn_member(feed, by, ring, m, updates[m])
 
 
-def learning_loops(
+class CompiledLearning(OffPolicyAgent):
+    """An agent whose members learn in loops.
+
+    Attributes:
+        name: of the agent, for the module that is compiled.
+        update_loop: the plain function (by, m, batch, weight, error) that is one update.
+        learner: its `by`, of this iteration.
+    """
+
+    name: ClassVar[str]
+    update_loop: ClassVar[Callable[..., None]]
+    learner: Any
+    _loop: Any = None
+    _feed: Feed | None = None
+
+    def learning(self, replay: Replay) -> Learning:
+        feed = self._feed = self._make_feed(replay)
+        if self._loop is None:
+            self._loop = learning_loop(self.name, self.update_loop, feed, self.learner, replay)
+        return Learning(self._loop, feed, self.learner)
+
+    def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
+        learning = self.learning(replay)
+        learning.loop(learning.feed, learning.by, replay.ring, updates)
+
+    def _make_feed(self, replay: Replay) -> Feed:
+        if self._feed is not None:
+            return self._feed._replace(importance=self.importance)
+        rows, parameters = self.config.batch, self.policy.parameters
+        return Feed(
+            seeds=self.seeds,
+            made=parameters.steps,
+            failed=parameters.failed,
+            discount=self.config.per_member("discount", self.members),
+            importance=self.importance,
+            n_step=self.config.n_step,
+            batch=replay.make_batch(rows),
+            drawn=np.zeros(rows, np.int64),
+            weight=np.ones(rows, np.float32),
+            error=np.zeros(rows, np.float32),
+        )
+
+
+def learning_loop(
     name: str, update: Callable[..., None], feed: Feed, by: Any, replay: Replay
-) -> Mapping[str, Any]:
-    """The two functions above, compiled for an agent and what its replay keeps.
+) -> Any:
+    """`learn_members`, compiled for an agent and what its replay keeps.
 
     Args:
         name: of the agent.
@@ -87,16 +132,13 @@ def learning_loops(
         "new_priorities": new_priorities,
         "stream": stream,
     }
-    plain = {key: cast(FunctionType, function) for key, function in functions.items()}
-    return render.compile_module(
+    module = render.compile_module(
         f"{name}_learning",
         "from typing import Any\n\nimport numpy as np\n\n\n"
         + render.source_of([learn_member, learn_members]),
-        {
-            "learn_member": (feed, by, replay.ring, 0, 0),
-            "learn_members": (feed, by, replay.ring, np.zeros(1, np.int64)),
-        },
-        plain,
+        {"learn_members": (feed, by, replay.ring, np.zeros(1, np.int64))},
+        {key: cast(FunctionType, function) for key, function in functions.items()},
         {"PURPOSE": PURPOSE},
         inline=False,
     )
+    return module["learn_members"]
