@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,19 @@ from slipstream.vector.fused import Acting
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Run: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
 """Runs tasks that do not depend on each other, side by side or in turn."""
+
+
+class Learning(NamedTuple):
+    """What learns from a replay in compiled code.
+
+    Attributes:
+        loop: compiled; ``loop(feed, by, ring, updates)`` makes updates [M] of each member.
+        feed, by: its first arguments, as they are now.
+    """
+
+    loop: Any
+    feed: Any
+    by: Any
 
 
 def in_sequence(tasks: Sequence[Callable[[], None]]) -> None:
@@ -112,6 +125,13 @@ class Agent(ABC):
             run: runs the parts of a lone member.
         """
         raise NotImplementedError  # of an agent that wants a replay
+
+    def learning(self, replay: Replay) -> Learning | None:
+        """What does the same as `learn`, for loops that act, step and learn without Python.
+
+        Asked once for every iteration; None where only `learn` can.
+        """
+        return None
 
     @abstractmethod
     def state_dict(self) -> Mapping[str, Any]:

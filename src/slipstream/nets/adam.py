@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 BETA_1 = 0.9
 BETA_2 = 0.999
-TINY = np.float32(1e-30)  # a moment below it moves no weight, and soon would be a denormal number
+# Moments below these move no weight, and soon would be denormal numbers.
+TINY = np.float32(1e-30)
+TINY_SQUARE = np.float32(1e-36)
 LANES = 64  # sums side by side; a member's row of weights is a multiple of it
 _ZERO = np.float32(0.0)
 
@@ -51,10 +53,11 @@ def adam_step(weights: Any, m: int, clip: float, learning_rate: float, epsilon: 
     for i in range(len(gradient)):
         g = gradient[i] * shorten
         moved = keep_1 * mean[i] + add_1 * g
-        # The moment of a unit that has died would stay a denormal number for ever, and a processor
+        spread = keep_2 * square[i] + add_2 * g * g
+        # The moments of a unit that has died would stay denormal numbers for ever, and a processor
         # takes a hundred times as long for those.
         mean[i] = _ZERO if abs(moved) < TINY else moved
-        square[i] = keep_2 * square[i] + add_2 * g * g
+        square[i] = _ZERO if spread < TINY_SQUARE else spread
         weight[i] -= rate * mean[i] / (np.sqrt(square[i]) * root + eps)
 
 

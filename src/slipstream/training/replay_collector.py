@@ -15,6 +15,9 @@ from slipstream.experience.replay.plan import updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.training.collector import Collector
+from slipstream.training.replay_pass import ReplayPass
+from slipstream.vector.fused import FusedLoop
+from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes
 
 _REPLAY = "replay."
@@ -38,6 +41,7 @@ class ReplayCollector(Collector):
         super().__init__(agent, envs, experience)
         self.replay = replay
         self.learned = np.zeros(agent.members, np.int64)
+        self._pass: ReplayPass | None = None
         self._schedule = replay.plan.schedule
         self._final_of = np.full(experience.reward.shape[1], -1, np.int64)
 
@@ -55,6 +59,9 @@ class ReplayCollector(Collector):
         if self._follows:
             rollout.carry_over()
         self._follows = True
+        fused = self._fused()
+        if fused is not None:
+            return fused
         for t in range(len(rollout.reward)):
             slices = [partial(self._step_slice, i, t) for i in range(len(self.envs))]
             run(slices) if len(slices) > 1 else slices[0]()
@@ -74,6 +81,27 @@ class ReplayCollector(Collector):
         return join_episodes(
             [one._replace(e=one.e + lo) for one, lo in zip(ended, starts, strict=True)]
         )
+
+    def _fused(self) -> Episodes | None:
+        """The same in one compiled call, where it can be done; else None.
+
+        Acting, stepping and learning are not timed apart there: all of it counts as learning.
+        """
+        rollout, env = self.experience, self.envs[0]
+        if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.storage is not None:
+            return None
+        acting, learning = self.agent.acting(), self.agent.learning(self.replay)
+        if acting is None or learning is None:
+            return None
+        assert isinstance(env, KernelVectorEnv)
+        if self._pass is None:
+            self._pass = ReplayPass(env, self.replay, acting, learning, rollout.block, self.learned)
+        began = time.perf_counter()
+        self._pass.run(rollout, acting, learning)
+        self.seconds_learning += time.perf_counter() - began
+        rollout.final_obs, rollout.final_index = rollout.obs[0, :0], _NOBODY
+        self._check_observations()
+        return join_episodes([env.drain_episodes()])
 
     def _step_slice(self, i: int, t: int) -> None:
         env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience

@@ -176,6 +176,12 @@ class Replay:
             what = final_obs if finally_shown is None else finally_shown
             self.storage.put(copies, (head[copies] - 1) % self.slots, what[final_of[copies]])
 
+    @property
+    def writer(self) -> Any:
+        """The compiled `write_rows` for these actions, for loops that keep what they step."""
+        box = self.spec.action_dtype == np.float32
+        return self._loops["write_numbers" if box else "write_choices"]
+
     def _flat(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         """[n, *shape] as rows; nothing where they are kept elsewhere."""
         if self.storage is not None:
@@ -241,7 +247,7 @@ class Replay:
         rows: int,
         n_step: int,
         gamma: NDArray[np.float64],
-        beta: float = 1.0,
+        beta: float | NDArray[np.float64] = 1.0,
     ) -> Sample:
         """Batches of B rows of some members, one after another; overwritten by the next of as many.
 
@@ -253,10 +259,11 @@ class Replay:
             weight, index = np.zeros(size, np.float32), np.zeros(size, np.int64)
             self._samples[size] = Sample(index, weight, self.make_batch(rows, len(members)))
         sample = self._samples[size]
+        betas = np.broadcast_to(beta, len(members))
         for i, m in enumerate(members.tolist()):
             own = Batch(*(column[i] for column in sample.batch))
             self.fill(
-                *(m, keys[i], n_step, float(gamma[i]), beta),
+                *(m, keys[i], n_step, float(gamma[i]), float(betas[i])),
                 *(sample.index[i], sample.weight[i], own),
             )
         return sample

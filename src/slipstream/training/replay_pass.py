@@ -1,0 +1,181 @@
+"""Acting, stepping, keeping and learning without a step of Python: four compiled loops, linked.
+
+What `vector/fused.py` is for rollouts. The numbers are, bit for bit, those of a call of each at
+every row.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.agents.agent import Learning
+from slipstream.experience.replay.plan import updates_due
+from slipstream.experience.replay.replay import Replay
+from slipstream.experience.rollout import Rollout
+from slipstream.vector import render
+from slipstream.vector.fused import Acting, Block
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import EPISODES, FAULT, FINALS, RESET
+
+# Bound by the renderer.
+act: Any = None
+advance: Any = None  # of the kernel's batch loop
+write: Any = None  # of the replay
+learn: Any = None
+
+
+class Keeping(NamedTuple):
+    """What is kept of each row, and when members learn.
+
+    Attributes:
+        ring: the replay's Ring; schedule: its Schedule.
+        learned: int64 [M], updates that each member was told to make so far.
+        due: int64 [M], those of one row, overwritten.
+        valid: bool [E], all true; nothing: bool [E, 0].
+        final_of: int64 [E], all -1, overwritten in between.
+    """
+
+    ring: Any
+    schedule: Any
+    learned: NDArray[np.int64]
+    due: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    nothing: NDArray[np.bool_]
+    final_of: NDArray[np.int64]
+
+
+def collect(
+    begin: int, end: int, batch: Any, block: Any, by: Any, sent: Any, keeping: Any, feed: Any,
+    learner: Any,
+) -> int:  # fmt: skip
+    """Rows begin..end-1.
+
+    Args:
+        batch: of the kernel's loop; block: Block; by: see `Acting`.
+        sent: [E, K], what the copies receive, overwritten.
+        keeping: Keeping; feed, learner: see `Learning`.
+
+    Returns:
+        The row that is next: `end`, unless there is no room for what ends, or a fault.
+    """
+    obs, flat, mask, action, log_prob, reward, terminated, truncated = block
+    final_obs, final_index, counts, copies = batch[4], batch[5], batch[7], len(sent)
+    finals = final_obs.reshape(len(final_obs), final_obs.size // len(final_obs))
+    for t in range(begin, end):
+        if len(final_obs) - counts[EPISODES] < copies:
+            return t
+        act(by, t, flat[t], mask[t], action[t], log_prob[t], sent)
+        now = (sent, obs[t + 1], reward[t], terminated[t], truncated[t])
+        counts[FINALS] = 0
+        advance(0, copies, t, RESET, batch, (*now, mask[t + 1]))
+        if counts[FAULT] != 0:
+            return t + 1
+        for i in range(counts[FINALS]):
+            keeping.final_of[final_index[i, 1]] = i
+        write(
+            *(
+                keeping.ring,
+                0,
+                copies,
+                action[t],
+                reward[t],
+                terminated[t],
+                truncated[t],
+                keeping.valid,
+            ),
+            *(flat[t + 1], mask[t + 1], finals, keeping.final_of),
+        )
+        for i in range(counts[FINALS]):
+            keeping.final_of[final_index[i, 1]] = -1
+        counts[FINALS] = 0
+        some = False
+        for m in range(len(keeping.due)):
+            keeping.due[m] = 0
+            if keeping.ring.held[m] > 0:
+                total = updates_due(keeping.schedule, keeping.ring.steps[m])
+                keeping.due[m] = total - keeping.learned[m]
+                keeping.learned[m] = total
+                some = some or keeping.due[m] > 0
+        if some:
+            learn(feed, learner, keeping.ring, keeping.due)
+    return end
+
+
+class ReplayPass:
+    """Runs the rows of an iteration for a kernel's copies.
+
+    Args:
+        env: all copies, which `FusedLoop.fits`.
+        replay: what is kept of them, in the rings' rows.
+        acting, learning, block: examples of their types.
+        learned: see `Keeping`.
+    """
+
+    def __init__(
+        self,
+        env: KernelVectorEnv,
+        replay: Replay,
+        acting: Acting,
+        learning: Learning,
+        block: Block,
+        learned: NDArray[np.int64],
+    ) -> None:
+        copies, spec = env.num_envs, env.spec
+        self._env = env
+        self._sent = np.zeros((copies, spec.action_width), spec.action_dtype)
+        self._keeping = Keeping(
+            replay.ring,
+            replay.plan.schedule,
+            learned,
+            np.zeros_like(learned),
+            np.ones(copies, np.bool_),
+            np.zeros((copies, 0), np.bool_),
+            np.full(copies, -1, np.int64),
+        )
+        text = render.source_of([collect])
+        if not env.mask_width:  # the kernel's loop takes none then
+            text = text.replace("(*now, mask[t + 1])", "now")
+            text = text.replace("mask[t + 1], finals", "keeping.nothing, finals")
+            text = text.replace("mask[t]", "mask")
+        examples = (
+            *(0, 0, env.batch, tuple(block), acting.by, self._sent),
+            *(self._keeping, learning.feed, learning.by),
+        )
+        module = render.compile_module(
+            f"{env.kernel.name}_replay",
+            text,
+            {"collect": examples},
+            {"updates_due": cast(FunctionType, updates_due)},
+            {"Any": Any, "FINALS": FINALS, "EPISODES": EPISODES, "FAULT": FAULT, "RESET": RESET},
+            linked={
+                "act": acting.loop,
+                "advance": env.loop.advance,
+                "write": replay.writer,
+                "learn": learning.loop,
+            },
+        )
+        self._collect = module["collect"]
+
+    def run(self, rollout: Rollout, acting: Acting, learning: Learning) -> None:
+        """Fills all rows, keeps them, and learns as often as is due.
+
+        Raises:
+            KernelError: a number that nobody can train on, or an index beyond an array.
+        """
+        env, t, end, block = self._env, 0, len(rollout.reward), tuple(rollout.block)
+        while t < end:
+            env.make_room()
+            try:
+                t = self._collect(
+                    *(t, end, env.batch, block, acting.by, self._sent),
+                    *(self._keeping, learning.feed, learning.by),
+                )
+            except Exception as error:
+                raise env.named(error, self._sent) from error
+            env.check(self._sent, t - 1)
+        env.make_room()
+        rollout.valid[:] = True
