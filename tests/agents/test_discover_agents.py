@@ -51,13 +51,14 @@ def forget():
 
 
 def test_what_there_is():
-    assert discover.list_agents() == ("ppo",)
+    agents = discover.list_agents()
+    assert {"dqn", "ppo"} <= set(agents) and list(agents) == sorted(agents)
     assert discover.load_config("ppo") == ("ppo", PPOConfig)
     assert discover.load_agent(PPOConfig()) is PPO
 
 
 def test_one_file_is_an_agent(counting, tmp_path):
-    assert discover.list_agents() == ("counting", "ppo")
+    assert "counting" in discover.list_agents()
     settings = {"agent.name": "counting", "agent.patience": 5, "training.num_envs": 8}
     config = resolve("cartpole", {**settings, "training.total_steps": 1024, "training.shards": 1})
     assert config.agent.patience == 5
