@@ -176,6 +176,11 @@ def check_spec(kernel: Kernel, spec: Any) -> None:
         raise KernelError(
             f"{where} returned players={spec.players!r}; give their number, 1 or more."
         )
+    if spec.winner is not None and spec.winner not in {metric.name for metric in spec.metrics}:
+        raise KernelError(
+            f"{where} returned winner={spec.winner!r}, which is none of its metrics: keep who won "
+            f'in a STATE field and list it, metrics=(Metric("{spec.winner}", "1, 0 or -1"),).'
+        )
     if kernel.mask is not None and spec.choices == 0:
         raise KernelError(
             f"{where} returned the action {spec.action}, and the kernel has a `mask`, which says "

@@ -57,6 +57,7 @@ class Spec:
         metrics: STATE fields copied out when an episode ends.
         trace: STATE fields recorded after every step of an evaluation.
         players: rows per environment when more than one agent acts.
+        winner: of a game of two, the metric that says who won: above 0 player 1, below 0 player 2.
         max_episode_steps: time limit, at least 1, kept by the batch loop; None for none.
         stagger: draw the first episode's length uniformly in 1..max_episode_steps while training,
             so that copies do not reset together.
@@ -77,6 +78,7 @@ class Spec:
     metrics: tuple[Metric, ...] = ()
     trace: tuple[str, ...] = ()
     players: int = 1
+    winner: str | None = None
     max_episode_steps: int | None = None
     stagger: bool = False
     scale_reward: bool = False

@@ -20,7 +20,9 @@ from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.market.folds import FoldPlan
+from slipstream.nets.policy import Policy
 from slipstream.training.sections import TrainingConfig
+from slipstream.training.self_play.opponents import Opponents
 from slipstream.vector.vector_env import VectorEnv
 
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
@@ -44,7 +46,6 @@ class Environment(ABC):
         backends: how its copies can be stepped; a further one is named here and made in `copies`.
         open_section: below this key of `env`, nobody knows beforehand which keys there are.
         resumable: its copies can be saved and come back to where they stood, at every step.
-        varied: copies in one batch may have different settings.
     """
 
     name: str
@@ -53,7 +54,6 @@ class Environment(ABC):
     backends: ClassVar[tuple[str, ...]]
     open_section: ClassVar[str | None] = None
     resumable: ClassVar[bool]
-    varied: ClassVar[bool]
 
     # What a name means.
 
@@ -146,6 +146,11 @@ class Environment(ABC):
         )
 
     # Loaded.
+
+    @property
+    @abstractmethod
+    def varied(self) -> bool:
+        """Whether copies in one batch may have different settings."""
 
     @property
     @abstractmethod
@@ -256,6 +261,14 @@ class Environment(ABC):
         Args:
             records: [M], as `records` gives them.
         """
+
+    def with_members(self, policy: Policy) -> tuple[Environment, Opponents | None]:
+        """The same for members that are trained, and what is kept of whom they play against.
+
+        Args:
+            policy: of the members, as it is trained: opponents may be its earlier weights.
+        """
+        return self, None
 
     def records(self, split: str) -> tuple[Any, ...]:
         """Params records of a split, else of training; nothing where there are no records."""

@@ -49,8 +49,10 @@ def trainable(environment: Environment) -> Environment:
     players = environment.spec.players
     if players > 1:
         raise ConfigError(
-            f"`{environment.name}` has {players} players, and no agent of this version trains more "
-            "than one; step it with slipstream.make_vec."
+            f"`{environment.name}` has {players} players, and an agent is trained in one seat. Say "
+            "who acts in the other one: `env.self_play: {}` is its own past, "
+            "`env.self_play: {opponents: {random: 1}}` anything allowed (docs/self-play.md); or "
+            "step all of them with slipstream.make_vec."
         )
     return environment
 

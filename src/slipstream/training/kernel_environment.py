@@ -5,50 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config
-from slipstream.core.discover import list_kernels, load_kernel
+from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.sources import source_hashes
 from slipstream.core.spec import Spec
 from slipstream.market.config import DataConfig
 from slipstream.market.folds import FoldPlan
+from slipstream.nets.policy import Policy
 from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.files import plain
 from slipstream.training.own_kernel import check_own_kernel
+from slipstream.training.self_play.config import SelfPlayConfig
+from slipstream.training.self_play.game_kernel import game_kernel, self_play_of
+from slipstream.training.self_play.line_up import anchored
+from slipstream.training.self_play.opponents import Opponents
+from slipstream.training.self_play.seat_env import seat_spec
+from slipstream.training.self_play.self_play import SelfPlay
+from slipstream.training.shares import Shares
 from slipstream.vector.contract import check_environment
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
+from slipstream.vector.vector_env import VectorEnv
 
 # The most of a member, however large the budget.
 MARKET_COPIES = 64  # measured: 12 copies reach 95 % of the optimum in 100,000 steps, 256 reach 86 %
 KERNEL_COPIES = 256
-
-
-class Shares(NamedTuple):
-    """What each of M members has of the records, and how long its episodes are.
-
-    Attributes:
-        ranges: int64 [M, 2], first record and number of records.
-        limits: int64 [M], time limit, 0 for none.
-    """
-
-    ranges: NDArray[np.int64]
-    limits: NDArray[np.int64]
-
-    def dealt(self, copies: int, longest: int = 0) -> dict[str, NDArray[np.int64]]:
-        """Of each of `copies` copies, member after member; `longest` where there is no limit."""
-        each = copies // len(self.ranges)
-        limits = np.where(self.limits > 0, self.limits, longest)
-        return {
-            "ranges": np.repeat(self.ranges, each, axis=0),
-            "limits": np.repeat(limits, each),
-        }
 
 
 @dataclass(frozen=True)
@@ -59,23 +47,44 @@ class KernelEnvironment(Environment):
         kernel: the rules.
         loaded: the data.
         shares: what each member has of the records; None: all have all.
+        self_play: of a game of two of which one seat is shown; None: all seats are.
+        judge: what self-play is evaluated in, where the kernel suggests it; None: here.
     """
 
     kernel: Kernel
     loaded: Loaded
     shares: Shares | None = None
+    self_play: SelfPlay | None = None
+    judge: KernelEnvironment | None = None
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "compiled", "serial")
     resumable: ClassVar[bool] = True
-    varied: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, name: str, kernel: Kernel, loaded: Loaded) -> Self:
-        """With the spec of the first record that there is, which is training's."""
+    def of(cls, name: str, kernel: Kernel, loaded: Loaded, config: Config | None = None) -> Self:
+        """With the spec of the first record that there is, which is training's.
+
+        Args:
+            name, kernel, loaded: see the class.
+            config: whose `self_play` holds, where the kernel has one.
+        """
         record = next(iter(loaded.params.values()))[0]
         if "train" in loaded.params:
             record = loaded.params["train"][0]
-        return cls(name, kernel.spec(record, loaded.data), kernel, loaded)
+        spec = kernel.spec(record, loaded.data)
+        asked = None if config is None else self_play_of(config)
+        if asked is None:
+            return cls(name, spec, kernel, loaded)
+        seats = SelfPlay.of(asked, cls.short_name(name), spec)
+        suggested = getattr(kernel.module, "EVALUATION", None)
+        judge = None
+        if suggested is not None and asked.evaluation is None and config is not None:
+            judge = cls.load(name, config.model_dump() | suggested | {"self_play": None})
+        return cls(name, seat_spec(spec), kernel, loaded, self_play=seats, judge=judge)
+
+    @property
+    def varied(self) -> bool:
+        return self.self_play is None  # a batch of copies meets one line-up
 
     @classmethod
     def known(cls, name: str) -> bool:
@@ -83,13 +92,13 @@ class KernelEnvironment(Environment):
 
     @classmethod
     def model(cls, name: str) -> type[Config]:
-        return load_kernel(name).Config
+        return game_kernel(name).Config
 
     @classmethod
     def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         if name.endswith(".py"):
             name = str(Path(name).resolve())
-        kernel = load_kernel(name)
+        kernel = game_kernel(name)
         if "data" not in settings and _needs_prices(kernel):
             raise ConfigError(
                 f"`env.data` is required and missing: {name} reads prices. `slipstream init {name} "
@@ -103,24 +112,26 @@ class KernelEnvironment(Environment):
 
     @classmethod
     def suggested(cls, name: str, agent_name: str) -> Sections:
-        by_agent: Mapping[str, Sections] = getattr(load_kernel(name).module, "SETTINGS", {})
+        by_agent: Mapping[str, Sections] = getattr(game_kernel(name).module, "SETTINGS", {})
         return by_agent.get(agent_name, {})
 
     @classmethod
     def divisible(cls, name: str) -> bool:
-        return load_kernel(name).load_folds is not None
+        return game_kernel(name).load_folds is not None
 
     @classmethod
     def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        kernel = load_kernel(name)
-        return cls.of(name, kernel, kernel.load(kernel.configure(settings)))
+        kernel = game_kernel(name)
+        config = kernel.configure(settings)
+        return cls.of(name, kernel, kernel.load(config), config)
 
     @classmethod
     def load_folds(
         cls, name: str, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
     ) -> Self:
-        kernel = load_kernel(name)
-        found = cls.of(name, kernel, _divided(kernel, settings, plan, name, known))
+        kernel = game_kernel(name)
+        loaded = _divided(kernel, settings, plan, name, known)
+        found = cls.of(name, kernel, loaded, kernel.configure(settings))
         market = found.spec.market
         if market is None:
             return found
@@ -145,7 +156,7 @@ class KernelEnvironment(Environment):
         stop: int | None = None,
         carried: Mapping[str, Any] | None = None,
     ) -> Self:
-        kernel = load_kernel(name)
+        kernel = game_kernel(name)
         load_window = getattr(kernel.module, "load_window", None)
         if load_window is None:
             return super().load_window(name, settings)
@@ -164,7 +175,7 @@ class KernelEnvironment(Environment):
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
-        check_environment(load_kernel(name), settings, steps=steps)
+        check_environment(game_kernel(name), settings, steps=steps)
 
     @property
     def kind(self) -> str:
@@ -232,12 +243,13 @@ class KernelEnvironment(Environment):
         backend: str = "auto",
         *,
         stagger: bool = True,
-    ) -> KernelVectorEnv:
+    ) -> VectorEnv:
         own: dict[str, Any] = {} if self.shares is None else self.shares.dealt(len(seeds))
         backend = self.chosen_backend(backend)
-        return KernelVectorEnv(
+        env = KernelVectorEnv(
             self.kernel, self.loaded, seeds, indices, backend=backend, stagger=stagger, **own
         )
+        return env if self.self_play is None else self.self_play.seated(env)
 
     def evaluation(
         self,
@@ -246,7 +258,9 @@ class KernelEnvironment(Environment):
         members: int = 1,
         backend: str = "auto",
         longest: int | None = LONGEST,
-    ) -> KernelVectorEnv:
+    ) -> VectorEnv:
+        if self.judge is not None:
+            return self.judge.evaluation(split, copies, members, backend, longest)
         total = members * copies
         split = split if split in self.loaded.params else "train"
         spec = self.spec_of(self.loaded.params[split])
@@ -255,7 +269,7 @@ class KernelEnvironment(Environment):
             more = self.shares.dealt(total, longest or 0)
         elif longest is not None and spec.market is None and spec.max_episode_steps is None:
             more = {"limits": np.full(total, longest)}
-        return KernelVectorEnv(
+        env = KernelVectorEnv(
             self.kernel,
             self.loaded,
             np.zeros(total, np.uint64),
@@ -267,6 +281,30 @@ class KernelEnvironment(Environment):
             at_end=HOLD,
             **more,
         )
+        return env if self.self_play is None else self.self_play.evaluated(env)
+
+    def with_members(self, policy: Policy) -> tuple[Environment, Opponents | None]:
+        if self.self_play is None:
+            return self, None
+        seats, opponents = self.self_play.with_members(policy)
+        return replace(self, self_play=seats), opponents
+
+    def against(self, opponents: Mapping[str, float], deterministic: bool | None = None) -> Self:
+        """The same game, whose evaluations meet other opponents; see `SelfPlayConfig`.
+
+        Args:
+            opponents: weight by name.
+            deterministic: their policies take the most likely action; as configured unless given.
+
+        Raises:
+            ConfigError: one that is missing, of another game or shape; no game of two.
+        """
+        seats = self.self_play
+        if seats is None:
+            config = SelfPlayConfig.model_validate({})
+            seats = SelfPlay.of(config, self.short_name(self.name), self.spec)
+        seats = seats.against(opponents, deterministic)
+        return replace(self, spec=seat_spec(seats.spec), self_play=seats, judge=None)
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> KernelEnvironment:
         counts = np.array([len(own) for own in records], np.int64)
@@ -279,13 +317,16 @@ class KernelEnvironment(Environment):
             self.kernel,
             replace(self.loaded, params={"train": every}),
             Shares(ranges, np.array(limits, np.int64)),
+            self.self_play,
+            self.judge,
         )
 
     def records(self, split: str) -> tuple[Any, ...]:
         return self.loaded.params[split if split in self.loaded.params else "train"]
 
     def spec_of(self, records: tuple[Any, ...]) -> Spec:
-        return self.kernel.spec(records[0], self.loaded.data)
+        spec = self.kernel.spec(records[0], self.loaded.data)
+        return spec if self.self_play is None else seat_spec(spec)
 
     def splits(self) -> tuple[str, ...]:
         return tuple(self.loaded.params)
@@ -324,7 +365,11 @@ def _needs_prices(kernel: Kernel) -> bool:
 
 
 def _anchored(settings: dict[str, Any]) -> dict[str, Any]:
-    """Relative data folders made absolute, so that a run can be resumed from anywhere."""
+    """Relative folders made absolute, so that a run can be resumed from anywhere."""
+    seats = settings.get("self_play")
+    for key in ("opponents", "evaluation"):
+        if seats is not None and seats[key] is not None:
+            seats[key] = anchored(seats[key])
     data = settings.get("data")
     if isinstance(data, dict) and isinstance(data.get("folder"), str):
         folder = data["folder"]

@@ -69,7 +69,7 @@ class Shard:
         total = len(seeds)
         own = [seeds[m] for m in members]
         self.members = members
-        self._environment, self._backend = environment, backend
+        self._backend = backend
         self._num_envs = num_envs
         self._run = run or in_sequence
         self._longest, self._go_on = longest, go_on
@@ -80,6 +80,8 @@ class Shard:
         self.agent: Agent = make(own_config, specs or spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
         alone = total == 1 and run is not None and backend != "process"  # it has its own workers
+        environment, self._opponents = environment.with_members(self.agent.policy)
+        self._environment = environment
         slices = self._slices(self.agent.parts if alone else 1)
         envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]
         steps = config.iteration_steps(num_envs)
@@ -129,6 +131,10 @@ class Shard:
         began = time.perf_counter()
         metrics = self.agent.update(self.collector.experience, fraction, self._run)
         self.seconds_update += time.perf_counter() - began
+        if self._opponents is not None:
+            self._opponents.learn(ended, self._num_envs)
+            self._opponents.advance()
+            metrics = {**metrics, **self._opponents.metrics()}
         return {
             **metrics,
             "score": self.scores(),
@@ -206,9 +212,11 @@ class Shard:
         """Everything needed to go on: the first axis of every array counts members or copies."""
         agent = {f"agent.{name}": value for name, value in self.agent.state_dict().items()}
         env = {f"env.{name}": value for name, value in self.collector.get_state().items()}
+        opponents = {} if self._opponents is None else self._opponents.state_dict()
         return {
             **agent,
             **env,
+            **{f"opponents.{name}": value for name, value in opponents.items()},
             "recent": self.recent.copy(),
             "lengths": self.lengths.copy(),
             "episodes": self.episodes.copy(),
@@ -241,6 +249,8 @@ class Shard:
             Copies of a foreign environment that begin a fresh episode instead.
         """
         self.agent.load_state_dict(_below("agent.", state))
+        if self._opponents is not None:
+            self._opponents.load_state_dict(_below("opponents.", state))
         folder, files = bulk or (Path(), {})
         self._hashes = dict(files)
         if files:

@@ -25,6 +25,7 @@ MINIBATCH = 2**32 + 2
 INIT = 2**32 + 3
 SAMPLE = 2**32 + 4  # actions of a finished policy
 REPLAY = 2**32 + 6  # which transitions are learned from
+OPPONENT = 2**32 + 7  # who sits in the other seat of an episode, and what it does
 
 _SHIFT_11 = np.uint64(11)
 _SHIFT_12 = np.uint64(12)

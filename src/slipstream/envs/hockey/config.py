@@ -85,12 +85,15 @@ class Config(config.Config):
 def load(config: Config) -> kernel.Loaded:
     """The table's shapes; nothing is read."""
     modes = config.mode if isinstance(config.mode, dict) else {config.mode: 1.0}
+    others = config.opponents
+    if others is None and getattr(config, "self_play", None) is not None:
+        others = Seat(agent=1.0)  # who shows one seat has somebody for the other one
     seats: dict[str, Any] = {
         f"{name}_{kind}": weight
-        for name, seat in (("one", config.one), ("two", config.two), ("other", config.opponents))
+        for name, seat in (("one", config.one), ("two", config.two), ("other", others))
         for kind, weight in (dict.fromkeys(Seat.model_fields, 0.0) | dict(seat or {})).items()
     }
-    bots_only = config.opponents is not None and config.opponents.agent == 0.0
+    bots_only = others is not None and others.agent == 0.0
     params = Params(
         normal=modes.get("normal", 0.0),
         shooting=modes.get("train_shooting", 0.0),

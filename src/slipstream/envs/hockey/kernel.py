@@ -33,6 +33,9 @@ from slipstream.envs.hockey.view import observe
 
 __all__ = ["STATE", "Config", "Data", "Params", "observe", "spec"]
 
+# What self-play is evaluated against: both bots, equally often.
+EVALUATION = {"opponents": {"weak": 1.0, "strong": 1.0}}
+
 
 def load(config: Config) -> Loaded:
     """The table's shapes, and how many players act; nothing is read."""

@@ -38,4 +38,5 @@ def spec(p: Any, d: Any) -> Spec:
         action=action,
         metrics=_LEARNER if p.players == 1 else _BOTH,
         players=p.players,
+        winner=None if p.players == 1 else "winner",
     )

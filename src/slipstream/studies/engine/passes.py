@@ -71,6 +71,7 @@ def _market(
     each, total = len(own[0]), len(records)
     times = [timeline(record, data) for record in records]
     env = together.evaluation("train", each, len(places), _backend(places[0]))
+    assert isinstance(env, KernelVectorEnv)  # prices have one player
     longest = max(len(time) for time in times)
     values, ended = _run(env, policy, longest, go_on)
     accounts: list[PassGrowth | None] = [None] * total
