@@ -196,6 +196,14 @@ class NativeEnv(ABC):
     ) -> None:
         """Sets an attribute, one value for each of the copies."""
 
+    @abstractmethod
+    def resize(self, num_envs: int) -> None:
+        """More copies, or fewer: those of the highest rows are closed, the others go on.
+
+        New ones are made as the first ones were, in turn; where the others have been reset, they
+        are, too, without a seed. `arrays` are others after it.
+        """
+
     def drain_faults(self) -> list[Fault]:
         """What failed in copies or their processes since the last call."""
         return []
@@ -265,7 +273,6 @@ def native_env(
     ids = {env: registered(env) for env in envs if isinstance(env, str)}
     what = Native(
         tuple(envs),
-        0,
         name_of(envs[0]),
         probe.observation_space,
         probe.action_space,

@@ -13,6 +13,7 @@ from slipstream.vector.native import NativeEnv, Told, native_layout
 from slipstream.vector.process.faults import Fault, FaultPolicy, Ledger
 from slipstream.vector.process.job import NO_BEGIN, Job, Native
 from slipstream.vector.process.native_copies import NativeCopies
+from slipstream.vector.process.process_copies import check_count
 
 
 class NativeSerialEnv(NativeEnv):
@@ -39,7 +40,7 @@ class NativeSerialEnv(NativeEnv):
         except BaseException:
             self._copies.close()
             raise
-        self._closed = False
+        self._closed = self._begun = False
 
     def _report(self, kind: str, copy: int, *rest: Any) -> None:
         self.ledger.add(Fault(kind, copy, 0, 0, *rest))
@@ -51,7 +52,7 @@ class NativeSerialEnv(NativeEnv):
         selected: NDArray[np.bool_] | None = None,
     ) -> None:
         self._open()
-        self._told = None
+        self._told, self._begun = None, True
         self.arrays["selected"][:] = True if selected is None else selected
         self._copies.reset(list(seeds or [None] * self.num_envs), self._options(options))
 
@@ -92,6 +93,23 @@ class NativeSerialEnv(NativeEnv):
         self._open()
         rows = range(self.num_envs) if copies is None else copies
         self._copies.assign(name, list(zip(rows, values, strict=True)))
+
+    def resize(self, num_envs: int) -> None:
+        self._open()
+        check_count(num_envs)
+        layout = native_layout(self.what, num_envs)
+        old, self.arrays = self.arrays, layout.views(bytearray(layout.size))
+        before, common = self.num_envs, min(self.num_envs, num_envs)
+        for name, array in self.arrays.items():
+            array[:common] = old[name][:common]
+        self.num_envs = num_envs
+        self._told = None
+        self.ledger.resize(num_envs)
+        if num_envs < before:
+            self._copies.shrink(self.arrays, num_envs)
+        else:
+            self._copies.grow(self.arrays, before, num_envs, self._begun)
+        self.ledger.check()
 
     def drain_faults(self) -> list[Fault]:
         return self.ledger.drain()

@@ -261,6 +261,18 @@ class VectorEnv(ABC):
         """Waits for that step, with the results of `step_rows` for these rows."""
         raise ConfigError(_TOGETHER.format(self.backend))
 
+    def resize(self, num_envs: int) -> Any:
+        """More copies, or fewer: those of the highest rows are closed, the others go on.
+
+        New ones are of the first copy's member, with the next indices.
+
+        Returns:
+            The newest observations of all [E, ...], those of new copies their first.
+        """
+        raise ConfigError(
+            f"Copies on backend `{self.backend}` cannot be resized while they run; make others."
+        )
+
     def drain_faults(self) -> list[Any]:
         """What failed in copies or their processes since the last call, to be printed."""
         return []

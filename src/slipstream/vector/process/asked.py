@@ -37,6 +37,10 @@ class Asked:
         self._half_links: list[list[Link]] = [[], []]
         self.fresh: list[Link] = []
 
+    def resize(self, num_envs: int) -> None:
+        """From now on there are so many copies, and nothing is under way."""
+        self.out = np.zeros(num_envs, np.bool_)
+
     def stop(self) -> None:
         """Before any other order.
 

@@ -237,7 +237,15 @@ class Copies(ABC, Generic[Copy]):
         which = self._room(lo, hi)
         self._index()
         self.make_some(which)
-        for i in which if begun else ():
+        if begun:
+            self._begin_some(which)
+
+    def begin_all(self) -> None:
+        """Begins an episode of every copy: they are new, and the others have begun before."""
+        self._begin_some(range(len(self.rows)))
+
+    def _begin_some(self, which: Sequence[int]) -> None:
+        for i in which:
             if self.copies[i] is not None:
                 try:
                     self.begin_next(i)

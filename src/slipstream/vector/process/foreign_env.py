@@ -14,6 +14,7 @@ from slipstream.vector.foreign import name_of
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv, log_dtype, log_shape
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import RESET
+from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.job import Foreign, registered
@@ -127,6 +128,19 @@ class ForeignProcessEnv(ProcessVectorEnv):
     def _half(self, half: int) -> slice:
         middle = self.num_envs // 2
         return slice(middle, self.num_envs) if half else slice(0, middle)
+
+    def resize(self, num_envs: int) -> Any:
+        before, old = self.num_envs, self.block
+        last = int(old["index"].max())
+
+        def fill(block: Block) -> None:
+            new = slice(before, num_envs)
+            block["seed"][new] = old["seed"][0]
+            block["index"][new] = np.arange(last + 1, last + 1 + max(0, num_envs - before))
+
+        self.copies.resize(num_envs, self._layout(num_envs), fill)
+        self.num_envs = num_envs
+        return self.observations.native(self._joined(self._obs))
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """As `GymnasiumVectorEnv.get_state`, and interchangeable with it."""

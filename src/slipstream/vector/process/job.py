@@ -51,8 +51,7 @@ class Native:
     """Copies of foreign environments as Gymnasium steps them.
 
     Attributes:
-        makers: ids, or what makes a copy when called; one for each row from `first` on.
-        first: row of the first one.
+        makers: ids, or what makes a copy when called; one for each row, then from the first again.
         name: of the environment, for messages.
         shown, acted: observation and action space of the first copy.
         alike: all must have the same observation space.
@@ -61,7 +60,6 @@ class Native:
     """
 
     makers: Sequence[Any]
-    first: int
     name: str
     shown: Any
     acted: Any

@@ -57,7 +57,12 @@ class Link:
         """Its copies as an index."""
         if len(self.ranges) == 1:
             return slice(*self.ranges[0])
-        return np.concatenate([np.arange(lo, hi) for lo, hi in self.ranges])
+        return np.concatenate([np.zeros(0, np.int64), *(np.arange(*own) for own in self.ranges)])
+
+    @property
+    def load(self) -> int:
+        """How many copies it has."""
+        return sum(hi - lo for lo, hi in self.ranges)
 
     def start(self, launcher: Launcher, others: Sequence[int]) -> None:
         """Starts a process for it, which waits for a job; `others` are not for a fork of this."""

@@ -76,7 +76,7 @@ class NativeCopies(Copies[Any]):
 
     def new(self, i: int) -> Any:
         what, row = self._what, self.rows[i]
-        env = make_gymnasium(what.makers[row - what.first])
+        env = make_gymnasium(what.makers[row % len(what.makers)])
         if env.action_space != what.acted or (what.alike and env.observation_space != what.shown):
             raise ConfigError(
                 f"{what.name}: environment {row} has the spaces {env.observation_space} and "

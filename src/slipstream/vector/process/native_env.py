@@ -256,6 +256,12 @@ class NativeProcessEnv(NativeEnv):
             for row, value in zip(own, part, strict=True)
         }
 
+    def resize(self, num_envs: int) -> None:
+        self._idle()
+        self._told = None
+        self.copies.resize(num_envs, native_layout(self.what, num_envs))
+        self.num_envs = num_envs
+
     def drain_faults(self) -> list[Fault]:
         return self.copies.ledger.drain()
 

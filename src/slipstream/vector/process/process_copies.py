@@ -66,8 +66,9 @@ class ProcessCopies:
         halves: bool = False,
     ) -> None:
         self.num_envs, self.policy = num_envs, policy
-        self._job, self._forfeit = job, forfeit
-        w = max(1, min(workers or usable_cores(), num_envs))
+        self._job, self._forfeit, self._halves = job, forfeit, halves
+        self._most = workers or usable_cores()
+        w = max(1, min(self._most, num_envs))
         self.spin = spin_seconds(w, usable_cores())
         self.begun = self.closed = False
         self.ledger = Ledger(policy, num_envs, name)
@@ -112,7 +113,7 @@ class ProcessCopies:
         return self.workers.links
 
     def _packed(self, number: int, again: bool) -> bytes:
-        link = self.links[number]
+        link = next(link for link in self.links if link.number == number)
         return packed(
             self._job(
                 self.block.layout,
@@ -198,6 +199,63 @@ class ProcessCopies:
         """Marks the rows of a worker that was lost over a step."""
         self._forfeit(at)
 
+    def resize(
+        self, num_envs: int, layout: Layout, fill: Callable[[Block], None] = lambda block: None
+    ) -> None:
+        """More copies, or fewer: those of the highest rows go; the others' episodes go on.
+
+        Args:
+            num_envs: E from now on.
+            layout: of the new block.
+            fill: told of the new block before the new copies begin.
+
+        Raises:
+            ConfigError: halves are stepped apart, or steps are under way.
+            ResourceError: the new block does not fit; everything is as it was.
+        """
+        check_count(num_envs)
+        if self._halves:
+            raise ConfigError("Copies whose halves are stepped apart cannot be resized.")
+        self.ready()
+        self.asked.stop()
+        old, block, before = self.block, Block(layout), self.num_envs
+        common = min(before, num_envs)
+        for name, array in block.arrays.items():
+            array[:common] = old[name][:common]
+        fill(block)
+        self.block, self.num_envs = block, num_envs
+        self.asked.resize(num_envs)
+        self.ledger.resize(num_envs)
+        if num_envs < before:
+            for link in self.links:
+                link.ranges = [(lo, min(hi, num_envs)) for lo, hi in link.ranges if lo < num_envs]
+            calls = [(link, (num_envs,)) for link in self.links if link.load]
+            self.workers.move(block, "shrink", calls)
+            self.workers.drop([link for link in self.links if not link.load])
+        else:
+            self._grow(block, before)
+        old.close()
+        self.ledger.check()
+
+    def _grow(self, block: Block, before: int) -> None:
+        """Deals new rows to the workers with the fewest copies, and to new ones."""
+        w = min(self._most, self.num_envs)
+        share = -(-self.num_envs // max(w, len(self.links)))
+        calls, lo = [], before
+        for link in self.links:
+            hi = min(self.num_envs, lo + max(0, share - link.load))
+            calls.append((link, (lo, hi, self.begun)))
+            if hi > lo:
+                link.ranges = [*link.ranges, (lo, hi)]
+            lo = hi
+        self.workers.move(block, "grow", calls)
+        if lo < self.num_envs:
+            parts = _dealt(lo, self.num_envs, -(-(self.num_envs - lo) // share))
+            self.spin = spin_seconds(len(self.links) + len(parts), usable_cores())
+            more = self.workers.add([[part] for part in parts])
+            if self.begun:
+                self.workers.talk_each("begin_all", [(link, ()) for link in more])
+
     def close(self) -> None:
         """Ends the workers or gives them back; may be called again."""
         if self.closed:
@@ -213,3 +271,9 @@ def _dealt(lo: int, hi: int, workers: int) -> list[tuple[int, int]]:
     """Rows lo..hi-1 in nearly equal parts."""
     edges = np.linspace(lo, hi, workers + 1).astype(int).tolist()
     return list(itertools.pairwise(edges))
+
+
+def check_count(num_envs: Any) -> None:
+    """Refuses what is no number of copies."""
+    if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
+        raise ConfigError(f"`resize` takes a whole number of copies from 1 on, not {num_envs!r}.")

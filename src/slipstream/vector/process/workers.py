@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -78,9 +79,12 @@ class Workers:
         Raises:
             ConfigError, ResourceError, KernelError: one could not make its copies.
         """
-        for link in self.links:
+        self._await_start(self.links)
+
+    def _await_start(self, links: Sequence[Link]) -> None:
+        for link in links:
             self._start(link, False)
-        waiting = list(self.links)
+        waiting = list(links)
         while waiting:
             self._sleep(_LOOK_MS)
             for link in waiting:
@@ -89,6 +93,42 @@ class Workers:
             self._ledger.check_any()
             waiting = [link for link in waiting if link.state != UP]
         self._arrived.clear()
+
+    def move(
+        self, block: Block, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]]
+    ) -> None:
+        """From now on everything lies in another block; calls a method that attaches it."""
+        self.block = block
+        for link, arguments in calls:
+            self._answers.pop(link.number, None)
+            link.send((method, (block.layout, *arguments)))
+            with suppress(OSError):
+                link.hand([block.fd])
+        links = [link for link, _ in calls]
+        self.begin(TALK, links)
+        self.wait()
+        self.end_talk(method, links)
+
+    def add(self, ranges: Sequence[list[tuple[int, int]]]) -> list[Link]:
+        """More workers, which make their copies; waits for them."""
+        first = 1 + max((link.number for link in self.links), default=-1)
+        more = []
+        for number, own in enumerate(ranges, first):
+            link = self._crowd.take()
+            link.number, link.ranges = number, own
+            self.links.append(link)
+            more.append(link)
+        self._await_start(more)
+        return more
+
+    def drop(self, links: Sequence[Link]) -> None:
+        """Gives workers back that have no copies left."""
+        for link in links:
+            self.links.remove(link)
+            if link.pipe is not None:
+                self._poller.unregister(link.pipe.fileno())
+                del self._by_fd[link.pipe.fileno()]
+        self._crowd.give_back(list(links))
 
     def _start(self, link: Link, again: bool) -> None:
         if link.state == DOWN:

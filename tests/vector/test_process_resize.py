@@ -1,0 +1,104 @@
+"""More copies and fewer, while the others' episodes go on."""
+
+import functools
+import sys
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from gymnasium import spaces
+
+from slipstream.core.errors import ConfigError
+from slipstream.vector.contract import blank
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.native import native_env
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.throughput import FollowThroughput
+from slipstream.vector.vector_env import member_indices
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
+
+
+class Counting(gymnasium.Env):
+    observation_space = spaces.Box(-1e9, 1e9, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.start = 0, self.np_random.random()
+        return np.array([0.0, self.start]), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.array([self.time, self.start]), 1.0, False, self.time >= 50, {}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_episodes_go_on_and_new_ones_are_those_of_a_larger_environment(workers):
+    with (
+        GymnasiumVectorEnv("CartPole-v1", *member_indices([3], 9)) as large,
+        ForeignProcessEnv("CartPole-v1", *member_indices([3], 4), workers=workers) as env,
+    ):
+        wanted, out = blank(large), blank(env)
+        large.reset(wanted.obs), env.reset(out.obs)
+        first = wanted.obs.copy()
+
+        def both(n, times):
+            out = blank(env)
+            for t in range(times):
+                actions = np.full((9, 1), t % 2)
+                large.step(actions, wanted, t), env.step(actions[:n], out, t)
+                assert np.array_equal(out.obs, wanted.obs[:n]) and out.valid.all()
+                assert np.array_equal(out.truncated, wanted.truncated[:n])
+
+        both(4, 5)
+        assert np.array_equal(env.resize(2), wanted.obs[:2])
+        both(2, 5)
+        assert len(env.workers.links) == {1: 1, 2: 1, 3: 2}[workers]
+        rows = env.resize(9)
+        assert np.array_equal(rows[:2], wanted.obs[:2])
+        assert np.array_equal(rows[4:], first[4:]), "they begin as in a larger environment"
+        assert len(env.workers.links) == workers
+        loads = [link.load for link in env.workers.links]
+        assert sum(loads) == 9 and max(loads) - min(loads) <= 3
+        for n in (5, 7, 3, 8):
+            env.resize(n)
+            out = blank(env)
+            length = env.block["length"].copy()
+            env.step(np.zeros((n, 1), np.int64), out)
+            ended = out.terminated | out.truncated
+            assert (env.block["length"][~ended] == length[~ended] + 1).all()
+        env.send([0] * 8), env.recv(8)
+        for wrong in (0, -1, 2.5, True):
+            with pytest.raises(ConfigError, match="whole number of copies"):
+                env.resize(wrong)
+        env.step(np.zeros((8, 1), np.int64), out)
+    assert not [c for c in psutil.Process().children() if c.is_running() and "slip" in c.name()]
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_native_copies_are_resized(backend):
+    with native_env([Counting, functools.partial(Counting)], backend=backend, workers=2) as env:
+        env.reset([1, 2])
+        env.step([0, 0])
+        env.resize(5)
+        assert env.observation()[:, 0].tolist() == [1, 1, 0, 0, 0] and env.num_envs == 5
+        env.step(np.zeros(5, np.int64))
+        assert env.call("time") == [2, 2, 1, 1, 1]
+        env.resize(1)
+        env.step(np.zeros(1, np.int64))
+        assert env.call("time") == [3] and env.arrays["reward"].tolist() == [1.0]
+
+
+def test_the_number_of_copies_follows_throughput():
+    follow, n, seen = FollowThroughput(2, 64), 2, []
+    for _ in range(8):
+        seen.append(n)
+        n = follow.next(n, float(min(n, 16)))
+    assert seen == [2, 4, 8, 16, 32, 16, 16, 16]
+    follow, n = FollowThroughput(2, 6), 4
+    assert [follow.next(4, 4.0), follow.next(6, 6.0), follow.next(6, 6.0)] == [6, 6, 6]
+    with pytest.raises(ValueError, match="bounds"):
+        FollowThroughput(4, 2)
