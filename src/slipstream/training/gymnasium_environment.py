@@ -20,6 +20,7 @@ from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.pool import WorkerPool
 from slipstream.vector.vector_env import VectorEnv
 
 GYMNASIUM = "gym:"
@@ -161,6 +162,7 @@ class GymnasiumEnvironment(Environment):
             workers=workers,
             policy=self.policy,
             halves=halves,
+            crowd=WorkerPool.current(),
             **more,
         )
 

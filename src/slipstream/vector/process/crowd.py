@@ -88,6 +88,21 @@ class Crowd:
         link.state = DOWN
         link.close()
 
+    def claim(self, copies: int, name: str) -> None:
+        """Told before copies are made; a pool with a budget may refuse."""
+
+    def started(self, copies: int, name: str, pids: list[int]) -> None:
+        """Told when copies were made by these processes."""
+
+    def release(self, copies: int) -> None:
+        """Told when copies are closed."""
+
+    @property
+    def all_pids(self) -> list[int]:
+        """Of all its processes."""
+        with self._lock:
+            return [link.pid for link in (*self._busy, *self._idle) if link.pipe is not None]
+
     @property
     def pids(self) -> list[int]:
         """Of the processes without work."""

@@ -75,7 +75,13 @@ class ProcessCopies:
         self._own = Crowd(method) if crowd is None else None
         crowd = crowd or self._own
         assert crowd is not None
-        self.block = Block(layout)
+        crowd.claim(num_envs, name)
+        self._crowd = crowd
+        try:
+            self.block = Block(layout)
+        except BaseException:
+            crowd.release(num_envs)
+            raise
         self.asked = Asked(self)
         middle = num_envs // 2
         ranges = [_dealt(0, num_envs, w)]
@@ -93,6 +99,7 @@ class ProcessCopies:
             )
         except BaseException:
             self.block.close()
+            crowd.release(num_envs)
             raise
 
     def start(self) -> None:
@@ -106,6 +113,8 @@ class ProcessCopies:
         except BaseException:
             self.close()
             raise
+        pids = [link.pid for link in self.links]
+        self._crowd.started(self.num_envs, self.ledger.name, pids)
 
     @property
     def links(self) -> list[Link]:
@@ -218,7 +227,14 @@ class ProcessCopies:
             raise ConfigError("Copies whose halves are stepped apart cannot be resized.")
         self.ready()
         self.asked.stop()
-        old, block, before = self.block, Block(layout), self.num_envs
+        old, before = self.block, self.num_envs
+        self._crowd.claim(max(0, num_envs - before), self.ledger.name)
+        try:
+            block = Block(layout)
+        except BaseException:
+            self._crowd.release(max(0, num_envs - before))
+            raise
+        self._crowd.release(max(0, before - num_envs))
         common = min(before, num_envs)
         for name, array in block.arrays.items():
             array[:common] = old[name][:common]
@@ -263,6 +279,7 @@ class ProcessCopies:
         self.closed = True
         self.workers.close()
         self.block.close()
+        self._crowd.release(self.num_envs)
         if self._own is not None:
             self._own.close()
 

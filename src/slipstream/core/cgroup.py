@@ -1,0 +1,29 @@
+"""What a container may use of its machine, as Linux's control groups say it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_UNLIMITED = 2**60  # bytes; version 1 says "no limit" by a number near 2**63
+
+
+def cpu_limit(root: Path = _ROOT) -> float | None:
+    """Cores' worth of time that this container gets; None where it is not limited."""
+    with suppress(OSError, ValueError):
+        quota, period = (root / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    with suppress(OSError, ValueError):
+        given = int((root / "cpu" / "cpu.cfs_quota_us").read_text())
+        return None if given <= 0 else given / int((root / "cpu" / "cpu.cfs_period_us").read_text())
+    return None
+
+
+def memory_limit(root: Path = _ROOT) -> int | None:
+    """Bytes that this container may take; None where it is not limited."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            limit = int((root / name).read_text())  # "max" is no number
+            return None if limit >= _UNLIMITED else limit
+    return None

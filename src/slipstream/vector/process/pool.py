@@ -1,0 +1,132 @@
+"""WorkerPool: the worker processes of a machine, lent to several trainings under a budget."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import ClassVar, Self
+
+import psutil
+
+from slipstream.core.cgroup import memory_limit
+from slipstream.core.cores import usable_cores
+from slipstream.core.errors import ResourceError
+from slipstream.vector.process.budget import Budget
+from slipstream.vector.process.crowd import Crowd
+
+_LOOK_SECONDS = 0.1
+_SHARE = 0.8  # of the memory there is, where nothing else is said
+
+
+class WorkerPool(Crowd):
+    """Workers that environments lease and give back; they stay warm in between.
+
+    ::
+
+        with WorkerPool(max_concurrent_envs=64):
+            slipstream.train("gym:Acrobot-v1", backend="process")
+            slipstream.train("gym:CartPole-v1", backend="process")  # by the same processes
+
+    While it is open, trainings in this process (in threads of it, too) take their workers here.
+
+    Args:
+        max_concurrent_envs: copies at a time, of all trainings of this user on this machine that
+            have such a bound; None: no bound.
+        memory_mib: of all its workers together; four fifths of what the machine or container has
+            unless given.
+        workers: processes that are kept between leases; one a core unless given, by affinity and
+            the container's share.
+        method: how they are started.
+        wait: seconds for which a lease waits until others give theirs back.
+        budget: where leases are counted.
+    """
+
+    _current: ClassVar[WorkerPool | None] = None
+
+    def __init__(
+        self,
+        *,
+        max_concurrent_envs: int | None = None,
+        memory_mib: float | None = None,
+        workers: int | None = None,
+        method: str = "forkserver",
+        wait: float = 60.0,
+        budget: Budget | None = None,
+    ) -> None:
+        super().__init__(method, kept=workers or usable_cores())
+        self.max_concurrent_envs, self.wait = max_concurrent_envs, wait
+        total = min(psutil.virtual_memory().total, memory_limit() or 2**62)
+        self.memory = _SHARE * total if memory_mib is None else memory_mib * 2**20
+        self._budget = budget or Budget()
+        self._each: dict[str, float] = {}  # bytes of a copy, by environment
+        self._mine = 0
+        self._pid = os.getpid()
+
+    @classmethod
+    def current(cls) -> WorkerPool | None:
+        """The pool that is open in this process."""
+        pool = cls._current
+        return pool if pool is not None and pool._pid == os.getpid() else None
+
+    def claim(self, copies: int, name: str) -> None:
+        """Leases so many copies of an environment; waits for others to give theirs back.
+
+        Raises:
+            ResourceError: they did not, or there is too little memory.
+        """
+        until = time.monotonic() + self.wait
+        while True:
+            given, taken = self._budget.take(copies, self.max_concurrent_envs)
+            if given:
+                break
+            if time.monotonic() > until or copies > (self.max_concurrent_envs or copies):
+                raise ResourceError(
+                    f"{copies} copies of {name} were asked for, {taken} are leased on this machine "
+                    f"(some by this process: {self._mine}), and there may be "
+                    f"{self.max_concurrent_envs} at a time. End other trainings, lower num_envs, "
+                    "or raise max_concurrent_envs."
+                )
+            time.sleep(_LOOK_SECONDS)
+        self._mine += copies
+        expected = self.used + copies * self._each.get(name, 0.0)
+        if expected > self.memory:
+            self.release(copies)
+            raise ResourceError(
+                f"{copies} more copies of {name} would take about {expected / 2**20:,.0f} MiB with "
+                f"all that run, and the pool may take {self.memory / 2**20:,.0f}. Lower num_envs, "
+                "or give the pool more memory_mib."
+            )
+
+    def started(self, copies: int, name: str, pids: list[int]) -> None:
+        """Measures what copies take that have just been made."""
+        self._each[name] = sum(map(memory_of, pids)) / copies
+
+    def release(self, copies: int) -> None:
+        """Gives copies back."""
+        self._mine -= copies
+        self._budget.give(copies)
+
+    @property
+    def used(self) -> float:
+        """Bytes of its workers now."""
+        return float(sum(map(memory_of, self.all_pids)))
+
+    def __enter__(self) -> Self:
+        WorkerPool._current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        WorkerPool._current = None
+        self.close()
+
+
+def memory_of(pid: int) -> float:
+    """Bytes of a process, what it shares with others counted in parts; 0 where it is gone."""
+    try:
+        process = psutil.Process(pid)
+        try:
+            return float(process.memory_full_info().pss)
+        except (AttributeError, psutil.AccessDenied):
+            return float(process.memory_info().rss)
+    except psutil.Error:
+        return 0.0

@@ -1,0 +1,118 @@
+"""A pool lends its processes to several environments, keeps them warm, and keeps to its budget."""
+
+import json
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+import slipstream
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.vector.process.budget import Budget
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.pool import WorkerPool, memory_of
+from slipstream.vector.vector_env import member_indices
+
+
+@pytest.fixture
+def budget(tmp_path):
+    return Budget(tmp_path)
+
+
+def made(pool, copies=4, env="CartPole-v1", workers=2):
+    return ForeignProcessEnv(env, *member_indices([3], copies), workers=workers, crowd=pool)
+
+
+def pids(env):
+    return {link.pid for link in env.workers.links}
+
+
+def test_workers_are_used_again_and_end_with_the_pool(budget):
+    with WorkerPool(workers=2, budget=budget) as pool:
+        with made(pool) as env:
+            first = pids(env)
+            env.reset(seed=1)
+            env.step([0, 1, 0, 1])
+        assert set(pool.pids) == first and all(map(psutil.pid_exists, first))
+        with made(pool, 3, "Pendulum-v1") as env, made(pool, 1, workers=1) as other:
+            assert pids(env) == first and not pids(other) & first
+            env.reset(seed=1)
+            env.step(np.zeros((3, 1), np.float32))
+        psutil.Process(pool.pids[0]).kill()  # an idle one that dies is not lent
+        with made(pool) as env:
+            env.reset(seed=1)
+            env.step([0, 1, 0, 1])
+            assert not env.drain_faults()
+            last = pids(env)
+    assert WorkerPool.current() is None and budget.taken == 0
+    psutil.wait_procs([psutil.Process(p) for p in last if psutil.pid_exists(p)], timeout=5)
+    assert not any(map(psutil.pid_exists, first | last))
+
+
+def test_several_trainings_share_a_budget(budget, tmp_path):
+    pool = WorkerPool(max_concurrent_envs=6, budget=budget, wait=0.2)
+    other = WorkerPool(max_concurrent_envs=6, budget=Budget(tmp_path), wait=20.0)
+    with made(pool, 4, workers=1) as env:
+        with pytest.raises(ResourceError, match=r"4 copies.*4 are leased.*6 at a time"):
+            made(pool, 4)
+        with pytest.raises(ResourceError, match=r"7 copies"):
+            made(other, 7)  # never: it does not wait
+        env.resize(6)
+        with pytest.raises(ResourceError, match="1 copies"):
+            env.resize(7)
+        env.resize(2)
+        assert budget.taken == 2
+        env.resize(5)
+        threading.Timer(0.5, env.close).start()
+        began = time.monotonic()
+        with made(other, 6, workers=1) as waited:
+            assert time.monotonic() - began > 0.3 and waited.num_envs == 6
+    pool.close(), other.close()
+    assert budget.taken == 0
+
+
+def test_leases_of_the_dead_do_not_count(budget, tmp_path):
+    gone = {"pid": 2**22 - 1, "started": 1.0, "copies": 50}
+    (tmp_path / "leases.json").write_text(json.dumps([gone]))
+    assert budget.taken == 0 and budget.take(3, 4) == (True, 0)
+    (tmp_path / "leases.json").write_text('[{"pid": 1')  # cut off by a kill
+    assert budget.take(4, 4) == (True, 0)
+
+
+def test_memory_is_measured_and_kept_to(budget):
+    pool = WorkerPool(memory_mib=100_000, budget=budget)
+    try:
+        with made(pool, 2, workers=1) as env:
+            (pid,) = pids(env)
+            assert pool.used == pytest.approx(memory_of(pid), rel=0.5) and memory_of(pid) > 2**20
+            pool.memory = pool.used * 1.2
+            with pytest.raises(ResourceError, match=r"MiB.*memory_mib"):
+                made(pool, 50)
+            assert budget.taken == 2
+    finally:
+        pool.close()
+    assert memory_of(2**22 - 1) == 0.0
+
+
+def test_a_training_takes_its_workers_there(budget, tmp_path):
+    config = {
+        "env": "gym:CartPole-v1",
+        "agent": {"horizon": 16, "widths": [8], "epochs": 1, "minibatch": 32},
+        "training": {"num_envs": 2, "total_steps": 64, "workers": 1, "backend": "process"},
+        "evaluation": {"episodes": 1},
+    }
+    with WorkerPool(workers=4, budget=budget) as pool:
+        slipstream.train(config, out=tmp_path / "one", report=False)
+        first = set(pool.pids)
+        slipstream.train(config, out=tmp_path / "two", report=False)
+        assert first and set(pool.pids) & first and budget.taken == 0
+
+
+def test_a_failed_start_gives_the_lease_back(budget):
+    pool = WorkerPool(max_concurrent_envs=6, budget=budget)
+    with pytest.raises(ConfigError):
+        made(pool, 4, "NoSuchThing-v7")
+    assert budget.taken == 0
+    pool.close()
