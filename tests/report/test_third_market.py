@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import slipstream
+from slipstream.core.errors import KernelError
 from slipstream.core.market_pass import SymbolPass
 from slipstream.report.baselines import BUY_AND_HOLD, ORACLE
 from slipstream.report.evaluate import evaluate_run
@@ -82,3 +83,20 @@ def test_a_declaration_holds_what_the_pass_can_trade_at():
 def test_reports_name_no_environment():
     for path in REPORT.rglob("*.py"):
         assert "slipstream.envs" not in path.read_text(), path
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('            Metric("fills", "count"),\n', "lacks the metric fills"),
+        ('"equity", ', "lacks the trace equity"),
+    ],
+)
+def test_a_market_that_hides_its_account_is_refused(tmp_path, line, said):
+    text = FILE.read_text()
+    path = tmp_path / "hidden_market.py"
+    where = text.index("def spec")
+    path.write_text(text[:where] + text[where:].replace(line, "", 1))
+    with pytest.raises(KernelError, match=said) as caught:
+        resolve_environment(str(path), {})
+    assert str(path) in str(caught.value) and "name it in Spec(" in str(caught.value)

@@ -14,6 +14,7 @@ from slipstream.core.config import Config
 from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
+from slipstream.core.market_pass import check_account
 from slipstream.core.sources import source_hashes
 from slipstream.core.spec import Spec
 from slipstream.market.config import DataConfig
@@ -72,6 +73,7 @@ class KernelEnvironment(Environment):
         if "train" in loaded.params:
             record = loaded.params["train"][0]
         spec = kernel.spec(record, loaded.data)
+        check_account(spec, kernel.module.__file__ or kernel.name)
         asked = None if config is None else self_play_of(config)
         if asked is None:
             return cls(name, spec, kernel, loaded)

@@ -43,6 +43,8 @@ STATE = np.dtype(
         ("paid", "f8"),
         ("fills", "f8"),
         ("total_return", "f8"),
+        ("held", "f8"),
+        ("mean_exposure", "f8"),
         ("costs", "f8"),
     ],
     align=True,
@@ -81,6 +83,8 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     s.equity += gain
     s.exposure = wish * d.index[s.bar] / s.equity if s.equity > 0.0 else 0.0
     s.total_return = s.equity / 10_000.0 - 1.0
+    s.held += abs(s.exposure)
+    s.mean_exposure = s.held / float(s.bar - p.begin)
     return 1e-3 * gain, False, s.bar >= p.end
 
 
@@ -96,6 +100,7 @@ def spec(p: Params, d: Data) -> Spec:
         metrics=(
             Metric("total_return", "fraction"),
             Metric("fills", "count"),
+            Metric("mean_exposure", "equity"),
             Metric("costs", "account currency"),
         ),
         trace=("bar", "equity", "exposure", "paid"),

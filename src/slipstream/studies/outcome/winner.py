@@ -69,8 +69,6 @@ def deploy(
         "study": session.folder.name,
         "config": config.hash,
         "study_config": study_config,
-        "data": session.folder.provenance.get("environment", {}).get("market_sha256"),
-        "features": config.env_settings.get("features"),
         "trial": winner,
         "overrides": dict(overrides),
         "forced": forced,
