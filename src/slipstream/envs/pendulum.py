@@ -46,7 +46,8 @@ class Data(NamedTuple):
 
 STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("angle", "f8"), ("speed", "f8")], align=True)
 
-# What `slipstream train pendulum` uses unless told otherwise: about -160 after 500,000 steps.
+# What `slipstream train pendulum` uses unless told otherwise: PPO has about -160 after 500,000
+# steps.
 SETTINGS = {
     "ppo": {
         "agent": {
@@ -59,7 +60,12 @@ SETTINGS = {
             "gae_lambda": 0.9,
         },
         "training": {"num_envs": 16, "total_steps": 500_000},
-    }
+    },
+    # learning_rate and budget of the RL Zoo (Raffin 2020); about -150 from 10,000 steps on
+    "sac": {
+        "agent": {"learning_rate": 1e-3},
+        "training": {"num_envs": 1, "total_steps": 20_000},
+    },
 }
 
 

@@ -19,7 +19,7 @@ from slipstream.vector import draws
 if TYPE_CHECKING:
     from slipstream.nets.policy import Policy
 
-_DRAWN = ("logits", "gaussian")
+_DRAWN = {"logits": "draw_choices", "gaussian": "draw_boxes", "squashed_gaussian": "draw_squashed"}
 _MIN_ROWS = 8  # of images: fewer take other matrix paths, and bits would depend on how many act
 
 
@@ -128,7 +128,7 @@ class Actor:
         policy = self._policy
         self._check_drawn()
         log_std = np.zeros((policy.members, 0), np.float32)
-        if policy.actions.continuous:
+        if policy.actions.head == "gaussian":
             log_std = np.ascontiguousarray(policy.parameters.weights["log_std"])
         noise = self._noise
         return Sampler(self.decider, log_std, keys, self._rows, first, noise)
@@ -136,7 +136,7 @@ class Actor:
     @property
     def draw(self) -> Any:
         """The compiled loop that takes a `sampler`; see `nets/drawing.py`."""
-        return self._loops["draw_boxes" if self._policy.actions.continuous else "draw_choices"]
+        return self._loops[_DRAWN[self._policy.actions.head]]
 
     def sample(
         self,
@@ -161,7 +161,7 @@ class Actor:
         """
         allowed = _NO_MASK if mask is None else mask
         if not self._policy.is_image:
-            flat = obs.reshape(len(out), self._numbers)
+            flat = np.ascontiguousarray(obs, np.float32).reshape(len(out), self._numbers)
             sampler = self.sampler(keys[None], first)
             self.draw(sampler, 0, flat, allowed, action, log_prob, out)
             return
@@ -179,9 +179,10 @@ class Actor:
         actions.to_environment(action, out)
 
     def _check_drawn(self) -> None:
-        if self._policy.actions.head not in _DRAWN:
+        policy = self._policy
+        if policy.actions.head not in _DRAWN or (policy.is_image and policy.actions.squashed):
             raise ConfigError(
-                f"A policy with the head {self._policy.actions.head} is not drawn from in this "
+                f"A policy with the head {policy.actions.head} is not drawn from in this "
                 "version: act with deterministic=True."
             )
 

@@ -17,7 +17,7 @@ from slipstream.experience.compiled import (
     of_float32,
     of_int64,
 )
-from slipstream.nets.drawing import Sampler, draw_boxes, draw_choices
+from slipstream.nets.drawing import Sampler, draw_boxes, draw_choices, draw_squashed
 from slipstream.nets.layers import forward_members
 from slipstream.nets.modes import (
     Decider,
@@ -53,6 +53,10 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     decide_boxes: (DECIDER, 1, of_float32(2), of_bool(2), of_float32(2)),
     decide_all_choices: (DECIDER, 1, of_float32(2), of_bool(2), of_int64(2)),
     draw_boxes: (
+        *(_SAMPLER, 0, of_float32(2), of_bool(2)),
+        *(of_float32(2), of_float32(1), of_float32(2)),
+    ),
+    draw_squashed: (
         *(_SAMPLER, 0, of_float32(2), of_bool(2)),
         *(of_float32(2), of_float32(1), of_float32(2)),
     ),

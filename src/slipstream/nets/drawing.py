@@ -6,12 +6,17 @@ on how many there are.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from slipstream.nets.layers import BLOCK, OUTPUTS
 from slipstream.nets.modes import Decider, outputs_of
 from slipstream.nets.sampling import sample_choices, sample_gaussian
-from slipstream.vector.draws import gumbel_rows, normal_rows
+from slipstream.nets.squashed import bounded_log_std, draw_component
+from slipstream.vector.draws import gumbel_rows, normal_at, normal_rows
+
+_ROOT_HALF = math.sqrt(0.5)
+_LOG_2 = math.log(2.0)
 
 
 class Sampler(NamedTuple):
@@ -19,7 +24,7 @@ class Sampler(NamedTuple):
 
     Attributes:
         by: networks, scales and the mapping of actions.
-        log_std: float32 [M, K] of a box, [M, 0] of choices.
+        log_std: float32 [M, K] of a gaussian, [M, 0] of other heads.
         keys: uint64 [T, M], the stream of each member's noise at step t.
         copies: environments of each member.
         first: number within its member of the first of them.
@@ -86,3 +91,48 @@ def draw_boxes(
                     value = action[e, j] * by.half[j] + by.middle[j]
                     value = by.low[j] if value < by.low[j] else value  # NaN stays NaN
                     out[e, j] = by.high[j] if value > by.high[j] else value
+
+
+def draw_squashed(
+    sampler: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
+) -> None:
+    """The same in a box, for the head `squashed_gaussian`."""
+    for m in range(len(sampler.by.weights)):
+        lo = m * sampler.copies
+        hi = lo + sampler.copies
+        key, place = sampler.keys[t, m], sampler.first
+        draw_member_squashed(sampler.by, m, key, place, lo, hi, obs, False, action, log_prob, out)
+
+
+def draw_member_squashed(
+    by: Any, m: int, key: Any, place: int, lo: int, hi: int, obs: Any, uniform: bool, action: Any,
+    log_prob: Any, out: Any,
+) -> None:  # fmt: skip
+    """Actions of environments lo..hi-1, all of them member m's.
+
+    Args:
+        by: Decider; key: of a stream; environment e takes its normal numbers from the place
+            (place + e - lo) K on.
+        uniform: whether actions are uniform in [-1, 1] instead: the quantiles of the same numbers.
+        obs, action, log_prob, out: as for `draw_boxes`; rows lo..hi-1 are written.
+    """
+    width, padded = len(by.half), by.table[len(by.table) - 1, OUTPUTS]
+    for first in range(lo, hi, BLOCK):
+        last = min(first + BLOCK, hi)
+        at = outputs_of(by, m, first, last, obs)
+        for e in range(first, last):
+            head, total = by.space[at + (e - first) * padded :], 0.0
+            for j in range(width):
+                noise = float(normal_at(key, (place + e - lo) * width + j))
+                if uniform:
+                    action[e, j] = math.erf(noise * _ROOT_HALF)
+                    total -= _LOG_2
+                else:
+                    log_std = bounded_log_std(float(head[width + j]))
+                    u, density = draw_component(float(head[j]), log_std, noise)
+                    action[e, j] = math.tanh(u)
+                    total += density
+                value = action[e, j] * by.half[j] + by.middle[j]
+                value = by.low[j] if value < by.low[j] else value  # NaN stays NaN
+                out[e, j] = by.high[j] if value > by.high[j] else value
+            log_prob[e] = total

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.vector.products import add_product, add_transposed_product, fused
+from slipstream.vector.products import COLUMNS, add_product, add_transposed_product, fused
 
 BLOCK = 64  # rows
 
@@ -97,10 +97,20 @@ def forward(weights: Any, table: Any, relu: bool, x: Any, space: Any) -> None:
 def turn(weights: Any, table: Any, turned: Any) -> None:
     """Writes the transposed matrices of all layers but the first, where the matrices lie."""
     for i in range(1, len(table)):
-        inputs, outputs, at = table[i, INPUTS], table[i, OUTPUTS], table[i, WEIGHT]
-        for j in range(outputs):
-            for k in range(inputs):
-                turned[at + j * inputs + k] = weights[at + k * outputs + j]
+        turn_rows(weights, table, i, table[i, INPUTS], turned)
+
+
+def turn_rows(weights: Any, table: Any, i: int, rows: int, turned: Any) -> None:
+    """Writes the first rows of layer i's matrix as columns, [outputs, rows], where it lies.
+
+    Rows and outputs are multiples of COLUMNS: squares of that size stay in the nearest memory.
+    """
+    outputs, at = table[i, OUTPUTS], table[i, WEIGHT]
+    for j in range(0, outputs, COLUMNS):
+        for k in range(0, rows, COLUMNS):
+            for a in range(j, j + COLUMNS):
+                for b in range(k, k + COLUMNS):
+                    turned[at + a * rows + b] = weights[at + b * outputs + a]
 
 
 def backward(
@@ -135,6 +145,31 @@ def backward(
         d = d_below
     inputs, outputs, at = table[0, INPUTS], table[0, OUTPUTS], table[0, WEIGHT]
     add_transposed_product(x, d, gradient[at : at + inputs * outputs].reshape(inputs, outputs))
+
+
+def input_gradient(turned: Any, table: Any, relu: bool, space: Any, d_space: Any, d_x: Any) -> None:
+    """Gradients of a block for its inputs, and none for weights.
+
+    Args:
+        turned: float32 [P], of `turn`, and of `turn_rows` for the first layer and C rows.
+        space: of `forward`; d_space: as for `backward`.
+        d_x: float32 [b, C], written: d loss / d x for the first C inputs.
+    """
+    b, columns = d_x.shape
+    last = len(table) - 1
+    place, width = table[last, PLACE], table[last, OUTPUTS]
+    d = d_space[b * place : b * (place + width)].reshape(b, width)
+    for i in range(last, 0, -1):
+        inputs, outputs, at = table[i, INPUTS], table[i, OUTPUTS], table[i, WEIGHT]
+        place = table[i - 1, PLACE]
+        d_below = d_space[b * place : b * (place + inputs)].reshape(b, inputs)
+        d_below[:] = _ZERO
+        add_product(d, turned[at : at + inputs * outputs].reshape(outputs, inputs), d_below)
+        derivative(relu, space[b * place : b * (place + inputs)].reshape(b, inputs), d_below)
+        d = d_below
+    outputs, at = table[0, OUTPUTS], table[0, WEIGHT]
+    d_x[:] = _ZERO
+    add_product(d, turned[at : at + outputs * columns].reshape(outputs, columns), d_x)
 
 
 def derivative(relu: bool, y: Any, d: Any) -> None:

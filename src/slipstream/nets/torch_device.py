@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from slipstream.core.errors import ResourceError
 
@@ -39,3 +42,14 @@ def device_of(name: str) -> torch.device:
             "Give one of them with --device, or cpu."
         )
     return device
+
+
+def carried(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """An array on the device: itself on a processor, else copied while the processor goes on.
+
+    torch keeps the pinned copy until the device has read it.
+    """
+    tensor = torch.from_numpy(array)
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -24,6 +24,7 @@ ACT = 2**32 + 1
 MINIBATCH = 2**32 + 2
 INIT = 2**32 + 3
 SAMPLE = 2**32 + 4  # actions of a finished policy
+LEARN = 2**32 + 5  # actions that an update draws
 REPLAY = 2**32 + 6  # which transitions are learned from
 OPPONENT = 2**32 + 7  # who sits in the other seat of an episode, and what it does
 
@@ -41,7 +42,7 @@ def member_keys(
 
     Args:
         seeds: [M] members' seeds; a uint64 array is used as it is.
-        purpose: ACT, MINIBATCH, INIT or SAMPLE.
+        purpose: ACT, MINIBATCH, INIT, SAMPLE or LEARN.
         step: when the numbers are used; each step has its own stream. An array [T] gives
             keys [T, M].
     """
@@ -78,13 +79,17 @@ def gumbel_rows(keys: Any, counter: int, out: Any) -> None:
             out[m, i] = np.float32(-math.log(-math.log(u)))
 
 
+def normal_at(key: Any, place: int) -> Any:
+    """The standard normal float32 at a place of a stream (Box and Muller 1958)."""
+    u = (float(word(key, np.uint64(2 * place)) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
+    v = float(word(key, np.uint64(2 * place + 1)) >> _SHIFT_11) * _TO_UNIT
+    return np.float32(math.sqrt(-2.0 * math.log(u)) * math.cos(_TWO_PI * v))
+
+
 def normal_rows(keys: Any, counter: int, out: Any) -> None:
     for m in range(out.shape[0]):
         for i in range(out.shape[1]):
-            place = np.uint64(2 * (counter + i))
-            u = (float(word(keys[m], place) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
-            v = float(word(keys[m], np.uint64(2 * (counter + i) + 1)) >> _SHIFT_11) * _TO_UNIT
-            out[m, i] = np.float32(math.sqrt(-2.0 * math.log(u)) * math.cos(_TWO_PI * v))
+            out[m, i] = normal_at(keys[m], counter + i)
 
 
 def permutation_rows(keys: Any, out: Any) -> None:
@@ -109,7 +114,7 @@ def fill_gumbel(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]
 
 
 def fill_normal(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
-    """Writes standard normal numbers into out [M, n] (Box and Muller 1958)."""
+    """Writes standard normal numbers into out [M, n]."""
     _compiled()["fill_normal"](keys, counter, out)
 
 

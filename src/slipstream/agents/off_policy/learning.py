@@ -88,15 +88,18 @@ class CompiledLearning(OffPolicyAgent):
     _loop: Any = None
     _feed: Feed | None = None
 
-    def learning(self, replay: Replay) -> Learning:
+    def learning(self, replay: Replay) -> Learning | None:
+        return self._in_loops(replay)
+
+    def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
+        learning = self._in_loops(replay)
+        learning.loop(learning.feed, learning.by, replay.ring, updates)
+
+    def _in_loops(self, replay: Replay) -> Learning:
         feed = self._feed = self._make_feed(replay)
         if self._loop is None:
             self._loop = learning_loop(self.name, self.update_loop, feed, self.learner, replay)
         return Learning(self._loop, feed, self.learner)
-
-    def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
-        learning = self.learning(replay)
-        learning.loop(learning.feed, learning.by, replay.ring, updates)
 
     def _make_feed(self, replay: Replay) -> Feed:
         if self._feed is not None:

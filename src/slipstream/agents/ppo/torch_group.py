@@ -23,20 +23,10 @@ from slipstream.nets import torch_draws
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
 from slipstream.nets.torch_adam import Moving
+from slipstream.nets.torch_device import carried
 from slipstream.nets.torch_distributions import Distribution, distribution
 from slipstream.nets.torch_networks import make_network, named
 from slipstream.vector import draws
-
-
-def carried(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """An array on the device: itself on a processor, else copied while the processor goes on.
-
-    torch keeps the pinned copy until the device has read it.
-    """
-    tensor = torch.from_numpy(array)
-    if device.type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class Group:

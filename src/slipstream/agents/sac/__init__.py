@@ -1,0 +1,1 @@
+"""Soft actor-critic over the member axis, in loops that are compiled."""
