@@ -30,13 +30,17 @@ $(VENV)/.peers: $(DEV) requirements-peers.lock
 	$(PIP) -r requirements-peers.lock
 	@touch $@
 
+$(VENV)/.ray: $(DEV) requirements-ray.lock
+	$(PIP) -r requirements-ray.lock
+	@touch $@
+
 demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2 minutes, set-up included)
 	$(BIN)/slipstream train examples/demo.yaml
 
 test: $(DEV)  ## everything but long learning and long fault tests (under 10 minutes on 2 cores)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
 
-test-all: $(DEV)  ## everything; results/test-all.json says when it last passed
+test-all: $(VENV)/.ray  ## everything, with Ray; results/test-all.json says when it last passed
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" $(ARGS)
 	$(BIN)/python -m slipstream.bench.passed results/test-all.json "make test-all"
 

@@ -89,6 +89,7 @@ def test_the_lock_fits_the_ranges() -> None:
     for lock, lines in (
         ("requirements.lock", (*project["dependencies"], *extras["demo"])),
         ("requirements-dev.lock", (*extras["torch"], *extras["dev"])),
+        ("requirements-ray.lock", extras["ray"]),
     ):
         locked = pins(lock)
         for line in lines:
@@ -102,7 +103,9 @@ def test_the_product_needs_no_torch() -> None:
     assert not [line for line in PROJECT["project"]["dependencies"] if line.startswith("torch")]
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize(
+    "lock", ["requirements.lock", "requirements-dev.lock", "requirements-ray.lock"]
+)
 def test_the_lock_is_the_whole_closure(lock: str) -> None:
     """What any locked package needs is locked too, at a version it accepts.
 

@@ -20,17 +20,18 @@ if TYPE_CHECKING:
         resume_study,
         train,
         tune,
-        work_on_study,
         write_report,
     )
     from slipstream.core.errors import SlipstreamError
     from slipstream.studies.lookup import status, stop
+    from slipstream.training.cluster import ClusterOptions
     from slipstream.training.config import RunConfig
     from slipstream.training.console import ConsoleListener
     from slipstream.training.interruption import Interrupted
     from slipstream.training.run import Run
 
 _HOME = {
+    "ClusterOptions": "slipstream.training.cluster",
     "ConsoleListener": "slipstream.training.console",
     "Interrupted": "slipstream.training.interruption",
     "Run": "slipstream.training.run",
@@ -48,12 +49,12 @@ _HOME = {
     "stop": "slipstream.studies.lookup",
     "train": "slipstream.api",
     "tune": "slipstream.api",
-    "work_on_study": "slipstream.api",
     "write_report": "slipstream.api",
 }
 
 __version__ = "0.1.0"
 __all__ = [
+    "ClusterOptions",
     "ConsoleListener",
     "Interrupted",
     "Run",
@@ -72,7 +73,6 @@ __all__ = [
     "stop",
     "train",
     "tune",
-    "work_on_study",
     "write_report",
 ]
 

@@ -22,6 +22,7 @@ from slipstream.nets.policy_file import unpack
 from slipstream.training import checkpoint, trainer
 from slipstream.training.backend import resolve_backend
 from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best, other_data
+from slipstream.training.cluster import ClusterOptions, cluster_of
 from slipstream.training.config import RunConfig, resolve
 from slipstream.training.environment import Environment
 from slipstream.training.events import Listener
@@ -53,6 +54,7 @@ def train(
     *,
     out: str | Path | None = None,
     overrides: Overrides = (),
+    cluster: str | ClusterOptions | None = None,
     listeners: Sequence[Listener] = (),
     report: bool = True,
     say: Callable[[str], None] | None = None,
@@ -65,6 +67,7 @@ def train(
             sections or a config.
         out: run directory, ``runs/<env>-<date>-<time>`` unless given.
         overrides: ``{"agent.learning_rate": 1e-3}`` or ``["agent.learning_rate=1e-3"]``.
+        cluster: as for `tune`: its workers train the members, to the same bits.
         listeners: called with every event; `ConsoleListener` shows progress.
         report: write `report.html` at the end.
         say: told in sentences what was chosen or passed over; standard error unless given.
@@ -95,7 +98,8 @@ def train(
     run = Run.create(config, path, **({"say": say} if say else {}), **facts)
     for sentence in said:
         run.say(sentence)
-    return _finish(run, environment, partial(trainer.train, run.config), listeners, report)
+    begin = partial(trainer.train, run.config, cluster=cluster_of(cluster))
+    return _finish(run, environment, begin, listeners, report)
 
 
 def tune(
@@ -106,6 +110,7 @@ def tune(
     study: Mapping[str, Any] | None = None,
     storage: str | None = None,
     workers: int | None = None,
+    cluster: str | ClusterOptions | None = None,
     group_size: int | None = None,
     hours: float | None = None,
     force_deploy: bool = False,
@@ -124,8 +129,9 @@ def tune(
         overrides: as for `train`; ``study.penalty=0`` sets a field of the study.
         study: fields of the `study` section: n_trials, seed, ...
         storage: where Optuna's study is kept; SQLite in the study's folder unless given.
-        workers: processes; one per core unless given, 0 where other machines do everything (see
-            `work_on_study`). Changes no result.
+        workers: processes; one per core unless given. Changes no result.
+        cluster: Ray's: ``auto``, ``local`` or ``HOST:PORT``, or `ClusterOptions`; its workers do
+            everything, to the same bits. Changes no result.
         group_size: members of a population; measured unless given. Changes no result.
         hours: ends by then: cuts the search and keeps the confirmation's share.
         force_deploy: deploy the best candidate even when nothing is recommended.
@@ -147,7 +153,7 @@ def tune(
         study_name,
         parse_overrides(overrides),
         dict(study or {}),
-        start.Resources(storage, workers, group_size, hours, force_deploy),
+        start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
         say,
         show,
         report_study if report else None,
@@ -159,6 +165,7 @@ def resume_study(
     *,
     storage: str | None = None,
     workers: int | None = None,
+    cluster: str | ClusterOptions | None = None,
     group_size: int | None = None,
     hours: float | None = None,
     force_deploy: bool = False,
@@ -174,45 +181,11 @@ def resume_study(
 
     return start.resume(
         str(name),
-        start.Resources(storage, workers, group_size, hours, force_deploy),
+        start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
         say,
         show,
         report_study if report else None,
     )
-
-
-def work_on_study(
-    name: str,
-    storage: str,
-    *,
-    data_dir: str | Path | None = None,
-    env: str | None = None,
-    workers: int | None = None,
-    wait_minutes: float = 10.0,
-    say: Callable[[str], None] | None = None,
-) -> int:
-    """Lends this machine's cores to a study that `tune` runs elsewhere, until it ends.
-
-    Args:
-        name: of the study.
-        storage: the PostgreSQL database that `tune` was given.
-        data_dir: this machine's folder of the study's prices; the owner's path unless given.
-        env: this machine's copy of the environment's file, or ``gym:ID``; not for slipstream's own.
-        workers: processes; one per core unless given.
-        wait_minutes: for the study to begin, or to go on after its owner was stopped or died.
-        say: told in sentences; standard error unless given.
-
-    Returns:
-        Milestones of members that were reached here.
-
-    Raises:
-        SlipstreamError: with one paragraph that says what to do.
-        Interrupted: a signal came; what was under way was handed back.
-    """
-    from slipstream.studies import start
-
-    folder = None if data_dir is None else str(data_dir)
-    return start.work(name, storage, workers, folder, env, wait_minutes, say)
 
 
 def report_study(name: str | Path | StudyFolder) -> Path:
@@ -233,6 +206,7 @@ def resume(
     path: str | Path | Run,
     *,
     device: str | None = None,
+    cluster: str | ClusterOptions | None = None,
     listeners: Sequence[Listener] = (),
     report: bool = True,
 ) -> Run:
@@ -244,7 +218,7 @@ def resume(
     Args:
         path: a run.
         device: cpu or cuda:N; where it was trained last unless given.
-        listeners: as for `train`.
+        cluster, listeners: as for `train`.
         report: write `report.html` at the end.
     """
     run = path if isinstance(path, Run) else Run.open(path)
@@ -258,7 +232,7 @@ def resume(
     device = device or last_device(run)
     training = run.config.with_training(device=device).training
     check_learner(training, environment.spec.is_image)
-    begin = partial(trainer.resume, device=device)
+    begin = partial(trainer.resume, device=device, cluster=cluster_of(cluster))
     return _finish(run, environment, begin, listeners, report)
 
 

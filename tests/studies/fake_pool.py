@@ -75,6 +75,8 @@ class FakePool:
         self.finished: set[str] = set()
         self.dropped: set[str] = set()
 
+    nodes = ()
+
     def __enter__(self) -> FakePool:
         return self
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slipstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slipstream.training.cluster import ClusterOptions
 
 _CONFIGS = (".yaml", ".yml", ".py")
 
@@ -92,6 +95,43 @@ Device = Annotated[
     typer.Option(help="Where learning happens: cpu unless given, cuda:N for card N."),
 ]
 Gpu = Annotated[int | None, typer.Option("--gpu", min=0, help="N means --device cuda:N.")]
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", help="Ray's: auto, local or HOST:PORT; docs/clusters.md. None unless given."
+    ),
+]
+MaxWorkers = Annotated[
+    int | None,
+    typer.Option(help="Workers of a cluster at most; as many as there are cores unless given."),
+]
+GpuShare = Annotated[
+    float | None, typer.Option(help="Of a card for each worker of a cluster; 1 unless given.")
+]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure-cluster", help="Use a cluster that lets in whoever reaches it."),
+]
+
+
+def cluster_named(
+    address: str | None, most: int | None, share: float | None, insecure: bool
+) -> ClusterOptions | None:
+    """What --cluster and its companions name; None without it.
+
+    Raises:
+        ConfigError: companions without it.
+    """
+    from slipstream.training.cluster import ClusterOptions
+
+    if address is not None:
+        return ClusterOptions(address, most, insecure, 1.0 if share is None else share)
+    if most is not None or share is not None or insecure:
+        raise ConfigError(
+            "--max-workers, --gpu-share and --insecure-cluster are about a cluster: give "
+            "--cluster auto, local or HOST:PORT, too, or leave them out."
+        )
+    return None
 
 
 def device_named(device: str | None, gpu: int | None) -> str | None:

@@ -27,6 +27,7 @@ _PIP_LINES = {
     "stable_baselines3": "make bench, which installs the peers of requirements-peers.lock",
     "envpool": "make bench, which installs the peers of requirements-peers.lock",
     "torch": "pip install 'slipstream[torch]' (in a checkout of slipstream: pip install torch)",
+    "ray": "pip install 'slipstream[ray]'",
     "numba_cuda": "pip install 'slipstream[cuda-check]'",
 }
 
@@ -131,7 +132,7 @@ def _works(arguments: list[str]) -> bool:
 
 _WORK = {
     *(("train",), ("resume",), ("evaluate",), ("tune",)),
-    *(("study", "resume"), ("study", "work")),
+    ("study", "resume"),
 }
 
 

@@ -7,14 +7,25 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli.arguments import Device, Gpu, StudyName, Target, device_named
+from slipstream.cli.arguments import (
+    ClusterAddress,
+    Device,
+    Gpu,
+    GpuShare,
+    Insecure,
+    MaxWorkers,
+    StudyName,
+    Target,
+    cluster_named,
+    device_named,
+)
 from slipstream.core.errors import ConfigError
 
 app = typer.Typer(help="Looks at studies, resumes, stops and exports them.", no_args_is_help=True)
 
 Workers = Annotated[
     int | None,
-    typer.Option(min=0, help="Processes; one per core unless given; 0: other machines only."),
+    typer.Option(min=1, help="Processes; one per core unless given."),
 ]
 Hours = Annotated[
     float | None,
@@ -57,6 +68,10 @@ def tune(
     group_size: Annotated[
         int | None, typer.Option(min=1, help="Members of a population; measured unless given.")
     ] = None,
+    cluster: ClusterAddress = None,
+    max_workers: MaxWorkers = None,
+    gpu_share: GpuShare = None,
+    insecure_cluster: Insecure = False,
     hours: Hours = None,
     final_refit: Annotated[
         bool, typer.Option("--final-refit", help="Also train the winner on everything.")
@@ -95,6 +110,7 @@ def tune(
             study={name: value for name, value in section.items() if value is not None},
             storage=storage,
             workers=workers,
+            cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
             group_size=group_size,
             hours=hours,
             force_deploy=force_deploy,
@@ -112,6 +128,10 @@ def resume(
     name: StudyName,
     storage: Storage = None,
     workers: Workers = None,
+    cluster: ClusterAddress = None,
+    max_workers: MaxWorkers = None,
+    gpu_share: GpuShare = None,
+    insecure_cluster: Insecure = False,
     hours: Hours = None,
     force_deploy: Force = False,
     no_report: NoReport = False,
@@ -125,6 +145,7 @@ def resume(
             name,
             storage=storage,
             workers=workers,
+            cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
             hours=hours,
             force_deploy=force_deploy,
             report=not no_report,
@@ -134,44 +155,6 @@ def resume(
     finally:
         console.close()
     console.say(f"Study: {study.path}")
-
-
-@app.command()
-def work(
-    name: Annotated[str, typer.Argument(help="Name of a study that another machine tunes.")],
-    storage: Annotated[
-        str, typer.Option(help="The study's database: postgresql://USER:PASSWORD@HOST/DATABASE.")
-    ],
-    data_dir: Annotated[
-        str | None, typer.Option(help="This machine's folder of the study's prices.")
-    ] = None,
-    env: Annotated[
-        str | None,
-        typer.Option(help="This machine's copy of the kernel file, or gym:ID; built-in: no need."),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; one per core unless given.")
-    ] = None,
-    wait: Annotated[
-        float, typer.Option(min=0.0, help="Minutes to wait for the study to begin or go on.")
-    ] = 10.0,
-) -> None:
-    """Lends this machine's cores to a study of another one, until it ends."""
-    from slipstream import api
-
-    console = _console()
-    try:
-        api.work_on_study(
-            name,
-            storage,
-            data_dir=data_dir,
-            env=env,
-            workers=workers,
-            wait_minutes=wait,
-            say=console.say,
-        )
-    finally:
-        console.close()
 
 
 @app.command()

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slipstream.cli.arguments import Device, Gpu, RunFolder, Target, device_named
+from slipstream.cli.arguments import (
+    ClusterAddress,
+    Device,
+    Gpu,
+    GpuShare,
+    Insecure,
+    MaxWorkers,
+    RunFolder,
+    Target,
+    cluster_named,
+    device_named,
+)
 
 if TYPE_CHECKING:
     from slipstream.training.console import ConsoleListener
@@ -38,6 +49,10 @@ def train(
     seed: Annotated[str | None, typer.Option(help="Seed of member 0; 0 unless given.")] = None,
     device: Device = None,
     gpu: Gpu = None,
+    cluster: ClusterAddress = None,
+    max_workers: MaxWorkers = None,
+    gpu_share: GpuShare = None,
+    insecure_cluster: Insecure = False,
     out: Annotated[
         Path | None, typer.Option(help="Run directory; runs/<env>-<date>-<time> unless given.")
     ] = None,
@@ -64,6 +79,7 @@ def train(
             target,
             out=out,
             overrides=overrides,
+            cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
             listeners=[progress],
             report=not no_report,
             say=progress.say,
@@ -79,6 +95,10 @@ def resume(
         str | None, typer.Option(help="Goes on there; where the run was until now unless given.")
     ] = None,
     gpu: Gpu = None,
+    cluster: ClusterAddress = None,
+    max_workers: MaxWorkers = None,
+    gpu_share: GpuShare = None,
+    insecure_cluster: Insecure = False,
     no_report: NoReport = False,
 ) -> None:
     """Goes on with a run that was stopped or killed, to the same weights bit for bit.
@@ -95,7 +115,13 @@ def resume(
         return
     try:
         moved = device_named(device, gpu)
-        api.resume(opened, device=moved, listeners=[progress], report=not no_report)
+        api.resume(
+            opened,
+            device=moved,
+            cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
+            listeners=[progress],
+            report=not no_report,
+        )
     finally:
         progress.close()
     progress.say(f"Run: {opened.path}")

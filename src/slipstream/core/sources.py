@@ -23,6 +23,14 @@ def source_hashes(module: ModuleType) -> dict[str, str]:
     Imports are followed wherever they stand in a file, within slipstream and among the user's own
     files; libraries are not, their versions say enough.
     """
+    named = {_shown(name, path, module): path for name, path in source_files(module).items()}
+    return {
+        name: hashlib.sha256(named[name].read_bytes()).hexdigest()[:16] for name in sorted(named)
+    }
+
+
+def source_files(module: ModuleType) -> dict[str, Path]:
+    """The same files by the modules' names."""
     files: dict[str, Path] = {}
     left = [(module.__name__, Path(str(module.__file__)))]
     while left:
@@ -34,10 +42,13 @@ def source_hashes(module: ModuleType) -> dict[str, str]:
             found = None if imported in files else _file_of(imported)
             if found is not None:
                 left.append((imported, found))
-    named = {_shown(name, path, module): path for name, path in files.items()}
-    return {
-        name: hashlib.sha256(named[name].read_bytes()).hexdigest()[:16] for name in sorted(named)
-    }
+    return files
+
+
+def is_own(path: Path) -> bool:
+    """Whether a source file is the user's: neither slipstream's nor a library's."""
+    foreign = (_PACKAGE, *map(Path, _FOREIGN))
+    return not any(path.is_relative_to(folder) for folder in foreign)
 
 
 def _imports(path: Path, name: str) -> Iterator[str]:

@@ -105,6 +105,9 @@ def standing(
     return Standing(
         phase="search",
         trials=search.scheduler.limit,
+        complete=counts["complete"],
+        pruned=counts["pruned"],
+        failed=counts["failed"],
         running=asked - ended,
         inactive=sum(v.kind == "complete" and v.inactive for v in search.verdicts.values()),
         trials_per_hour=3600 * search.ended_now / elapsed if search.ended_now else None,
@@ -118,7 +121,6 @@ def standing(
         cpu=cpu,
         memory=memory,
         elapsed=elapsed,
-        **counts,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -22,7 +22,11 @@ from slipstream.training.logbook import Logbook
 
 
 class PolicyPool(MemberPool, Protocol):
-    """A pool that also hands out what was trained."""
+    """A pool that also hands out what was trained, and says where."""
+
+    @property
+    def nodes(self) -> Sequence[Mapping[str, Any]]:
+        """See `slipstream.training.cluster.Cluster.standing`; empty on one machine."""
 
     def policy(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Tensors and manifest of a finished member's policy."""
@@ -84,7 +88,7 @@ class Session:
 
     def tell(self, look: Callable[[], Standing]) -> None:
         """Shows where things stand, also to other processes."""
-        now = look()
+        now = replace(look(), nodes=tuple(self.pool.nodes))
         self._show(now)
         searching = now.phase == "search"
         self.logbook.show(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ class Standing:
         shares: of the workers' time by env, policy, update, evaluate, overhead.
         cpu: percent of one core, of all processes; memory: bytes, shared pages counted once.
         elapsed: seconds of this session.
+        nodes: of a cluster, see `slipstream.training.cluster.Cluster.standing`.
     """
 
     phase: str
@@ -45,6 +46,7 @@ class Standing:
     cpu: float = 0.0
     memory: int = 0
     elapsed: float = 0.0
+    nodes: Sequence[Mapping[str, Any]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For `status.json`."""

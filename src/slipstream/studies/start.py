@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.cores import usable_cores
-from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.errors import ConfigError
 from slipstream.studies.machinery import Pools
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.storage import shown
 from slipstream.studies.record.study_file import read_study
 from slipstream.studies.setup import prepare
 from slipstream.studies.standing import Standing
 from slipstream.studies.study import Options, Study
+from slipstream.training.cluster import ClusterOptions
 from slipstream.training.interruption import Interrupted
 from slipstream.training.target import read_yaml
 
@@ -36,10 +35,16 @@ class Resources:
     group_size: int | None = None
     hours: float | None = None
     force_deploy: bool = False
+    cluster: ClusterOptions | None = None
 
     def __post_init__(self) -> None:
         if self.hours is not None and not self.hours > 0.0:
             raise ConfigError(f"--hours {self.hours:g}: give the hours that the study may take.")
+        if self.cluster is not None and self.workers is not None:
+            raise ConfigError(
+                "--workers counts processes of this machine alone, and with --cluster there are "
+                "none: leave it out, or give --max-workers."
+            )
 
 
 def tune(
@@ -58,7 +63,7 @@ def tune(
     name = made_up if study_name is None else study_name
     folder = StudyFolder.of(name)
     say = say or _to_stderr
-    machinery = Pools(resources.workers, resources.group_size, resources.storage, say)
+    machinery = Pools(resources.workers, resources.group_size, resources.cluster, say)
     options = Options(resources.storage, resources.hours, resources.force_deploy)
     Study(folder, base, config, space, machinery, options, say, show or _nobody).run()
     if report is not None:
@@ -85,27 +90,6 @@ def resume(
     read_study(folder.config)  # says what to do where it was damaged
     target = read_yaml(folder.config)
     return tune(target, str(folder.path), {}, {}, resources, say, show, report)
-
-
-def work(
-    name: str,
-    storage: str,
-    workers: int | None,
-    data_dir: str | None,
-    env: str | None,
-    wait_minutes: float,
-    say: Say | None = None,
-) -> int:
-    """See `slipstream.work_on_study`."""
-    study = StudyFolder.of(name).name
-    try:
-        from slipstream.studies.machines.joining import lend
-    except ModuleNotFoundError as error:
-        raise ResourceError(
-            f"{shown(storage)} needs PostgreSQL's driver: pip install 'slipstream[postgresql]'."
-        ) from error
-    count = workers or usable_cores()
-    return lend(study, storage, count, data_dir, env, wait_minutes, say or _to_stderr)
 
 
 def _nobody(standing: Standing) -> None:

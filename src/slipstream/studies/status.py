@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.core.errors import CheckpointError
-from slipstream.studies.console import standing_line
+from slipstream.studies.console import node_lines, standing_line
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
 from slipstream.studies.standing import Standing
@@ -28,9 +28,8 @@ def status_lines(folder: StudyFolder) -> list[str]:
             lines.append("Complete.")
         elif running:
             lines.append(_running_line(status))
-            from slipstream.studies.machines.machine import machine_lines  # loads numba
-
-            lines += machine_lines(folder.path)
+            if status is not None:
+                lines += node_lines(status.details.get("nodes", ()))
         else:
             lines.append(idle_line(status, f"slipstream study resume {folder.handle}"))
         counts = [

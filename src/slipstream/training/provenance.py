@@ -28,6 +28,11 @@ LIBRARIES = (
     "safetensors",
 )
 
+_INSTRUCTION_SETS = (
+    *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512dq", "avx512bw", "avx512vl"),
+    *("asimd", "sve"),
+)
+
 
 def describe() -> dict[str, Any]:
     """Everything that is known before the environment is loaded."""
@@ -77,6 +82,17 @@ def processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def instruction_sets() -> list[str]:
+    """Of those that compiled loops and matrix products choose by; empty where nobody tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    known = set(flags.partition(":")[2].split())
+    return [name for name in _INSTRUCTION_SETS if name in known]
 
 
 def gpus() -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.training.backend import note_faults
 from slipstream.training.best import best_policy
+from slipstream.training.cluster import ClusterOptions
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
@@ -41,6 +42,7 @@ def train(
     run: Run,
     listeners: Sequence[Listener] = (),
     environment: Environment | None = None,
+    cluster: ClusterOptions | None = None,
 ) -> dict[str, Any]:
     """Trains the members of a new run and returns what is written to its `result.json`.
 
@@ -49,11 +51,12 @@ def train(
         run: its fresh directory.
         listeners: told of every event (tables, curves, console).
         environment: the config's, where it is loaded already.
+        cluster: whose actors train the members; None: processes of this machine.
 
     Raises:
         Interrupted: a signal or a request asked to stop; a checkpoint was written.
     """
-    return Trainer(config, run, listeners, environment).run()
+    return Trainer(config, run, listeners, environment, cluster).run()
 
 
 def resume(
@@ -61,15 +64,16 @@ def resume(
     listeners: Sequence[Listener] = (),
     environment: Environment | None = None,
     device: str | None = None,
+    cluster: ClusterOptions | None = None,
 ) -> dict[str, Any]:
     """Goes on from a run's newest valid checkpoint, to the weights of a run that never stopped.
 
     Args:
-        run, listeners, environment: as for `train`.
+        run, listeners, environment, cluster: as for `train`.
         device: where it is trained from now on; where it was unless given.
     """
     config = run.config.with_training(device=device or last_device(run))
-    trainer = Trainer(config, run, listeners, environment)
+    trainer = Trainer(config, run, listeners, environment, cluster)
     trainer.restore()
     note_device(run, config.training.device, trainer.progress.steps)
     return trainer.run()
@@ -90,9 +94,10 @@ class Trainer:
         run: Run,
         listeners: Sequence[Listener] = (),
         environment: Environment | None = None,
+        cluster: ClusterOptions | None = None,
     ) -> None:
         settings = config.training
-        self.config, self.directory = config, run
+        self.config, self.directory, self._cluster = config, run, cluster
         environment = environment or resolve_environment(config.env_name, config.env_settings)
         self.environment = environment.prepared(settings)
         self.members, self.num_envs = settings.members, int(settings.num_envs)
@@ -120,7 +125,9 @@ class Trainer:
         with (
             self.directory.logbook,
             Interruption(self.directory.path) as stop,
-            make_workers(self.config, self.environment, stop.check) as workers,
+            make_workers(
+                self.config, self.environment, stop.check, self._cluster, self.directory
+            ) as workers,
         ):
             self._start(workers)
             self._validate_if_due(workers)  # a signal may have cut the last validation short

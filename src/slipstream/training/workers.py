@@ -1,4 +1,4 @@
-"""Who runs the shards: this process, or one process per core.
+"""Who runs the shards: this process, one process per core, or a cluster's actors.
 
 Threads would share the interpreter lock: the array operations of a small population take some ten
 microseconds each, and two threads handing the lock back and forth ran 8 members slower than one
@@ -14,15 +14,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.training.child import Child, portable, torch_threads
+from slipstream.training.cluster import ClusterOptions
 from slipstream.training.config import RunConfig
 from slipstream.training.crew import Crew
 from slipstream.training.environment import Environment
 from slipstream.training.shard import Shard, cut
+
+if TYPE_CHECKING:
+    from slipstream.training.run import Run
 
 _PATIENCE_SECONDS = 10.0
 
@@ -69,7 +73,11 @@ def go_on() -> None:
 
 
 def make_workers(
-    config: RunConfig, environment: Environment, go_on: Callable[[], None] = go_on
+    config: RunConfig,
+    environment: Environment,
+    go_on: Callable[[], None] = go_on,
+    cluster: ClusterOptions | None = None,
+    run: Run | None = None,
 ) -> Workers:
     """As many workers as the config says and the members allow; results do not depend on it.
 
@@ -77,7 +85,13 @@ def make_workers(
         config, environment: of the run.
         go_on: called now and then in an evaluation, in whichever process runs it; it may raise
             `StoppedError`.
+        cluster: whose actors do it; None: this process or its children.
+        run: what a cluster is asked for, and who is told of its nodes.
     """
+    if cluster is not None and run is not None:
+        from slipstream.training.cluster_workers import ClusterWorkers
+
+        return ClusterWorkers(config, environment, cluster, run.path, run.say, go_on)
     training = config.training
     wanted = usable_cores() if training.shards == "auto" else int(training.shards)
     if training.device != "cpu":
@@ -88,13 +102,14 @@ def make_workers(
     return ProcessWorkers(config, environment, members, go_on)
 
 
-def _shard(
+def make_shard(
     config: RunConfig,
     environment: Environment,
     members: range,
     go_on: Callable[[], None],
     run: Any = None,
 ) -> Shard:
+    """Some members of a run."""
     training = config.training
     return Shard(
         environment,
@@ -123,7 +138,7 @@ class LocalWorker(Workers):
         self._crew = Crew(min(parts, usable_cores()))
         side_by_side = self._crew.run if self._crew.workers > 1 else None
         try:
-            self._shard = _shard(config, environment, self.members[0], go_on, side_by_side)
+            self._shard = make_shard(config, environment, self.members[0], go_on, side_by_side)
         except BaseException:
             self._crew.close()
             raise
@@ -232,7 +247,7 @@ def _serve(
         method, arguments = message
         try:
             if shard is None:
-                shard = _shard(config, environment, members, go_on)
+                shard = make_shard(config, environment, members, go_on)
             answer: tuple[bool, Any] = (True, getattr(shard, method)(*arguments))
         except Exception as error:
             answer = (False, portable(error))

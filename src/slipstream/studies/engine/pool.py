@@ -23,12 +23,14 @@ from slipstream.studies.engine.batches import Batch, Job, next_batch
 from slipstream.studies.engine.member import Member, Outcome
 from slipstream.studies.engine.pace import Pace
 from slipstream.studies.engine.population import Place, shape_of
-from slipstream.studies.engine.seats import AnyWorker, Guests, Lost, Seat, Speeds
+from slipstream.studies.engine.remote_worker import DataStore, RemoteWorker
+from slipstream.studies.engine.seats import AnyWorker, Seat, Speeds
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.engine.stretch import Task
 from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
 from slipstream.training.child import torch_threads
+from slipstream.training.cluster import Cluster, Lost
 
 __all__ = ["EnvironmentSource", "Pool"]
 
@@ -46,9 +48,9 @@ class Pool:
         folder: of the study: `live/` has the states of members under way, `weights/` what is left
             of finished ones.
         source: of environments; workers share what it has loaded.
-        workers: processes; 0 where `guests` do everything.
+        workers: processes of this machine; none where there is a cluster.
         group_size: members of a batch at most; None: by memory and measured speed.
-        guests: who brings workers of other machines; None: nobody.
+        cluster: whose actors do everything; None: there is none.
     """
 
     def __init__(
@@ -57,12 +59,13 @@ class Pool:
         source: EnvironmentSource,
         workers: int,
         group_size: int | None = None,
-        guests: Guests | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self._live, self._weights = LiveStates(folder / "live"), PolicyStore(folder / "weights")
-        self._source, self._guests, self._group_size = source, guests, group_size
+        self._source, self._cluster, self._group_size = source, cluster, group_size
+        self._data = None if cluster is None else DataStore(source, cluster)
         self._threads = torch_threads(1)
-        self._seats = [Seat() for _ in range(workers if guests else max(1, workers))]
+        self._seats = [Seat() for _ in range(0 if cluster else max(1, workers))]
         self._waiting: list[Job] = []
         self._retries: list[Batch] = []
         self._done: list[Outcome] = []
@@ -80,6 +83,11 @@ class Pool:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def nodes(self) -> Sequence[Mapping[str, Any]]:
+        """See `slipstream.training.cluster.Cluster.standing`; empty where there is no cluster."""
+        return () if self._cluster is None else self._cluster.standing()
 
     @property
     def busy(self) -> int:
@@ -121,8 +129,8 @@ class Pool:
                 for seat in self._seats
                 if seat.worker is not None and seat.batch is not None
             }
-            if self._guests is not None:
-                pipes[self._guests.bell] = None
+            if self._cluster is not None:
+                pipes[self._cluster.bell] = None
             ready = wait(list(pipes), None if left == math.inf else max(0.0, left))
             for pipe in ready:
                 seat = pipes[pipe]
@@ -188,8 +196,9 @@ class Pool:
     def _hand_out(self) -> None:
         """Gives every idle worker its fair part of what waits."""
         self._seats = [seat for seat in self._seats if not seat.lost]
-        if self._guests is not None:
-            self._seats += [Seat(one, None, one.machine) for one in self._guests.arrivals()]
+        if self._cluster is not None and self._data is not None:
+            for one in self._cluster.arrivals():
+                self._seats.append(Seat(RemoteWorker(one, self._data, self._live), None, one.node))
         for seat in self._seats:
             if seat.batch is not None:
                 continue
@@ -221,7 +230,9 @@ class Pool:
         while not self._worker(seat, batch).send([job.task for job in batch.jobs]):
             if seat.machine:
                 return False
-            self._lose(seat)
+            assert seat.worker is not None
+            seat.worker.end(1.0)
+            seat.worker = None
         return True
 
     def _worker(self, seat: Seat, batch: Batch) -> AnyWorker:
@@ -236,21 +247,16 @@ class Pool:
             worker = seat.worker = Worker(self._source, self._live)
         return worker
 
-    def _lose(self, seat: Seat) -> str:
-        """Forgets a worker that is gone; how it ended."""
-        assert seat.worker is not None
-        worker, seat.worker = seat.worker, None
-        return worker.end(1.0)
-
     def _take(self, seat: Seat) -> None:
         """The answer of a seat's worker."""
         worker, batch = seat.worker, seat.batch
         assert worker is not None and batch is not None
-        seat.batch = None
         answer = worker.receive()
         if answer is None:
-            self._repeat(batch, self._lose(seat))
-        elif isinstance(answer, Lost):
+            return
+        seat.batch = None
+        if isinstance(answer, Lost):
+            seat.worker = worker if seat.machine else None
             self._return(batch, answer)
         elif isinstance(answer, ResourceError) or not isinstance(answer, (list, SlipstreamError)):
             raise answer
@@ -277,7 +283,7 @@ class Pool:
         self._pace.add(machine, batch.jobs[0].shape, len(batch.jobs), least, steps, seconds)
 
     def _return(self, batch: Batch, lost: Lost) -> None:
-        """Another machine did not do it.
+        """It was not done.
 
         Networks and people who take their machine back are no fault of the members; what was lost
         with a machine again and again may be one.

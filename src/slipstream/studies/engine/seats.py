@@ -13,24 +13,8 @@ from slipstream.studies.engine.stretch import Task
 _UNLIKE = 4.0  # no machine counts as more times faster or slower than the mean
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A stretch that came to nothing; its members go on from their last saved states.
-
-    Attributes:
-        how: for people, after the worker's name: ``was killed by SIGKILL``.
-        cause: `died` may be the members' doing (memory), `silent` is a machine or a network that
-            went away, `left` was asked for.
-    """
-
-    how: str
-    cause: str
-
-    CAUSES = ("died", "silent", "left")
-
-
 class AnyWorker(Protocol):
-    """Who does one stretch at a time: a forked process, or a worker of another machine.
+    """Who does one stretch at a time: a forked process, or an actor of a cluster.
 
     Attributes:
         pipe: readable when an answer has come.
@@ -51,24 +35,13 @@ class AnyWorker(Protocol):
         """Hands it a stretch; False where it is gone."""
 
     def receive(self) -> Any:
-        """Outcomes, `Lost` or an error; None where it is gone."""
+        """Outcomes, an error, or `Lost` where it is gone; None: it saved states and goes on."""
 
     def ask_to_leave(self) -> None:
         """It saves the members under way after their iteration, and ends."""
 
     def end(self, patience: float) -> str:
         """Waits for it so many seconds; says how it ended."""
-
-
-class Guests(Protocol):
-    """Who brings workers of other machines; see `slipstream.studies.machines.relay.Relay`."""
-
-    @property
-    def bell(self) -> Connection:
-        """Readable when there is news for `arrivals`."""
-
-    def arrivals(self) -> Sequence[Any]:
-        """Workers that have joined since the last call."""
 
 
 @dataclass(eq=False)
@@ -79,7 +52,7 @@ class Seat:
         worker: who sits there; a local one that is gone is replaced, a remote one takes its seat
             with it.
         batch: what it does.
-        machine: where it is; empty for this one.
+        machine: the node of a cluster where it is; empty for this machine's own.
     """
 
     worker: AnyWorker | None = None

@@ -17,6 +17,7 @@ from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task, run_stretch
 from slipstream.training.child import Child, portable, torch_threads
+from slipstream.training.cluster import Lost
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _LARGE = 4 * 2**20
@@ -43,6 +44,11 @@ class Worker(Child):
         serve = partial(_serve, source, live)
         super().__init__(serve, "study worker", "give fewer --workers")
 
+    def receive(self) -> Answer | Lost:
+        """What came of its stretch."""
+        answer: Answer | None = super().receive()
+        return Lost(self.end(1.0), "died") if answer is None else answer
+
 
 class _Leave(BaseException):
     """The pool wants no more, or is gone."""
@@ -50,7 +56,7 @@ class _Leave(BaseException):
 
 def _serve(source: EnvironmentSource, live: LiveStates, pipe: Connection) -> None:
     """The child: runs stretches until told to stop."""
-    _keep_memory()
+    keep_memory()
     gc.freeze()  # what was inherited stays: `gc.collect` below need not look at it
     parent = os.getppid()
 
@@ -75,7 +81,7 @@ def _answer(
         return portable(error)
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Asks glibc to keep what is freed: the next stretch needs as much, and new pages are slow.
 
     Measured with 48 members: 0.12 instead of 0.32 seconds of CPU to assemble a population. Blocks

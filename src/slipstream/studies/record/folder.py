@@ -57,7 +57,6 @@ class StudyFolder:
         status.json       where it stands, for other processes; see `training.logbook`
         events.jsonl      what happened when
         stop.json         a request by `slipstream stop` or `study stop`
-        machines.json     other machines that train for it now
 
     Attributes:
         path: absolute.

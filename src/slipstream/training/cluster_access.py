@@ -1,0 +1,67 @@
+"""Who may use a cluster, and what is said where one cannot be used."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.training.cluster import ClusterOptions
+
+_SECONDS = 5.0  # for a head to take a connection
+_PROBE = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+
+
+def lets_in_everybody(options: ClusterOptions, say: Callable[[str], None]) -> bool:
+    """Whether the cluster asks for no token.
+
+    Raises:
+        ConfigError: it does not, and that was not asked for.
+        ResourceError: nobody answers there.
+    """
+    host, _, port = options.address.rpartition(":")
+    if host:
+        try:
+            socket.create_connection((host, int(port)), _SECONDS).close()
+        except OSError as error:
+            raise unreachable(options.address, error) from error
+    mode = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    command = [sys.executable, "-c", _PROBE, options.address]
+    if subprocess.run(command, env=mode, capture_output=True, timeout=120).returncode != 0:
+        return False
+    risk = "whoever reaches its ports can run any code on its machines"
+    if not options.insecure:
+        raise ConfigError(
+            f"The cluster at {options.address} asks for no token: {risk}. Start it with "
+            "RAY_AUTH_MODE=token (docs/clusters.md), or give --insecure-cluster where nobody else "
+            "reaches it."
+        )
+    say(f"The cluster at {options.address} asks for no token: {risk} (--insecure-cluster).")
+    return True
+
+
+def unreachable(address: str, error: BaseException) -> ResourceError:
+    text = first_line(error)
+    if "authentication" in type(error).__name__.lower() or "token" in text.lower():
+        return ResourceError(
+            f"The cluster at {address} did not accept this machine's token ({text}): copy the "
+            "head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN."
+        )
+    if "ersion mismatch" in str(error):
+        text = " ".join(str(error).split())
+        return ResourceError(f"{text} Install the same versions on all machines of the cluster.")
+    return ResourceError(
+        f"No cluster can be used at {address} ({text}). Start one with `ray start --head` "
+        "(docs/clusters.md); a machine that begins a study must be one of its nodes. --cluster "
+        "local begins one of its own."
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the traces that Ray adds."""
+    cause = getattr(error, "cause", None)
+    text = str(cause if isinstance(cause, BaseException) else error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__

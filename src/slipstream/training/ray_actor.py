@@ -1,0 +1,176 @@
+"""One actor of Ray, seen from both sides: it does work on a node, and hands over what it saved."""
+
+from __future__ import annotations
+
+import importlib
+import queue
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from typing import Any
+
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayError
+
+from slipstream.core.errors import SlipstreamError
+from slipstream.training.cluster import Lost, Shared
+from slipstream.training.cluster_access import first_line
+from slipstream.training.wire import pack
+
+_BEAT_SECONDS = 15.0  # between two questions for news
+_SILENT_SECONDS = 60.0  # without an answer to one
+
+
+class Process:
+    """An actor: a service, and a second thread that is asked for news."""
+
+    def begin(self, service: str, needs: bytes, arrays: Sequence[NDArray[Any]]) -> bytes:
+        """Makes the service, or says why this node cannot."""
+        module, _, name = service.partition(":")
+        try:
+            self._service = getattr(importlib.import_module(module), name)(needs, arrays)
+        except SlipstreamError as error:
+            return pack({"refused": str(error)})
+        return pack({"notes": self._service.notes})
+
+    def answer(self, request: bytes, *arrays: Sequence[NDArray[Any]]) -> Any:
+        """See `Service`."""
+        return self._service.answer(request, arrays)
+
+    def news(self) -> Any:
+        """See `Service`."""
+        return self._service.news()
+
+    def leave(self) -> None:
+        """See `Service`."""
+        self._service.leave()
+
+
+@dataclass(eq=False)
+class Node:
+    """A machine, and what was done there; see `Cluster.standing`."""
+
+    name: str
+    id: str
+    actors: list[RayActor] = field(default_factory=list)
+    refused: bool = False
+    answers: int = 0
+    losses: int = 0
+
+
+class RayActor:
+    """An actor as its owner sees it; see `slipstream.training.cluster.Actor`.
+
+    Args:
+        handle: Ray's.
+        place: its node.
+        ready: Ray's reference to what `begin` says.
+        gone: told once, when it was lost or let go.
+    """
+
+    def __init__(
+        self, handle: Any, place: Node, ready: Any, gone: Callable[[RayActor], None]
+    ) -> None:
+        self.handle, self.place, self.ready, self._gone = handle, place, ready, gone
+        self.pipe, self._bell = Pipe(duplex=False)
+        self._inbox: queue.SimpleQueue[Future[Any] | bytes | Lost] = queue.SimpleQueue()
+        self._beat: tuple[Any, float] | None = None  # what was asked, and when
+        self._asked = time.monotonic()
+        self.came = self.busy = self.over = False
+
+    @property
+    def node(self) -> str:
+        """The machine's name."""
+        return self.place.name
+
+    def send(self, request: bytes, shared: Sequence[Shared] = ()) -> bool:
+        """See `Actor`."""
+        if self.over:
+            return False
+        try:
+            answer = self.handle.answer.remote(request, *[one.handle for one in shared])
+        except (RayError, OSError):
+            self._lose()
+            return False
+        self.busy, self._asked = True, time.monotonic()
+        answer.future().add_done_callback(self._deliver)
+        return True
+
+    def receive(self) -> bytes | Lost:
+        """See `Actor`."""
+        self.pipe.recv_bytes()
+        found = self._inbox.get()
+        if not isinstance(found, Future):
+            return found
+        self.busy, self._beat = False, None
+        try:
+            answer: bytes = found.result()
+        except RayError as error:
+            self._lose()
+            node_died = "node" in type(error).__name__.lower() or not _alive(self.place.id)
+            how = "went away" if node_died else f"died: {first_line(error)}"
+            return Lost(f"on {self.node} {how}", "silent" if node_died else "died")
+        except Exception as error:  # raised by its service: of this node, or a defect
+            self._lose()
+            return Lost(f"on {self.node} failed: {first_line(error)}", "died")
+        self.place.answers += 1
+        return answer
+
+    def ask_to_leave(self) -> None:
+        """See `Actor`."""
+        if self.busy and not self.over:
+            with suppress(RayError):
+                self.handle.leave.remote()
+
+    def end(self) -> None:
+        """See `Actor`."""
+        if not self.over:
+            self.over = True
+            with suppress(Exception):
+                ray.kill(self.handle)
+            self._gone(self)
+
+    def look(self) -> None:
+        """Asks a busy one for news now and then; gives one up that says nothing."""
+        now = time.monotonic()
+        if self.over or not self.busy:
+            return
+        if self._beat is None:
+            if now - self._asked >= _BEAT_SECONDS:
+                with suppress(RayError):  # its answer tells
+                    self._beat = self.handle.news.remote(), now
+            return
+        asked, when = self._beat
+        if ray.wait([asked], timeout=0)[0]:
+            self._beat, self._asked = None, now
+            with suppress(Exception):
+                news = ray.get(asked)
+                if news:
+                    self._put(news)
+        elif now - when >= _SILENT_SECONDS:
+            self._put(Lost(f"on {self.node} has been silent for {now - when:.0f} s", "silent"))
+            self._lose()
+
+    def _lose(self) -> None:
+        if not self.over:
+            self.place.losses += 1
+            self.end()
+
+    def _deliver(self, answer: Future[Any]) -> None:
+        if not self.over or answer.exception() is None:
+            self._put(answer)
+
+    def _put(self, found: Future[Any] | bytes | Lost) -> None:
+        self._inbox.put(found)
+        with suppress(OSError):  # nobody waits for it any more
+            self._bell.send_bytes(b".")
+
+
+def _alive(identity: str) -> bool:
+    with suppress(Exception):
+        return any(node["NodeID"] == identity and node["Alive"] for node in ray.nodes())
+    return False

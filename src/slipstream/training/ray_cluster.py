@@ -1,0 +1,315 @@
+"""Ray's side of a cluster: actors on every node that has room, watched by one thread.
+
+This file and `ray_actor.py` alone import Ray. What is to be done there, a `Work` says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from types import TracebackType
+from typing import Any
+
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from slipstream.core.cores import usable_cores
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.process import STOP_SIGNALS
+from slipstream.training.cluster import ClusterOptions, Shared, Work
+from slipstream.training.cluster_access import first_line, lets_in_everybody, unreachable
+from slipstream.training.ray_actor import Node, Process, RayActor
+from slipstream.training.wire import digest_of, unpack
+
+_VERSIONS = ((2, 52), (2, 61))  # before the first there are no tokens; below the second: tested
+_NAMESPACE = "slipstream"
+_TICK_SECONDS = 0.5
+_ROOM_SECONDS = 60.0  # for the first actor
+_OWNER_SECONDS = 10.0  # Ray needs a moment to notice that an owner was killed
+_TRIES = 3  # of actors in a row that do not come up
+
+
+class _Owner:
+    """Holds a name as long as its owner lives."""
+
+    def where(self) -> str:
+        """The owner's machine."""
+        return platform.node()
+
+
+class RayCluster:
+    """See `slipstream.training.cluster.Cluster`; use it in a `with` statement.
+
+    Args:
+        options, work, say: see `connect`.
+
+    Raises (on entering):
+        ConfigError: another process owns the work, or a cluster that lets in everybody.
+        ResourceError: no such cluster, or it does not fit.
+    """
+
+    def __init__(self, options: ClusterOptions, work: Work, say: Callable[[str], None]) -> None:
+        self._options, self._work, self._tell = options, work, say
+        self.bell, self._ring = Pipe(duplex=False)
+        self._nodes: dict[str, Node] = {}
+        self._arrived: queue.SimpleQueue[RayActor] = queue.SimpleQueue()
+        self._sentences: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._shared: dict[str, Shared] = {}
+        self._failures: list[str] = []  # since the last actor that came up
+        self._closed, self._began, self._came = threading.Event(), time.monotonic(), False
+        self._lock = threading.RLock()
+        self._thread = threading.Thread(target=self._watch, name="slipstream cluster", daemon=True)
+        self._owner: Any = None
+
+    def __enter__(self) -> RayCluster:
+        _join(self._options, self._work, self._tell)
+        try:
+            self._owner = _own(self._work.owner)
+            self._first = self.share(self._work.arrays)
+        except BaseException:
+            ray.shutdown()
+            raise
+        self._began = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closed.set()
+        self._thread.join()
+        for actor in self._actors():
+            actor.end()
+        with suppress(Exception):
+            ray.kill(self._owner)
+        ray.shutdown()
+
+    def arrivals(self) -> list[RayActor]:
+        """See `Cluster`."""
+        while self.bell.poll():
+            self.bell.recv_bytes()
+        for sentence in _all(self._sentences):
+            self._tell(sentence)
+        waited = time.monotonic() - self._began
+        if self._actors():
+            self._began = time.monotonic()
+        if len(self._failures) >= _TRIES and not self._came:
+            raise ResourceError(
+                f"No worker came up in the cluster, {len(self._failures)} times in a row: "
+                f"{self._failures[-1]}"
+            )
+        if waited > _ROOM_SECONDS and not self._came:
+            raise ResourceError(
+                f"The cluster has had no room for a worker for {waited:.0f} s: it has "
+                f"{_total('CPU')} cores and {_total('GPU')} cards on {len(self._nodes)} nodes, and "
+                "others use them, or it offers none. Start a node (`ray start --address=...`), or "
+                "leave --cluster out."
+            )
+        return _all(self._arrived)
+
+    def share(self, arrays: Sequence[NDArray[Any]]) -> Shared:
+        """See `Cluster`; equal arrays are handed over once."""
+        digest = digest_of(arrays)
+        if digest not in self._shared:
+            try:
+                handle = ray.put(list(arrays))
+            except RayError as error:
+                size = sum(array.nbytes for array in arrays)
+                raise ResourceError(
+                    f"Ray's object store has no room for {size / 2**20:,.0f} MiB of arrays "
+                    f"({first_line(error)}): start its nodes with a larger --object-store-memory."
+                ) from error
+            self._shared[digest] = Shared.of(arrays, handle)
+        return self._shared[digest]
+
+    def standing(self) -> list[dict[str, Any]]:
+        """See `Cluster`."""
+        found = []
+        for node in list(self._nodes.values()):
+            there = [actor for actor in list(node.actors) if actor.came]
+            facts = {"seats": len(there), "busy": sum(actor.busy for actor in there)}
+            if there or node.answers or node.losses:
+                done = {"answers": node.answers, "losses": node.losses}
+                found.append({"node": node.name, **facts, **done})
+        return found
+
+    def _actors(self) -> list[RayActor]:
+        with self._lock:
+            return [actor for node in self._nodes.values() for actor in node.actors]
+
+    def _watch(self) -> None:
+        """The thread: sees nodes come, actors come up, and who says nothing any more."""
+        while not self._closed.wait(_TICK_SECONDS):
+            try:
+                self._place()
+                for actor in self._actors():
+                    if actor.came:
+                        actor.look()
+                    else:
+                        self._welcome(actor)
+            except RayError as error:  # its head is away; work that is lost says so itself
+                self._failures.append(first_line(error))
+            if self._failures or not self._came:
+                self._ring.send_bytes(b".")
+
+    def _place(self) -> None:
+        """An actor for each core, or share of a card, that is there."""
+        kind, share = ("GPU", self._options.gpu_share) if self._work.gpu else ("CPU", 1.0)
+        for facts in ray.nodes():
+            if not facts["Alive"]:
+                continue
+            node = self._known(facts)
+            room = int(facts["Resources"].get(kind, 0.0) / share + 1e-9)
+            while not node.refused and len(node.actors) < room:
+                most = self._options.max_workers
+                if most is not None and len(self._actors()) >= most:
+                    return
+                self._start(node, share)
+
+    def _known(self, facts: dict[str, Any]) -> Node:
+        identity, name = facts["NodeID"], facts["NodeManagerHostname"]
+        if identity not in self._nodes:
+            if any(other.name == name for other in self._nodes.values()):
+                name = f"{name}-{identity[:6]}"
+            self._nodes[identity] = Node(name, identity)
+        return self._nodes[identity]
+
+    def _start(self, node: Node, share: float) -> None:
+        handle = (
+            ray.remote(Process)
+            .options(
+                num_cpus=1,
+                num_gpus=share if self._work.gpu else 0,
+                max_concurrency=2,
+                max_restarts=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+            )
+            .remote()
+        )
+        ready = handle.begin.remote(self._work.service, self._work.needs, self._first.handle)
+        with self._lock:
+            node.actors.append(RayActor(handle, node, ready, self._forget))
+
+    def _forget(self, actor: RayActor) -> None:
+        with self._lock, suppress(ValueError):
+            actor.place.actors.remove(actor)
+        self._came = self._came and bool(self._actors())
+
+    def _welcome(self, actor: RayActor) -> None:
+        """One that may have come up."""
+        if not ray.wait([actor.ready], timeout=0)[0]:
+            return
+        try:
+            said = unpack(ray.get(actor.ready))
+            why = said.get("refused")
+        except Exception as error:
+            said, why = {}, f"on {actor.node}: {first_line(error)}"
+        if why is not None:
+            self._failures.append(why)
+            actor.place.refused = "refused" in said
+            if actor.place.refused:
+                self._say(f"{actor.node} is not used. {why}")
+            actor.end()
+            return
+        for note in said["notes"]:
+            if not any(other.came for other in actor.place.actors):
+                self._say(f"Note: {note}")
+        actor.came = self._came = True
+        self._failures.clear()
+        self._arrived.put(actor)
+        self._ring.send_bytes(b".")
+
+    def _say(self, sentence: str) -> None:
+        self._sentences.put(sentence)
+
+
+def _join(options: ClusterOptions, work: Work, say: Callable[[str], None]) -> None:
+    """Makes this process a driver of the cluster."""
+    version = tuple(int(part) for part in ray.__version__.split(".")[:2])
+    if not _VERSIONS[0] <= version < _VERSIONS[1]:
+        raise ResourceError(
+            f"Ray {ray.__version__} is installed, and slipstream works with 2.52 to 2.60: pip "
+            "install 'slipstream[ray]' on every machine of the cluster."
+        )
+    if ray.is_initialized():
+        raise ConfigError(
+            "This process is connected to Ray already: call ray.shutdown() first, --cluster "
+            "connects by itself."
+        )
+    own = options.address == "local"
+    token = own or not lets_in_everybody(options, say)
+    environment = {"working_dir": str(work.files)} if work.files is not None else None
+    more: dict[str, Any] = {"num_cpus": usable_cores(), "include_dashboard": False} if own else {}
+    with _handlers_kept():
+        os.environ["RAY_AUTH_MODE"] = "token" if token else "disabled"
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        ray._raylet.Config.initialize("")  # the mode was read when Ray was imported
+        try:
+            ray.init(
+                options.address,
+                namespace=_NAMESPACE,
+                runtime_env=environment,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **more,
+            )
+        except (RayError, RuntimeError, ConnectionError, ValueError, OSError) as error:
+            raise unreachable(options.address, error) from error
+
+
+def _own(name: str) -> Any:
+    """The actor that has this owner's name.
+
+    Raises:
+        ConfigError: another process has it.
+    """
+    made = ray.remote(_Owner).options(name=name, num_cpus=0, max_restarts=0)
+    deadline = time.monotonic() + _OWNER_SECONDS
+    while True:
+        try:
+            return made.remote()
+        except ValueError as error:
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    f"Another process of this cluster works on {name}: stop it there first."
+                ) from error
+            time.sleep(0.5)
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Ray sets handlers of its own; whoever waits for a signal here keeps his."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS} if main else {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _total(kind: str) -> str:
+    with suppress(Exception):
+        return f"{ray.cluster_resources().get(kind, 0.0):g}"
+    return "an unknown number of"
+
+
+def _all(found: queue.SimpleQueue[Any]) -> list[Any]:
+    items = []
+    with suppress(queue.Empty):
+        while True:
+            items.append(found.get_nowait())
+    return items

@@ -1,0 +1,174 @@
+"""Stretches on other machines, by a fake of the cluster: the same bits, whoever is lost."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_cluster import FakeCluster
+
+from slipstream.core.errors import DataError, ResourceError
+from slipstream.studies.engine import stretch as stretch_module
+from slipstream.studies.engine.pool import Pool
+from slipstream.studies.engine.remote_worker import SERVICE
+from slipstream.studies.engine.state import LiveStates, State, fingerprint
+from slipstream.training.premises import work_for
+from slipstream.training.wire import pack, unpack
+
+
+@pytest.fixture
+def work(engine, tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)  # where the toy market's file is, as on a node
+    config, files = engine.member(0).config, tmp_path / "files"
+    files.mkdir()
+    return work_for("the study", SERVICE, engine.source().environment(config), config, files)
+
+
+def pool_of(engine, cluster, folder):
+    return Pool(folder, engine.source(), 0, None, cluster)
+
+
+def collect(pool, count, each=lambda: None):
+    found, deadline = {}, time.monotonic() + 120.0
+    while len(found) < count:
+        assert time.monotonic() < deadline
+        each()
+        found |= {one.name: one for one in pool.collect(0.05)}
+    return found
+
+
+def bits(outcomes):
+    return {one.name: one.passes.returns.tobytes() for one in outcomes}
+
+
+def states_of(engine, folder, members):
+    live = LiveStates(folder / "live")
+    return {member.name: engine.digest(live, member) for member in members}
+
+
+def test_same_bits_for_any_number_of_actors(engine, work, tmp_path):
+    members = [engine.member(k) for k in range(14)]
+    other = engine.member(14, **{"env.bars": 700})  # arrays that nodes do not have yet
+    expected, states = engine.train(members, 6, tmp_path / "alone")
+    longer, its_state = engine.train([other], 6, tmp_path / "alone")
+    expected, states = expected + longer, states | its_state
+    for count in (1, 2):
+        folder = tmp_path / f"by {count}"
+        with FakeCluster(work, count) as cluster, pool_of(engine, cluster, folder) as pool:
+            pool.submit([*members, other], [6] * 15)
+            assert bits(collect(pool, 15).values()) == bits(expected)
+            assert states_of(engine, folder, [*members, other]) == states
+            told = pool.nodes
+        assert sum(node["answers"] for node in told) >= 2 and len(told) == count
+
+
+def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monkeypatch):
+    """Actors are lost in the middle; others go on from the states of the last minute."""
+    monkeypatch.setattr(stretch_module, "SAVE_SECONDS", 0.0)
+    members = [engine.member(k, budget=400) for k in range(4)]
+    live, reached = LiveStates(tmp_path / "live"), []
+    with FakeCluster(work) as cluster, pool_of(engine, cluster, tmp_path) as pool:
+        pool.submit(members, [400] * 4)
+
+        def lose():
+            actor = cluster.actors[-1]
+            if len(cluster.actors) < 4 and actor.busy and actor.hand_over():
+                assert pool.collect(0.0) == []
+                before = min(live.iteration(member) for member in members)
+                if before > max(reached, default=0):
+                    reached.append(before)
+                    actor.lose("died" if len(reached) == 1 else "silent")
+                    cluster.add()
+
+        found = collect(pool, 4, lose)
+    assert len(reached) == 3 and 0 < reached[0] < reached[1] < reached[2] < 400
+    expected, states = engine.train(members, 400, tmp_path / "alone")
+    assert bits(found.values()) == bits(expected)
+    assert states_of(engine, tmp_path, members) == states
+
+
+def test_closed_in_the_middle(engine, work, tmp_path):
+    members = [engine.member(k, budget=20_000) for k in range(3)]
+    with FakeCluster(work, 2) as cluster, pool_of(engine, cluster, tmp_path) as pool:
+        pool.submit(members, [20_000] * 3)
+        assert pool.collect(1.0) == []
+    live = LiveStates(tmp_path / "live")
+    reached = [live.iteration(member) for member in members]
+    assert all(0 < iteration < 20_000 for iteration in reached)
+    _, states = engine.train(members, reached, tmp_path / "alone")
+    assert states_of(engine, tmp_path, members) == states
+
+
+def test_an_answer_that_is_none(engine, work, tmp_path):
+    """What cannot be checked is not believed; that actor is not asked again."""
+    member = engine.member(0)
+    live = LiveStates(tmp_path / "other")
+    live.save(engine.member(1), State(3, {"w": np.zeros(1)}))
+    foreign = live.content(engine.member(1).name)
+    done = {"name": member.name, "milestone": 9, "passes": None}
+    lies = (
+        b"garbage",
+        pickle.dumps([1]),
+        pack({"done": [], "states": {}})[:-1],
+        pack({"done": [], "states": {}}),
+        pack({"done": [done], "states": {}}),
+        pack({"done": [], "states": {member.name: foreign}}),
+        pack({"done": [], "states": {"../escape": foreign}}),
+        pack({"blamed": ["SystemExit", ""], "states": {}}),
+    )
+    for k, lie in enumerate(lies):
+        folder = tmp_path / str(k)
+        with FakeCluster(work) as cluster, pool_of(engine, cluster, folder) as pool:
+            cluster.actors[0].lie = lie
+            pool.submit([member], [2])
+            cluster.add()
+            assert not collect(pool, 1)[member.name].failed
+            assert cluster.actors[0].over and cluster.actors[1].answers == 1
+        assert not (folder / "escape.state").exists()
+
+
+def test_a_member_that_kills_every_node(engine, work, tmp_path):
+    with FakeCluster(work) as cluster, pool_of(engine, cluster, tmp_path) as pool:
+        pool.submit([engine.member(0, budget=20_000)], [20_000])
+
+        def lose():
+            actor = cluster.actors[-1]
+            if actor.busy and not actor.over:
+                actor.lose()
+                cluster.add()
+
+        with pytest.raises(ResourceError, match=r"search-00000-0 on node3 was lost, 4 times"):
+            collect(pool, 1, lose)
+
+
+def test_what_cannot_be_trained_fails_alone(engine, work, tmp_path):
+    broken = engine.member(2, **{"env.fee": 1e308})
+    with FakeCluster(work, 2) as cluster, pool_of(engine, cluster, tmp_path) as pool:
+        pool.submit([engine.member(0), broken], [2, 2])
+        found = collect(pool, 2)
+    assert sorted(one.failed for one in found.values()) == [False, True]
+    assert "NaN or infinite" in found[broken.name].reason
+
+
+def test_corrupted_arrays_are_refused(work):
+    with pytest.raises(DataError, match="sha256 differ"):
+        FakeCluster(work, corrupt=True)
+
+
+def test_states_travel_as_files(engine, tmp_path):
+    here, there = LiveStates(tmp_path / "here"), LiveStates(tmp_path / "there")
+    member, other = engine.member(0), engine.member(1)
+    own = fingerprint(member)
+    assert here.content(member.name) is None
+    for iteration in (3, 2):
+        here.save(member, State(iteration, {"w": np.full(4, float(iteration))}))
+        content = unpack(pack({"state": here.content(member.name)}))["state"]
+        assert there.put(member.name, content, own)
+        assert there.load(member).iteration == 3  # a later state stays
+    for bad in (b"", b"garbage", content[:-1], content[:-1] + b"\7", pickle.dumps(1)):
+        assert not there.put(member.name, bad)
+    assert not there.put(member.name, content, fingerprint(other))
+    assert there.load(member).iteration == 3

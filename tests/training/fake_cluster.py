@@ -1,0 +1,135 @@
+"""A cluster in this process: its actors are threads, which a test may lose at any moment."""
+
+from __future__ import annotations
+
+import importlib
+import queue
+import threading
+from contextlib import suppress
+from multiprocessing import Pipe
+
+import numpy as np
+
+from slipstream.training.cluster import Lost, Shared
+
+
+class FakeActor:
+    """See `slipstream.training.cluster.Actor`.
+
+    Attributes:
+        lie: replaces its next answer.
+    """
+
+    def __init__(self, node, service):
+        self.node, self.service, self.lie = node, service, None
+        self.pipe, self._bell = Pipe(duplex=False)
+        self._inbox, self._thread = queue.SimpleQueue(), None
+        self.busy = self.over = False
+        self.answers = 0
+
+    def send(self, request, shared=()):
+        if self.over:
+            return False
+        self.busy = True
+        arrays = [one.handle for one in shared]
+        self._thread = threading.Thread(target=self._work, args=(request, arrays))
+        self._thread.start()
+        return True
+
+    def _work(self, request, arrays):
+        answer = self.service.answer(request, arrays)
+        if not self.over:
+            answer, self.lie = self.lie or answer, None
+            self.answers += 1
+            self._put(answer)
+
+    def receive(self):
+        self.pipe.recv_bytes()
+        found = self._inbox.get()
+        if isinstance(found, Lost):
+            self.busy = False
+        return found
+
+    def ask_to_leave(self):
+        self.service.leave()
+
+    def end(self):
+        self.over = True
+        self.service.leave()
+        if self._thread is not None:
+            self._thread.join()
+
+    def hand_over(self):
+        """Asks for news, as a cluster does every minute; whether there were any."""
+        news = self.service.news()
+        if news:
+            self._put(news)
+        return bool(news)
+
+    def lose(self, cause="died"):
+        """Its process is gone in the middle of what it does."""
+        self.over = True
+        self._put(Lost(f"on {self.node} was lost", cause))
+        self.service.leave()
+
+    def _put(self, found):
+        self._inbox.put(found)
+        with suppress(OSError):
+            self._bell.send_bytes(b".")
+
+
+class FakeCluster:
+    """See `slipstream.training.cluster.Cluster`; a context, too."""
+
+    def __init__(self, work, actors=1, corrupt=False):
+        self._work, self._corrupt = work, corrupt
+        self.bell, self._ring = Pipe(duplex=False)
+        self.actors, self._new = [], []
+        self.add(actors)
+
+    def add(self, count=1):
+        """Nodes come up."""
+        module, _, name = self._work.service.partition(":")
+        make = getattr(importlib.import_module(module), name)
+        for _ in range(count):
+            service = make(self._work.needs, self._read(self._work.arrays))
+            self._new.append(FakeActor(f"node{len(self.actors)}", service))
+            self.actors.append(self._new[-1])
+            self._ring.send_bytes(b".")
+
+    def _read(self, arrays):
+        """As an object store hands them out: read-only copies."""
+        found = [np.array(one, copy=True) for one in arrays]
+        for one in found:
+            if self._corrupt and one.size:
+                one.reshape(-1).view(np.uint8)[0] ^= 1
+            one.flags.writeable = False
+        return found
+
+    def arrivals(self):
+        while self.bell.poll():
+            self.bell.recv_bytes()
+        found, self._new = self._new, []
+        return found
+
+    def share(self, arrays):
+        return Shared.of(arrays, self._read(arrays))
+
+    def standing(self):
+        return [
+            {
+                "node": one.node,
+                "seats": 1,
+                "busy": int(one.busy),
+                "answers": one.answers,
+                "losses": 0,
+            }
+            for one in self.actors
+        ]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for one in self.actors:
+            one.end()

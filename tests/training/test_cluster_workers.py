@@ -1,0 +1,162 @@
+"""The members of one run on a cluster: the weights of one machine, whoever is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_cluster import FakeCluster
+
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.training import checkpoint, cluster_workers
+from slipstream.training.cluster import ClusterOptions
+from slipstream.training.config import resolve
+from slipstream.training.events import Updated
+from slipstream.training.interruption import Interrupted, ask_to_stop
+from slipstream.training.run import Run
+from slipstream.training.trainer import resume, train
+
+SETTINGS = {
+    "env": {"name": "cartpole", "max_steps": 50},
+    "agent": {"horizon": 32, "minibatch": 128, "epochs": 2},
+    "training": {"num_envs": 8, "total_steps": 2_560, "checkpoint_every": 0.2, "members": 3},
+    "evaluation": {"episodes": 10, "every": 0.5},
+}
+LOCAL = ClusterOptions("local")
+
+
+@pytest.fixture
+def clusters(monkeypatch):
+    """Every cluster that was connected to; of two actors."""
+    made = []
+
+    def connect(options, work, say):
+        made.append(FakeCluster(work, 2))
+        return made[-1]
+
+    monkeypatch.setattr(cluster_workers, "connect", connect)
+    return made
+
+
+def trained(folder, cluster=None, listeners=(), **overrides):
+    run = Run.create(resolve(SETTINGS, overrides), folder, say=lambda sentence: None)
+    try:
+        train(run.config, run, listeners, cluster=cluster)
+    finally:
+        run.close()
+    return run
+
+
+def everything(run):
+    """All that a run goes on from, its best policies and what it says of itself."""
+    state = checkpoint.load(checkpoint.checkpoints(run.path / "checkpoints")[-1])[0]
+    best = [run.load_best(m)[0] for m in range(run.config.training.members)]
+    facts = [{k: v for k, v in one.items() if k != "wall"} for one in run.result["members"]]
+    return [{k: v.tobytes() for k, v in one.items()} for one in (state, *best)], facts
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return everything(trained(tmp_path_factory.mktemp("expected") / "run"))
+
+
+def test_the_same_run(clusters, tmp_path, expected):
+    assert everything(trained(tmp_path / "run", LOCAL)) == expected
+    assert [one.busy for one in clusters[0].actors] == [True, True]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_lost_actors(clusters, tmp_path, expected, monkeypatch, seconds):
+    """Others take over from the last states, or from the beginning, and make up for the rest."""
+    monkeypatch.setattr(cluster_workers, "SAVE_SECONDS", seconds)
+    lost = []
+
+    def lose(event):
+        if isinstance(event, Updated) and len(lost) < 4:
+            actor = next(one for one in clusters[0].actors[len(lost) :] if not one.over)
+            actor.over = True  # idle: the next call finds it gone
+            lost.append(actor)
+            clusters[0].add()
+
+    assert everything(trained(tmp_path / "run", LOCAL, [lose])) == expected
+    assert len(lost) == 4
+
+
+def test_lost_in_the_middle_of_a_call(clusters, tmp_path, expected):
+    def lose(event):
+        if isinstance(event, Updated) and len(clusters[0].actors) == 2:
+            first, work = clusters[0].actors[0], clusters[0].actors[0].service
+
+            class Dying:
+                def answer(self, request, arrays):
+                    first.lose()
+                    return work.answer(request, arrays)
+
+                leave = work.leave
+
+            first.service = Dying()
+            clusters[0].add()
+
+    assert everything(trained(tmp_path / "run", LOCAL, [lose])) == expected
+
+
+def test_lost_again_and_again(clusters, tmp_path):
+    def lose(event):
+        if isinstance(event, Updated):
+            for one in clusters[0].actors:
+                one.send = lambda request, shared=(): False
+            clusters[0].actors[0].node = "broken"
+            clusters[0].add(9)
+            for one in clusters[0].actors[2:]:
+                one.send = lambda request, shared=(): False
+
+    with pytest.raises(ResourceError, match="in a row"):
+        trained(tmp_path / "run", LOCAL, [lose])
+
+
+def test_stopped_and_gone_on_with_elsewhere(clusters, tmp_path, expected):
+    """A run that a cluster began ends on one machine, and the other way round."""
+
+    def stop(event):
+        if isinstance(event, Updated) and event.progress.steps == 768:
+            ask_to_stop(tmp_path / name)
+
+    for name, first, second in (("a", LOCAL, None), ("b", None, LOCAL)):
+        with pytest.raises(Interrupted):
+            trained(tmp_path / name, first, [stop])
+        run = Run.open(tmp_path / name)
+        resume(run, cluster=second)
+        run.close()
+        assert everything(run) == expected
+    assert all(actor.over for cluster in clusters for actor in cluster.actors)
+
+
+def test_a_gymnasium_environment(clusters, tmp_path):
+    settings = {
+        "env": "gym:Acrobot-v1",
+        "agent": {"horizon": 16, "minibatch": 32},
+        "training": {"num_envs": 2, "total_steps": 128, "members": 2, "backend": "serial"},
+        "evaluation": {"episodes": 1, "max_steps": 50},
+    }
+    states = []
+    for name, cluster in (("alone", None), ("far", LOCAL)):
+        run = Run.create(resolve(settings), tmp_path / name, say=lambda sentence: None)
+        train(run.config, run, cluster=cluster)
+        run.close()
+        states.append(everything(run))
+    assert states[0] == states[1]
+
+
+def test_devices_are_counted_by_the_cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_workers, "connect", None)
+    config = resolve(SETTINGS, {"training.device": "cuda:1"})
+    run = Run.create(config, tmp_path / "run")
+    with pytest.raises(ConfigError, match="cuda:0"):
+        cluster_workers.ClusterWorkers(config, _cartpole(config), LOCAL, run.path, print, print)
+
+
+def _cartpole(config):
+    from slipstream.training.factory import resolve_environment
+
+    found = resolve_environment(config.env_name, config.env_settings)
+    assert all(isinstance(one, np.ndarray) for one in found.data)
+    return found
