@@ -24,6 +24,11 @@ SETTINGS = {
 LOCAL = ClusterOptions("local")
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(cluster_workers, "_GATHER_SECONDS", 0.1)
+
+
 @pytest.fixture
 def clusters(monkeypatch):
     """Every cluster that was connected to; of two actors."""

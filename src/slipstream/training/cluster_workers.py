@@ -88,8 +88,8 @@ class ClusterWorkers(Workers):
     ) -> None:
         if config.agent.replay(int(config.training.num_envs)) is not None:
             raise ConfigError(
-                f"The agent {config.agent_name} learns from a replay, which a cluster does not carry "
-                "for a run: leave --cluster out, or search with `slipstream tune --cluster`."
+                f"The agent {config.agent_name} learns from a replay, which is not carried to a "
+                "cluster in a run: leave --cluster out, or search with `slipstream tune --cluster`."
             )
         self._run, self._go_on, self._say, self._config = run, go_on, say, config
         self._spare: list[Actor] = []
