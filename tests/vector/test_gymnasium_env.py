@@ -6,8 +6,10 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
+from slipstream.core.random import stream
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.foreign import flat_spaces, make_gymnasium
+from slipstream.vector.foreign_copy import ForeignCopy, peeled
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.vector_env import member_indices
@@ -296,3 +298,30 @@ def test_choices_are_one_hot_and_their_scale_is_fixed():
         (spaces.Discrete(1), [1.0]),
     ):
         assert np.allclose(toys(observation=space).spec.fixed_std, wanted)
+
+
+def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
+    """Twice: the first episode is stepped through the wrappers, which check its first calls."""
+    env = gymnasium.make("CartPole-v1", max_episode_steps=7)
+    copy = ForeignCopy(env, "CartPole-v1", 0)
+    rows = np.zeros((1, 1), np.int64)
+    for episode in range(3):
+        seen = [copy.reset(np.uint64(1), np.uint64(0), np.uint64(episode))]
+        truncated = []
+        for action in (0, 1) * 4:
+            shown, reward, terminated, cut = copy.step(action, rows, 0, 0)
+            seen.append(shown)
+            truncated.append(cut)
+            assert reward == 1.0 and not terminated
+            if cut:
+                break
+        assert truncated == [False] * 6 + [True] and copy.length == 7
+        with np.errstate(over="ignore"):
+            word = stream(np.uint64(1), np.uint64(0), np.uint64(episode))
+        env.unwrapped.reset(seed=int(word & np.uint64(2**31 - 1)))
+        again = [env.unwrapped.step(action)[0] for action in (0, 1, 0, 1, 0, 1, 0)]
+        assert np.array_equal(seen[1:], again)
+    step, limit = peeled(env)
+    assert step == env.unwrapped.step and limit == 7
+    other = gymnasium.wrappers.RecordEpisodeStatistics(env)
+    assert peeled(other)[0] == other.step

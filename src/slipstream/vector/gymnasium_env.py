@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -66,14 +67,21 @@ class GymnasiumVectorEnv(VectorEnv):
             raise
         self._seeds, self._indices = seeds.copy(), indices.copy()
         self._episode = np.zeros(self.num_envs, np.uint64)
-        self._held = np.zeros(self.num_envs, np.bool_)
+        self._held = [False] * self.num_envs
         self._copies = [ForeignCopy(one, self.env_id, e, limit) for e, one in enumerate(self.envs)]
         self._at_end = at_end
         self._finals: list[tuple[NDArray[Any], int, int]] = []
         self._episodes: list[tuple[int, int, float, int]] = []
         shape = (self.num_envs, *self.spec.observation_shape)
         self._seen = np.zeros(shape, self.spec.observation_dtype)  # the newest observations
-        self._log = np.zeros((self.num_envs, *log_shape(self.spec, at_end)), log_dtype(self.spec))
+        self._longest = log_shape(self.spec, at_end)[0]
+        self._taken: list[list[Any]] = [[] for _ in range(self.num_envs)]  # actions
+        leaf = self.observations.leaves[0]
+        # Arrays of numbers, which need no more than to be copied into their row.
+        self._only = len(self.observations.leaves) == 1 and not leaf.path and leaf.sizes is None
+        self._only = self._only and len(leaf.shape) == 1 and leaf.dtype.kind == "f"
+        self._form = leaf.shape, leaf.dtype
+        self._first = self.actions.single  # what makes a row's one number the action
 
     def _make(self, kwargs: Mapping[str, Any] | None) -> None:
         """Makes the first copy, looks whether it can be used at all, then the others."""
@@ -106,16 +114,21 @@ class GymnasiumVectorEnv(VectorEnv):
             rows = self.actions.rows(np.stack(drawn), (self.num_envs,), self.spec.action_width)
             self.step_rows(rows, out, t)
 
-    def _write(self, e: int, doing: str, observation: Any, row: NDArray[Any]) -> None:
+    def _write(
+        self, e: int, doing: str, observation: Any, row: NDArray[Any], paid: float | None = None
+    ) -> None:
         try:
             self.observations.write(observation, row)
         except MisfitError as error:
+            if paid is not None:
+                self._copies[e].take_back(paid)
             raise self._copies[e].misfit(doing, error) from None
 
     def _begin(self, e: int, obs: NDArray[Any]) -> None:
         episode = self._episode[e]
         self._episode[e] += np.uint64(1)
         self._held[e] = False
+        self._taken[e] = []
         first = self._copies[e].reset(self._seeds[e], self._indices[e], episode)
         self._write(e, "reset", first, obs[e])
         self._seen[e] = obs[e]
@@ -138,34 +151,57 @@ class GymnasiumVectorEnv(VectorEnv):
             self._begin(e, obs)
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        obs, only, shape, dtype = out.obs, self._only, *self._form
+        reward, held, taken, first = out.reward, self._held, self._taken, self._first
         out.valid[:] = True
-        for e in range(self.num_envs):
-            if self._held[e]:
-                out.reward[e], out.terminated[e], out.truncated[e] = 0.0, False, False
+        out.terminated[:] = out.truncated[:] = False
+        for e, action in enumerate(self._natives(actions)):
+            if held[e]:
+                reward[e] = 0.0
                 continue
-            reward, terminated, truncated = self._step(e, actions[e], t, out.obs[e])
-            out.reward[e], out.terminated[e], out.truncated[e] = reward, terminated, truncated
-            if not (terminated or truncated):
-                continue
-            if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not terminated):
-                self._finals.append((out.obs[e].copy(), t, e))
-            self._episodes.append((t, e, self._copies[e].ret, self._copies[e].length))
-            if self._at_end == HOLD:
-                self._held[e] = True
+            copy = self._copies[e]
+            seen, paid, terminated, truncated = copy.step(action, actions, e, t)
+            if only and type(seen) is np.ndarray and seen.dtype == dtype and seen.shape == shape:
+                obs[e] = seen
             else:
-                self._begin(e, out.obs)
+                self._write(e, "step", seen, obs[e], paid)
+            if len(taken[e]) < self._longest:
+                taken[e].append(action if first is not None else actions[e].copy())
+            reward[e] = paid
+            if terminated or truncated:
+                out.terminated[e], out.truncated[e] = terminated, truncated
+                self._end(e, t, terminated, out)
+        if only and not _finite(obs):
+            self._name_bad(out)
+        self._seen[...] = obs
 
-    def _step(
-        self, e: int, action: NDArray[Any], t: int, obs: NDArray[Any]
-    ) -> tuple[float, bool, bool]:
-        """Steps one copy, writes its observation and notes what was done."""
+    def _natives(self, rows: NDArray[Any]) -> list[Any]:
+        """Actions as the environment takes them, one for each copy."""
+        first = self._first
+        if first is None:
+            return [self.actions.native(row) for row in rows]
+        numbers: list[Any] = rows[:, 0].tolist()
+        return [n + first for n in numbers] if first else numbers
+
+    def _end(self, e: int, t: int, terminated: bool, out: StepOut) -> None:
+        """An episode is over: what it leaves, and the next one."""
         copy = self._copies[e]
-        seen, reward, terminated, truncated = copy.step(self.actions.native(action), action, t)
-        self._write(e, "step", seen, obs)
-        if copy.length < self._log.shape[1]:
-            self._log[e, copy.length] = action
-        self._seen[e] = obs
-        return reward, terminated, copy.count(reward, truncated)
+        if not _finite(out.obs[e]):
+            self._name_bad(out)
+        if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not terminated):
+            self._finals.append((out.obs[e].copy(), t, e))
+        self._episodes.append((t, e, copy.ret, copy.length))
+        if self._at_end == HOLD:
+            self._held[e] = True
+        else:
+            self._begin(e, out.obs)
+
+    def _name_bad(self, out: StepOut) -> None:
+        """Raises where a copy's observation holds NaN or infinity."""
+        for e, one in enumerate(self._copies):
+            if not np.isfinite(out.obs[e]).all():
+                one.take_back(float(out.reward[e]))
+                raise one.misfit("step", MisfitError("that holds NaN or infinity"))
 
     def drain_finals(self) -> Finals:
         rows, self._finals = self._finals, []
@@ -187,13 +223,18 @@ class GymnasiumVectorEnv(VectorEnv):
         `actions` is [E, longest, K], zero beyond a copy's length.
         """
         length = np.array([copy.length for copy in self._copies], np.int64)
-        taken = np.arange(self._log.shape[1]) < length[:, None]
+        log = np.zeros((self.num_envs, *log_shape(self.spec, self._at_end)), log_dtype(self.spec))
+        for e, taken in enumerate(self._taken):
+            if taken and self._first is not None:
+                log[e, : len(taken), 0] = np.array(taken) - self._first
+            elif taken:
+                log[e, : len(taken)] = taken
         return {
             "episode": self._episode.copy(),
             "length": length,
             "ret": np.array([copy.ret for copy in self._copies]),
             "seen": self._seen.copy(),
-            "actions": np.where(taken[..., None], self._log, self._log.dtype.type(0)),
+            "actions": log,
         }
 
     def set_state(
@@ -220,9 +261,14 @@ class GymnasiumVectorEnv(VectorEnv):
         self._episode[e] -= np.uint64(1)
         try:
             self._begin(e, obs)
-            for action in actions[e, : int(state["length"][e])].astype(self.spec.action_dtype):
-                if any(self._step(e, action, 0, obs[e])[1:]):
+            for row in actions[e, : int(state["length"][e])].astype(self.spec.action_dtype):
+                native = self.actions.native(row)
+                seen, _, *ends = self._copies[e].step(native, row[None], 0, 0)
+                self._write(e, "step", seen, obs[e])
+                self._taken[e].append(native if self._first is not None else row)
+                if any(ends):
                     return False  # the episode went on when it was saved
+            self._seen[e] = obs[e]
         except KernelError:
             return False
         same_return = self._copies[e].ret == state["ret"][e]
@@ -245,3 +291,9 @@ def log_shape(spec: Spec, at_end: int) -> tuple[int, int]:
 def log_dtype(spec: Spec) -> np.dtype[Any]:
     """The smallest that holds an action's numbers; rows count from 0."""
     return np.min_scalar_type(max(spec.components)) if spec.components else spec.action_dtype
+
+
+def _finite(numbers: NDArray[Any]) -> bool:
+    """Whether all are; one product is a tenth of the time of looking at each, but may overflow."""
+    flat = numbers.reshape(-1)
+    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())

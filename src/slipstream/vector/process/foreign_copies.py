@@ -95,24 +95,26 @@ class ForeignCopies(Copies[ForeignCopy]):
     def advance(self, i: int, action: Any, t: int) -> None:
         at, row, copy, only = self.at, self.rows[i], self.copies[i], self._only
         assert copy is not None
-        numbers = at["actions"][row]
         try:
             self.at_hand(row)
-            seen, paid, terminated, truncated = copy.step(action, numbers, t)
+            seen, paid, terminated, truncated = copy.step(action, at["actions"], row, t)
             self.at_hand(None)
-            if (
-                only is not None
-                and type(seen) is np.ndarray
-                and seen.shape == only.shape
-                and seen.dtype == only.dtype
-            ):
-                self._obs[0][row] = seen
-            else:
-                self._store(row, copy, "step", seen)
+            try:
+                if (
+                    only is not None
+                    and type(seen) is np.ndarray
+                    and seen.dtype == only.dtype
+                    and seen.shape == only.shape
+                ):
+                    self._obs[0][row] = seen
+                else:
+                    self._store(row, copy, "step", seen)
+            except BaseException:
+                copy.take_back(paid)
+                raise
             log = at["log"]
-            if copy.length < log.shape[1]:
-                log[row, copy.length] = numbers
-            truncated = copy.count(paid, truncated)
+            if copy.length <= log.shape[1]:
+                log[row, copy.length - 1] = at["actions"][row]
             at["reward"][row] = paid
             if terminated or truncated:
                 self._end(i, copy, terminated, truncated)
@@ -138,12 +140,13 @@ class ForeignCopies(Copies[ForeignCopy]):
                 assert copy is not None
                 for numbers in logs[i, : int(lengths[i])].astype(at["actions"].dtype):
                     self.at_hand(row)
-                    seen, paid, *ends = copy.step(self._actions.native(numbers), numbers, 0)
+                    native = self._actions.native(numbers)
+                    seen, _, *ends = copy.step(native, numbers[None], 0, 0)
                     self.at_hand(None)
                     self._store(row, copy, "step", seen)
-                    if copy.length < at["log"].shape[1]:
-                        at["log"][row, copy.length] = numbers
-                    if copy.count(paid, ends[1]) or ends[0]:
+                    if copy.length <= at["log"].shape[1]:
+                        at["log"][row, copy.length - 1] = numbers
+                    if any(ends):
                         break  # the episode went on when it was saved
                 else:
                     at["astray"][row] = False
@@ -197,8 +200,7 @@ class ForeignCopies(Copies[ForeignCopy]):
         """Takes back a step that was counted before its observation was looked at."""
         copy = self.copies[i]
         assert copy is not None
-        copy.length -= 1
-        copy.ret -= float(self.at["reward"][self.rows[i]])
+        copy.take_back(float(self.at["reward"][self.rows[i]]))
         return copy.misfit("step", MisfitError(_NOT_FINITE))
 
     def _look(self, which: range, index: slice) -> None:
