@@ -41,6 +41,7 @@ Force = Annotated[
 ]
 
 
+# Long: a line for each option.
 def tune(
     target: Target,
     n_trials: Annotated[

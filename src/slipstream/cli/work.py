@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html.")]
 
 
+# Long: a line for each option.
 def train(
     target: Target,
     num_envs: Annotated[

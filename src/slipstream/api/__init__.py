@@ -1,0 +1,36 @@
+"""The Python API: what the command line does, in a few calls.
+
+::
+
+    run = slipstream.train("cartpole", members=4, total_steps=200_000)
+    policy = slipstream.load_policy(run)
+    tracks = slipstream.evaluate(run)
+"""
+
+from slipstream.api.environment import check, make_vec
+from slipstream.api.evaluation import (
+    deployed_folder,
+    environment_of,
+    evaluate,
+    evaluate_games,
+    load_policy,
+    write_report,
+)
+from slipstream.api.study import report_study, resume_study, tune
+from slipstream.api.training import resume, train
+
+__all__ = [
+    "check",
+    "deployed_folder",
+    "environment_of",
+    "evaluate",
+    "evaluate_games",
+    "load_policy",
+    "make_vec",
+    "report_study",
+    "resume",
+    "resume_study",
+    "train",
+    "tune",
+    "write_report",
+]

@@ -1,0 +1,72 @@
+"""Environments by themselves: `check` and `make_vec`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.core.errors import ConfigError
+from slipstream.training.config import resolve
+from slipstream.training.factory import (
+    kind_of,
+    make_environment,
+)
+from slipstream.vector.vector_env import VectorEnv, member_indices
+
+if TYPE_CHECKING:
+    pass
+
+
+def check(target: str | Path | Mapping[str, Any], *, steps: int = 1_000, **env: Any) -> None:
+    """Runs a kernel under watch, interpreted and compiled, and compares both bit for bit.
+
+    `train` and `tune` do so by themselves with a kernel file, once for each version of it.
+
+    Args:
+        target: as for `train`, but no Gymnasium environment.
+        steps: of every run, with random actions.
+        **env: fields of the environment's Config.
+
+    Raises:
+        KernelError: the first rule found broken, with file, line and remedy.
+    """
+    config = resolve(target, {f"env.{name}": value for name, value in env.items()})
+    kind_of(config.env_name).check_rules(config.env_name, config.env_settings, steps)
+
+
+def make_vec(
+    target: str | Path | Mapping[str, Any],
+    num_envs: int,
+    *,
+    seed: int = 0,
+    backend: str = "auto",
+    **env: Any,
+) -> VectorEnv:
+    """`num_envs` copies of an environment stepped together.
+
+    ::
+
+        env = slipstream.make_vec("cartpole", num_envs=8)
+        obs = env.reset(seed=3)
+        obs, reward, terminated, truncated = env.step(policy.act(obs, mask=env.mask))
+
+    Args:
+        target: as for `train`.
+        num_envs: how many.
+        seed: their random streams follow from it and their index.
+        backend: auto, serial, compiled or process; see docs/start.md.
+        **env: fields of the environment's Config; ``kwargs={...}`` for ``gym:ID``.
+
+    Returns:
+        The copies: `reset` and `step` return fresh arrays, or write into the caller's.
+
+    Raises:
+        SlipstreamError: with one paragraph that says what to do.
+    """
+    config = resolve(target, {f"env.{name}": value for name, value in env.items()})
+    if num_envs < 1:
+        raise ConfigError(f"`num_envs` must be at least 1, it is {num_envs}.")
+    environment = make_environment(config.env_name, config.env_settings)
+    # First episodes of random length are for learning: here every episode is whole.
+    return environment.copies(*member_indices([seed], num_envs), backend, stagger=False)

@@ -1,0 +1,180 @@
+"""What a run has learned: `evaluate`, `evaluate_games`, `write_report`, `load_policy`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import unpack
+from slipstream.training import checkpoint
+from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best, other_data
+from slipstream.training.environment import Environment
+from slipstream.training.factory import (
+    carried_settings,
+    chosen_environment,
+)
+from slipstream.training.files import write_json
+from slipstream.training.run import Run
+
+if TYPE_CHECKING:
+    from slipstream.training.games import Games
+
+
+def evaluate(
+    path: str | Path | Run,
+    *,
+    data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
+    start: str | None = None,
+    stop: str | None = None,
+) -> Tracks:
+    """Tracks of the best policies by split, member and episode: deterministic, with traces.
+
+    Args:
+        path: a run.
+        data: a folder of other prices of the same kind, scored as one window.
+        symbols: which of them; those of the run unless given.
+        start, stop: of that window (ISO dates, UTC), half open.
+    """
+    run = path if isinstance(path, Run) else Run.open(path)
+    environment = environment_of(run, data=data, symbols=symbols, start=start, stop=stop)
+    if "test" in environment.splits():
+        run.count_test_read()
+    tracks = evaluate_best(run, environment)
+    for sentence in other_data(run, environment):
+        run.say(sentence)
+    return tracks
+
+
+def evaluate_games(
+    path: str | Path | Run,
+    opponents: Sequence[str] | None = None,
+    *,
+    games: int = 1_000,
+    seed: int | None = None,
+    member: int | None = None,
+) -> list[Games]:
+    """Whole games of a run's best policy for two, from both sides; written to `games.json`.
+
+    Args:
+        path: a run.
+        opponents: names of the game's bots, and directories of other runs; all bots unless given.
+        games: against each.
+        seed: of the games; one that chose no policy unless given.
+        member: whose policy; the best one's unless given.
+
+    Returns:
+        What came of the games, for each opponent.
+    """
+    from slipstream.training import games as whole
+
+    run = path if isinstance(path, Run) else Run.open(path)
+    name = run.config.env_name
+    chosen = whole.bots(name) if opponents is None else opponents
+    others = [whole.opponent_of(name, text) for text in chosen]
+    one = whole.player_of(run, member)
+    number = run.config.evaluation.test_seed if seed is None else seed
+    if not others:
+        raise ConfigError(f"{run.path} plays `{name}`, which is no game for two with bots.")
+    backend = run.config.training.chosen_backend
+    played = [whole.play(name, one, two, games, number, backend=backend) for two in others]
+    write_json(run.path / "games.json", {"seed": number, "games": [g.as_dict() for g in played]})
+    return played
+
+
+def write_report(
+    path: str | Path | Run,
+    *,
+    data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
+    start: str | None = None,
+    stop: str | None = None,
+    out: str | Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Path:
+    """Evaluates the best policies and writes `report.html` with its pictures.
+
+    Args:
+        path: a run.
+        data, symbols, start, stop: as for `evaluate`.
+        out: folder of the report; the run's directory unless given.
+        say: told the headline and the sentences that qualify it.
+
+    Returns:
+        Path of `report.html`.
+    """
+    from slipstream.report.report import report_run  # Matplotlib: not on the way to a first update
+
+    return report_run(
+        path,
+        data=data,
+        symbols=symbols,
+        start=_moment(start),
+        stop=_moment(stop),
+        out=out,
+        say=say,
+    )
+
+
+def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
+    """The policy that validation chose: of `member`, else of the best one.
+
+    ``policy.act(obs, mask=None, deterministic=True)`` takes one observation or a batch as the
+    environment itself shows them, and returns its own actions. A study's folder, or its `policy`
+    folder, gives the policy that the study deploys.
+    """
+    if not isinstance(path, Run):
+        deployed = deployed_folder(Path(path))
+        if deployed is not None:
+            tensors, manifest = checkpoint.load(deployed)
+            return unpack(tensors, manifest["policy"])
+    run = path if isinstance(path, Run) else Run.open(path)
+    return best_policy(run, best_member(run) if member is None else member)
+
+
+def environment_of(
+    run: Run,
+    *,
+    data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
+    start: str | None = None,
+    stop: str | None = None,
+) -> Environment:
+    """The environment of a run; with any of the options, one window of (other) prices.
+
+    Raises:
+        ConfigError: the environment has no prices, or a date cannot be read.
+    """
+    carried = carried_settings(run.provenance)
+    return chosen_environment(run.config, data, symbols, _moment(start), _moment(stop), carried)
+
+
+def deployed_folder(path: Path) -> Path | None:
+    """The folder of a study's deployable policy that a path means; None where it means a run."""
+    if (path / checkpoint.MANIFEST).is_file():
+        return path
+    if (path / "ledger.db").is_file():
+        if not (path / "policy" / checkpoint.MANIFEST).is_file():
+            raise CheckpointError(
+                f"The study {path} has deployed no policy: it is not complete, or it recommends "
+                f"nothing. See `slipstream study status {path.name}`."
+            )
+        return path / "policy"
+    return None
+
+
+def _moment(text: str | None) -> int | None:
+    """UTC seconds of an ISO date or time; without a zone it is UTC."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is not a date: write 2024-01-31 or 2024-01-31T12:00."
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

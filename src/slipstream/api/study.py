@@ -1,0 +1,113 @@
+"""`tune`, `resume_study` and `report_study`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.training.cluster import ClusterOptions, cluster_of
+from slipstream.training.target import Overrides, parse_overrides
+
+if TYPE_CHECKING:
+    from slipstream.studies.record.folder import StudyFolder
+
+
+def tune(
+    target: str | Path | Mapping[str, Any],
+    *,
+    study_name: str | None = None,
+    overrides: Overrides = (),
+    study: Mapping[str, Any] | None = None,
+    storage: str | None = None,
+    workers: int | None = None,
+    cluster: str | ClusterOptions | None = None,
+    group_size: int | None = None,
+    hours: float | None = None,
+    force_deploy: bool = False,
+    report: bool = True,
+    say: Callable[[str], None] | None = None,
+    show: Callable[[Any], None] | None = None,
+) -> StudyFolder:
+    """Searches for settings, confirms the best trials and evaluates the winner on the hold-out.
+
+    A study of that name goes on where it stopped.
+
+    Args:
+        target: as for `train`; the section `study` of a file is read.
+        study_name: folder below ``studies/``; by the environment and the time unless given. A
+            path is taken as it is.
+        overrides: as for `train`; ``study.penalty=0`` sets a field of the study.
+        study: fields of the `study` section: n_trials, seed, ...
+        storage: where Optuna's study is kept; SQLite in the study's folder unless given.
+        workers: processes; one per core unless given. Changes no result.
+        cluster: Ray's: ``auto``, ``local`` or ``HOST:PORT``, or `ClusterOptions`; its workers do
+            everything, to the same bits. Changes no result.
+        group_size: members of a population; measured unless given. Changes no result.
+        hours: ends by then: cuts the search and keeps the confirmation's share.
+        force_deploy: deploy the best candidate even when nothing is recommended.
+        report: write `study.html` at the end.
+        say: told in sentences; standard error unless given.
+        show: told where the study stands, often.
+
+    Returns:
+        The study's folder: `.result`, `.path`, `.policy`.
+
+    Raises:
+        SlipstreamError: with one paragraph that says what to do.
+        Interrupted: a signal stopped it; the study can be resumed.
+    """
+    from slipstream.studies import start
+
+    return start.tune(
+        target,
+        study_name,
+        parse_overrides(overrides),
+        dict(study or {}),
+        start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+        say,
+        show,
+        report_study if report else None,
+    )
+
+
+def resume_study(
+    name: str | Path,
+    *,
+    storage: str | None = None,
+    workers: int | None = None,
+    cluster: str | ClusterOptions | None = None,
+    group_size: int | None = None,
+    hours: float | None = None,
+    force_deploy: bool = False,
+    report: bool = True,
+    say: Callable[[str], None] | None = None,
+    show: Callable[[Any], None] | None = None,
+) -> StudyFolder:
+    """Goes on with a study that was stopped or killed; arguments as for `tune`.
+
+    A study that is complete is left as it is.
+    """
+    from slipstream.studies import start
+
+    return start.resume(
+        str(name),
+        start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+        say,
+        show,
+        report_study if report else None,
+    )
+
+
+def report_study(name: str | Path | StudyFolder) -> Path:
+    """Writes `study.html` from a study's folder.
+
+    Returns:
+        Its path.
+    """
+    from slipstream.studies.record.folder import StudyFolder
+
+    folder = name if isinstance(name, StudyFolder) else StudyFolder.open(str(name))
+    from slipstream.report.study.page import write_study_page  # Matplotlib: only where it is needed
+
+    return write_study_page(folder)

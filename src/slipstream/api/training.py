@@ -1,0 +1,156 @@
+"""`train` and `resume`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.training import trainer
+from slipstream.training.backend import resolve_backend
+from slipstream.training.cluster import ClusterOptions, cluster_of
+from slipstream.training.config import RunConfig, resolve
+from slipstream.training.environment import Environment
+from slipstream.training.events import Listener
+from slipstream.training.factory import (
+    resolve_environment,
+)
+from slipstream.training.interruption import Interrupted
+from slipstream.training.learner import check_learner, last_device
+from slipstream.training.provenance import changed_facts
+from slipstream.training.remarks import remarks
+from slipstream.training.run import Run
+from slipstream.training.run_path import free_path
+from slipstream.training.sizing import check_memory, resolve_num_envs
+from slipstream.training.target import Overrides, parse_overrides, passed_over
+
+if TYPE_CHECKING:
+    pass
+
+
+def train(
+    target: str | Path | Mapping[str, Any] | RunConfig,
+    *,
+    out: str | Path | None = None,
+    overrides: Overrides = (),
+    cluster: str | ClusterOptions | None = None,
+    listeners: Sequence[Listener] = (),
+    report: bool = True,
+    say: Callable[[str], None] | None = None,
+    **training: Any,
+) -> Run:
+    """Trains a new run to its end and writes its report.
+
+    Args:
+        target: a YAML file, a kernel's name, a ``.py`` kernel file, ``gym:ID``, a mapping of
+            sections or a config.
+        out: run directory, ``runs/<env>-<date>-<time>`` unless given.
+        overrides: ``{"agent.learning_rate": 1e-3}`` or ``["agent.learning_rate=1e-3"]``.
+        cluster: as for `tune`: its workers train the members, to the same bits.
+        listeners: called with every event; `ConsoleListener` shows progress.
+        report: write `report.html` at the end.
+        say: told in sentences what was chosen or passed over; standard error unless given.
+        **training: fields of the `training` section: num_envs, members, total_steps, seed, ...
+
+    Returns:
+        The run: `run.result`, `run.metrics()`, `run.path`.
+
+    Raises:
+        SlipstreamError: with one paragraph that says what to do.
+        Interrupted: a signal stopped it; the run can be resumed.
+    """
+    changes = {
+        **parse_overrides(overrides),
+        **{f"training.{name}": v for name, v in training.items()},
+    }
+    config = resolve(target, changes)
+    path = free_path(config, out)  # refused before anything takes time
+    environment = resolve_environment(config.env_name, config.env_settings)
+    learner = check_learner(config.training, environment.spec.is_image)
+    config, fallback = resolve_backend(config, environment.prepared(config.training))
+    config, choice = resolve_num_envs(config, environment)
+    check_memory(config, environment)
+    environment.check(config.env_settings, say or _to_stderr)
+    said = [one for one in (config.preset_note, fallback, choice, passed_over(target)) if one]
+    notes = [*environment.notes, *remarks(config, environment), *said]
+    facts = {"environment": environment.facts, "notes": notes, "learner": learner}
+    run = Run.create(config, path, **({"say": say} if say else {}), **facts)
+    for sentence in said:
+        run.say(sentence)
+    begin = partial(trainer.train, run.config, cluster=cluster_of(cluster))
+    return _finish(run, environment, begin, listeners, report)
+
+
+def resume(
+    path: str | Path | Run,
+    *,
+    device: str | None = None,
+    cluster: str | ClusterOptions | None = None,
+    listeners: Sequence[Listener] = (),
+    report: bool = True,
+) -> Run:
+    """Goes on with a run that was stopped or killed, to the same weights as if it had not been.
+
+    A run that is complete is left as it is. Gymnasium environments that are not deterministic begin
+    fresh episodes, which is said and recorded; so is going on on another device.
+
+    Args:
+        path: a run.
+        device: cpu or cuda:N; where it was trained last unless given.
+        cluster, listeners: as for `train`.
+        report: write `report.html` at the end.
+    """
+    run = path if isinstance(path, Run) else Run.open(path)
+    if run.result is not None:
+        return run
+    environment = resolve_environment(run.config.env_name, run.config.env_settings)
+    before, now = run.provenance.get("environment"), environment.facts
+    if before is not None and before != now:
+        changed = ", ".join(changed_facts(before, now))
+        run.say(f"Since {run.path} began, its environment changed ({changed}); results may differ.")
+    device = device or last_device(run)
+    training = run.config.with_training(device=device).training
+    check_learner(training, environment.spec.is_image)
+    begin = partial(trainer.resume, device=device, cluster=cluster_of(cluster))
+    return _finish(run, environment, begin, listeners, report)
+
+
+def _finish(
+    run: Run,
+    environment: Environment,
+    begin: Callable[..., Any],
+    listeners: Sequence[Listener],
+    report: bool,
+) -> Run:
+    """Trains to the end, alone in the directory, and reports."""
+    run.lock()
+    try:
+        begin(run, listeners, environment=environment)
+    except BaseException as error:
+        run.discard_if_unused()
+        if isinstance(error, KeyboardInterrupt) and run.path.exists():
+            raise Interrupted(run.path, how=_AT_ONCE) from None
+        raise
+    finally:
+        run.close()
+    if report:
+        from slipstream.report.report import report_run
+
+        try:
+            # The same look at the test split as the score that training has just printed.
+            run.say(f"Report: {report_run(run, count=False, say=run.say)}")
+        except KeyboardInterrupt:
+            command = f"slipstream evaluate {run.path}"
+            raise Interrupted(run.path, command, _UNREPORTED) from None
+    return run
+
+
+_AT_ONCE = "Stopped at once: what came after the last checkpoint is done again. Go on with:"
+
+_UNREPORTED = "Training is complete, its report is not. Write it with:"
+
+
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr)
