@@ -1,0 +1,107 @@
+"""Runs of soft actor-critic: stopped and resumed, in shards, fused and not, on foreign copies."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import slipstream
+from slipstream.core.errors import ConfigError
+from slipstream.training import checkpoint
+from slipstream.training.config import resolve
+from slipstream.training.events import Updated
+from slipstream.training.interruption import Interrupted
+from slipstream.training.run import Run
+from slipstream.training.trainer import resume, train
+
+AGENT = {
+    "name": "sac",
+    "widths": [16, 16],
+    "batch": 32,
+    "iteration": 32,
+    "learning_starts": 100,
+    "replay_size": 300,  # wraps
+    "updates_per_step": 0.5,
+    "observation_normalization": True,
+}
+
+
+def config_of(members=1, env="pendulum", **overrides):
+    settings = {
+        "env": {"name": env},
+        "agent": AGENT,
+        "training": {"members": members, "num_envs": 2, "total_steps": 640},
+        "evaluation": {"episodes": 4, "every": 0.5},
+    }
+    return resolve(settings, {"training.checkpoint_every": 0.2, **overrides})
+
+
+def trained(config, path, *listeners):
+    run = Run.create(config, path)
+    try:
+        train(run.config, run, listeners)
+    finally:
+        run.close()
+    return run
+
+
+def state_of(run):
+    return checkpoint.load(checkpoint.checkpoints(run.path / "checkpoints")[-1])[0]
+
+
+def assert_same(left, right):
+    left, right = state_of(left), state_of(right)
+    assert left.keys() == right.keys()
+    for name in left:
+        assert left[name].tobytes() == right[name].tobytes(), name
+
+
+def stop_at_7(event):
+    if isinstance(event, Updated) and event.progress.iterations == 7:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, parts):
+    config = config_of(**{"agent.gradient_parts": parts, "agent.n_step": 3})
+    whole = trained(config, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        trained(config, tmp_path / "stopped", stop_at_7)
+    again = Run.open(tmp_path / "stopped")
+    resume(again)
+    again.close()
+    assert_same(whole, again)
+
+
+def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
+    own = {"agent.learning_rate": [1e-3, 1e-2, 1e-4], "agent.prioritised": True}
+    one = trained(config_of(3, **own, **{"training.shards": 1}), tmp_path / "one")
+    two = trained(config_of(3, **own, **{"training.shards": 2}), tmp_path / "two")
+    assert_same(one, two)
+    alone = {**own, "agent.learning_rate": 1e-2, "training.seed": 1}
+    mine = trained(config_of(**alone), tmp_path / "alone")
+    beside = state_of(one)
+    for name, value in state_of(mine).items():
+        each = len(beside[name]) // 3
+        assert value.tobytes() == beside[name][each : 2 * each].tobytes(), name
+
+
+def test_a_pass_in_one_call_changes_no_bit(tmp_path):
+    """Interpreted copies cannot be linked: there acting, stepping and learning are apart."""
+    fused = trained(config_of(2), tmp_path / "fused")
+    apart = trained(config_of(2, **{"training.backend": "serial"}), tmp_path / "apart")
+    assert_same(fused, apart)
+
+
+def test_foreign_environments(tmp_path):
+    run = trained(config_of(env="gym:Pendulum-v1"), tmp_path / "run")
+    action = slipstream.load_policy(run).act(np.zeros(3, np.float32))
+    assert action.shape == (1,) and abs(action[0]) <= 2
+    # 640 steps, the first 100 of them without updates, one update for two steps
+    assert run.metrics()["updates"][-1] == 270
+
+
+def test_choices_are_refused_with_what_fits(tmp_path):
+    with pytest.raises(ConfigError, match=r"sac chooses real numbers .* dqn or ppo"):
+        slipstream.train({"env": "cartpole", "agent": AGENT}, out=tmp_path / "run", num_envs=2)
