@@ -26,6 +26,7 @@ class AgentConfig(Config):
             members that are trained side by side.
         LENGTHS: fields that `iteration_steps` follows from.
         SIZES: fields that `bytes` follows from.
+        MOST_COPIES: the most copies of a member that `num_envs: auto` chooses; None: no bound.
         FITTED: sizes that `fit` makes agree; those that are no fields are for searches only.
     """
 
@@ -33,6 +34,7 @@ class AgentConfig(Config):
     LENGTHS: ClassVar[tuple[str, ...]] = ()
     SIZES: ClassVar[tuple[str, ...]] = ()
     FITTED: ClassVar[tuple[str, ...]] = ()
+    MOST_COPIES: ClassVar[int | None] = None
 
     @abstractmethod
     def iteration_steps(self, num_envs: int) -> int:

@@ -69,6 +69,7 @@ def train(
     path = free_path(config, out)  # refused before anything takes time
     environment = resolve_environment(config.env_name, config.env_settings)
     learner = check_learner(config.training, environment.spec.is_image)
+    config.agent.check_spaces(environment.spec)
     config, fallback = resolve_backend(config, environment.prepared(config.training))
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)

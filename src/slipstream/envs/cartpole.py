@@ -59,7 +59,8 @@ STATE = np.dtype(
     align=True,
 )
 
-# What `slipstream train cartpole` uses unless told otherwise: 500 within 100,000 steps.
+# What `slipstream train cartpole` uses unless told otherwise: 500 within 100,000 steps; DQN within
+# 50,000.
 SETTINGS = {
     "ppo": {
         "agent": {
@@ -72,7 +73,20 @@ SETTINGS = {
             "gae_lambda": 0.9,
         },
         "training": {"num_envs": 16, "total_steps": 300_000},
-    }
+    },
+    "dqn": {
+        "agent": {
+            "batch": 128,
+            "updates_per_step": 0.5,
+            "n_step": 3,
+            "learning_rate": 1e-3,
+            "learning_rate_schedule": "linear",
+            "target_rate": 0.01,
+            "target_every": 1,
+            "exploration_steps": 8000,
+        },
+        "training": {"num_envs": 1, "total_steps": 50_000},
+    },
 }
 
 X_LIMIT = 2.4  # m

@@ -47,6 +47,7 @@ class Pools:
         self._source, self._base = EnvironmentSource(study.folds, study.fold_seeds), base
         environment = self._source.environment(base)
         check_learner(base.training, environment.spec.is_image)
+        base.agent.check_spaces(environment.spec)
         environment.check(base.env_settings, self._say)
         facts = dict(environment.provenance)
         if environment.sources:

@@ -48,6 +48,8 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
         f"{MIN_ITERATIONS} iterations of {length} steps in a budget of {steps:,}": steps
         // (length * MIN_ITERATIONS),
     }
+    if agent.MOST_COPIES is not None:
+        bounds[f"the most for the agent {config.agent_name}"] = agent.MOST_COPIES
     if spec.max_episode_steps is not None and spec.market is None:  # a market pays at every bar
         limit = spec.max_episode_steps
         reason = f"{MIN_EPISODES} episodes of {limit:,} steps in each copy's share of {steps:,}"
@@ -55,7 +57,8 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
     reason, bound = min(bounds.items(), key=lambda item: item[1])
     powers = [n for n in possible if n & (n - 1) == 0] or possible
     chosen = max((n for n in powers if n <= bound), default=min(powers))
-    return Choice(chosen, f"{chosen} copies per member ({reason})")
+    copies = "copy" if chosen == 1 else "copies"
+    return Choice(chosen, f"{chosen} {copies} per member ({reason})")
 
 
 def no_copies_fit(config: RunConfig, copies: int, lead: str) -> ConfigError:

@@ -38,6 +38,8 @@ class OffPolicyConfig(AgentConfig):
         "target_rate",
         "importance_exponent",
     )
+    # Acting is not paced by Python, and older copies of a policy only learn later.
+    MOST_COPIES: ClassVar[int | None] = 1
     LENGTHS: ClassVar[tuple[str, ...]] = ("iteration",)
     SIZES: ClassVar[tuple[str, ...]] = ("replay_size", "widths")
 
