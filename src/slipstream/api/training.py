@@ -12,6 +12,7 @@ from slipstream.training import trainer
 from slipstream.training.backend import resolve_backend
 from slipstream.training.cluster import ClusterOptions, cluster_of
 from slipstream.training.config import RunConfig, resolve
+from slipstream.training.curriculum import check_curriculum
 from slipstream.training.environment import Environment
 from slipstream.training.events import Listener
 from slipstream.training.factory import (
@@ -73,6 +74,7 @@ def train(
     config, fallback = resolve_backend(config, environment.prepared(config.training))
     config, choice = resolve_num_envs(config, environment)
     check_memory(config, environment)
+    check_curriculum(config.curriculum, environment, config.env_settings)
     environment.check(config.env_settings, say or _to_stderr)
     said = [one for one in (config.preset_note, fallback, choice, passed_over(target)) if one]
     notes = [*environment.notes, *remarks(config, environment), *said]

@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError
 if TYPE_CHECKING:
     from slipstream.training.cluster import ClusterOptions
 
-_CONFIGS = (".yaml", ".yml", ".py")
+_CONFIGS = (".yaml", ".yml", ".json", ".py")
 
 
 def targets(incomplete: str) -> list[str]:
@@ -27,7 +27,9 @@ def targets(incomplete: str) -> list[str]:
 
 def markets(incomplete: str) -> list[str]:
     """Environments alone: what `init` writes a config for."""
-    return [target for target in targets(incomplete) if not target.endswith((".yaml", ".yml"))]
+    return [
+        target for target in targets(incomplete) if not target.endswith((".yaml", ".yml", ".json"))
+    ]
 
 
 def runs(incomplete: str) -> list[str]:
@@ -72,7 +74,7 @@ def _paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
 Target = Annotated[
     str,
     typer.Argument(
-        help="A YAML file, an environment's name, a kernel's .py file, or gym:ID.",
+        help="A YAML or JSON file, an environment's name, a kernel's .py file, or gym:ID.",
         autocompletion=targets,
     ),
 ]

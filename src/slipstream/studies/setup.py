@@ -66,6 +66,11 @@ def base_config(values: dict[str, Any]) -> RunConfig:
     if training.get("num_envs", "auto") == "auto":
         training["num_envs"] = _copies(values)
     config = RunConfig.from_mapping({**values, "training": training})
+    if config.curriculum.phases:
+        raise ConfigError(
+            "A study scores its trials on one environment and has no `curriculum`: take the "
+            "section out, or train it with `slipstream train`."
+        )
     check_learner(config.training, image=False)  # images are known when the environment is loaded
     return config
 

@@ -18,7 +18,7 @@ from slipstream.studies.standing import Standing
 from slipstream.studies.study import Options, Study
 from slipstream.training.cluster import ClusterOptions
 from slipstream.training.interruption import Interrupted
-from slipstream.training.target import read_yaml
+from slipstream.training.target import read_config
 
 _UNREPORTED = "The study is complete, its page is not. Write it with:"
 Say = Callable[[str], None]
@@ -88,7 +88,7 @@ def resume(
         (say or _to_stderr)(f"{folder.path} is complete; see `slipstream study status {name}`.")
         return folder
     read_study(folder.config)  # says what to do where it was damaged
-    target = read_yaml(folder.config)
+    target = read_config(folder.config)
     return tune(target, str(folder.path), {}, {}, resources, say, show, report)
 
 

@@ -82,6 +82,19 @@ class Collector:
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             env.reset(self.experience.obs[0, lo:hi], self._first_mask(lo, hi))
 
+    def restart(self, copies: NDArray[np.int64]) -> None:
+        """Begins new episodes of some copies between two blocks; what they were in is dropped."""
+        row = len(self.experience.reward) if self._follows else 0
+        mask = self.experience.mask
+        for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
+            own = copies[(copies >= lo) & (copies < hi)] - lo
+            if len(own):
+                allowed = None if mask is None else mask[row, lo:hi]
+                env.restart(own, None, self.experience.obs[row, lo:hi], allowed)
+
+    def forget(self, member: int) -> None:
+        """Drops what was kept of a member; a rollout keeps nothing."""
+
     def collect(self, run: Run) -> Episodes:
         """Fills the rollout with T steps of every copy, from the last block's last observation on.
 

@@ -15,6 +15,7 @@ from slipstream.core.config import validate
 from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
 from slipstream.training import yaml_file
+from slipstream.training.curriculum import NO_CURRICULUM, CurriculumConfig
 from slipstream.training.factory import kind_of
 from slipstream.training.sections import EvaluationConfig, TrainingConfig
 from slipstream.training.target import (
@@ -24,8 +25,8 @@ from slipstream.training.target import (
     copied,
     override,
     parse_overrides,
+    read_config,
     read_target,
-    read_yaml,
     unknown_section,
 )
 
@@ -42,6 +43,7 @@ class RunConfig:
             plain values.
         agent_name: which algorithm.
         agent, training, evaluation: their sections.
+        curriculum: phases of other settings of the environment; most runs have none.
     """
 
     env_name: str
@@ -50,6 +52,7 @@ class RunConfig:
     agent: AgentConfig
     training: TrainingConfig
     evaluation: EvaluationConfig
+    curriculum: CurriculumConfig = NO_CURRICULUM
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunConfig:
@@ -78,6 +81,7 @@ class RunConfig:
                 "training",
             ),
             evaluation=validate(EvaluationConfig, _section(values, "evaluation"), "evaluation"),
+            curriculum=validate(CurriculumConfig, _section(values, "curriculum"), "curriculum"),
         )
         n = config.training.num_envs
         yielding = config.agent.give_way(_COPIES_OF_AUTO if n == "auto" else n, agent)
@@ -111,11 +115,13 @@ class RunConfig:
 
     def as_mapping(self) -> dict[str, Any]:
         """Plain values, complete: what `from_mapping` makes the identical config from."""
+        phases = self.curriculum.model_dump(mode="json")
         return {
             "env": {"name": self.env_name, **self.env_settings},
             "agent": {"name": self.agent_name, **self.agent.model_dump(mode="json")},
             "training": self.training.model_dump(mode="json"),
             "evaluation": self.evaluation.model_dump(mode="json"),
+            **({"curriculum": phases} if self.curriculum.phases else {}),
         }
 
     def to_yaml(self) -> str:
@@ -169,7 +175,7 @@ def resolve(
 
 def load(path: Path) -> RunConfig:
     """The config in a YAML file."""
-    return RunConfig.from_mapping(read_yaml(path))
+    return RunConfig.from_mapping(read_config(path))
 
 
 def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:

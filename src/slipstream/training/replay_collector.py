@@ -49,6 +49,12 @@ class ReplayCollector(Collector):
         super().reset()
         self.replay.begin(self.experience.obs[0], self._first_mask(0, len(self._final_of)))
 
+    def restart(self, copies: NDArray[np.int64]) -> None:
+        super().restart(copies)
+        row = len(self.experience.reward) if self._follows else 0
+        mask = self.experience.mask
+        self.replay.go_on(self.experience.obs[row], None if mask is None else mask[row])
+
     def collect(self, run: Run) -> Episodes:
         """T times: every copy acts and is stepped, and what is due is learned.
 

@@ -18,6 +18,7 @@ from slipstream.core.spec import Spec
 from slipstream.nets.policy_file import Tensors, pack
 from slipstream.training.bulk import read_chunks, write_chunks
 from slipstream.training.collector import make_collector
+from slipstream.training.curriculum import Curriculum, write_params
 from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.interruption import StoppedError
@@ -42,6 +43,7 @@ class Shard:
         learner, device: of the config's section `training`.
         longest: steps after which an evaluation cuts an episode without a time limit.
         go_on: called now and then in an evaluation; it may raise `StoppedError` to leave it.
+        curriculum: for these members, where they have one.
 
     Attributes:
         agent: policies and their learner.
@@ -65,6 +67,7 @@ class Shard:
         device: str = "cpu",
         longest: int = LONGEST,
         go_on: Callable[[], None] = lambda: None,
+        curriculum: Curriculum | None = None,
     ) -> None:
         total = len(seeds)
         own = [seeds[m] for m in members]
@@ -83,7 +86,10 @@ class Shard:
         environment, self._opponents = environment.with_members(self.agent.policy)
         self._environment = environment
         slices = self._slices(self.agent.parts if alone else 1)
-        envs = [environment.copies(seed_rows[at], index_rows[at], backend) for at in slices]
+        self._curriculum, trained_on = curriculum, environment
+        if curriculum is not None:  # a record of its own for each member, which phases rewrite
+            trained_on = environment.joined([(curriculum.params(m, 0),) for m in range(len(own))])
+        envs = [trained_on.copies(seed_rows[at], index_rows[at], backend) for at in slices]
         steps = config.iteration_steps(num_envs)
         self.collector = make_collector(
             self.agent, envs, spec, steps, num_envs, own_config.replay(num_envs)
@@ -91,6 +97,7 @@ class Shard:
         self.recent = np.full((len(own), RECENT), np.nan)
         self.lengths = self.recent.copy()
         self.episodes = np.zeros(len(own), np.int64)
+        self._steps = np.zeros(len(own), np.int64)
         self._cut = np.full(len(own) * num_envs, spec.stagger)  # first episodes
         self.seconds_update = 0.0
         self._hashes: dict[str, str] = {}  # of the files that the last checkpoint named
@@ -135,12 +142,35 @@ class Shard:
             self._opponents.learn(ended, self._num_envs)
             self._opponents.advance()
             metrics = {**metrics, **self._opponents.metrics()}
+        self._steps += len(self.collector.experience.reward) * self._num_envs
         return {
             **metrics,
+            **self._go_on_with_phases(),
             "score": self.scores(),
             "length": self._recent_mean(self.lengths),
             "episodes": self.episodes.astype(np.float64),
         }
+
+    def _go_on_with_phases(self) -> dict[str, NDArray[Any]]:
+        """Settings of the next iteration; copies of members whose phase changes begin anew."""
+        curriculum = self._curriculum
+        if curriculum is None:
+            return {}
+        changed = curriculum.advance(self.episodes, self._steps)
+        self._write_params()
+        if len(changed):
+            each = np.arange(self._num_envs)
+            self.collector.restart((changed[:, None] * self._num_envs + each).ravel())
+        for member in changed.tolist():
+            if curriculum.clears(member):
+                self.collector.forget(member)
+        return {"phase": curriculum.phase.astype(np.float64)}
+
+    def _write_params(self) -> None:
+        assert self._curriculum is not None
+        for row in range(len(self.members)):
+            record = self._curriculum.params(row, int(self.episodes[row]))
+            write_params(self.collector.envs, row, record)
 
     def close(self) -> None:
         """Releases the environments."""
@@ -221,7 +251,14 @@ class Shard:
             "lengths": self.lengths.copy(),
             "episodes": self.episodes.copy(),
             "cut": self._cut.copy(),
+            **self._phases(),
         }
+
+    def _phases(self) -> dict[str, NDArray[Any]]:
+        if self._curriculum is None:
+            return {}
+        state = {f"curriculum.{name}": v for name, v in self._curriculum.get_state().items()}
+        return {**state, "curriculum_steps": self._steps.copy()}
 
     def save_bulk(self, folder: Path) -> dict[str, str]:
         """Writes what is too large for `get_state`; sha256 of the files by their paths there."""
@@ -260,6 +297,10 @@ class Shard:
         self.lengths[:] = state["lengths"]
         self.episodes[:] = state["episodes"]
         self._cut[:] = state["cut"]
+        if self._curriculum is not None:
+            self._curriculum.set_state(_below("curriculum.", state))
+            self._steps[:] = state["curriculum_steps"]
+            self._write_params()
         return fresh
 
 

@@ -10,10 +10,12 @@ from slipstream.core.config import nearest
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there, read_text
-from slipstream.training import yaml_file
+from slipstream.training import json_file, yaml_file
 from slipstream.training.factory import kind_of
+from slipstream.training.hockey_project import is_hockey_project, sections_of
 
-SECTIONS = ("env", "agent", "training", "evaluation")
+SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
+CONFIGS = (".yaml", ".yml", ".json")
 STUDY = "study"  # a fifth section, which `slipstream tune` reads and a run passes over
 
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
@@ -22,8 +24,8 @@ Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 
 def read_target(target: str) -> dict[str, Any]:
     """The sections that a YAML file, a name, a ``.py`` file or ``gym:ID`` stands for."""
-    if target.endswith((".yaml", ".yml")):
-        return read_yaml(Path(target))
+    if target.endswith(CONFIGS):
+        return read_config(Path(target))
     if kind_of(target).known(target):
         return {"env": {"name": target}}
     if is_there(Path(target)):
@@ -35,10 +37,12 @@ def read_target(target: str) -> dict[str, Any]:
     return {"env": {"name": target}}
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The sections in a YAML file."""
+def read_config(path: Path) -> dict[str, Any]:
+    """The sections in a YAML or JSON file; a JSON file of the hockey project's is translated."""
     text = read_text(path, "The config file")
-    values = yaml_file.parse(text, str(path))
+    values = (json_file if path.suffix == ".json" else yaml_file).parse(text, str(path))
+    if isinstance(values, dict) and is_hockey_project(values):
+        return sections_of(values)
     if not isinstance(values, dict):
         raise ConfigError(
             f"{path} must hold the sections {', '.join(SECTIONS)}, each with keys below it; "
@@ -49,8 +53,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def passed_over(target: object) -> str | None:
     """A sentence for whoever trains a file that also describes a study; None for others."""
-    if isinstance(target, (str, Path)) and str(target).endswith((".yaml", ".yml")):
-        target = read_yaml(Path(target))
+    if isinstance(target, (str, Path)) and str(target).endswith(CONFIGS):
+        target = read_config(Path(target))
     if isinstance(target, Mapping) and STUDY in target:
         return "The section `study` is read by `slipstream tune`; a run passes over it."
     return None

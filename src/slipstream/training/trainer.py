@@ -13,6 +13,7 @@ from slipstream.training.backend import note_faults
 from slipstream.training.best import best_policy
 from slipstream.training.cluster import ClusterOptions
 from slipstream.training.config import RunConfig
+from slipstream.training.curriculum import check_curriculum
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.events import (
@@ -103,6 +104,7 @@ class Trainer:
         self.members, self.num_envs = settings.members, int(settings.num_envs)
         self.seeds = [settings.seed + m for m in range(self.members)]
         check_memory(config, self.environment)
+        check_curriculum(config.curriculum, self.environment, config.env_settings)
         self.progress = Progress(budget=settings.total_steps)
         self.best = np.full(self.members, -np.inf)
         self.best_steps = np.zeros(self.members, np.int64)
@@ -193,6 +195,9 @@ class Trainer:
         metrics = join_states(workers.call("iterate", self.progress.fraction))
         self.progress.advance(self.config.iteration_steps, int(metrics["updates"].max()))
         self._scores = metrics["score"]
+        phases = len(self.config.curriculum.phases)
+        if phases and (metrics["phase"] >= phases).all():
+            self.progress.budget = self.progress.steps  # the curriculum ends before the budget
         return metrics
 
     def _snapshot(self, workers: Workers) -> Progress:

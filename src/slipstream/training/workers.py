@@ -22,6 +22,7 @@ from slipstream.training.child import Child, portable, torch_threads
 from slipstream.training.cluster import ClusterOptions
 from slipstream.training.config import RunConfig
 from slipstream.training.crew import Crew
+from slipstream.training.curriculum import Curriculum
 from slipstream.training.environment import Environment
 from slipstream.training.shard import Shard, cut
 
@@ -111,6 +112,10 @@ def make_shard(
 ) -> Shard:
     """Some members of a run."""
     training = config.training
+    curriculum = None
+    if config.curriculum.phases:
+        settings = config.env_settings
+        curriculum = Curriculum(config.curriculum, environment, settings, len(members))
     return Shard(
         environment,
         config.agent,
@@ -123,6 +128,7 @@ def make_shard(
         device=training.device,
         longest=config.evaluation.max_steps,
         go_on=go_on,
+        curriculum=curriculum,
     )
 
 

@@ -11,7 +11,7 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.studies.config import StudyConfig
 from slipstream.training import yaml_file
 from slipstream.training.config import RunConfig
-from slipstream.training.target import read_yaml
+from slipstream.training.target import read_config
 
 if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
     from slipstream.studies.space.space import SearchSpace
@@ -46,7 +46,7 @@ def read_study(path: Path) -> tuple[RunConfig, StudyConfig]:
         CheckpointError: it was damaged or edited to something that is no study.
     """
     try:
-        values = read_yaml(path)
+        values = read_config(path)
         study = validate(StudyConfig, study_section(values), STUDY)
         return RunConfig.from_mapping({k: v for k, v in values.items() if k != STUDY}), study
     except ConfigError as error:

@@ -16,8 +16,9 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
 from slipstream.studies.space.range import Range
 from slipstream.studies.space.settings import AGENT, NUM_ENVS, Setting, setting, settings
-from slipstream.training import yaml_file
+from slipstream.training import json_file, yaml_file
 from slipstream.training.config import RunConfig, resolve
+from slipstream.training.target import CONFIGS
 
 DEFAULT = "default"
 _EXTENDS = "extends"
@@ -278,9 +279,9 @@ def _values(path: str, base: RunConfig) -> Sequence[Any]:
 
 def _read(name: str) -> Any:
     """The mapping in a published space's file, or in a user's."""
-    if name.endswith((".yaml", ".yml")):
+    if name.endswith(CONFIGS):
         text = read_text(Path(name).expanduser(), "The search space")
-        return yaml_file.parse(text, name)
+        return (json_file if name.endswith(".json") else yaml_file).parse(text, name)
     if name not in published():
         known: Iterable[str] = [DEFAULT, *published()]
         guess = nearest(name, known)
