@@ -237,5 +237,6 @@ def _laid_over(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
 def write_params(envs: Sequence[Any], row: int, record: Any) -> None:
     """Lets the copies that read this row of the Params table go on with another record."""
     for env in envs:
+        game = getattr(env, "game", env)  # of copies whose other seat somebody has
         for name in record._fields:
-            env.params[name][row] = getattr(record, name)
+            game.params[name][row] = getattr(record, name)

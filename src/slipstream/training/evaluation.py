@@ -51,6 +51,7 @@ class Evaluator:
         self.spec, self.members, self.seed = environment.spec, members, seed
         self.episodes = environment.episodes(split, games)
         self._names = environment.episode_names(split)
+        self.metrics: dict[str, NDArray[np.float64]] = {}  # [M] by name, of the last `values`
         self._env: VectorEnv = environment.evaluation(
             split, min(copies, self.episodes), members, backend, longest
         )
@@ -79,8 +80,17 @@ class Evaluator:
         )
 
     def values(self, policy: Policy) -> NDArray[np.float64]:
-        """[M, J]: log returns in a market, else episode returns."""
-        return np.stack([values(tracks, self.spec) for tracks in self.run(policy)])
+        """[M, J]: log returns in a market, else episode returns.
+
+        In a game, `metrics` then holds the means of its metrics over the same episodes.
+        """
+        rows = self.run(policy)
+        if self.spec.market is None:
+            self.metrics = {
+                name: np.array([np.mean([t.metrics[name] for t in tracks]) for tracks in rows])
+                for name in rows[0][0].metrics
+            }
+        return np.stack([values(tracks, self.spec) for tracks in rows])
 
     def scores(self, policy: Policy) -> NDArray[np.float64]:
         """[M]: mean log return in a market, else mean episode return."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
@@ -76,6 +76,12 @@ class EvaluationConfig(Config):
     """How policies are scored while training."""
 
     every: Share = Field(0.1, description="share of the budget between validations")
+    every_steps: Count | None = Field(
+        None, description="instead of `every`: environment steps of a member between validations"
+    )
+    every_episodes: Count | None = Field(
+        None, description="instead of `every`: training episodes of every member between them"
+    )
     episodes: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         100, description="episodes a score is the mean of (not in markets)"
     )
@@ -86,6 +92,12 @@ class EvaluationConfig(Config):
         10_000,
         description="cuts an episode of an environment without a time limit (not in markets)",
     )
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> EvaluationConfig:
+        if self.every_steps is not None and self.every_episodes is not None:
+            raise ValueError("give `every_steps` or `every_episodes`, not both")
+        return self
 
     @property
     def test_seed(self) -> int:

@@ -100,6 +100,7 @@ class Shard:
         self._steps = np.zeros(len(own), np.int64)
         self._cut = np.full(len(own) * num_envs, spec.stagger)  # first episodes
         self.seconds_update = 0.0
+        self._measured: dict[str, NDArray[np.float64]] = {}
         self._hashes: dict[str, str] = {}  # of the files that the last checkpoint named
 
     def _slices(self, parts: int) -> list[slice]:
@@ -197,9 +198,15 @@ class Shard:
                 go_on=self._go_on,
             )
         try:
-            return self._evaluators[key].values(self.agent.policy)
+            values = self._evaluators[key].values(self.agent.policy)
         except StoppedError:
             return None
+        self._measured = self._evaluators[key].metrics
+        return values
+
+    def measured(self) -> dict[str, NDArray[np.float64]]:
+        """A game's metrics in the last evaluation, means [m] by name."""
+        return self._measured
 
     def policy(
         self, member: int, environment: Environment | None = None

@@ -112,6 +112,8 @@ class Trainer:
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
         self._validated = 0  # steps at the last validation
+        self._episodes = 0  # of the member that has ended the fewest
+        self._judged = 0  # the same at the last validation
         self._state: dict[str, NDArray[Any]] | None = None  # a checkpoint's, until workers have it
         self._before = self.progress.snapshot()  # seconds of earlier sessions
         self._began = time.perf_counter()
@@ -194,7 +196,7 @@ class Trainer:
         """One rollout and update of every shard; members' metrics in order."""
         metrics = join_states(workers.call("iterate", self.progress.fraction))
         self.progress.advance(self.config.iteration_steps, int(metrics["updates"].max()))
-        self._scores = metrics["score"]
+        self._scores, self._episodes = metrics["score"], int(metrics["episodes"].min())
         phases = len(self.config.curriculum.phases)
         if phases and (metrics["phase"] >= phases).all():
             self.progress.budget = self.progress.steps  # the curriculum ends before the budget
@@ -208,6 +210,18 @@ class Trainer:
             setattr(progress, name, getattr(self._before, name) + seconds)
         progress.wall = self._before.wall + time.perf_counter() - self._began
         return progress.snapshot()
+
+    def _validation_due(self) -> bool:
+        settings, now = self.config.evaluation, self.progress
+        if settings.every_episodes is not None:
+            every = settings.every_episodes
+            return now.finished or self._episodes // every > self._judged // every
+        if settings.every_steps is not None:
+            before = now.steps - self.config.iteration_steps
+            return (
+                now.finished or now.steps // settings.every_steps > before // settings.every_steps
+            )
+        return self._due(settings.every)
 
     def _due(self, every: float) -> bool:
         """Whether the last iteration crossed a multiple of this share of the budget, or the end."""
@@ -227,12 +241,13 @@ class Trainer:
     def _validate_if_due(self, workers: Workers) -> None:
         """Scores all members on the validation split; keeps policies that are the best so far."""
         settings, steps = self.config.evaluation, self.progress.steps
-        if self._validated == steps or not self._due(settings.every):
+        if self._validated == steps or not self._validation_due():
             return
         values = self._evaluate(workers, self.validation, settings.seed)
         if values is None:  # a signal came; the checkpoint says that this is still to be done
             return
-        self._validated = steps
+        self._validated, self._judged = steps, self._episodes
+        measured = join_states(workers.call("measured"))
         scores = np.array([row.mean() for row in values])
         better = (scores > self.best) & ~self._failed
         for member in np.flatnonzero(better).tolist():
@@ -248,8 +263,9 @@ class Trainer:
             self.directory.save_best(member, tensors, {"policy": manifest, **facts})
         everyone = tuple(range(self.members))
         progress = self._snapshot(workers)
+        best = tuple(better.tolist())
         self.events.emit(
-            Evaluated(progress, self.validation, everyone, scores, best=tuple(better.tolist()))
+            Evaluated(progress, self.validation, everyone, scores, metrics=measured, best=best)
         )
 
     def _evaluate(self, workers: Workers, split: str, seed: int) -> NDArray[np.float64] | None:
@@ -267,6 +283,7 @@ class Trainer:
             "best_steps": self.best_steps,
             "failed": self._failed,
             "validated": np.full(self.members, self._validated),
+            "judged": np.full(self.members, self._judged),
         }
         bulk = workers.call("save_bulk", self.directory.bulk)
         path = self.directory.save_checkpoint(tensors, progress.as_dict(), bulk)
@@ -278,10 +295,12 @@ class Trainer:
         if found is None:
             return
         tensors, progress = found
-        own = ("best", "best_steps", "failed", "validated")
+        own = ("best", "best_steps", "failed", "validated", "judged")
         self.best[:], self.best_steps[:], self._failed[:] = (tensors[name] for name in own[:3])
         self.progress = Progress.from_dict(dict(progress))
         self._validated = int(tensors.get("validated", [self.progress.steps])[0])  # older: done
+        self._episodes = int(tensors["episodes"].min())
+        self._judged = int(tensors.get("judged", tensors["episodes"]).min())
         self._before = self.progress.snapshot()
         self._state = {name: value for name, value in tensors.items() if name not in own}
 

@@ -1,0 +1,52 @@
+"""Validations by steps or episodes, and a game's metrics beside the scores."""
+
+import pytest
+
+import slipstream
+from slipstream.core.errors import ConfigError
+from slipstream.training.config import RunConfig
+
+SMALL = {
+    "env": {"name": "cartpole"},
+    "agent": {"horizon": 16, "minibatch": 64, "epochs": 1, "widths": [8]},
+    "training": {"num_envs": 8, "total_steps": 2048},
+}
+
+
+def trained(tmp_path, **evaluation):
+    values = {**SMALL, "evaluation": {"episodes": 2, **evaluation}}
+    return slipstream.train(values, out=tmp_path / "run", report=False)
+
+
+def test_every_so_many_steps(tmp_path):
+    run = trained(tmp_path, every_steps=500)
+    # iterations of 128 steps: the first at or past each multiple of 500
+    assert run.evaluations()["steps"] == [512, 1024, 1536, 2048]
+
+
+def test_every_so_many_episodes(tmp_path):
+    run = trained(tmp_path, every_episodes=20)
+    episodes = dict(zip(run.metrics()["steps"], run.metrics()["episodes"], strict=True))
+    steps = run.evaluations()["steps"]
+    marks = [episodes[step] // 20 for step in steps[:-1]]
+    assert len(marks) > 1 and all(b > a for a, b in zip([0, *marks], marks, strict=False))
+    expected = [s for s in episodes if s > 128 and episodes[s] // 20 > episodes[s - 128] // 20]
+    assert steps[: len(expected)] == expected
+
+
+def test_one_measure_only():
+    with pytest.raises(ConfigError, match="not both"):
+        RunConfig.from_mapping({**SMALL, "evaluation": {"every_steps": 1, "every_episodes": 1}})
+
+
+def test_a_games_metrics_stand_beside_its_scores(tmp_path):
+    values = {
+        **SMALL,
+        "env": {"name": "hockey", "opponents": {"idle": 1.0}},
+        "training": {"num_envs": 8, "total_steps": 128},
+        "evaluation": {"episodes": 3},
+    }
+    run = slipstream.train(values, out=tmp_path / "run", report=False)
+    table = run.evaluations()
+    won, lost = table["won"][-1], table["lost"][-1]
+    assert 0.0 <= won <= 1.0 and won + lost <= 1.0 + 1e-9 and "catches" in table
