@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         write_report,
     )
     from slipstream.core.errors import SlipstreamError
+    from slipstream.single_run import train_run, train_single_run
     from slipstream.studies.lookup import status, stop
     from slipstream.training.cluster import ClusterOptions
     from slipstream.training.config import RunConfig
@@ -48,6 +49,8 @@ _HOME = {
     "status": "slipstream.studies.lookup",
     "stop": "slipstream.studies.lookup",
     "train": "slipstream.api",
+    "train_run": "slipstream.single_run",
+    "train_single_run": "slipstream.single_run",
     "tune": "slipstream.api",
     "write_report": "slipstream.api",
 }
@@ -72,6 +75,8 @@ __all__ = [
     "status",
     "stop",
     "train",
+    "train_run",
+    "train_single_run",
     "tune",
     "write_report",
 ]

@@ -82,7 +82,8 @@ class Evaluator:
     def values(self, policy: Policy) -> NDArray[np.float64]:
         """[M, J]: log returns in a market, else episode returns.
 
-        In a game, `metrics` then holds the means of its metrics over the same episodes.
+        In a game that has metrics, `metrics` then holds their means over the same episodes, and the
+        scores' deviation.
         """
         rows = self.run(policy)
         if self.spec.market is None:
@@ -90,7 +91,10 @@ class Evaluator:
                 name: np.array([np.mean([t.metrics[name] for t in tracks]) for tracks in rows])
                 for name in rows[0][0].metrics
             }
-        return np.stack([values(tracks, self.spec) for tracks in rows])
+        found = np.stack([values(tracks, self.spec) for tracks in rows])
+        if self.metrics:
+            self.metrics["score_deviation"] = found.std(axis=1)
+        return found
 
     def scores(self, policy: Policy) -> NDArray[np.float64]:
         """[M]: mean log return in a market, else mean episode return."""

@@ -1,0 +1,212 @@
+"""`train_single_run` and `train_run`: the calls and files of the hockey project, on our trainer.
+
+Configs are read as they are (`training/hockey_project.py`). What theirs did otherwise, and why, is
+listed in docs/hockey.md under "From the hockey project".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream import api
+from slipstream.core.errors import ConfigError
+from slipstream.training.config import RunConfig, resolve
+from slipstream.training.console import ConsoleListener
+from slipstream.training.files import plain, write_json, write_text
+from slipstream.training.run import Run
+
+_FOLDERS = ("configs", "plots", "csvs", "models")
+_COLUMNS = (
+    *("step", "episode", "win_rate", "mean_reward", "std_reward"),
+    *("wins", "losses", "draws"),
+)
+
+
+def train_single_run(
+    config_path: str | Path | Mapping[str, Any],
+    base_output_dir: str | Path = "results",
+    run_name: str | None = None,
+    verbose: bool = True,
+    eval_freq_steps: int | None = 100_000,
+    eval_num_games: int = 100,
+    eval_weak_opponent: bool = True,
+    device: str | None = None,
+    checkpoint_path: str | Path | None = None,
+    num_envs: int = 1,
+) -> dict[str, Any]:
+    """Trains one run and writes it into `configs`, `plots`, `csvs` and `models` below a folder.
+
+    Args:
+        config_path: a JSON file of the hockey project's, a YAML file of ours, or such sections.
+        base_output_dir: where the four folders are.
+        run_name: `run_lr5e04_bs512_h256_512_256_<hash>_<time>`, with `_vecN` for N copies, unless
+            given.
+        verbose: progress on standard error.
+        eval_freq_steps: environment steps between evaluations; None: ten in all.
+        eval_num_games: of each evaluation.
+        eval_weak_opponent: they meet the weak bot, else the strong one.
+        device: "cpu", "cuda", "cuda:N"; None: cpu.
+        checkpoint_path: directory of a run of ours that is gone on with, exactly.
+        num_envs: copies stepped together. It changes speed and not how much is learned from each
+            step.
+
+    Returns:
+        run_name, final_reward and mean_reward (both of the last 100 episodes of training),
+        total_episodes, total_steps, total_gradient_steps, and evaluation_results: of each
+        evaluation step, episode, win_rate, mean_reward, std_reward, wins, losses and draws.
+
+    Raises:
+        SlipstreamError: with one paragraph that says what to do.
+    """
+    listeners = [ConsoleListener()] if verbose else []
+    base = Path(base_output_dir)
+    try:
+        if checkpoint_path is not None:
+            run = api.resume(checkpoint_path, device=device, listeners=listeners, report=False)
+            return _written(run, base, run.path.name)
+        weak = "weak" if eval_weak_opponent else "strong"
+        changes: dict[str, Any] = {
+            "training.num_envs": num_envs,
+            "training.device": device or "cpu",
+            "evaluation.episodes": eval_num_games,
+            "env.opponents": {weak: 1.0},
+        }
+        if eval_freq_steps is not None:
+            changes["evaluation.every_steps"] = eval_freq_steps
+        config = resolve(config_path, changes)
+        if config.short_name != "hockey":
+            raise ConfigError(
+                f"train_single_run trains hockey, and this config has `{config.short_name}`: use "
+                "slipstream.train."
+            )
+        name = run_name or _name_of(config, num_envs)
+        path = base / "models" / name
+        run = api.train(config, out=path, listeners=listeners, report=False)
+        return _written(run, base, name)
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def train_run(config_path: str | Path | Mapping[str, Any], **arguments: Any) -> dict[str, Any]:
+    """The same as `train_single_run`, under their other name."""
+    return train_single_run(config_path, **arguments)
+
+
+def _name_of(config: RunConfig, num_envs: int) -> str:
+    """As theirs: learning rate, batch, hidden layers, a hash of the settings, the time."""
+    agent = config.agent
+    rate, batch = getattr(agent, "learning_rate", 0.0), config.agent.rows(num_envs)
+    rate = rate[0] if isinstance(rate, tuple) else rate
+    shown = f"{rate:.0e}".replace("e-", "e").replace("+", "")
+    widths = "_".join(str(width) for width in getattr(agent, "widths", ()))
+    settings = json.dumps(config.as_mapping(), sort_keys=True).encode()
+    digest = hashlib.md5(settings, usedforsecurity=False).hexdigest()[:8]
+    now = datetime.now().strftime("%Y%m%d_%H%M%S")
+    several = f"_vec{num_envs}" if num_envs > 1 else ""
+    return f"run_lr{shown}_bs{batch}_h{widths}_{digest}_{now}{several}"
+
+
+def _written(run: Run, base: Path, name: str) -> dict[str, Any]:
+    """The files beside the run, and what the call returns."""
+    for folder in _FOLDERS:
+        (base / folder).mkdir(parents=True, exist_ok=True)
+    evaluations = _evaluations(run)
+    last = _last(run)
+    result: dict[str, Any] = {
+        "run_name": name,
+        "final_reward": last["score"],
+        "mean_reward": last["score"],
+        "total_episodes": int(last["episodes"]),
+        "total_steps": int(last["steps"]),
+        "total_gradient_steps": int(last["updates"]),
+        "evaluation_results": evaluations,
+    }
+    write_json(base / "configs" / f"{name}.json", plain(run.config.as_mapping()))
+    lines = [",".join(_COLUMNS)]
+    lines += [",".join(str(row[column]) for column in _COLUMNS) for row in evaluations]
+    write_text(base / "csvs" / f"{name}_evaluation.csv", "\n".join(lines) + "\n")
+    shutil.copyfile(run.path / "metrics.csv", base / "csvs" / f"{name}_training.csv")
+    _plot(evaluations, base / "plots" / f"{name}.png")
+    _policy(run, base, name)
+    return result
+
+
+def _last(run: Run) -> dict[str, float]:
+    """The last row of member 0 in the run's table."""
+    table = run.metrics()
+    rows = [i for i, member in enumerate(table["member"]) if member == 0]
+    found = {name: column[rows[-1]] for name, column in table.items()}
+    numbers = {n: float(v) for n, v in found.items() if isinstance(v, (int, float))}
+    return {"score": math.nan, "episodes": 0.0, "updates": 0.0, **numbers}
+
+
+def _evaluations(run: Run) -> list[dict[str, Any]]:
+    """Their columns, of member 0."""
+    table, metrics = run.evaluations(), run.metrics()
+    if "steps" not in table:
+        return []
+    episodes = {
+        step: count
+        for step, count, member in zip(
+            metrics["steps"], metrics["episodes"], metrics["member"], strict=True
+        )
+        if member == 0
+    }
+    games = run.config.evaluation.episodes
+    rows = []
+    for i, step in enumerate(table["steps"]):
+        if table["member"][i] != 0:
+            continue
+        won, lost = (float(table[name][i] or 0.0) for name in ("won", "lost"))
+        wins, losses = round(won * games), round(lost * games)
+        rows.append(
+            {
+                "step": int(float(step or 0)),
+                "episode": int(float(episodes.get(step) or 0)),
+                "win_rate": wins / games,
+                "mean_reward": table["score"][i],
+                "std_reward": table["score_deviation"][i],
+                "wins": wins,
+                "losses": losses,
+                "draws": games - wins - losses,
+            }
+        )
+    return rows
+
+
+def _policy(run: Run, base: Path, name: str) -> None:
+    """The chosen policy, and where training stood, beside the run's own directory."""
+    table = run.metrics()
+    rows = [i for i, member in enumerate(table["member"]) if member == 0]
+    phases = [int(float(table["phase"][i] or 0)) if "phase" in table else 0 for i in rows]
+    counts = [int(float(table["episodes"][i] or 0)) for i in rows]
+    begun = counts[phases.index(phases[-1])] if phases[-1] else 0
+    stem = f"{name}_ep{counts[-1]:06d}"
+    if run.has_best(0):
+        shutil.copytree(run.best_folder(0), base / "models" / stem, dirs_exist_ok=True)
+    facts = {"phase_index": phases[-1], "phase_episode": counts[-1] - begun, "run": str(run.path)}
+    write_json(base / "models" / f"{stem}_metadata.json", {"episode": counts[-1], **facts})
+
+
+def _plot(evaluations: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    steps = np.array([row["step"] for row in evaluations]) / 1e6
+    for name, label in (("wins", "won"), ("draws", "drawn"), ("losses", "lost")):
+        shares = [row[name] / (row["wins"] + row["losses"] + row["draws"]) for row in evaluations]
+        axes.plot(steps, shares, label=label)
+    axes.set(xlabel="environment steps, million", ylabel="share of games", ylim=(0.0, 1.0))
+    axes.legend()
+    figure.savefig(path, dpi=120)

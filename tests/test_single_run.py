@@ -1,0 +1,93 @@
+"""`train_single_run`: arguments, names, files and keys of the hockey project's trainer."""
+
+import csv
+import json
+import re
+
+import pytest
+
+import slipstream
+from slipstream.core.errors import ConfigError
+
+CONFIG = {
+    "curriculum": {
+        "phases": [
+            {
+                "name": "shooting",
+                "episodes": 4,
+                "environment": {"mode": "TRAIN_SHOOTING"},
+                "opponent": {"type": "none"},
+                "reward_shaping": {"N": 1, "K": 2, "TOUCH_START": 2.0},
+            },
+            {
+                "name": "game",
+                "episodes": 3,
+                "environment": {"mode": "NORMAL"},
+                "opponent": {"type": "basic_strong"},
+            },
+        ]
+    },
+    "hyperparameters": {"learning_rate": 5e-4, "batch_size": 64},
+    "training": {"reward_scale": 0.5, "checkpoint_save_freq": 3},
+    "agent": {"type": "PPO", "hyperparameters": {"hidden_sizes": [8, 8]}},
+}
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    base = tmp_path_factory.mktemp("results")
+    file = base / "config.json"
+    file.write_text(json.dumps(CONFIG))
+    result = slipstream.train_single_run(
+        file, base, verbose=False, eval_freq_steps=1_000, eval_num_games=3, num_envs=4
+    )
+    return base, result
+
+
+def test_keys_and_counts_of_the_result(outcome):
+    _, result = outcome
+    assert set(result) == {
+        *("run_name", "final_reward", "mean_reward", "total_episodes", "total_steps"),
+        *("total_gradient_steps", "evaluation_results"),
+    }
+    assert result["total_episodes"] >= 7 and result["total_steps"] % 512 == 0
+    assert result["total_gradient_steps"] == 4 * result["total_steps"] // 64
+    one = result["evaluation_results"][0]
+    assert one["wins"] + one["losses"] + one["draws"] == 3 and one["win_rate"] == one["wins"] / 3
+
+
+def test_files_and_names(outcome):
+    base, result = outcome
+    name = result["run_name"]
+    assert re.fullmatch(r"run_lr5e04_bs64_h8_8_[0-9a-f]{8}_\d{8}_\d{6}_vec4", name)
+    written = json.loads((base / "configs" / f"{name}.json").read_text())
+    assert written["env"]["opponents"]["weak"] == 1.0  # what evaluations meet
+    assert [p["episodes"] for p in written["curriculum"]["phases"]] == [4, 3]
+    assert (base / "plots" / f"{name}.png").stat().st_size > 1_000
+    with (base / "csvs" / f"{name}_evaluation.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [
+        *("step", "episode", "win_rate", "mean_reward", "std_reward", "wins", "losses", "draws")
+    ]
+    stem = f"{name}_ep{result['total_episodes']:06d}"
+    facts = json.loads((base / "models" / f"{stem}_metadata.json").read_text())
+    assert facts["episode"] == result["total_episodes"] and facts["phase_index"] == 2
+    assert (base / "models" / stem / "manifest.json").exists()
+    policy = slipstream.load_policy(base / "models" / name)
+    assert policy.act([0.0] * 18).shape == (4,)
+
+
+def test_a_finished_run_is_gone_on_with_from_its_directory(outcome):
+    base, result = outcome
+    again = slipstream.train_run(
+        CONFIG,
+        base_output_dir=base,
+        verbose=False,
+        checkpoint_path=base / "models" / result["run_name"],
+    )
+    assert again["total_steps"] == result["total_steps"]
+
+
+def test_another_environment_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"slipstream\.train|opponents"):
+        slipstream.train_single_run({"env": "cartpole"}, tmp_path, verbose=False)
