@@ -20,6 +20,7 @@ NotNegative = Annotated[int, Field(ge=0)]
 Mode = Literal["NORMAL", "TRAIN_SHOOTING", "TRAIN_DEFENSE"]
 
 _OPPONENTS = {"none": "idle", "basic_weak": "weak", "basic_strong": "strong"}
+_COPIES = 1_024  # as many as anybody trains with
 _LONGEST = {"NORMAL": 251, "TRAIN_SHOOTING": 81, "TRAIN_DEFENSE": 81}  # steps of a game
 
 
@@ -178,7 +179,8 @@ def sections_of(values: Mapping[str, Any]) -> dict[str, Any]:
     }
     total = sum(phase.episodes for phase in phases)
     most = sum(p.episodes * max(_LONGEST[m] for m in p.environment.weights()) for p in phases)
-    training: dict[str, Any] = {"total_steps": most}
+    # The last phase ends a run; what copies are in when a phase changes or ends counts for nothing.
+    training: dict[str, Any] = {"total_steps": most + (len(phases) + 1) * _COPIES * 251}
     if theirs.training.checkpoint_save_freq is not None:
         training["checkpoint_every"] = min(1.0, theirs.training.checkpoint_save_freq / total)
     scale = theirs.training.reward_scale

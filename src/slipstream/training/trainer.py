@@ -112,8 +112,8 @@ class Trainer:
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
         self._validated = 0  # steps at the last validation
-        self._episodes = 0  # of the member that has ended the fewest
-        self._judged = 0  # the same at the last validation
+        self._episodes = np.zeros(self.members, np.int64)  # ended so far
+        self._judged = self._episodes.copy()  # at the last validation
         self._state: dict[str, NDArray[Any]] | None = None  # a checkpoint's, until workers have it
         self._before = self.progress.snapshot()  # seconds of earlier sessions
         self._began = time.perf_counter()
@@ -196,7 +196,7 @@ class Trainer:
         """One rollout and update of every shard; members' metrics in order."""
         metrics = join_states(workers.call("iterate", self.progress.fraction))
         self.progress.advance(self.config.iteration_steps, int(metrics["updates"].max()))
-        self._scores, self._episodes = metrics["score"], int(metrics["episodes"].min())
+        self._scores, self._episodes = metrics["score"], metrics["episodes"].astype(np.int64)
         phases = len(self.config.curriculum.phases)
         if phases and (metrics["phase"] >= phases).all():
             self.progress.budget = self.progress.steps  # the curriculum ends before the budget
@@ -215,7 +215,8 @@ class Trainer:
         settings, now = self.config.evaluation, self.progress
         if settings.every_episodes is not None:
             every = settings.every_episodes
-            return now.finished or self._episodes // every > self._judged // every
+            ended = self._episodes.min() // every > self._judged.min() // every
+            return bool(now.finished or ended)
         if settings.every_steps is not None:
             before = now.steps - self.config.iteration_steps
             return (
@@ -246,7 +247,7 @@ class Trainer:
         values = self._evaluate(workers, self.validation, settings.seed)
         if values is None:  # a signal came; the checkpoint says that this is still to be done
             return
-        self._validated, self._judged = steps, self._episodes
+        self._validated, self._judged = steps, self._episodes.copy()
         measured = join_states(workers.call("measured"))
         scores = np.array([row.mean() for row in values])
         better = (scores > self.best) & ~self._failed
@@ -283,7 +284,7 @@ class Trainer:
             "best_steps": self.best_steps,
             "failed": self._failed,
             "validated": np.full(self.members, self._validated),
-            "judged": np.full(self.members, self._judged),
+            "judged": self._judged,
         }
         bulk = workers.call("save_bulk", self.directory.bulk)
         path = self.directory.save_checkpoint(tensors, progress.as_dict(), bulk)
@@ -299,8 +300,8 @@ class Trainer:
         self.best[:], self.best_steps[:], self._failed[:] = (tensors[name] for name in own[:3])
         self.progress = Progress.from_dict(dict(progress))
         self._validated = int(tensors.get("validated", [self.progress.steps])[0])  # older: done
-        self._episodes = int(tensors["episodes"].min())
-        self._judged = int(tensors.get("judged", tensors["episodes"]).min())
+        self._episodes[:] = tensors["episodes"]
+        self._judged[:] = tensors.get("judged", tensors["episodes"])
         self._before = self.progress.snapshot()
         self._state = {name: value for name, value in tensors.items() if name not in own}
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 
 from slipstream.bench.alternate import alternate
-from slipstream.bench.row import Goal, Row
+from slipstream.bench.hockey_settings import against_bots, against_itself
+from slipstream.bench.machine import Neighbours
+from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions
 from slipstream.bench.worker import run_worker
+
+_SEEDS = (0, 1, 2)
+_HALF_AN_HOUR, _LIMIT = 1_800.0, 3_600.0  # seconds
+
+
+def _steps(settings: SuiteOptions) -> float:
+    asked = {"num_envs": 1024, "seconds": settings.seconds}
+    answer = run_worker("ours.hockey_steps", asked, threads=1)
+    return float(answer["steps_per_second"])
 
 
 def hockey_step(settings: SuiteOptions) -> Iterable[Row]:
     """Physics and two strong bots, 1,024 copies on one core."""
-
-    def ours() -> float:
-        asked = {"num_envs": 1024, "seconds": settings.seconds}
-        return float(run_worker("ours.hockey_steps", asked, threads=1)["steps_per_second"])
-
-    measured = alternate(ours, runs=settings.runs, until=settings.until)
+    measured = alternate(lambda: _steps(settings), runs=settings.runs, until=settings.until)
     yield measured.row(
         "hockey_step",
         "steps/s (two strong bots, 1,024 copies, one core)",
@@ -25,4 +32,88 @@ def hockey_step(settings: SuiteOptions) -> Iterable[Row]:
     )
 
 
-CASES: dict[str, Case] = {"hockey_step": hockey_step}
+def hockey_vs_real(settings: SuiteOptions) -> Iterable[Row]:
+    """Beside Box2D itself, driven by the oracle that the tests compare every step with."""
+
+    def peer() -> float:
+        asked = {"seconds": settings.seconds}
+        return float(run_worker("peers.hockey_oracle", asked, threads=1)["steps_per_second"])
+
+    measured = alternate(lambda: _steps(settings), peer, runs=settings.runs, until=settings.until)
+    yield measured.row(
+        "hockey_vs_real",
+        "steps/s (two bots, one core; not the original: its physics under our oracle)",
+        Goal(">=", 150),
+        "box2d 2.3.10 driven by tests/envs/hockey_oracle.py, one game, one process",
+    )
+
+
+def _training(config: dict[str, object], settings: SuiteOptions) -> float:
+    asked = {"config": config, "seconds": settings.seconds}
+    return float(run_worker("ours.ppo", asked, timeout=600.0)["steps_per_second"])
+
+
+def hockey_ppo(settings: SuiteOptions) -> Iterable[Row]:
+    """PPO against both bots with the suggested settings: physics, bots, policy and update."""
+    measured = alternate(
+        lambda: _training(against_bots(), settings), runs=settings.runs, until=settings.until
+    )
+    yield measured.row(
+        "hockey_ppo",
+        "training steps/s (64 x 64, the suggested settings, all cores)",
+        Goal(">=", 250_000),
+    )
+
+
+def hockey_selfplay(settings: SuiteOptions) -> Iterable[Row]:
+    """The same against 8 frozen snapshots, beside itself against bots."""
+    measured = alternate(
+        lambda: _training(against_itself(), settings),
+        lambda: _training(against_bots(), settings),
+        runs=settings.runs,
+        until=settings.until,
+    )
+    yield measured.row(
+        "hockey_selfplay",
+        "training steps/s (a pool of 8 snapshots; the peer is ours against bots)",
+        Goal(">=", 0.6),
+        "slipstream against both bots",
+    )
+
+
+def hockey_95(settings: SuiteOptions) -> Iterable[Row]:
+    """Wall-clock from nothing to a policy that wins 95 % of its games against each bot."""
+    answers = []
+    with Neighbours() as neighbours:
+        for seed in _SEEDS:
+            asked = {"config": against_bots(seed=seed)}
+            answers.append(run_worker("ours.hockey_wins", asked, timeout=_LIMIT))
+    weak, strong = (
+        statistics.median(a[f"won_{bot}"] for a in answers) for bot in ("weak", "strong")
+    )
+    seconds = statistics.median(a["seconds"] for a in answers)
+    steps = statistics.median(a["steps"] for a in answers)
+    reached = sum(min(a["won_weak"], a["won_strong"]) >= 0.95 for a in answers)
+    judgement = judged(Goal("<=", _HALF_AN_HOUR), seconds)
+    yield Row(
+        case="hockey_95",
+        unit="s from nothing to 95 % against both bots (median of "
+        f"{len(_SEEDS)} seeds, {reached} of them at 95 % in 1,000 fresh games each: "
+        f"weak {weak:.1%}, strong {strong:.1%}; {steps / 1e6:.0f} M steps)",
+        ours=seconds,
+        ratio=None,
+        runs=len(_SEEDS),
+        others_cpu=round(neighbours.share, 3),
+        cells=tuple({"seed": seed, **a} for seed, a in zip(_SEEDS, answers, strict=True)),
+        **judgement | {"holds": bool(judgement["holds"]) and reached * 2 > len(_SEEDS)},
+    )
+
+
+CASES: dict[str, Case] = {
+    "hockey_step": hockey_step,
+    "hockey_vs_real": hockey_vs_real,
+    "hockey_ppo": hockey_ppo,
+    "hockey_selfplay": hockey_selfplay,
+    "hockey_95": hockey_95,
+}
+FULL_ONLY = ("hockey_95",)

@@ -33,6 +33,21 @@ from slipstream.envs.hockey.view import observe
 
 __all__ = ["STATE", "Config", "Data", "Params", "observe", "spec"]
 
+# What `slipstream train hockey` uses unless told otherwise: docs/hockey.md says how far it gets.
+SETTINGS = {
+    "ppo": {
+        "agent": {
+            "horizon": 64,
+            "minibatch": 4096,
+            "epochs": 4,
+            "learning_rate": 1e-3,
+            "learning_rate_schedule": "linear",
+            "reward_scaling": "on",
+        },
+        "training": {"num_envs": 512, "total_steps": 100_000_000},
+    }
+}
+
 # What self-play is evaluated against: both bots, equally often.
 EVALUATION = {"opponents": {"weak": 1.0, "strong": 1.0}}
 
