@@ -182,6 +182,7 @@ def test_suites_have_the_cases_that_are_asked_for() -> None:
         *("forex_vs_sb3", "forex_bandwidth", "cartpole_vs_envpool"),
         *("cartpole_single", "scaling", "checks", "memory"),
     ]
+    assert {"cheap_vs_async", "few_copies", "chaos", "systems"} < set(cases_of("vector"))
     assert list(cases_of("hockey")) == ["hockey_step"]
     assert list(cases_of("train")) == [
         *("ppo_vs_sb3_default", "ppo_vs_sb3_tuned", "time_to_score"),

@@ -9,7 +9,7 @@ import typer
 
 
 def bench(
-    suite: Annotated[str, typer.Argument(help="env, train, study, learn or hockey.")],
+    suite: Annotated[str, typer.Argument(help="env, train, study, learn, hockey or vector.")],
     json: Annotated[Path | None, typer.Option(help="Write the rows to this file too.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Longer, with more repetitions.")] = False,
     only: Annotated[list[str] | None, typer.Option("--case", help="Only this case.")] = None,

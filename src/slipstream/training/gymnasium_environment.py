@@ -15,6 +15,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.training import suggested
 from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.sections import GymnasiumConfig, TrainingConfig
+from slipstream.vector.chosen import choose, step_seconds
 from slipstream.vector.foreign import make_gymnasium
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD
@@ -38,12 +39,14 @@ class GymnasiumEnvironment(Environment):
         workers: processes of backend `process`; None: by the cores.
         policy: what follows when one of its copies fails there.
         double_buffer: a lone member acts for half of them while the others are stepped.
+        step_seconds: of one copy, as measured here; `backend: auto` goes by it.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     workers: int | None = None
     policy: FaultPolicy = field(default_factory=FaultPolicy)
     double_buffer: bool = False
+    step_seconds: float = 0.0
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
     open_section: ClassVar[str | None] = "kwargs"
@@ -95,9 +98,10 @@ class GymnasiumEnvironment(Environment):
         probe = GymnasiumVectorEnv(_id(name), one, one, kwargs=kwargs)
         try:
             probe.try_out()
+            seconds = step_seconds(probe)
         finally:
             probe.close()
-        return cls(name, probe.spec, kwargs)
+        return cls(name, probe.spec, kwargs, step_seconds=seconds)
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
@@ -136,7 +140,9 @@ class GymnasiumEnvironment(Environment):
 
     def prepared(self, training: TrainingConfig) -> Environment:
         workers = None if training.workers == "auto" else training.workers
-        policy = FaultPolicy(training.on_fault, training.hang_seconds)
+        policy = FaultPolicy(
+            training.on_fault, training.hang_seconds, training.faults_per_minute
+        )  # fmt: skip
         double = training.double_buffer
         return replace(self, workers=workers, policy=policy, double_buffer=double)
 
@@ -148,7 +154,10 @@ class GymnasiumEnvironment(Environment):
         halves: bool = False,
         **more: Any,
     ) -> VectorEnv:
-        if self.chosen_backend(backend) == "serial":
+        chosen = self.chosen_backend(backend)
+        if backend == "auto":
+            chosen = choose(self.step_seconds, len(seeds), self.workers).backend
+        if chosen == "serial":
             return GymnasiumVectorEnv(_id(self.name), seeds, indices, kwargs=self.kwargs, **more)
         workers = self.workers
         if workers is None and multiprocessing.parent_process() is not None:

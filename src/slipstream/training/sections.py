@@ -44,6 +44,9 @@ class TrainingConfig(Config):
     hang_seconds: Annotated[float, Field(gt=0)] = Field(
         60.0, description="of one call, after which backend process gives a copy up"
     )
+    faults_per_minute: Count = Field(
+        100, description="of copies and workers of backend process, more of which end the run"
+    )
     double_buffer: bool = Field(
         False,
         description="backend process, one member: act for half of the copies while the others are "

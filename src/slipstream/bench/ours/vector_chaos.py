@@ -1,0 +1,152 @@
+"""Trainings whose workers are killed and whose copies hang, at random, until there was enough."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import slipstream
+from slipstream.bench.worker import serve
+from slipstream.core.errors import SlipstreamError
+
+_ENV = """
+import random
+import time
+
+import gymnasium
+import numpy as np
+
+
+class Chaos(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, hangs=0.0):
+        self.hangs, self.draw = hangs, random.SystemRandom()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        if self.draw.random() < self.hangs:
+            time.sleep(1000.0)
+        time.sleep(0.0005)
+        return np.full(2, self.np_random.random(), np.float32), 1.0, False, self.time >= 50, {}
+
+
+gymnasium.register("SlipstreamChaos-v0", Chaos)
+"""
+
+
+def measure(faults: int, seed: int = 0, workers: int = 4, steps: int = 8_000) -> dict[str, Any]:
+    """Faults that happened, and what was lost or left over.
+
+    Args:
+        faults: at least so many, three of four by SIGKILL, the others hang.
+        seed: of when and whom.
+        workers: processes.
+        steps: of one training; there are as many as it takes.
+    """
+    began, files = time.perf_counter(), _memory_files()
+    counted = made = lost = runs = 0
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "slipstream_chaos.py").write_text(_ENV)
+        sys.path.insert(0, folder)
+        try:
+            while counted < faults:
+                run, failure = _train(Path(folder) / str(runs), seed + runs, workers, steps)
+                runs += 1
+                lost += failure is not None
+                if failure is not None:
+                    print(failure, file=sys.stderr)
+                    break
+                counted += int(run.provenance.get("faults", {"number": 0})["number"])
+                made += int(run.result["progress"]["steps"])
+        finally:
+            sys.path.remove(folder)
+    return {
+        "faults": counted,
+        "steps": made,
+        "runs": runs,
+        "runs_lost": lost,
+        "processes_left": len(_left()),
+        "memory_files_left": _memory_files() - files,
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def _train(out: Path, seed: int, workers: int, steps: int) -> tuple[Any, str | None]:
+    config = {
+        "env": {"name": "gym:slipstream_chaos:SlipstreamChaos-v0", "kwargs": {"hangs": 0.0005}},
+        "agent": {"name": "ppo", "horizon": 32, "widths": [8], "epochs": 1, "minibatch": 64},
+        "training": {
+            "num_envs": 2 * workers,
+            "total_steps": steps,
+            "workers": workers,
+            "backend": "process",
+            "hang_seconds": 0.5,
+            "faults_per_minute": 100_000,
+            "seed": seed,
+        },
+        "evaluation": {"episodes": 4, "every": 1.0},
+    }
+    over = threading.Event()
+    killer = threading.Thread(target=_kill, args=(over, random.Random(seed)))
+    killer.start()
+    try:
+        return slipstream.train(config, out=out, report=False, say=lambda said: None), None
+    except SlipstreamError as error:
+        return None, str(error)
+    finally:
+        over.set()
+        killer.join()
+
+
+def _kill(over: threading.Event, draw: random.Random) -> None:
+    """Kills a worker now and then: a grandchild, which the server of workers has forked."""
+    while not over.wait(draw.uniform(0.05, 0.4)):
+        servers = psutil.Process().children()
+        pids = []
+        for server in servers:
+            try:
+                pids += [child.pid for child in server.children()]
+            except psutil.Error:
+                continue
+        if pids:
+            try:
+                os.kill(draw.choice(pids), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def _left() -> list[psutil.Process]:
+    """Descendants that have not ended after a while."""
+    children = psutil.Process().children(recursive=True)
+    return psutil.wait_procs(children, timeout=5.0)[1]
+
+
+def _memory_files() -> int:
+    """Memory files of workers that this process has open; it has none by name."""
+    count = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            count += "memfd:slipstream" in os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue
+    return count
+
+
+if __name__ == "__main__":
+    serve(measure)

@@ -1,0 +1,136 @@
+"""Foreign copies stepped by a backend of ours, with random actions drawn beforehand."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+import psutil
+
+from slipstream.bench.vector_envs import maker
+from slipstream.bench.worker import serve
+from slipstream.vector.chosen import chosen_backend
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.pool import memory_of
+from slipstream.vector.vector_env import VectorEnv, blank, member_indices
+
+_ROWS = 16
+
+
+def made(env: str, rounds: int, num_envs: int, backend: str, workers: int | None) -> VectorEnv:
+    """Copies on a backend; `auto` measures one of them first."""
+    make, seeds = maker(env, rounds), member_indices([1], num_envs)
+    if backend == "auto":
+        backend = chosen_backend(make, {}, num_envs, workers).backend
+    if backend == "serial":
+        return GymnasiumVectorEnv(make, *seeds)
+    return ForeignProcessEnv(make, *seeds, workers=workers)
+
+
+def measure(
+    env: str,
+    num_envs: int,
+    seconds: float,
+    rounds: int = 0,
+    backend: str = "process",
+    workers: int | None = None,
+    receive: int = 0,
+) -> dict[str, Any]:
+    """Steps per second, start and stop in seconds, memory, and how evenly steps went.
+
+    Args:
+        env, rounds: see `maker`.
+        num_envs: copies.
+        seconds: to measure for.
+        backend: serial, process or auto; workers: of process.
+        receive: wait for so many copies only, by `send` and `recv`; 0: step all together.
+    """
+    began = time.perf_counter()
+    copies = made(env, rounds, num_envs, backend, workers)
+    out = blank(copies)
+    copies.reset(out.obs)
+    started = time.perf_counter() - began
+    actions = np.random.default_rng(0).integers(0, 2, (_ROWS, num_envs, 1))
+    if receive:
+        rate = _received(copies, receive, seconds)
+    else:
+        rate = _stepped(copies, actions, out, seconds)
+    pids = [child.pid for child in psutil.Process().children(recursive=True)]
+    memory = sum(map(memory_of, [os.getpid(), *pids]))
+    backend = copies.backend
+    began = time.perf_counter()
+    copies.close()
+    return {
+        "steps_per_second": rate,
+        "start": started,
+        "stop": time.perf_counter() - began,
+        "memory": memory,
+        "backend": backend,
+    }
+
+
+def _stepped(copies: VectorEnv, actions: Any, out: Any, seconds: float) -> float:
+    for t in range(_ROWS):
+        copies.step(actions[t], out)
+    steps, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        for t in range(_ROWS):
+            copies.step(actions[t], out)
+        copies.drain_finals(), copies.drain_episodes()
+        steps += _ROWS * copies.num_envs
+    return steps / (time.perf_counter() - began)
+
+
+def _received(copies: VectorEnv, count: int, seconds: float) -> float:
+    copies.send(np.zeros(copies.num_envs, np.int64))
+    steps, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        ready = copies.recv(count)
+        steps += count
+        copies.send(np.zeros(count, np.int64), ready.copies)
+    rate = steps / (time.perf_counter() - began)
+    copies.recv()
+    return rate
+
+
+def kill(env: str, num_envs: int, rounds: int, workers: int) -> dict[str, float]:
+    """Seconds that the copies of other workers lose when one is killed."""
+    copies = ForeignProcessEnv(
+        maker(env, rounds), *member_indices([1], num_envs), workers=workers
+    )  # fmt: skip
+    out, actions = blank(copies), np.zeros((num_envs, 1), np.int64)
+    copies.reset(out.obs)
+    times: list[float] = []
+
+    def step() -> None:
+        began = time.perf_counter()
+        copies.step(actions, out)
+        times.append(time.perf_counter() - began)
+
+    for _ in range(30):
+        step()
+    usual = float(np.median(times[5:]))
+    times.clear()
+    os.kill(copies.workers.links[0].pid, signal.SIGKILL)
+    began = time.perf_counter()
+    while time.perf_counter() - began < 60.0:
+        step()
+        if len(times) > 5 and out.valid.all():
+            break
+    lost = sum(max(0.0, seconds - usual) for seconds in times)
+    back = time.perf_counter() - began
+    copies.close()
+    return {"lost": lost, "back": back, "usual": usual}
+
+
+def answer(what: str = "measure", **settings: Any) -> dict[str, Any]:
+    """One of the measurements."""
+    return kill(**settings) if what == "kill" else measure(**settings)
+
+
+if __name__ == "__main__":
+    serve(answer)

@@ -1,0 +1,42 @@
+"""What lost workers cost: a kill, and a thousand of them within a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from slipstream.bench.alternate import alternate
+from slipstream.bench.machine import Neighbours
+from slipstream.bench.row import Goal, Row, judged
+from slipstream.bench.suite import SuiteOptions
+from slipstream.bench.worker import run_worker
+
+
+def worker_kill(settings: SuiteOptions) -> Iterable[Row]:
+    """How long the copies of other workers wait when one is killed."""
+    asked = {"what": "kill", "env": "CartPole-v1", "num_envs": 16, "rounds": 0, "workers": 4}
+
+    def lost() -> float:
+        return float(run_worker("ours.vector_layer", asked, threads=1)["lost"])
+
+    measured = alternate(lost, runs=settings.runs, until=settings.until, less_is_better=True)
+    yield measured.row(
+        "worker_kill", "seconds that the others lose by a killed worker", Goal("<", 1)
+    )
+
+
+def chaos(settings: SuiteOptions) -> Iterable[Row]:
+    """Kills and hangs at random over a training; 1,000 with --full, else 60."""
+    faults = 1000 if settings.full else 60
+    asked = {"faults": faults, "seed": 0}
+    with Neighbours() as neighbours:
+        found = run_worker("ours.vector_chaos", asked, threads=1, timeout=7200.0)
+    left = sum(found[name] for name in ("runs_lost", "processes_left", "memory_files_left"))
+    yield Row(
+        case="chaos",
+        unit=f"runs lost, processes and memory files left, of {found['faults']} kills and hangs "
+        f"(hang time-out 0.5 s) in a training of {found['steps']:,} steps",
+        ours=float(left),
+        others_cpu=round(neighbours.share, 3),
+        cells=(found,),
+        **judged(Goal("<=", 0), float(left)),
+    )

@@ -1,0 +1,15 @@
+"""Kills and hangs at random over trainings: they finish, and nothing is left."""
+
+import pytest
+
+from slipstream.bench.ours.vector_chaos import measure
+
+
+@pytest.mark.parametrize(
+    ("faults", "steps"), [(3, 768), pytest.param(1_000, 20_000, marks=pytest.mark.long)]
+)
+@pytest.mark.timeout(7200)
+def test_training_survives(faults, steps):
+    found = measure(faults, seed=faults, workers=2, steps=steps)
+    assert found["faults"] >= faults and found["steps"] > 0
+    assert (found["runs_lost"], found["processes_left"], found["memory_files_left"]) == (0, 0, 0)

@@ -1,0 +1,40 @@
+"""`auto`: worker processes where they pay, by what a step was measured to take."""
+
+import time
+
+import gymnasium
+import numpy as np
+
+from slipstream.vector import chosen
+from slipstream.vector.chosen import choose, step_seconds
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+
+
+def test_processes_are_for_long_steps_of_many_copies(monkeypatch):
+    monkeypatch.setattr(chosen, "usable_cores", lambda: 4)
+    assert choose(10e-6, 8).backend == "serial"  # 80 us in all
+    assert choose(1e-3, 1).backend == "serial"  # one copy has nobody to share with
+    assert choose(1e-3, 8) == choose(1e-3, 8, 4) and choose(1e-3, 8).backend == "process"
+    assert choose(1e-3, 8, 1).backend == "serial"
+    assert "1,000 us" in choose(1e-3, 8).why and choose(1e-3, 3).workers == 3
+    monkeypatch.setattr(chosen.multiprocessing, "parent_process", lambda: object())
+    assert choose(1e-3, 8).backend == "serial", "a shard has one core"
+
+
+def test_the_quicker_steps_count():
+    class Naps(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+        action_space = gymnasium.spaces.Discrete(2)
+        count = 0
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            self.count += 1
+            time.sleep(0.02 if self.count % 3 == 0 else 0.002)
+            return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    one = np.zeros(1, np.uint64)
+    with GymnasiumVectorEnv(Naps, one, one) as env:
+        assert 0.002 <= step_seconds(env) < 0.02
