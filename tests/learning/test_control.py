@@ -45,8 +45,16 @@ def test_pendulum_learns(train):
 
 @pytest.mark.long
 def test_cartpole_is_solved_by_the_torch_form(train):
+    # Ends once all are there: where every episode lasts 500 steps advantages are noise alone, and
+    # in 190,000 more steps of it seed 0 forgets.
     shard = train(
-        ("cartpole", {}), CARTPOLE, seeds=[0], num_envs=16, steps=300_000, learner="torch"
+        ("cartpole", {}),
+        CARTPOLE,
+        seeds=[0, 1, 2],
+        num_envs=16,
+        steps=300_000,
+        stop=lambda shard: bool((shard.scores() >= 485).all()),
+        learner="torch",
     )
     assert (shard.evaluate("train", 100, 7).mean(axis=1) >= 475).all()
 
