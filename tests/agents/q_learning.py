@@ -34,7 +34,7 @@ class Config(AgentConfig):
     updates_per_step: float = Field(0.5, description="updates for each step")
     n_step: int = Field(1, ge=1, description="rewards that are summed")
     alpha: float = Field(0.0, description="exponent of priorities")
-    dense: bool = Field(False, description="observations are kept as they are")
+    storage: str = Field("auto", description="of observations")
     mapped: bool = Field(False, description="in a file")
 
     def iteration_steps(self, num_envs):
@@ -49,7 +49,7 @@ class Config(AgentConfig):
     def replay(self, num_envs):
         return ReplayPlan(
             *(self.buffer_size, self.batch, self.starts, self.every, self.updates_per_step),
-            *(self.n_step, self.alpha, self.dense, self.mapped),
+            *(self.n_step, self.alpha, self.storage, self.mapped),
         )
 
     def check(self, num_envs):

@@ -21,6 +21,7 @@ from slipstream.core.spec import Spec
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.nets import torch_adam
+from slipstream.vector.steps import Finals
 
 TOLERANCE = 1e-4
 ROWS = 40  # steps of a rollout
@@ -102,7 +103,7 @@ def filled(agent, spec, rng):
         of = np.full(shape[1], -1)
         of[cut] = np.arange(len(cut))
         finals = rng.standard_normal((len(cut), *spec.observation_shape)).astype(np.float32)
-        replay.write(rollout, t, finals, of)
+        replay.write(rollout, t, Finals(finals, np.zeros((0, 2), np.int64)), of)
     return rollout, replay
 
 

@@ -68,7 +68,9 @@ def values(probe, iterations=30, **agent):
     return shard.agent._values(np.arange(2), seen)
 
 
-@pytest.mark.parametrize("storage", [{}, {"agent.dense": True}, {"agent.alpha": 0.6}])
+@pytest.mark.parametrize(
+    "storage", [{"agent.storage": "fields"}, {"agent.storage": "dense", "agent.alpha": 0.6}]
+)
 def test_probes_have_their_known_values(storage):
     assert values("one", **storage).max(-1)[:, 1] == pytest.approx(1.0, abs=0.02)
     best = values("delayed", **storage).max(-1)
@@ -108,8 +110,8 @@ CASES = {
     "not wrapped": {"agent.buffer_size": 4_000},
     "wrapped": {"agent.buffer_size": 500},
     "prioritised": {"agent.buffer_size": 500, "agent.alpha": 0.6},
-    "dense": {"agent.buffer_size": 500, "agent.dense": True},
-    "mapped": {"agent.buffer_size": 500, "agent.dense": True, "agent.mapped": True},
+    "fields": {"agent.buffer_size": 500, "agent.storage": "fields"},
+    "mapped": {"agent.buffer_size": 500, "agent.storage": "dense", "agent.mapped": True},
 }
 
 

@@ -14,6 +14,7 @@ from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.compiled import loops
 from slipstream.nets.policy_file import pack, unpack
+from slipstream.vector.steps import Finals
 
 SMALL = {"widths": (24, 16), "batch": 33, "replay_size": 200, "learning_starts": 20, "iteration": 5}
 
@@ -42,7 +43,7 @@ def stepped(agent, spec, steps, replay=None, begin=0, run=None, learn=True):
     nobody, extra = np.full(agent.members * n, -1), {} if run is None else {"run": run}
     for t in range(steps):
         agent.act(rollout, t)
-        replay.write(rollout, t, rollout.obs[0, :0], nobody)
+        replay.write(rollout, t, Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64)), nobody)
         if learn and begin + t >= 5:
             agent.learn(replay, np.full(agent.members, n), **extra)
     return replay, rollout
@@ -193,7 +194,7 @@ def kept(agent, spec, reward, kinds):
         cut = np.flatnonzero(kinds[t] == 0)
         place = np.full(copies, -1)
         place[cut] = np.arange(len(cut))
-        replay.write(rollout, t, rollout.obs[t, cut], place)
+        replay.write(rollout, t, Finals(rollout.obs[t, cut], np.zeros((0, 2), np.int64)), place)
     return replay
 
 

@@ -19,6 +19,7 @@ from slipstream.agents.sac.torch_sac import TorchSAC
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
+from slipstream.vector.steps import Finals
 
 TOLERANCE = 1e-4
 
@@ -90,7 +91,7 @@ def filled(agent, config, spec, num_envs, rng):
         place = np.full(shape[1], -1)
         place[cut] = np.arange(len(cut))
         final = rng.standard_normal((len(cut), *to.obs.shape[2:])).astype(np.float32)
-        replay.write(rollout, t, final, place)
+        replay.write(rollout, t, Finals(final, np.zeros((0, 2), np.int64)), place)
     return replay, rollout
 
 

@@ -11,6 +11,7 @@ from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import ReplayPlan, updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
+from slipstream.vector.vector_env import Finals
 
 D, CHOICES = 3, 4
 
@@ -65,7 +66,7 @@ class History:
         cut = rollout.truncated[0] & ~rollout.terminated[0]
         final_of = np.where(cut, np.cumsum(cut) - 1, -1)
         finals = self.observations(int(cut.sum()))
-        self.replay.write(rollout, 0, finals, final_of)
+        self.replay.write(rollout, 0, Finals(finals, np.zeros((0, 2), np.int64)), final_of)
         for i in range(e):
             end = "lost" if not rollout.valid[0, i] else "on"
             if end == "on" and rollout.terminated[0, i]:

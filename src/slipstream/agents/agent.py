@@ -30,7 +30,8 @@ class Learning(NamedTuple):
     """What learns from a replay in compiled code.
 
     Attributes:
-        loop: compiled; ``loop(feed, by, ring, updates)`` makes updates [M] of each member.
+        loop: compiled; ``loop(feed, by, ring, store, updates)`` makes updates [M] of each member;
+            see `Link` for `store`.
         feed, by: its first arguments, as they are now.
     """
 

@@ -51,7 +51,7 @@ def make_collector(
         )
     from slipstream.training.replay_collector import ReplayCollector
 
-    replay = Replay(plan, spec, agent.members, num_envs, envs[0].mask_width)
+    replay = Replay(plan, spec, agent.members, num_envs, envs[0].mask_width, envs)
     return ReplayCollector(agent, envs, rollout, replay)
 
 

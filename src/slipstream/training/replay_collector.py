@@ -18,7 +18,8 @@ from slipstream.training.collector import Collector
 from slipstream.training.replay_pass import ReplayPass
 from slipstream.vector.fused import FusedLoop
 from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes
+from slipstream.vector.steps import join_finals
+from slipstream.vector.vector_env import Episodes, Finals, VectorEnv, join_episodes
 
 _REPLAY = "replay."
 
@@ -44,6 +45,7 @@ class ReplayCollector(Collector):
         self._pass: ReplayPass | None = None
         self._schedule = replay.plan.schedule
         self._final_of = np.full(experience.reward.shape[1], -1, np.int64)
+        self._no_finals = join_finals([env.drain_finals() for env in envs])
 
     def reset(self) -> None:
         super().reset()
@@ -73,15 +75,14 @@ class ReplayCollector(Collector):
             run(slices) if len(slices) > 1 else slices[0]()
             began = time.perf_counter()
             finals = self._row_finals(t)
-            self._keep(t, *finals)
+            self._keep(t, finals)
             kept = time.perf_counter()
             self.seconds_env += kept - began
             everything.append(finals)
             self._learn(run)
             self.seconds_learning += time.perf_counter() - kept
         self._check_observations()
-        rollout.final_obs = np.concatenate([obs for obs, _ in everything])
-        rollout.final_index = np.concatenate([index for _, index in everything])
+        rollout.set_finals(*everything)
         ended = [env.drain_episodes() for env in self.envs]
         starts = [lo for lo, _ in self._ranges]
         return join_episodes(
@@ -94,7 +95,7 @@ class ReplayCollector(Collector):
         Acting, stepping and learning are not timed apart there: all of it counts as learning.
         """
         rollout, env = self.experience, self.envs[0]
-        if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.storage is not None:
+        if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.link is None:
             return None
         acting, learning = self.agent.acting(), self.agent.learning(self.replay)
         if acting is None or learning is None:
@@ -105,7 +106,7 @@ class ReplayCollector(Collector):
         began = time.perf_counter()
         self._pass.run(rollout, acting, learning)
         self.seconds_learning += time.perf_counter() - began
-        rollout.final_obs, rollout.final_index = rollout.obs[0, :0], _NOBODY
+        rollout.set_finals(self._no_finals)
         self._check_observations()
         return join_episodes([env.drain_episodes()])
 
@@ -119,22 +120,20 @@ class ReplayCollector(Collector):
         self.seconds_policy += share * (acted - began)
         self.seconds_env += share * (time.perf_counter() - acted)
 
-    def _row_finals(self, t: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Final observations of those that step t cut short, and their (t, e)."""
-        rollout = self.experience
-        if not rollout.truncated[t].any():
-            return rollout.obs[0, :0], _NOBODY
+    def _row_finals(self, t: int) -> Finals:
+        """Of those that step t cut short."""
+        if not self.experience.truncated[t].any():
+            return self._no_finals
         finals = [env.drain_finals() for env in self.envs]
         for final, (lo, _) in zip(finals, self._ranges, strict=True):
             final.index[:, 1] += lo
-        index = np.concatenate([final.index for final in finals])
-        return np.concatenate([final.obs for final in finals]), np.asarray(index, np.int64)
+        return join_finals(finals)
 
-    def _keep(self, t: int, obs: NDArray[Any], index: NDArray[np.int64]) -> None:
-        final_of = self._final_of
-        final_of[index[:, 1]] = np.arange(len(index))
-        self.replay.write(self.experience, t, obs, final_of)
-        final_of[index[:, 1]] = -1
+    def _keep(self, t: int, finals: Finals) -> None:
+        final_of, copies = self._final_of, finals.index[:, 1]
+        final_of[copies] = np.arange(len(copies))
+        self.replay.write(self.experience, t, finals, final_of)
+        final_of[copies] = -1
 
     def _learn(self, run: Run) -> None:
         replay, schedule = self.replay, self._schedule
@@ -176,6 +175,3 @@ class ReplayCollector(Collector):
         obs, mask = self.experience.obs[0], self._first_mask(0, len(self._final_of))
         self.replay.go_on(obs, mask)
         return fresh
-
-
-_NOBODY = np.zeros((0, 2), np.int64)

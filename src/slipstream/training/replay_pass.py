@@ -49,15 +49,15 @@ class Keeping(NamedTuple):
 
 
 def collect(
-    begin: int, end: int, batch: Any, block: Any, by: Any, sent: Any, keeping: Any, feed: Any,
-    learner: Any,
+    begin: int, end: int, batch: Any, block: Any, by: Any, sent: Any, keeping: Any, store: Any,
+    feed: Any, learner: Any,
 ) -> int:  # fmt: skip
     """Rows begin..end-1.
 
     Args:
         batch: of the kernel's loop; block: Block; by: see `Acting`.
         sent: [E, K], what the copies receive, overwritten.
-        keeping: Keeping; feed, learner: see `Learning`.
+        keeping: Keeping; store: of the replay's `Link`; feed, learner: see `Learning`.
 
     Returns:
         The row that is next: `end`, unless there is no room for what ends, or a fault.
@@ -79,6 +79,7 @@ def collect(
         write(
             *(
                 keeping.ring,
+                store,
                 0,
                 copies,
                 action[t],
@@ -101,7 +102,7 @@ def collect(
                 keeping.learned[m] = total
                 some = some or keeping.due[m] > 0
         if some:
-            learn(feed, learner, keeping.ring, keeping.due)
+            learn(feed, learner, keeping.ring, store, keeping.due)
     return end
 
 
@@ -110,7 +111,7 @@ class ReplayPass:
 
     Args:
         env: all copies, which `FusedLoop.fits`.
-        replay: what is kept of them, in the rings' rows.
+        replay: what is kept of them; it has a `link`.
         acting, learning, block: examples of their types.
         learned: see `Keeping`.
     """
@@ -125,7 +126,9 @@ class ReplayPass:
         learned: NDArray[np.int64],
     ) -> None:
         copies, spec = env.num_envs, env.spec
-        self._env = env
+        link = replay.link
+        assert link is not None
+        self._env, self._replay = env, replay
         self._sent = np.zeros((copies, spec.action_width), spec.action_dtype)
         self._keeping = Keeping(
             replay.ring,
@@ -143,7 +146,7 @@ class ReplayPass:
             text = text.replace("mask[t]", "mask")
         examples = (
             *(0, 0, env.batch, tuple(block), acting.by, self._sent),
-            *(self._keeping, learning.feed, learning.by),
+            *(self._keeping, link.store, learning.feed, learning.by),
         )
         module = render.compile_module(
             f"{env.kernel.name}_replay",
@@ -154,7 +157,7 @@ class ReplayPass:
             linked={
                 "act": acting.loop,
                 "advance": env.loop.advance,
-                "write": replay.writer,
+                "write": link.write,
                 "learn": learning.loop,
             },
         )
@@ -169,10 +172,12 @@ class ReplayPass:
         env, t, end, block = self._env, 0, len(rollout.reward), tuple(rollout.block)
         while t < end:
             env.make_room()
+            link = self._replay.link  # other arrays after making room
+            assert link is not None
             try:
                 t = self._collect(
                     *(t, end, env.batch, block, acting.by, self._sent),
-                    *(self._keeping, learning.feed, learning.by),
+                    *(self._keeping, link.store, learning.feed, learning.by),
                 )
             except Exception as error:
                 raise env.named(error, self._sent) from error

@@ -40,8 +40,7 @@ def loop_text(kernel: Kernel, spec: Spec, checked: bool = False) -> str:
     Args:
         checked: with lines that find out which copy went wrong.
     """
-    arrays = ", ".join(f"arrays[{i}]" for i in range(len(kernel.Data._fields)))
-    lines = ["def make_data(arrays):", f"    return Data({arrays})", "", "", "def clear(s):"]
+    lines = [*make_data_text(kernel), "", "", "def clear(s):"]
     for name in kernel.STATE.names or ():
         lines += _clear_field(name, kernel.STATE[name])
     lines += ["", "", "def copy_metrics(s, row):"]
@@ -50,8 +49,7 @@ def loop_text(kernel: Kernel, spec: Spec, checked: bool = False) -> str:
     lines += copies or ["    pass"]
     values = {name: getattr(loop, name) for name in loop.CONSTANTS}
     values["RECORD_BYTES"] = min(loop.RECORD_BYTES, kernel.STATE.itemsize)
-    if checked:
-        values["WORDS"] = kernel.STATE.itemsize // 8
+    values["WORDS"] = kernel.STATE.itemsize // 8
     constants = [f"{name} = {value}" for name, value in values.items()]
     head = "from typing import Any\n\nimport numpy as np"
     functions = (loop.begin, loop.advance, loop.start, loop.look)
@@ -61,8 +59,14 @@ def loop_text(kernel: Kernel, spec: Spec, checked: bool = False) -> str:
     source = render.source_of(functions)
     template = vary(source, spec.players, masked, aged, ahead, concludes, checked)
     if checked:
-        lines += ["", "", *_numbers_text(spec), "", "", *_allows_text(spec)]
+        lines += ["", "", *_numbers_text(spec), "", "", *allows_text(spec)]
     return "\n\n\n".join([head, "\n".join(constants), "\n".join(lines), template]) + "\n"
+
+
+def make_data_text(kernel: Kernel) -> list[str]:
+    """`make_data(arrays)`: the kernel's Data of a tuple of arrays."""
+    arrays = ", ".join(f"arrays[{i}]" for i in range(len(kernel.Data._fields)))
+    return ["def make_data(arrays):", f"    return Data({arrays})"]
 
 
 def _clear_field(name: str, dtype: np.dtype[Any]) -> list[str]:
@@ -92,7 +96,7 @@ def _numbers_text(spec: Spec) -> list[str]:
     return ["def numbers(row):", "    good = True", *lines, "    return good"]
 
 
-def _allows_text(spec: Spec) -> list[str]:
+def allows_text(spec: Spec) -> list[str]:
     """`allows(row)`: whether a mask leaves a choice in every component."""
     lines = ["def allows(row):"]
     first = 0

@@ -23,7 +23,7 @@ from slipstream.vector.singles import compiled_form, is_single
 HELPERS = ("take", "lane", "lanes", "make_data", "clear", "copy_metrics", "begin")
 """Functions of the text that its entries call."""
 
-_BATCH = 8  # arrays that the loop of an unchecked kernel is handed
+_BATCH = 10  # arrays that the loop of an unchecked kernel is handed
 
 # Text, because the simulator looks for `cuda` among a function's globals.
 _BINDINGS = """

@@ -100,6 +100,7 @@ class KernelVectorEnv(VectorEnv):
         self._at_end, self.first = at_end, first
         self.counts = np.zeros(4, np.int64)
         self._checked = bool(checked_parts(kernel))
+        self._keeps_records = False
         self.before = np.zeros(kernel.STATE.itemsize // 8, np.uint64)  # a record, before its step
         self._allocate(max(2 * self.num_envs, 64))
         self._loop = self._make_loop()
@@ -115,9 +116,12 @@ class KernelVectorEnv(VectorEnv):
         finals = np.zeros((rows, *self._players, *spec.observation_shape), spec.observation_dtype)
         index = np.zeros((rows, 2), np.int64)
         episodes = np.zeros((rows, RETURN + spec.players + len(spec.metrics)))
+        words = np.zeros((rows if self._keeps_records else 0, len(self.before)), np.uint64)
         if kept or ended:
+            words[:kept] = self._final_words[:kept]
             finals[:kept], index[:kept] = self._finals[:kept], self._final_index[:kept]
             episodes[:ended] = self._episodes[:ended]
+        self._final_words: NDArray[np.uint64] = words
         self._finals: NDArray[Any] = finals
         self._final_index: NDArray[np.int64] = index
         self._episodes: NDArray[np.float64] = episodes
@@ -137,10 +141,25 @@ class KernelVectorEnv(VectorEnv):
         if wrap is not None:
             records = tuple(wrap(array) for array in records)
         ended = (self._finals, self._final_index, self._episodes, self.counts)
-        watched: tuple[Any, ...] = ()
-        if self._checked:
-            watched = (self.state.view(np.uint64).reshape(self.num_envs, -1), self.before)
-        return (tuple(self.loaded.data), *records, *ended, *watched)
+        words = (self.state.view(np.uint64).reshape(self.num_envs, -1), self._final_words)
+        watched = (self.before,) if self._checked else ()
+        return (tuple(self.loaded.data), *records, *ended, *words, *watched)
+
+    def keep_records(self) -> None:
+        """From now on `drain_finals` gives STATE records beside final observations."""
+        self._keeps_records = True
+        self._final_words = np.zeros((len(self._finals), len(self.before)), np.uint64)
+        self._batch = self._bind(Records if self.backend == "serial" else None)
+
+    @property
+    def first_records(self) -> NDArray[np.int64]:
+        """int64 [E], the row of `params` from which each copy's own records are counted."""
+        return np.ascontiguousarray(self._ranges[:, 0], np.int64)
+
+    @property
+    def final_records(self) -> NDArray[Any]:
+        """STATE records of all final observations that are kept, of `keep_records`."""
+        return self._final_words.view(self.kernel.STATE).reshape(-1)
 
     @property
     def loop(self) -> Loop:
@@ -320,7 +339,8 @@ class KernelVectorEnv(VectorEnv):
     def drain_finals(self) -> Finals:
         n = int(self.counts[FINALS])
         self.counts[FINALS] = 0
-        return Finals(self._finals[:n].copy(), self._final_index[:n].copy())
+        records = self.final_records[:n].copy() if self._keeps_records else None
+        return Finals(self._finals[:n].copy(), self._final_index[:n].copy(), records)
 
     def drain_episodes(self) -> Episodes:
         rows = self._episodes[: int(self.counts[EPISODES])]

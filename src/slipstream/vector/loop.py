@@ -23,6 +23,7 @@ copy_metrics: Any = None  # (s, row): the metrics of Spec into the last places o
 take: Any = None  # (counts, which) -> next free slot, counted up (atomically on a GPU)
 lane: Any = None  # this thread's number among those that share the range: 0 on a CPU
 lanes: Any = None  # how many share it: 1 on a CPU
+WORDS: Any = None  # of 8 bytes, in a STATE record
 
 
 def book_dtype(players: int = 1) -> np.dtype[Any]:
@@ -103,7 +104,8 @@ def advance(lo: int, hi: int, t: int, mode: int, batch: Any, out: Any) -> None:
     """Steps environments lo..hi-1; `t` is the row of the rollout, recorded with what ends here."""
     # One function on purpose: handing these arrays on for each environment costs more than its
     # step.
-    arrays, params, state, book, final_obs, final_index, episodes, counts = batch
+    arrays, params, state, book, final_obs, final_index, episodes, counts = batch[:8]
+    words, final_words = batch[8:10]
     actions, obs, reward, terminated, truncated = out
     d = make_data(arrays)
     for e in range(lo + lane(), hi, lanes()):  # steps
@@ -134,6 +136,9 @@ def advance(lo: int, hi: int, t: int, mode: int, batch: Any, out: Any) -> None:
                 observe(s, p, d, final_obs[slot])
                 final_index[slot, 0] = t
                 final_index[slot, 1] = e
+                if len(final_words) > 0:  # somebody shows these observations again, from records
+                    for k in range(WORDS):
+                        final_words[slot, k] = words[e, k]
             row = episodes[take(counts, EPISODES)]
             row[STEP] = t
             row[ENVIRONMENT] = e

@@ -40,10 +40,21 @@ class Finals(NamedTuple):
     Attributes:
         obs: [n, *shape].
         index: int64 [n, 2], (t, e) of the step that ended the episode.
+        records: STATE records [n] that they show, where a kernel's copies keep them.
     """
 
     obs: NDArray[Any]
     index: NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
+    records: NDArray[Any] | None = None
+
+
+def join_finals(slices: Sequence[Finals]) -> Finals:
+    """One list of what several slices kept; the copies in `index` are numbered over all of them."""
+    if len(slices) == 1:
+        return slices[0]
+    obs, index = (np.concatenate([one[column] for one in slices]) for column in range(2))
+    records = [one.records for one in slices if one.records is not None]
+    return Finals(obs, index, np.concatenate(records) if records else None)
 
 
 class Episodes(NamedTuple):

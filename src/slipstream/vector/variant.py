@@ -26,7 +26,7 @@ _AGE = "b.age = b.age + b.length"
 _OUT = "actions, obs, reward, terminated, truncated = out"
 _FAULT = "if r - r != 0.0:  # NaN or infinite: left as it is, to be named"
 _STATE = "s = state[e]"
-_BATCH = "arrays, params, state, book, final_obs, final_index, episodes, counts = batch"
+_BATCH = "words, final_words = batch[8:10]"
 _FEW = "arrays, params, state, book = batch[:4]"
 # The record before the step: with it, what went wrong can be run again and named.
 _KEPT = ("for k in range(WORDS):", "    before[k] = words[e, k]")
@@ -102,7 +102,7 @@ def _masks(players: int) -> list[str]:
 def _watch_steps(source: str) -> str:
     """The copy at hand and its record before the step are noted."""
     source = _swap(source, _STATE, [_STATE, "counts[AT] = e"])
-    source = _swap(source, _BATCH, [_BATCH.replace(" = ", ", words, before = ")])
+    source = _swap(source, _BATCH, [_BATCH, "before = batch[10]"])
     source = _swap(source, _FEW, [_FEW, "counts = batch[7]"])
     return _swap(source, _STEP, [*_KEPT, _STEP])
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from slipstream.agents.agent import Learning, Run, in_sequence
 from slipstream.agents.off_policy.base import OffPolicyAgent
 from slipstream.core.random import stream
-from slipstream.experience.replay.gather import Batch, gather
+from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.replay.sampling import draw, new_priorities
 from slipstream.vector import render
@@ -26,6 +26,7 @@ PURPOSE = np.uint64(REPLAY)
 
 # Bound by the renderer.
 update: Any = None  # (by, m, batch, weight, error): an agent's
+gather: Any = None  # of the replay's storage
 
 
 class Feed(NamedTuple):
@@ -50,11 +51,12 @@ class Feed(NamedTuple):
     error: NDArray[np.float32]
 
 
-def learn_member(feed: Any, by: Any, ring: Any, m: int, updates: int) -> None:
+def learn_member(feed: Any, by: Any, ring: Any, store: Any, m: int, updates: int) -> None:
     """Member m's next updates.
 
     Args:
-        feed: Feed; by: what the agent's `update` takes; ring: the replay's Ring.
+        feed: Feed; by: what the agent's `update` takes; ring: the replay's Ring; store: of its
+            `Link`.
         updates: how many.
     """
     for _ in range(updates):
@@ -62,15 +64,15 @@ def learn_member(feed: Any, by: Any, ring: Any, m: int, updates: int) -> None:
             return
         key = stream(feed.seeds[m], PURPOSE, np.uint64(feed.made[m]))
         draw(ring, m, key, feed.importance[m], feed.drawn, feed.weight)
-        gather(ring, m, feed.drawn, feed.n_step, feed.discount[m], feed.batch)
+        gather(ring, store, m, feed.drawn, feed.n_step, feed.discount[m], feed.batch)
         update(by, m, feed.batch, feed.weight, feed.error)
         new_priorities(ring, m, feed.drawn, feed.error)
 
 
-def learn_members(feed: Any, by: Any, ring: Any, updates: Any) -> None:
+def learn_members(feed: Any, by: Any, ring: Any, store: Any, updates: Any) -> None:
     """`learn_member` for all; updates: int64 [M]."""
     for m in range(len(updates)):
-        learn_member(feed, by, ring, m, updates[m])
+        learn_member(feed, by, ring, store, m, updates[m])
 
 
 class CompiledLearning(OffPolicyAgent):
@@ -93,7 +95,8 @@ class CompiledLearning(OffPolicyAgent):
 
     def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
         learning = self._in_loops(replay)
-        learning.loop(learning.feed, learning.by, replay.ring, updates)
+        assert replay.link is not None  # images are learned from in the torch form
+        learning.loop(learning.feed, learning.by, replay.ring, replay.link.store, updates)
 
     def _in_loops(self, replay: Replay) -> Learning:
         feed = self._feed = self._make_feed(replay)
@@ -131,17 +134,19 @@ def learning_loop(
     functions: dict[str, Any] = {
         "update": update,
         "draw": draw,
-        "gather": gather,
         "new_priorities": new_priorities,
         "stream": stream,
     }
+    link = replay.link
+    assert link is not None
     module = render.compile_module(
         f"{name}_learning",
         "from typing import Any\n\nimport numpy as np\n\n\n"
         + render.source_of([learn_member, learn_members]),
-        {"learn_members": (feed, by, replay.ring, np.zeros(1, np.int64))},
+        {"learn_members": (feed, by, replay.ring, link.store, np.zeros(1, np.int64))},
         {key: cast(FunctionType, function) for key, function in functions.items()},
         {"PURPOSE": PURPOSE},
         inline=False,
+        linked={"gather": link.gather},
     )
     return module["learn_members"]

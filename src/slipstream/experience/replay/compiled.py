@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from slipstream.experience.compiled import compile_loops, of_bool, of_float32, of_float64, of_int64
-from slipstream.experience.replay.gather import Batch, draw_and_gather, gather, locate
-from slipstream.experience.replay.ring import Ring, begin_rows, write_choices, write_numbers
+from slipstream.experience.replay.gather import Batch, gather, locate
+from slipstream.experience.replay.ring import Ring
 from slipstream.experience.replay.sampling import draw, new_priorities
 from slipstream.experience.replay.tree import rebuild
+from slipstream.experience.replay.writing import begin, write_choices, write_numbers
 
 # Examples of types, for whoever compiles loops that take them.
 RING = Ring(
@@ -42,10 +43,11 @@ BATCH = Batch(
 KEY = np.uint64(0)
 
 
-def _writing(action: Any) -> tuple[Any, ...]:
+def writing(action: Any, store: Any = ()) -> tuple[Any, ...]:
+    """Examples of the arguments of `write`."""
     flags = (of_bool(1), of_bool(1), of_bool(1))
     return (
-        *(RING, 0, 1, action, of_float32(1), *flags, of_float32(2), of_bool(2)),
+        *(RING, store, 0, 1, action, of_float32(1), *flags, of_float32(2), of_bool(2)),
         *(of_float32(2), of_int64(1)),
     )
 
@@ -56,14 +58,13 @@ def loops() -> dict[str, Any]:
     return compile_loops(
         "replay",
         {
-            begin_rows: (RING, of_float32(2), of_bool(2)),
-            write_choices: _writing(of_int64(2)),
-            write_numbers: _writing(of_float32(2)),
+            begin: (RING, (), 0, 1, of_float32(2), of_bool(2)),
+            write_choices: writing(of_int64(2)),
+            write_numbers: writing(of_float32(2)),
             draw: (RING, 0, KEY, 0.0, of_int64(1), of_float32(1)),
             new_priorities: (RING, 0, of_int64(1), of_float32(1)),
-            gather: (RING, 0, of_int64(1), 1, 1.0, BATCH),
+            gather: (RING, (), 0, of_int64(1), 1, 1.0, BATCH),
             locate: (RING, 0, of_int64(1), 1, 1.0, of_int64(2), BATCH),
-            draw_and_gather: (*(RING, 0, KEY, 1, 1.0, 0.0, of_int64(1), of_float32(1), BATCH),),
             rebuild: (of_float64(1), of_float64(1), of_int64(1)),
         },
     )

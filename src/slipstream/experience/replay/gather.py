@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from slipstream.experience.replay.ring import ENDING, NONE, REWARD, TERMINATED, TRUNCATED
-from slipstream.experience.replay.sampling import draw
 
 
 class Batch(NamedTuple):
@@ -64,21 +63,25 @@ def follow(ring: Any, e: int, slot: int, n: int, gamma: float) -> tuple[int, flo
     return slot, reward, discount
 
 
-def gather_columns(ring: Any, e: int, slot: int, after: int, b: int, batch: Any) -> None:
-    """Copies row b's action and masks: of the transition in `slot`, with `after` as its end."""
+def gather_action(ring: Any, e: int, slot: int, b: int, batch: Any) -> None:
+    """Copies the action of the transition in a slot into row b."""
     row = ring.rows[e, slot]
     for j in range(batch.action.shape[1]):
         batch.action[b, j] = row[ring.width + j]
+
+
+def gather_masks(ring: Any, e: int, slot: int, after: int, b: int, batch: Any) -> None:
+    """Copies what was allowed in two slots into row b."""
     for j in range(ring.mask.shape[2]):
         batch.mask[b, j] = ring.mask[e, slot, j]
         batch.mask_next[b, j] = ring.mask[e, after, j]
 
 
-def gather(ring: Any, m: int, index: Any, n: int, gamma: float, batch: Any) -> None:
+def gather(ring: Any, store: Any, m: int, index: Any, n: int, gamma: float, batch: Any) -> None:
     """Fills a batch with transitions of member m whose observations lie in the rows.
 
     Args:
-        ring: the Ring.
+        ring: the Ring; store: nothing.
         m: member; index: int64 [B], as `draw` wrote them.
         n: steps that a transition spans; gamma: discount per step.
         batch: the Batch, written.
@@ -90,7 +93,8 @@ def gather(ring: Any, m: int, index: Any, n: int, gamma: float, batch: Any) -> N
         after, reward, discount = follow(ring, e, slot, n, gamma)
         batch.reward[b] = reward
         batch.discount[b] = discount
-        gather_columns(ring, e, slot, after, b, batch)
+        gather_action(ring, e, slot, b, batch)
+        gather_masks(ring, e, slot, after, b, batch)
         here, there = ring.rows[e, slot], ring.rows[e, after]
         for j in range(ring.width):
             batch.obs[b, j] = here[j]
@@ -113,13 +117,5 @@ def locate(ring: Any, m: int, index: Any, n: int, gamma: float, places: Any, bat
         places[b, 2] = after
         batch.reward[b] = reward
         batch.discount[b] = discount
-        gather_columns(ring, e, slot, after, b, batch)
-
-
-def draw_and_gather(
-    ring: Any, m: int, key: Any, n: int, gamma: float, beta: float, index: Any, weight: Any,
-    batch: Any,
-) -> None:  # fmt: skip
-    """Both in one call, for learners that are paced by Python."""
-    draw(ring, m, key, beta, index, weight)
-    gather(ring, m, index, n, gamma, batch)
+        gather_action(ring, e, slot, b, batch)
+        gather_masks(ring, e, slot, after, b, batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from slipstream.core.errors import ConfigError
 
@@ -47,7 +47,8 @@ class ReplayPlan(NamedTuple):
         updates_per_step: optimiser updates for each environment step, as it is written in decimals.
         n_step: rewards that are summed before the value of a later observation counts.
         alpha: exponent of priorities (Schaul et al. 2016); 0: all transitions are drawn alike.
-        dense: observations are kept as they are, also where a kernel could show them again.
+        storage: `dense` keeps observations as they are, `fields` the STATE fields of a kernel that
+            they are made of; `auto` is the smaller, and `fields` where actions are masked.
         mapped: the large arrays lie in a temporary file that is mapped into memory.
     """
 
@@ -58,7 +59,7 @@ class ReplayPlan(NamedTuple):
     updates_per_step: float
     n_step: int = 1
     alpha: float = 0.0
-    dense: bool = False
+    storage: Literal["auto", "dense", "fields"] = "auto"
     mapped: bool = False
 
     @property

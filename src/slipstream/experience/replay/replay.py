@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.chunks import Chunks, Made
 from slipstream.experience.replay.compiled import loops
 from slipstream.experience.replay.gather import Batch
+from slipstream.experience.replay.kernel_fields import KernelFields
 from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.ring import ENDING, GOES_ON, NONE, TRUNCATED, Ring, move_on
-from slipstream.experience.replay.storage import Pixels, Storage, allocate
+from slipstream.experience.replay.storage import Link, Pixels, Rows, Storage, allocate
 from slipstream.experience.replay.tree import tree_levels
 from slipstream.experience.rollout import Rollout
-
-_APART = np.zeros((0, 0), np.float32)  # observations that lie elsewhere
+from slipstream.vector.vector_env import Finals, VectorEnv
 
 
 class Sample(NamedTuple):
@@ -42,10 +43,11 @@ class Replay:
         spec: of the environments.
         members: M; num_envs: N.
         choices: that the environment's action mask covers, 0 without.
-        storage: where observations are kept; by default in the rings' rows, images beside them.
+        envs: the copies that are written, in slices: what kernels can show again is not kept.
 
     Attributes:
         ring: what compiled loops take.
+        storage: of the observations.
         slots: S of each ring.
     """
 
@@ -56,24 +58,21 @@ class Replay:
         members: int,
         num_envs: int,
         choices: int = 0,
-        storage: Storage | None = None,
+        envs: Sequence[VectorEnv] = (),
     ) -> None:
         plan.check(num_envs)
         self.plan, self.spec, self.members, self.num_envs = plan, spec, members, num_envs
         copies, self.slots = members * num_envs, slots_of(plan, spec, num_envs)
-        pixels = spec.observation_dtype == np.uint8
-        if storage is None and pixels:
-            storage = Pixels(copies, self.slots, spec.observation_shape, plan.mapped)
-        self.storage = storage
-        self._numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
-        width = self._numbers if storage is None else 0
+        self.storage = choose_storage(plan, spec, copies, self.slots, envs, choices > 0)
         levels, nodes = tree_levels(num_envs * self.slots)
         if plan.alpha == 0.0:
             nodes = 0
-        block = (copies, self.slots)
+        block, mapped = (copies, self.slots), plan.mapped
+        width = self.storage.width + spec.action_width + 2
+        masks = (*block, choices) if choices and self.storage.masks else (0, 0, 0)
         self.ring = Ring(
-            rows=allocate((*block, width + spec.action_width + 2), np.float32, plan.mapped),
-            mask=allocate((*block, choices) if choices else (0, 0, 0), np.bool_, plan.mapped),
+            rows=allocate((*block, width), np.float32, mapped),
+            mask=allocate(masks, np.bool_, mapped),
             head=np.zeros(copies, np.int64),
             written=np.zeros(copies, np.int64),
             span=np.ones(members, np.int64),
@@ -83,29 +82,31 @@ class Replay:
             least=np.full((members, max(0, nodes - int(levels[1]))), np.inf),
             levels=levels,
             peak=np.ones(members),
-            width=width,
+            width=self.storage.width,
             copies=num_envs,
             alpha=plan.alpha,
         )
         self.ring.rows[..., ENDING] = NONE
         self._loops = loops()
         self._choices = choices
-        self._places: NDArray[np.int64] = np.zeros((0, 3), np.int64)
         self._samples: dict[tuple[int, int], Sample] = {}
-        self._every = np.arange(copies)
         self._nothing = np.zeros((copies, 0), np.bool_)
-        self._no_obs = np.zeros((copies, 0), np.float32)
         self._chunks = [self._make_chunks(m) for m in range(members)]
 
     def _make_chunks(self, m: int) -> Chunks:
         ring, own = self.ring, self._copies(m)
         arrays = [ring.rows[own].view(np.uint8)]
-        if self._choices:
+        if ring.mask.size:
             arrays.append(ring.mask[own].view(np.uint8))
-        if self.storage is not None:
+        if self.storage.raw is not None:
             arrays.append(self.storage.raw[own])
         leaves = self.num_envs * self.slots if ring.tree.shape[1] else 0
         return Chunks(arrays, ring.tree[m, :leaves])
+
+    @property
+    def link(self) -> Link | None:
+        """For compiled loops that write, or draw batches; None where images are kept."""
+        return self.storage.link
 
     @property
     def held(self) -> NDArray[np.int64]:
@@ -123,79 +124,39 @@ class Replay:
     def nbytes(self) -> int:
         """Bytes of all members."""
         arrays = [value for value in self.ring if isinstance(value, np.ndarray)]
-        beside = 0 if self.storage is None else self.storage.raw.nbytes
+        beside = 0 if self.storage.raw is None else self.storage.raw.nbytes
         return sum(array.nbytes for array in arrays) + beside
 
     # Written.
 
-    def begin(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None, shown: Any = None) -> None:
-        """Takes the first observations [E, *shape], and what is allowed, [E, choices].
+    def begin(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
+        """Takes the first observations [E, *shape], and what is allowed, bool [E, choices]."""
+        self.storage.begin(self.ring, obs, self._allowed(mask))
 
-        Args:
-            shown: what the storage keeps of them, [E]; by default the observations.
-        """
-        allowed = self._nothing if mask is None or not self._choices else mask
-        self._loops["begin_rows"](self.ring, self._flat(obs), allowed)
-        if self.storage is not None:
-            self.storage.put(self._every, self.ring.head, obs if shown is None else shown)
-
-    def write(
-        self,
-        rollout: Rollout,
-        t: int,
-        final_obs: NDArray[Any],
-        final_of: NDArray[np.int64],
-        shown: Any = None,
-        finally_shown: Any = None,
-    ) -> None:
+    def write(self, rollout: Rollout, t: int, finals: Finals, final_of: NDArray[np.int64]) -> None:
         """Takes step t of every copy.
 
         Args:
             rollout: where it was written; t: row.
-            final_obs: [n, *shape], observations before the reset, of those that were cut short.
+            finals: observations before the reset, of those that were cut short.
             final_of: int64 [E], which of them belongs to a copy; -1 for none.
-            shown, finally_shown: what the storage keeps of the next observations, [E], and of the
-                final ones, [n]; by default the observations.
         """
-        name = "write_numbers" if rollout.actions.dtype == np.float32 else "write_choices"
-        mask = self._nothing
-        if rollout.mask is not None and self._choices:
-            mask = rollout.mask[t + 1]
-        cut = rollout.truncated[t] & ~rollout.terminated[t] & rollout.valid[t] & (final_of >= 0)
-        self._loops[name](
-            *(self.ring, 0, len(final_of), rollout.actions[t], rollout.reward[t]),
-            *(rollout.terminated[t], rollout.truncated[t], rollout.valid[t]),
-            *(self._flat(rollout.obs[t + 1]), mask, self._flat(final_obs), final_of),
-        )
-        if self.storage is None:
-            return
-        head = self.ring.head
-        self.storage.put(self._every, head, rollout.obs[t + 1] if shown is None else shown)
-        if cut.any():
-            copies = np.flatnonzero(cut)
-            what = final_obs if finally_shown is None else finally_shown
-            self.storage.put(copies, (head[copies] - 1) % self.slots, what[final_of[copies]])
+        mask = self._allowed(None if rollout.mask is None else rollout.mask[t + 1])
+        self.storage.write(self.ring, rollout, t, mask, finals, final_of)
 
-    @property
-    def writer(self) -> Any:
-        """The compiled `write_rows` for these actions, for loops that keep what they step."""
-        box = self.spec.action_dtype == np.float32
-        return self._loops["write_numbers" if box else "write_choices"]
-
-    def _flat(self, obs: NDArray[Any]) -> NDArray[np.float32]:
-        """[n, *shape] as rows; nothing where they are kept elsewhere."""
-        if self.storage is not None:
-            return self._no_obs
-        rows: NDArray[np.float32] = obs.reshape(len(obs), self._numbers)
-        return rows
+    def _allowed(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+        """What the ring keeps of a mask: [E, 0] where it keeps none."""
+        return self._nothing if mask is None or not self.ring.mask.size else mask
 
     # Drawn.
 
     def make_batch(self, rows: int, members: int | None = None) -> Batch:
         """Memory for B transitions; of several members with a leading axis."""
         lead = (rows,) if members is None else (members, rows)
-        spec, width = self.spec, (self._numbers,)
-        shape = spec.observation_shape if spec.observation_dtype == np.uint8 else width
+        spec = self.spec
+        shape = spec.observation_shape
+        if spec.observation_dtype != np.uint8:
+            shape = (int(np.prod(shape, dtype=np.int64)),)
         masks = (*lead, self._choices) if self._choices else (*lead[:-1], 0, 0)
         return Batch(
             obs=np.zeros((*lead, *shape), spec.observation_dtype),
@@ -228,17 +189,8 @@ class Replay:
             index, weight: int64 and float32 [B], written.
             batch: of `make_batch`, written.
         """
-        if self.storage is None:
-            self._loops["draw_and_gather"](
-                self.ring, m, key, n_step, gamma, beta, index, weight, batch
-            )
-            return
-        if len(self._places) != len(index):
-            self._places = np.zeros((len(index), 3), np.int64)
-        columns = batch._replace(obs=_APART, obs_next=_APART)
         self._loops["draw"](self.ring, m, key, beta, index, weight)
-        self._loops["locate"](self.ring, m, index, n_step, gamma, self._places, columns)
-        self.storage.fetch(self._places, batch.obs, batch.obs_next)
+        self.storage.gather(self.ring, m, index, n_step, gamma, batch)
 
     def sample(
         self,
@@ -252,14 +204,14 @@ class Replay:
         """Batches of B rows of some members, one after another; overwritten by the next of as many.
 
         Args:
-            members: int64 [g]; keys: uint64 [g]; gamma: float64 [g]; the rest as for `fill`.
+            members: int64 [g]; keys: uint64 [g]; gamma, beta: float64 [g], or one beta.
+            rows: B; n_step: as for `fill`.
         """
         size = (len(members), rows)
         if size not in self._samples:
             weight, index = np.zeros(size, np.float32), np.zeros(size, np.int64)
             self._samples[size] = Sample(index, weight, self.make_batch(rows, len(members)))
-        sample = self._samples[size]
-        betas = np.broadcast_to(beta, len(members))
+        sample, betas = self._samples[size], np.broadcast_to(beta, len(members))
         for i, m in enumerate(members.tolist()):
             own = Batch(*(column[i] for column in sample.batch))
             self.fill(
@@ -313,20 +265,11 @@ class Replay:
         Args:
             obs: [E, *shape]; mask: bool [E, choices] or None.
         """
-        if self.storage is None:
-            kept = self.ring.rows[self._every, self.ring.head, : self.ring.width]
-            elsewhere = (kept.view(np.uint32) != self._flat(obs).view(np.uint32)).any(1)
-        else:
-            elsewhere = self.storage.differ(self._every, self.ring.head, obs)
-        copies = np.flatnonzero(elsewhere)
-        if not len(copies):
-            return
-        for e in copies.tolist():
+        copies = np.flatnonzero(self.storage.elsewhere(self.ring, obs)).tolist()
+        for e in copies:
             self._break_off(e)
-        allowed = self._nothing if mask is None or not self._choices else mask
-        self._loops["begin_rows"](self.ring, self._flat(obs), allowed)
-        if self.storage is not None:
-            self.storage.put(copies, self.ring.head[copies], obs[copies])
+        if copies:
+            self.begin(obs, mask)
 
     def _break_off(self, e: int) -> None:
         """What the head of copy e shows becomes a final observation, where a step led to it."""
@@ -339,6 +282,37 @@ class Replay:
 
     def _copies(self, member: int) -> slice:
         return slice(member * self.num_envs, (member + 1) * self.num_envs)
+
+
+def choose_storage(
+    plan: ReplayPlan,
+    spec: Spec,
+    copies: int,
+    slots: int,
+    envs: Sequence[VectorEnv],
+    masked: bool,
+) -> Storage:
+    """Where observations are kept, see `ReplayPlan.storage`.
+
+    Raises:
+        ConfigError: fields were asked for, and there is no kernel that can show them.
+    """
+    possible = len(envs) > 0 and KernelFields.fits(envs)
+    if plan.storage == "fields" and not possible:
+        raise ConfigError(
+            "A replay can keep fields in place of observations where they are a kernel's, of one "
+            "player, whose `observe` reads its record field by field; this environment is not. "
+            "Leave the storage at auto, or choose dense."
+        )
+    numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
+    dense = numbers * spec.observation_dtype.itemsize
+    if possible and plan.storage != "dense":
+        smaller = masked or KernelFields.bytes_of(envs) < dense
+        if smaller or plan.storage == "fields":
+            return KernelFields(envs, slots, plan.mapped)
+    if spec.observation_dtype == np.uint8:
+        return Pixels(spec, copies, slots, plan.mapped)
+    return Rows(spec)
 
 
 def slots_of(plan: ReplayPlan, spec: Spec, num_envs: int) -> int:

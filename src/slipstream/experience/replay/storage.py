@@ -1,16 +1,24 @@
-"""Where observations are that do not lie in a ring's rows."""
+"""Where a replay's observations are: in the rings' rows, or beside them."""
 
 from __future__ import annotations
 
 import mmap
 import tempfile
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.lines import zeros
+from slipstream.core.spec import Spec
+from slipstream.experience.replay.compiled import loops
+from slipstream.experience.replay.gather import Batch
+from slipstream.experience.replay.ring import Ring
+from slipstream.experience.rollout import Rollout
+from slipstream.vector.vector_env import Finals
+
+_NO_OBS = np.zeros((0, 0), np.float32)
 
 
 def allocate(shape: tuple[int, ...], dtype: Any, mapped: bool) -> NDArray[Any]:
@@ -29,52 +37,161 @@ def allocate(shape: tuple[int, ...], dtype: Any, mapped: bool) -> NDArray[Any]:
     return array
 
 
-class Storage(ABC):
-    """Observations by copy and slot, beside the rings' rows.
+class Link(NamedTuple):
+    """What compiled loops call to write a replay and to draw from it.
 
     Attributes:
-        raw: uint8 [E, S, bytes], all that is kept of each.
+        gather, write: compiled; see `gather.py` and `writing.py` for their arguments.
+        store: the second argument of both, as it is now.
     """
 
-    raw: NDArray[np.uint8]
+    gather: Any
+    write: Any
+    store: tuple[Any, ...]
+
+
+class Storage(ABC):
+    """Keeps the observations of E copies; the rest of a transition is the Ring's.
+
+    Attributes:
+        width: numbers of an observation that lie in the ring's rows.
+        raw: uint8 [E, S, bytes], what is kept beside them; None: nothing.
+        masks: whether the ring has to keep what was allowed.
+    """
+
+    width: int = 0
+    raw: NDArray[np.uint8] | None = None
+    masks: bool = True
 
     @abstractmethod
-    def put(self, copies: NDArray[np.int64], slots: NDArray[np.int64], what: Any) -> None:
-        """Keeps `what` in slots, both [n]; it has as many rows."""
+    def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
+        """Keeps what the heads show: obs [E, *shape], mask [E, choices], [E, 0] without."""
 
     @abstractmethod
-    def fetch(self, places: NDArray[np.int64], obs: NDArray[Any], after: NDArray[Any]) -> None:
-        """Writes observations into obs [B, ...], those after them into `after`.
+    def write(
+        self,
+        ring: Ring,
+        rollout: Rollout,
+        t: int,
+        mask: NDArray[np.bool_],
+        finals: Finals,
+        final_of: NDArray[np.int64],
+    ) -> None:
+        """Writes step t of every copy.
 
         Args:
-            places: int64 [B, 3]: copy, slot, slot of the next observation.
+            ring: the Ring; rollout: what happened; mask: bool [E, choices], [E, 0] without.
+            finals: of this step; final_of: int64 [E], which of them is a copy's, -1 for none.
         """
 
     @abstractmethod
-    def differ(
-        self, copies: NDArray[np.int64], slots: NDArray[np.int64], obs: NDArray[Any]
-    ) -> NDArray[np.bool_]:
-        """Whether the observations [n, *shape] are others than those that are kept, [n]."""
+    def gather(
+        self, ring: Ring, m: int, index: NDArray[np.int64], n: int, gamma: float, batch: Batch
+    ) -> None:
+        """Fills a batch; see `gather.py`."""
+
+    @abstractmethod
+    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether the heads show other observations than these, bool [E]."""
+
+    @property
+    def link(self) -> Link | None:
+        """For compiled loops; None where there is no compiled form."""
+        return None
+
+
+class Rows(Storage):
+    """float32 observations in the ring's rows."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.width = int(np.prod(spec.observation_shape, dtype=np.int64))
+        self._loops = loops()
+        choices = spec.action_dtype == np.int64
+        self._write = self._loops["write_choices" if choices else "write_numbers"]
+
+    def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
+        self._loops["begin"](ring, (), 0, len(obs), self._flat(obs), mask)
+
+    def write(
+        self,
+        ring: Ring,
+        rollout: Rollout,
+        t: int,
+        mask: NDArray[np.bool_],
+        finals: Finals,
+        final_of: NDArray[np.int64],
+    ) -> None:
+        self._write(
+            *(ring, (), 0, len(final_of), rollout.actions[t], rollout.reward[t]),
+            *(rollout.terminated[t], rollout.truncated[t], rollout.valid[t]),
+            *(self._flat(rollout.obs[t + 1]), mask, self._flat(finals.obs), final_of),
+        )
+
+    def gather(
+        self, ring: Ring, m: int, index: NDArray[np.int64], n: int, gamma: float, batch: Batch
+    ) -> None:
+        self._loops["gather"](ring, (), m, index, n, gamma, batch)
+
+    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+        kept = ring.rows[np.arange(len(obs)), ring.head, : self.width]
+        other = kept.view(np.uint32) != self._flat(obs).view(np.uint32)
+        return np.asarray(other.any(1), np.bool_)
+
+    @property
+    def link(self) -> Link:
+        return Link(self._loops["gather"], self._write, ())
+
+    def _flat(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = obs.reshape(len(obs), self.width)
+        return rows
 
 
 class Pixels(Storage):
-    """Observations of uint8 as they are."""
+    """Observations of uint8 as they are, beside the rows; learned from by array operations."""
 
-    def __init__(self, copies: int, slots: int, shape: tuple[int, ...], mapped: bool) -> None:
-        self._rows = allocate((copies, slots, *shape), np.uint8, mapped)
+    def __init__(self, spec: Spec, copies: int, slots: int, mapped: bool) -> None:
+        self._rows = allocate((copies, slots, *spec.observation_shape), np.uint8, mapped)
         self.raw = self._rows.reshape(copies, slots, -1)
+        self._slots, self._every = slots, np.arange(copies)
+        self._loops = loops()
+        choices = spec.action_dtype == np.int64
+        self._write = self._loops["write_choices" if choices else "write_numbers"]
+        self._nothing = np.zeros((copies, 0), np.float32)
 
-    def put(self, copies: NDArray[np.int64], slots: NDArray[np.int64], what: Any) -> None:
-        self._rows[copies, slots] = what
+    def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
+        self._loops["begin"](ring, (), 0, len(obs), self._nothing, mask)
+        self._rows[self._every, ring.head] = obs
 
-    def fetch(self, places: NDArray[np.int64], obs: NDArray[Any], after: NDArray[Any]) -> None:
-        copies, here, there = places.T
-        obs[:] = self._rows[copies, here]
-        after[:] = self._rows[copies, there]
+    def write(
+        self,
+        ring: Ring,
+        rollout: Rollout,
+        t: int,
+        mask: NDArray[np.bool_],
+        finals: Finals,
+        final_of: NDArray[np.int64],
+    ) -> None:
+        none = np.zeros((len(finals.obs), 0), np.float32)
+        self._write(
+            *(ring, (), 0, len(final_of), rollout.actions[t], rollout.reward[t]),
+            *(rollout.terminated[t], rollout.truncated[t], rollout.valid[t]),
+            *(self._nothing, mask, none, final_of),
+        )
+        self._rows[self._every, ring.head] = rollout.obs[t + 1]
+        cut = rollout.truncated[t] & ~rollout.terminated[t] & rollout.valid[t] & (final_of >= 0)
+        copies = np.flatnonzero(cut)
+        self._rows[copies, (ring.head[copies] - 1) % self._slots] = finals.obs[final_of[copies]]
 
-    def differ(
-        self, copies: NDArray[np.int64], slots: NDArray[np.int64], obs: NDArray[Any]
-    ) -> NDArray[np.bool_]:
-        other = self._rows[copies, slots] != obs
-        different: NDArray[np.bool_] = other.reshape(len(obs), -1).any(1)
-        return different
+    def gather(
+        self, ring: Ring, m: int, index: NDArray[np.int64], n: int, gamma: float, batch: Batch
+    ) -> None:
+        places = np.zeros((len(index), 3), np.int64)
+        columns = batch._replace(obs=_NO_OBS, obs_next=_NO_OBS)
+        self._loops["locate"](ring, m, index, n, gamma, places, columns)
+        copies, here, after = places.T
+        batch.obs[:] = self._rows[copies, here]
+        batch.obs_next[:] = self._rows[copies, after]
+
+    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+        other = self._rows[self._every, ring.head] != obs
+        return np.asarray(other.reshape(len(obs), -1).any(1), np.bool_)
