@@ -146,3 +146,16 @@ def test_settings_are_checked():
             kernel.configure(wrong)
     with pytest.raises(ConfigError, match="weight"):
         kernel.configure({"one": {"agent": 0.0}})
+
+
+def test_neighbours_change_nothing(build):
+    """Some copies alone play what they play among others, bit for bit, whatever mode is drawn."""
+    config = {**BOTS, "mode": {"normal": 1.0, "train_defense": 1.0}}
+    every, seen = build(config, copies=6)
+    some, shown = build(config, copies=6, lo=2, hi=4)
+    action = np.zeros((6, 2, 4), np.float32)
+    for t in range(60):
+        every.step(action, seen, t)
+        some.step(action[2:4], shown, t)
+        assert np.array_equal(seen.obs[2:4], shown.obs) and np.isfinite(seen.obs).all()
+        assert np.array_equal(seen.reward[2:4], shown.reward)

@@ -1,5 +1,8 @@
 """L3: whole games of the bots against the original's measured rates, within four errors."""
 
+import importlib
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -58,3 +61,92 @@ def test_rates_of_the_bots(row):
     rates = [1000 * games.metrics[k].sum() / steps for k in ("goals", "touches", "touches_two")]
     shares = [(winner == 1).mean(), (winner == 0).mean(), games.length.mean()]
     print(f"{one}-{two}: {np.round(shares, 3)} {np.round(rates, 2)}")
+
+
+# Quantiles of the puck's speed over all steps, m/s, by players.
+SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+SPEEDS = {
+    ("strong", "strong"): (1.6, 7.3, 16.5, 20.8, 24.7, 58.8),
+    ("weak", "weak"): (0.15, 1.35, 15.5, 20.7, 24.7, 59.8),
+    ("strong", "weak"): (0.25, 3.4, 15.8, 21.3, 29.7, 60.1),
+}
+MARGIN = 0.02  # of equivalence: of shares, and of distributions
+
+
+def equivalent(one, two, margin=MARGIN, z=1.645):
+    """TOST: whether two samples of 0 and 1 have shares within the margin, at 5 % (Schuirmann)."""
+    difference = np.mean(one) - np.mean(two)
+    error = np.sqrt(np.var(one) / len(one) + np.var(two) / len(two))
+    return abs(difference) + z * error < margin
+
+
+def distance(one, two):
+    """Kolmogorov and Smirnov's D of two samples."""
+    grid = np.sort(np.concatenate([one, two]))
+    below = [np.searchsorted(np.sort(x), grid, side="right") / len(x) for x in (one, two)]
+    return float(np.abs(below[0] - below[1]).max())
+
+
+def test_equivalence_by_hand():
+    ones = np.ones(5000)
+    ones[:2500] = 0.0
+    assert equivalent(ones, ones)  # 1.645 * sqrt(2 * 0.25 / 5000) = 0.0165
+    assert not equivalent(ones[:2000], ones[1500:3500])  # too few, and far apart
+    assert distance(np.array([1.0, 2.0]), np.array([1.5, 3.0])) == 0.5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("players", SPEEDS, ids="-".join)
+def test_the_pucks_speed_is_distributed_as_measured(players):
+    kernel = load_kernel("hockey")
+    loaded = kernel.load(
+        kernel.configure({n: {p: 1.0} for n, p in zip(("one", "two"), players, strict=True)})
+    )
+    env = KernelVectorEnv(kernel, loaded, *member_indices([9], 2000), at_end=HOLD)
+    out, speeds = blank(env), []
+    env.reset(out.obs)
+    for t in range(251):
+        env.step(np.zeros((2000, 2, 4), np.float32), out, t)
+        going = env.book["held"] == 0
+        speeds.append(np.hypot(*env.state["velocity"][going, 2].T))
+    speed = np.concatenate(speeds)
+    below = [(speed < quantile).mean() for quantile in SPEEDS[players]]
+    # The table's quantiles are rounded and of some hundred games, whose steps hang together.
+    assert np.abs(np.array(below) - SHARES).max() < 2 * MARGIN, np.round(below, 3)
+
+
+@pytest.mark.long
+def test_both_sides_are_equal_to_two_points():
+    """Reflection: equal bots win equally often on the left and on the right."""
+    games = played("strong", "strong", 12_600)
+    winner, steps = games.metrics["winner"], games.length.sum()
+    assert equivalent(winner == 1, winner == -1)
+    catches = [games.metrics[name].sum() / steps for name in ("touches", "touches_two")]
+    assert 0.95 < catches[0] / catches[1] < 1.05
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_bots_do_as_they_do_in_the_original():
+    """Beside the original itself, where it is installed: 12,600 games of strong against weak."""
+    if importlib.util.find_spec("hockey") is None:
+        pytest.skip("the original environment is not installed (docs/hockey.md says how)")
+    original = importlib.import_module("hockey.hockey_env")
+    if not hasattr(original, "HockeyEnv"):
+        pytest.skip("the installed package `hockey` is not the game")
+    ours = played("strong", "weak", 12_600)
+    bots = original.BasicOpponent(weak=False), original.BasicOpponent(weak=True)
+    winner, length = [], []
+    for g in range(12_600):
+        env = original.HockeyEnv()  # a fresh one: counters of the puck's holder survive its resets
+        obs, _ = env.reset(one_starting=bool(g % 2))
+        done, steps = False, 0
+        while not done:
+            action = np.hstack([bots[0].act(obs), bots[1].act(env.obs_agent_two())])
+            obs, _, done, _, info = env.step(action)
+            steps += 1
+        winner.append(info["winner"])
+        length.append(steps)
+    for result in (1, 0, -1):
+        assert equivalent(ours.metrics["winner"] == result, np.array(winner) == result)
+    assert distance(ours.length, np.array(length)) < MARGIN

@@ -58,6 +58,7 @@ def _frames(run: Run) -> list[NDArray[np.uint8]]:
         frames.append(_picture(env, env_id))
         observation, _, terminated, truncated, _ = env.step(policy.act(observation))
         ended = terminated or truncated
+    frames.append(_picture(env, env_id))
     env.close()
     return frames
 

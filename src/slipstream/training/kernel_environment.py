@@ -22,6 +22,7 @@ from slipstream.market.folds import FoldPlan
 from slipstream.nets.policy import Policy
 from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.files import plain
+from slipstream.training.film import Film
 from slipstream.training.own_kernel import check_own_kernel
 from slipstream.training.self_play.config import SelfPlayConfig
 from slipstream.training.self_play.game_kernel import game_kernel, self_play_of
@@ -178,6 +179,10 @@ class KernelEnvironment(Environment):
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
         check_environment(game_kernel(name), settings, steps=steps)
+
+    @classmethod
+    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Film:
+        return Film(cls.load(name, settings))
 
     @property
     def kind(self) -> str:

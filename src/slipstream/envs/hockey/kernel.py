@@ -26,12 +26,13 @@ from slipstream.envs.hockey.physics.facts import (
 )
 from slipstream.envs.hockey.physics.update import drop_or_update
 from slipstream.envs.hockey.physics.world import begin_step, finish_step
+from slipstream.envs.hockey.picture import picture
 from slipstream.envs.hockey.record import AGENT, BOTH, LEFT, STATE, Data, Params
 from slipstream.envs.hockey.setup import place_all
 from slipstream.envs.hockey.spec import spec
 from slipstream.envs.hockey.view import observe
 
-__all__ = ["STATE", "Config", "Data", "Params", "observe", "spec"]
+__all__ = ["STATE", "Config", "Data", "Params", "observe", "picture", "spec"]
 
 # What `slipstream train hockey` uses unless told otherwise: docs/hockey.md says how far it gets.
 SETTINGS = {
@@ -44,7 +45,7 @@ SETTINGS = {
             "learning_rate_schedule": "linear",
             "reward_scaling": "on",
         },
-        "training": {"num_envs": 512, "total_steps": 100_000_000},
+        "training": {"num_envs": 512, "total_steps": 60_000_000},
     }
 }
 
