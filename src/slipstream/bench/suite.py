@@ -20,7 +20,7 @@ from slipstream.bench.worker import WorkerError
 from slipstream.core.config import nearest
 from slipstream.core.errors import ConfigError, ResourceError
 
-SUITES = ("env", "train", "study", "learn", "hockey", "vector")
+SUITES = ("env", "train", "agents", "study", "learn", "hockey", "vector")
 _LIMIT_SECONDS = 540.0  # for a suite without --full, and a minute to spare
 
 

@@ -17,11 +17,11 @@ from slipstream.training.trainer import train
 _EPISODES = 100  # training episodes that a score is the mean of
 
 
-class _Enough(Exception):  # noqa: N818  (nothing went wrong)
+class Enough(Exception):  # noqa: N818  (nothing went wrong)
     """Leaves the trainer once the measurement is complete."""
 
 
-class _Stopwatch:
+class Stopwatch:
     """Times whole iterations, from the end of the first one, which compiles and warms up."""
 
     def __init__(self, seconds: float) -> None:
@@ -39,7 +39,7 @@ class _Stopwatch:
             return
         self.last, self.ended = event, now
         if now - self.began >= self.seconds:
-            raise _Enough
+            raise Enough
 
 
 class _UntilScore:
@@ -59,7 +59,7 @@ class _UntilScore:
             full = event.metrics["episodes"][0] >= _EPISODES
             self.reached = bool(full and event.metrics["score"][0] >= self.score)
             if self.reached:
-                raise _Enough
+                raise Enough
 
 
 def measure(
@@ -74,8 +74,8 @@ def measure(
             so that compiling is apart.
     """
     if score is None:
-        watch = _Stopwatch(seconds)
-        _train(config, watch)
+        watch = Stopwatch(seconds)
+        train_by(config, watch)
         assert watch.first is not None and watch.last is not None, (
             "one iteration outlasted the budget"
         )
@@ -89,10 +89,10 @@ def measure(
             "update_seconds_per_step": (last.seconds_update - first.seconds_update) / steps,
         }
     began = time.perf_counter()
-    _train(config, _Stopwatch(0.0))
+    train_by(config, Stopwatch(0.0))
     warm_up = time.perf_counter() - began
     until = _UntilScore(score)
-    _train(config, until)
+    train_by(config, until)
     return {
         "seconds": until.ended - until.began,
         "reached": float(until.reached),
@@ -101,14 +101,14 @@ def measure(
     }
 
 
-def _train(config: Mapping[str, Any], listener: Any) -> None:
+def train_by(config: Mapping[str, Any], listener: Any) -> None:
     """A run in a directory that is deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         resolved = RunConfig.from_mapping(config)
         run = Run.create(resolved, Path(folder) / "run")
         try:
             train(run.config, run, [listener])
-        except _Enough:
+        except Enough:
             pass
         finally:
             run.close()

@@ -1,0 +1,8 @@
+"""Agents that learn from a replay, beside their peers: `slipstream bench agents`."""
+
+from __future__ import annotations
+
+from slipstream.bench.suite import Case
+from slipstream.bench.suites import sac
+
+CASES: dict[str, Case] = {**sac.CASES}

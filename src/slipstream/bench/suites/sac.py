@@ -1,0 +1,190 @@
+"""Soft actor-critic on Pendulum: an update of 256 rows for every step, as its peers do it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from slipstream.bench.alternate import alternate
+from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.row import Goal, Ratio, Row, judged
+from slipstream.bench.suite import Case, SuiteOptions, with_runs
+from slipstream.bench.suites.members import ours_of, rate
+from slipstream.bench.worker import run_worker
+
+_OURS = "ours.last_episodes"
+_SB3 = "peers.sb3_sac_pendulum"
+_BATCH = 256
+_WIDE, _SMALL = (256, 256), (64, 64)
+_SCORE = -200.0
+_SEEDS = range(1, 6)
+
+
+def _config(widths: Sequence[int], members: int = 1, iteration: int = 128) -> dict[str, Any]:
+    """SB3's defaults, which are the papers'."""
+    agent = {"name": "sac", "widths": list(widths), "learning_starts": 100, "iteration": iteration}
+    return {
+        "env": {"name": "pendulum"},
+        "agent": {**agent, "batch": _BATCH, "updates_per_step": 1.0},
+        "training": {"num_envs": 1, "members": members, "total_steps": 10**9},
+        "evaluation": {"every": 1.0},
+    }
+
+
+def _sb3(widths: Sequence[int], seconds: float) -> tuple[Any, int]:
+    """What measures SB3, with the better number of threads."""
+
+    def peer(n: int, long: float = seconds) -> float:
+        asked = {"widths": list(widths), "threads": n, "seconds": long}
+        return rate(run_worker(_SB3, asked, threads=n))
+
+    best = max(sorted({1, threads()}), key=lambda n: peer(n, 1.0))
+    return lambda: peer(best), best
+
+
+def _against_sb3(
+    case: str, settings: SuiteOptions, widths: Sequence[int], members: int, goal: float
+) -> Row:
+    peer, best = _sb3(widths, settings.seconds)
+    iteration = 128 if widths == _WIDE else 1024
+    measured = alternate(
+        lambda: rate(ours_of(_config(widths, members, iteration), settings.seconds)),
+        peer,
+        runs=settings.runs,
+        until=settings.until,
+    )
+    who = f"{members} members in all" if members > 1 else "one member"
+    size = "x".join(map(str, widths))
+    return measured.row(
+        case,
+        f"training steps/s of {who} on Pendulum ({size}, an update of {_BATCH} rows a step: equal "
+        "work)",
+        Goal(">=", goal),
+        f"SB3 SAC, {best} thread{'s' if best > 1 else ''}",
+    )
+
+
+def sac_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
+    """A lone member of 256x256, its updates shared by both cores."""
+    yield _against_sb3("sac_vs_sb3", with_runs(settings, 3), _WIDE, 1, 4)
+
+
+def sac_small(settings: SuiteOptions) -> Iterable[Row]:
+    """A lone member of 64x64."""
+    yield _against_sb3("sac_small", with_runs(settings, 3), _SMALL, 1, 15)
+
+
+def sac_population_8(settings: SuiteOptions) -> Iterable[Row]:
+    """Eight members of 256x256, in all."""
+    yield _against_sb3("sac_population_8", with_runs(settings, 3), _WIDE, 8, 6)
+
+
+def sac_vs_rlox(settings: SuiteOptions) -> Iterable[Row]:
+    """Against rlox, whose replay is Rust."""
+    settings = with_runs(settings, 3)
+
+    def peer(n: int, seconds: float) -> float:
+        asked = {"width": _WIDE[0], "seconds": seconds, "threads": n}
+        return rate(run_worker("peers.rlox_sac_pendulum", asked, threads=n))
+
+    best = max(sorted({1, threads()}), key=lambda n: peer(n, 1.0))
+    measured = alternate(
+        lambda: rate(ours_of(_config(_WIDE), settings.seconds)),
+        lambda: peer(best, settings.seconds),
+        runs=settings.runs,
+        until=settings.until,
+    )
+    yield measured.row(
+        "sac_vs_rlox",
+        f"training steps/s on Pendulum (256x256, an update of {_BATCH} rows a step: equal work)",
+        Goal(">=", 2.5),
+        f"rlox SAC, {best} thread{'s' if best > 1 else ''}",
+    )
+
+
+def sac_peak(settings: SuiteOptions) -> Iterable[Row]:
+    """Share of our own products' speed that a lone member's update reaches, on all cores."""
+    settings = with_runs(settings, 3)
+
+    def update() -> float:
+        answer = ours_of(_config(_WIDE), settings.seconds)
+        return _operations(_WIDE[0]) / float(answer["update_seconds_per_step"]) / 1e9
+
+    def products() -> float:
+        n = threads()
+        return float(run_worker("ours.products", {"threads": n}, threads=n)["own"]) / 1e9
+
+    measured = alternate(update, products, runs=settings.runs, until=settings.until)
+    yield measured.row(
+        "sac_peak",
+        "GFLOP/s of the networks' products in the seconds of an update, 256x256, all cores",
+        Goal(">=", 0.5),
+        "our own float32 products on all cores",
+    )
+
+
+def _operations(width: int) -> float:
+    """Of one update's products of hidden layers, 2 a multiplication; the narrow ones left out.
+
+    Passes of the batch through a network: one of the actor and two of targets for the next value,
+    two critics forward and each twice back; one of the actor, two critics forward and once back
+    each, the actor twice back.
+    """
+    passes = 3 + 6 + 7
+    return 2.0 * passes * _BATCH * width * width
+
+
+def sac_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
+    """Seconds until 20 training episodes of Pendulum average -200; the runs are seeds."""
+    for case, widths, goal in (
+        ("sac_time_to_score", _WIDE, 3),
+        ("sac_time_to_score 64x64", _SMALL, 10),
+    ):
+        best = _sb3(widths, 1.0)[1]
+        config = _config(widths, iteration=200)  # an episode
+        config["agent"]["learning_rate"] = 1e-3  # the RL Zoo's, for 20,000 steps
+        mine, theirs, steps = [], [], ([], [])
+        missed = [0, 0]
+        with Neighbours() as neighbours:
+            for seed in _SEEDS:
+                training = {**config["training"], "seed": seed, "total_steps": 20_000}
+                asked = {"config": {**config, "training": training}, "score": _SCORE}
+                answer = run_worker(_OURS, {**asked, "episodes": 20}, timeout=1200.0)
+                mine.append(answer["seconds"])
+                steps[0].append(answer["steps"])
+                missed[0] += not answer["reached"]
+                asked = {"widths": list(widths), "threads": best, "score": _SCORE, "seed": seed}
+                asked |= {"learning_rate": 1e-3, "budget": 20_000}
+                answer = run_worker(_SB3, asked, threads=best, timeout=1200.0)
+                theirs.append(answer["seconds"])
+                steps[1].append(answer["steps"])
+                missed[1] += not answer["reached"]
+        ratio = Ratio.of([b / a for a, b in zip(mine, theirs, strict=True)])
+        never = f"; never reached by {missed[0]} of ours, {missed[1]} of theirs"
+        after = " and ".join(f"{statistics.median(side):,.0f}" for side in steps)
+        yield Row(
+            case=case,
+            unit=f"s to a mean of -200 on Pendulum, 5 seeds (after {after} steps"
+            f"{never if any(missed) else ''})",
+            ours=statistics.median(mine),
+            peer=statistics.median(theirs),
+            peer_name=f"SB3 SAC with the RL Zoo's settings, {best} thread{'s' if best > 1 else ''}",
+            ratio=ratio,
+            runs=len(_SEEDS),
+            others_cpu=round(neighbours.share, 3),
+            **judged(Goal(">=", goal), ratio.median),
+        )
+
+
+CASES: dict[str, Case] = {
+    case.__name__: case
+    for case in (
+        sac_vs_sb3,
+        sac_small,
+        sac_population_8,
+        sac_vs_rlox,
+        sac_peak,
+        sac_time_to_score,
+    )
+}
