@@ -99,7 +99,10 @@ class Copies(ABC, Generic[Copy]):
 
     @abstractmethod
     def advance(self, i: int, action: Any, t: int) -> None:
-        """Takes one step of copy i, which is awake, and begins its next episode if it ends."""
+        """Takes one step of copy i, which is awake, and begins its next episode if it ends.
+
+        It may leave the copy at hand; who steps several copies says at the end that none is.
+        """
 
     @abstractmethod
     def natives(self, which: range, index: slice) -> list[Any]:
@@ -158,6 +161,7 @@ class Copies(ABC, Generic[Copy]):
                 self.wake(i)
             else:
                 self.advance(i, action, t)
+        self.at_hand(None)
 
     def clear(self, index: slice | NDArray[np.int64] | None = None) -> None:
         """Before a step of all, or of some rows."""
@@ -181,6 +185,7 @@ class Copies(ABC, Generic[Copy]):
             self.wake(i)
         else:
             self.advance(i, self.native(i), 0)
+        self.at_hand(None)
 
     def fault(self, i: int, error: BaseException, running: bool = True) -> None:
         """A call of a copy failed: its step is not real, its episode is lost."""

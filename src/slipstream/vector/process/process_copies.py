@@ -194,6 +194,8 @@ class ProcessCopies:
         if self._fresh and not self._stepping:
             return True
         idle = self.block["down"] | self.block["held"]
+        if not idle.any() and self._stepping:
+            return True
         return any(not idle[link.rows].all() for link in self._stepping if link.state == UP)
 
     def blank(self, at: Rows) -> None:

@@ -229,10 +229,10 @@ class ProcessVectorEnv(VectorEnv):
     def _collect(self, t: int, rows: Rows = slice(None)) -> None:
         """Notes what ended at a step of some rows."""
         block = self.block
-        every = np.arange(self.num_envs)[rows]
-        at = every[block["ended"][rows] | block["lost"][rows]]
-        if len(at) == 0:
+        over = block["ended"][rows] | block["lost"][rows]
+        if not over.any():
             return
+        at = np.arange(self.num_envs)[rows][over]
         columns = [block[name][at] for name in ("ended_ret", "ended_length", "lost", "metrics")]
         self._episodes.append((np.full(len(at), t), at, *columns))
         kept = at[block["kept"][at]]
