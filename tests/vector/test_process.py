@@ -281,3 +281,42 @@ def test_what_fails_in_a_constructor_is_said_at_once(tmp_path):
 
     with pytest.raises(KernelError, match=r"worker 0.*no licence"):
         ForeignProcessEnv(make, *member_indices([0], 2), workers=1)
+
+
+class Says(Tree):
+    """Says something besides, of all kinds."""
+
+    def step(self, action):
+        seen, draw, *ends, _ = super().step(action)
+        info = {"time": self.time, "draw": draw, "word": "so"} if draw > 3.0 else {}
+        return seen, draw, *ends, info
+
+
+def test_infos_come_on_request_as_arrays_with_masks():
+    rows = member_indices([3], 4)
+    make = functools.partial(Says, SPACES["box"])
+    theirs = gymnasium.vector.SyncVectorEnv([make] * 4)
+    with (
+        GymnasiumVectorEnv(make, *rows) as serial,
+        ForeignProcessEnv(make, *rows, workers=2) as process,
+    ):
+        assert serial.infos() == {}
+        one, other, seen = blank(serial), blank(process), 0
+        serial.reset(one.obs), process.reset(other.obs)
+        assert process.infos() == {}
+        for _ in range(12):
+            actions = np.arange(4)[:, None] % 3
+            serial.step(actions, one), process.step(actions, other)
+            infos, others = serial.infos(), process.infos()
+            assert infos.keys() == others.keys()
+            for key, values in infos.items():
+                assert values.dtype == others[key].dtype and list(values) == list(others[key])
+            if infos:
+                seen += 1
+                assert infos["time"].dtype == np.int64 and infos["_word"].dtype == np.bool_
+                wanted = {}
+                for e in np.flatnonzero(infos["_time"]):
+                    said = {key: infos[key][e].item() for key in ("time", "draw")}
+                    wanted = theirs._add_info(wanted, said, int(e))
+                assert all(np.array_equal(wanted[key], infos[key]) for key in wanted)
+        assert seen > 3

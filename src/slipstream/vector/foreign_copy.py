@@ -30,12 +30,14 @@ class ForeignCopy:
     Attributes:
         episode: number of the running episode.
         length, ret: its steps and the sum of its rewards so far.
+        info: what it said besides, the last time.
     """
 
     def __init__(self, env: Any, name: str, number: int, limit: int | None = None) -> None:
         self.env, self.name, self.number, self.limit = env, name, number, limit
         self.episode = self.length = 0
         self.ret = 0.0
+        self.info: Any = {}
         self._step, self._limit = env.step, limit or _NO_LIMIT
 
     def reset(self, seed: np.uint64, index: np.uint64, episode: np.uint64) -> Any:
@@ -58,7 +60,8 @@ class ForeignCopy:
         if not (isinstance(came, tuple) and len(came) == 2):
             what = f"a {type(came).__name__} instead of a tuple (observation, info)"
             raise self.failure("reset", what)
-        return came[0]
+        seen, self.info = came
+        return seen
 
     def step(
         self, action: Any, rows: NDArray[Any], row: int, t: int
@@ -85,7 +88,7 @@ class ForeignCopy:
             raise raised(self.name, where, error) from error
         if not (isinstance(came, tuple) and len(came) == 5):
             raise self._no_step(came)
-        seen, reward, terminated, truncated, _ = came
+        seen, reward, terminated, truncated, self.info = came
         if (
             type(reward) is not float
             or type(terminated) is not bool

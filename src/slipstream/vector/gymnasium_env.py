@@ -19,6 +19,7 @@ from slipstream.vector.foreign_copy import ForeignCopy
 from slipstream.vector.forms import observation_form
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.vector.native_infos import batch_infos
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
 
 _TRIED = 10  # steps of a copy before anything else is done with it
@@ -202,6 +203,10 @@ class GymnasiumVectorEnv(VectorEnv):
             if not np.isfinite(out.obs[e]).all():
                 one.take_back(float(out.reward[e]))
                 raise one.misfit("step", MisfitError("that holds NaN or infinity"))
+
+    def infos(self) -> dict[str, Any]:
+        told = [(e, one.info) for e, one in enumerate(self._copies) if one.info]
+        return batch_infos(told, self.num_envs)
 
     def drain_finals(self) -> Finals:
         rows, self._finals = self._finals, []

@@ -261,6 +261,15 @@ class VectorEnv(ABC):
         """Waits for that step, with the results of `step_rows` for these rows."""
         raise ConfigError(_TOGETHER.format(self.backend))
 
+    def infos(self) -> dict[str, Any]:
+        """What foreign copies said besides at their last call, in Gymnasium's form.
+
+        Numbers are arrays [E], zero where absent, each with a mask ``_key``; other things arrays of
+        objects. ``{}`` where nobody said anything; kernels never do. On request only: a step
+        carries none of it between processes.
+        """
+        return {}
+
     def resize(self, num_envs: int) -> Any:
         """More copies, or fewer: those of the highest rows are closed, the others go on.
 

@@ -253,6 +253,11 @@ class ForeignCopies(Copies[ForeignCopy]):
         if copy is not None:
             at["ended_ret"][row], at["ended_length"][row] = copy.ret, copy.length
 
+    def infos(self) -> list[tuple[int, Any]]:
+        """(row, info) of copies that said something besides."""
+        made = zip(self.rows, self.copies, strict=True)
+        return [(row, copy.info) for row, copy in made if copy is not None and copy.info]
+
     def where(self, i: int) -> tuple[int, int, list[Any]]:
         copy = self.copies[i]
         episode, length = (0, 0) if copy is None else (copy.episode, copy.length)

@@ -14,6 +14,7 @@ from slipstream.vector.foreign import name_of
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv, log_dtype, log_shape
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import RESET
+from slipstream.vector.native_infos import batch_infos
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultPolicy
@@ -128,6 +129,12 @@ class ForeignProcessEnv(ProcessVectorEnv):
     def _half(self, half: int) -> slice:
         middle = self.num_envs // 2
         return slice(middle, self.num_envs) if half else slice(0, middle)
+
+    def infos(self) -> dict[str, Any]:
+        self.copies.ready()
+        parts = self.copies.talk("infos", [(link, ()) for link in self.workers.links])
+        told = sorted((one for part in parts for one in part), key=lambda one: one[0])
+        return batch_infos(told, self.num_envs)
 
     def resize(self, num_envs: int) -> Any:
         before, old = self.num_envs, self.block
