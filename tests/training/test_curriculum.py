@@ -107,6 +107,37 @@ def test_a_resumed_curriculum_goes_on_exactly():
     assert first["phase"].min() >= 1
 
 
+@pytest.mark.parametrize("prioritised", [False, True])
+def test_a_phase_may_begin_without_what_was_kept(prioritised):
+    agent = {"name": "dqn", "widths": [8], "batch": 8, "learning_starts": 16, "iteration": 16}
+    agent |= {"replay_size": 400, "updates_per_step": 0.5, "prioritised": prioritised}
+    phases = [{"steps": 192}, {"steps": 128, "env": {"gravity": 5.0}, "clear_replay": True}, {}]
+    config = RunConfig.from_mapping(
+        {
+            "env": {"name": "cartpole"},
+            "agent": agent,
+            "training": {"num_envs": 4, "total_steps": 1000, "members": 2},
+            "curriculum": {"phases": phases},
+        }
+    )
+    one, other = shard_of(config), shard_of(config)
+    one.reset()
+    held = []
+    for _ in range(4):
+        one.iterate(0.0)
+        held.append(one.collector.replay.held.tolist())
+    assert held[:2] == [[64, 64], [128, 128]] and held[2] == [0, 0] and held[3][0] <= 64
+    rows = one.collector.replay.ring.rows  # the last column: 3 where there is no transition
+    assert (rows[..., -1] != 3.0).sum() == sum(held[3])
+    chunks = [one.collector.replay.bulk(m) for m in range(2)]
+    kept = [[(name, make()) for name, make in chunks[m].items()] for m in range(2)]
+    other.collector.set_state(
+        {k.removeprefix("env."): v for k, v in one.get_state().items() if k.startswith("env.")},
+        kept,
+    )
+    assert np.array_equal(other.collector.replay.held, one.collector.replay.held)
+
+
 def test_a_run_ends_with_its_last_phase(tmp_path):
     phases = [{"steps": 128, "env": {"mode": "train_shooting"}}, {"steps": 192}]
     values = {"env": HOCKEY, **SMALL, "curriculum": {"phases": phases}}

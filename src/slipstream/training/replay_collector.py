@@ -57,6 +57,12 @@ class ReplayCollector(Collector):
         mask = self.experience.mask
         self.replay.go_on(self.experience.obs[row], None if mask is None else mask[row])
 
+    def forget(self, member: int) -> None:
+        self.replay.forget(member)
+        row = len(self.experience.reward) if self._follows else 0
+        mask = self.experience.mask
+        self.replay.begin(self.experience.obs[row], None if mask is None else mask[row])
+
     def collect(self, run: Run) -> Episodes:
         """T times: every copy acts and is stepped, and what is due is learned.
 

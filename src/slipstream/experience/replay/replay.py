@@ -271,6 +271,16 @@ class Replay:
         if copies:
             self.begin(obs, mask)
 
+    def forget(self, m: int) -> None:
+        """Drops all that member m has; `begin` must follow. Steps go on counting."""
+        ring, own = self.ring, self._copies(m)
+        ring.rows[own, :, ENDING] = NONE
+        ring.head[own] = ring.written[own] = 0
+        ring.span[m], ring.held[m], ring.peak[m] = 1, 0, 1.0
+        ring.tree[m] = 0.0
+        ring.least[m] = np.inf
+        self._chunks[m] = self._make_chunks(m)
+
     def _break_off(self, e: int) -> None:
         """What the head of copy e shows becomes a final observation, where a step led to it."""
         ring, m = self.ring, e // self.num_envs
