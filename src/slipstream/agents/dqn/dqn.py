@@ -73,8 +73,9 @@ class DQN(CompiledLearning, BaseDQN):
             self.num_envs,
             int(decider.start[0]),
         )
-        names = ("adam_eps", "max_grad_norm", "target_rate", "discount")
+        names = ("adam_eps", "max_grad_norm", "target_rate")
         own = [self.learning_rate, *(config.per_member(name, self.members) for name in names)]
+        own.append(self.reward_factor)
         outputs, others, d_outputs = self._space
         self.learner = Learner(
             weights=policy.parameters.arrays,

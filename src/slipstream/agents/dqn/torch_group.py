@@ -77,6 +77,7 @@ class Group:
         if scale is not None:
             arrays = np.asarray(scale.mean), np.asarray(scale.inverse_std)
             self._mean, self._inverse_std = (self._column(x[members])[:, None] for x in arrays)
+        self._factor = self._column(agent.reward_factor[members].astype(np.float32))[:, None]
         config, total = agent.config, agent.members
         names = ("adam_eps", "max_grad_norm", "target_rate")
         own = (agent.learning_rate, *(config.per_member(name, total) for name in names))
@@ -131,7 +132,8 @@ class Group:
             rows = Transitions(
                 *(self._inputs(batch.obs), self._inputs(batch.obs_next), mask),
                 column(batch.action[..., 0]).long(),
-                *(column(x) for x in (batch.reward, batch.discount, sample.weight)),
+                *(column(batch.reward) * self._factor, column(batch.discount)),
+                column(sample.weight),
             )
             learn = partial(update, self._online, self._model, rows)
             before = self._online.moving.steps.clone()

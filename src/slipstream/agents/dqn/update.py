@@ -22,7 +22,7 @@ LEARNING_RATE = 0
 ADAM_EPS = 1
 MAX_NORM = 2
 TARGET_RATE = 3
-DISCOUNT = 4
+REWARD_FACTOR = 4
 
 STATISTICS = ("loss", "q_value", "gradient_norm")
 
@@ -88,7 +88,7 @@ def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
         next_values(by, m, batch, first, b)
         load(by, m, batch.obs, first, b)
         forward(weights, by.table, by.relu, by.x[:b], by.outputs)
-        part, value = output_gradient(by, batch, weight, error, first, b)
+        part, value = output_gradient(by, m, batch, weight, error, first, b)
         loss += part
         q_value += value
         backward(by.turned, gradient, by.table, by.relu, by.x[:b], by.outputs, by.d_outputs)
@@ -148,12 +148,13 @@ def value_of(by: Any, row: Any, choice: int) -> float:
 
 
 def output_gradient(
-    by: Any, batch: Any, weight: Any, error: Any, first: int, b: int
+    by: Any, m: int, batch: Any, weight: Any, error: Any, first: int, b: int
 ) -> tuple[float, float]:
     """Derivatives of a block's loss with respect to the outputs, in their place of by.d_outputs.
 
-    With the error e = Q(s, a) - (r + discount Q'(s', a')), a row's loss is Huber's: e^2 / 2 within
-    1 and |e| - 1/2 beyond, whose derivative is e cut at 1 (Mnih et al. 2015, "Methods").
+    With the error e = Q(s, a) - (f r + discount Q'(s', a')), f the member's factor of rewards, a
+    row's loss is Huber's: e^2 / 2 within 1 and |e| - 1/2 beyond, whose derivative is e cut at 1
+    (Mnih et al. 2015, "Methods").
 
     Returns:
         the block's sums of weighted losses and of the values of what was chosen.
@@ -161,13 +162,14 @@ def output_gradient(
     last = len(by.table) - 1
     width, at = by.table[last, OUTPUTS], b * by.table[last, PLACE]
     loss, q_value, share = 0.0, 0.0, 1.0 / len(weight)
+    factor = by.settings[m, REWARD_FACTOR]
     for r in range(b):
         row = by.outputs[at + r * width : at + (r + 1) * width]
         to = by.d_outputs[at + r * width : at + (r + 1) * width]
         to[:] = _ZERO
         choice = int(batch.action[first + r, 0])
         value = value_of(by, row, choice)
-        goal = float(batch.reward[first + r])
+        goal = float(batch.reward[first + r]) * factor
         goal += float(batch.discount[first + r]) * by.bootstrap[r]
         e = value - goal
         size = abs(e)

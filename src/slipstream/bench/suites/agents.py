@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from slipstream.bench.suite import Case
-from slipstream.bench.suites import sac
+from slipstream.bench.suites import dqn, sac
 
-CASES: dict[str, Case] = {**sac.CASES}
+CASES: dict[str, Case] = {**dqn.CASES, **sac.CASES}
