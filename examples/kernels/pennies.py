@@ -1,11 +1,9 @@
-"""Matching pennies: player 1 wins if both show the same side, player 2 if they do not.
+"""Matching pennies for self-play: player 1 wins if both show the same side, else player 2.
 
 The only equilibrium is to show either side half of the time: whoever can be foreseen loses.
-
-    slipstream train examples/kernels/pennies.py --set env.self_play={}
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -29,26 +27,24 @@ class Data(NamedTuple):
 STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("winner", "i8")], align=True)
 
 
-def load(config: Config) -> kernel.Loaded:
+def load(config):
     return kernel.Loaded(Data(), {"train": (Params(),)})
 
 
-def reset(s: Any, p: Any, d: Any) -> None:
+def reset(s, p, d):
     s.winner = 0
 
 
-def step(s: Any, action: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
+def step(s, action, p, d):
     s.winner = 1 if action[0, 0] == action[1, 0] else -1
-    reward = float(s.winner)
-    return (reward, -reward), True, False
+    return (float(s.winner), -float(s.winner)), True, False
 
 
-def observe(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
-    """Who one is: 1 wants the same side, -1 the other one."""
-    out[0] = 1.0 - 2.0 * player
+def observe(s, p, d, player, out):
+    out[0] = 1.0 - 2.0 * player  # who one is: 1 wants the same side, -1 the other one
 
 
-def spec(p: Any, d: Any) -> Spec:
+def spec(p, d):
     return Spec(
         observation=spaces.Box(-1.0, 1.0, (1,), np.float32),
         action=spaces.Discrete(2),

@@ -17,16 +17,15 @@ from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import check_account
 from slipstream.core.sources import source_hashes
 from slipstream.core.spec import Spec
-from slipstream.market.config import DataConfig
 from slipstream.market.folds import FoldPlan
 from slipstream.nets.policy import Policy
 from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.files import plain
 from slipstream.training.film import Film
+from slipstream.training.kernel_section import complete_section
 from slipstream.training.own_kernel import check_own_kernel
-from slipstream.training.self_play.config import SelfPlayConfig
+from slipstream.training.self_play.config import DEFAULTS
 from slipstream.training.self_play.game_kernel import game_kernel, self_play_of
-from slipstream.training.self_play.line_up import anchored
 from slipstream.training.self_play.opponents import Opponents
 from slipstream.training.self_play.seat_env import seat_spec
 from slipstream.training.self_play.self_play import SelfPlay
@@ -102,12 +101,7 @@ class KernelEnvironment(Environment):
         if name.endswith(".py"):
             name = str(Path(name).resolve())
         kernel = game_kernel(name)
-        if "data" not in settings and _needs_prices(kernel):
-            raise ConfigError(
-                f"`env.data` is required and missing: {name} reads prices. `slipstream init {name} "
-                "DIR > my.yaml` writes a config from a folder of price files; train that."
-            )
-        return name, _anchored(kernel.configure(settings).model_dump(mode="json"))
+        return name, complete_section(name, kernel, settings)
 
     @classmethod
     def short_name(cls, name: str) -> str:
@@ -306,10 +300,7 @@ class KernelEnvironment(Environment):
         Raises:
             ConfigError: one that is missing, of another game or shape; no game of two.
         """
-        seats = self.self_play
-        if seats is None:
-            config = SelfPlayConfig.model_validate({})
-            seats = SelfPlay.of(config, self.short_name(self.name), self.spec)
+        seats = self.self_play or SelfPlay.of(DEFAULTS, self.short_name(self.name), self.spec)
         seats = seats.against(opponents, deterministic)
         return replace(self, spec=seat_spec(seats.spec), self_play=seats, judge=None)
 
@@ -364,22 +355,3 @@ def _divided(
                 if varied is not None:
                     return varied
     return kernel.load(config) if kernel.load_folds is None else kernel.load_folds(config, plan)
-
-
-def _needs_prices(kernel: Kernel) -> bool:
-    data = kernel.Config.model_fields.get("data")
-    return data is not None and data.is_required() and data.annotation is DataConfig
-
-
-def _anchored(settings: dict[str, Any]) -> dict[str, Any]:
-    """Relative folders made absolute, so that a run can be resumed from anywhere."""
-    seats = settings.get("self_play")
-    for key in ("opponents", "evaluation"):
-        if seats is not None and seats[key] is not None:
-            seats[key] = anchored(seats[key])
-    data = settings.get("data")
-    if isinstance(data, dict) and isinstance(data.get("folder"), str):
-        folder = data["folder"]
-        if ":" not in folder.split("/")[0]:  # `package:NAME` stays as it is
-            data["folder"] = str(Path(folder).expanduser().resolve())
-    return settings

@@ -12,7 +12,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.training.factory import make_environment
 from slipstream.vector.vector_env import blank
 
-TICTACTOE = str(Path(__file__).parents[3] / "examples/kernels/tictactoe.py")
+TICTACTOE = "tictactoe"
 PENNIES = str(Path(__file__).parents[3] / "examples/kernels/pennies.py")
 SIZES = {"num_envs": 16, "total_steps": 512, "seed": 3}
 AGENT = {"agent.horizon": 16, "agent.minibatch": 64}

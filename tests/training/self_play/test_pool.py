@@ -21,7 +21,7 @@ from slipstream.training.shard import Shard, state_of
 from slipstream.training.trainer import Trainer
 from slipstream.vector.vector_env import Episodes
 
-TICTACTOE = str(Path(__file__).parents[3] / "examples/kernels/tictactoe.py")
+TICTACTOE = "tictactoe"
 SELF_PLAY = {
     "opponents": {"snapshots": 3.0, "random": 1.0},
     "slots": 3,

@@ -77,3 +77,6 @@ class SelfPlayConfig(Config):
     def by_results(self) -> bool:
         """Whether something follows from who won."""
         return self.sampling == "pfsp" or self.snapshot_win_rate is not None
+
+
+DEFAULTS = SelfPlayConfig.model_validate({})

@@ -1,0 +1,50 @@
+"""A kernel's section of a config, made complete before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.kernel import Kernel
+from slipstream.market.config import DataConfig
+from slipstream.training.self_play.line_up import anchored
+
+
+def complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field of the kernel's Config as plain values, what is on disk by absolute paths.
+
+    Args:
+        name: of the kernel, for messages.
+        kernel: whose Config it is.
+        settings: what was written.
+
+    Raises:
+        ConfigError: unknown keys, bad values, or no prices for a market.
+    """
+    if "data" not in settings and _needs_prices(kernel):
+        raise ConfigError(
+            f"`env.data` is required and missing: {name} reads prices. `slipstream init {name} "
+            "DIR > my.yaml` writes a config from a folder of price files; train that."
+        )
+    return _anchored(kernel.configure(settings).model_dump(mode="json"))
+
+
+def _needs_prices(kernel: Kernel) -> bool:
+    data = kernel.Config.model_fields.get("data")
+    return data is not None and data.is_required() and data.annotation is DataConfig
+
+
+def _anchored(settings: dict[str, Any]) -> dict[str, Any]:
+    """Relative paths made absolute, so that a run can be resumed from anywhere."""
+    seats = settings.get("self_play")
+    for key in ("opponents", "evaluation"):
+        if seats is not None and seats[key] is not None:
+            seats[key] = anchored(seats[key])
+    data = settings.get("data")
+    if isinstance(data, dict) and isinstance(data.get("folder"), str):
+        folder = data["folder"]
+        if ":" not in folder.split("/")[0]:  # `package:NAME` stays as it is
+            data["folder"] = str(Path(folder).expanduser().resolve())
+    return settings
