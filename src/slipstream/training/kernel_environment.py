@@ -22,7 +22,7 @@ from slipstream.nets.policy import Policy
 from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.files import plain
 from slipstream.training.film import Film
-from slipstream.training.kernel_section import complete_section
+from slipstream.training.kernel_section import complete_section, window_section
 from slipstream.training.own_kernel import check_own_kernel
 from slipstream.training.self_play.config import DEFAULTS
 from slipstream.training.self_play.game_kernel import game_kernel, self_play_of
@@ -157,17 +157,7 @@ class KernelEnvironment(Environment):
         load_window = getattr(kernel.module, "load_window", None)
         if load_window is None:
             return super().load_window(name, settings)
-        chosen: dict[str, Any] = dict(settings)
-        for key, value in (carried or {}).items():
-            if chosen.get(key) is None:  # left to the data
-                chosen[key] = value
-        section = dict(chosen["data"])
-        if data is not None:
-            section["folder"] = str(Path(data).expanduser().resolve())
-        if symbols is not None:
-            section["symbols"] = list(symbols)
-            section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
-        chosen["data"] = section
+        chosen = window_section(settings, data, symbols, carried)
         return cls.of(name, kernel, load_window(kernel.configure(chosen), start, stop))
 
     @classmethod
@@ -305,8 +295,7 @@ class KernelEnvironment(Environment):
         return replace(self, spec=seat_spec(seats.spec), self_play=seats, judge=None)
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> KernelEnvironment:
-        counts = np.array([len(own) for own in records], np.int64)
-        ranges = np.stack([np.cumsum(counts) - counts, counts], axis=1)
+        counts = [len(own) for own in records]
         limits = [self.spec_of(own).max_episode_steps or 0 for own in records]
         every = tuple(record for own in records for record in own)
         return KernelEnvironment(
@@ -314,7 +303,7 @@ class KernelEnvironment(Environment):
             self.spec_of(records[0]),
             self.kernel,
             replace(self.loaded, params={"train": every}),
-            Shares(ranges, np.array(limits, np.int64)),
+            Shares.of(counts, limits),
             self.self_play,
             self.judge,
         )

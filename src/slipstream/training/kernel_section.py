@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,27 @@ def complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) -> 
             "DIR > my.yaml` writes a config from a folder of price files; train that."
         )
     return _anchored(kernel.configure(settings).model_dump(mode="json"))
+
+
+def window_section(
+    settings: Mapping[str, Any],
+    data: str | Path | None,
+    symbols: Sequence[str] | None,
+    carried: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """A market's section with other prices; see `training.factory.chosen_environment`."""
+    chosen: dict[str, Any] = dict(settings)
+    for key, value in (carried or {}).items():
+        if chosen.get(key) is None:  # left to the data
+            chosen[key] = value
+    section = dict(chosen["data"])
+    if data is not None:
+        section["folder"] = str(Path(data).expanduser().resolve())
+    if symbols is not None:
+        section["symbols"] = list(symbols)
+        section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
+    chosen["data"] = section
+    return chosen
 
 
 def _needs_prices(kernel: Kernel) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,13 @@ class Shares(NamedTuple):
 
     ranges: NDArray[np.int64]
     limits: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, counts: Sequence[int], limits: Sequence[int]) -> Shares:
+        """Records that lie member after member: how many each has, and its time limit."""
+        each = np.array(counts, np.int64)
+        ranges = np.stack([np.cumsum(each) - each, each], axis=1)
+        return cls(ranges, np.array(limits, np.int64))
 
     def dealt(self, copies: int, longest: int = 0) -> dict[str, NDArray[np.int64]]:
         """Of each of `copies` copies, member after member; `longest` where there is no limit."""
