@@ -19,7 +19,6 @@ WAIT = 9  # the choice beside the nine cells
 _LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 
 
-
 class Config(config.Config):
     pass
 
