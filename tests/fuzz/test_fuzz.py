@@ -25,6 +25,7 @@ from artefacts import artefacts, make
 from broken_kernels import kernels
 from calls import folders, options, targets
 from configs import studies, texts, values_of_wrong_kind
+from curricula import curricula
 from environments import environments
 from malformed import Case
 from prices import prices
@@ -98,6 +99,7 @@ def family(
     makers: dict[str, Callable[[], Iterator[Case]]] = {
         "values": lambda: values_of_wrong_kind(markets()),
         "texts": texts,
+        "curricula": curricula,
         "studies": studies,
         "options": options,
         "targets": targets,
@@ -111,7 +113,7 @@ def family(
 
 
 FAMILIES = (
-    *("values", "texts", "studies", "options", "targets", "folders"),
+    *("values", "texts", "curricula", "studies", "options", "targets", "folders"),
     *("kernels", "environments", "prices", "artefacts"),
 )
 

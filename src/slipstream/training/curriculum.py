@@ -210,7 +210,12 @@ def _params(
         at = changed
         *sections, key = path.split(".")
         for section in sections:
-            at[section] = dict(at.get(section) or {})
+            below = at.get(section) or {}
+            if not isinstance(below, Mapping):
+                raise ConfigError(
+                    f"`curriculum`: `anneal.{path}` cannot be set: `{section}` is no section."
+                )
+            at[section] = dict(below)
             at = at[section]
         at[key] = value
     try:
