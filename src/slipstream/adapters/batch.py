@@ -70,7 +70,7 @@ class Batch:
         spec = env.spec
         self.observation_space = spec.native_observation or spec.observation
         self.action_space = spec.native_action or spec.action
-        self._lead = (self.num_envs,) if spec.players == 1 else (self.num_envs, spec.players)
+        self._players = () if spec.players == 1 else (spec.players,)
         self._out = blank(env)
         self._pending = blank(env).obs  # first observations that NEXT_STEP shows one step later
         self._waiting = np.zeros(self.num_envs, np.bool_)  # ended, and not begun again
@@ -114,27 +114,40 @@ class Batch:
         """The newest observations, in fresh arrays."""
         return self.env.observations.native(self._out.obs.copy())
 
-    def step(self, actions: Any) -> Outcome:
-        """Steps every copy.
+    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> Outcome:
+        """Steps every copy, or some of them.
+
+        Args:
+            actions: one for each copy that is stepped, the batch axis first.
+            copies: int64 [n], which are stepped, in the order of the actions; the outcome's rows
+                are of all copies, and those of the others mean nothing.
 
         Raises:
             ActionError: wrong number, shape or dtype, or beyond the space; nothing was stepped.
             UnreadyError: a copy was never reset, or has ended and waits for a reset.
         """
-        self._check_ready()
-        rows = self._rows(actions)
-        env, out, waking = self.env, self._out, None
+        chosen = None
+        if copies is not None:
+            chosen = np.zeros(self.num_envs, np.bool_)
+            chosen[copies] = True
+        self._check_ready(chosen)
+        rows = self._rows(actions, copies)
+        env, out, passed = self.env, self._out, None if chosen is None else ~chosen
+        waking = None
         if self.autoreset is AutoresetMode.NEXT_STEP and self._waiting.any():
-            waking = self._waiting
-            env.hold(waking)
+            waking = self._waiting if chosen is None else self._waiting & chosen
+            passed = waking if passed is None else passed | waking
+        if passed is not None:
+            env.hold(passed)
         env.step(rows, out)
         obs = out.obs
-        if waking is not None:
+        if passed is not None:
             env.hold(self._none)
+        if waking is not None:
             obs[waking] = self._pending[waking]
         over = out.terminated | out.truncated
         finals, episodes = env.drain_finals(), env.drain_episodes()
-        self._waiting = over
+        self._waiting = over if chosen is None else np.where(chosen, over, self._waiting)
         ended = np.flatnonzero(over)
         last = self._last(ended, finals.obs, finals.index[:, 1])
         if self.autoreset is AutoresetMode.NEXT_STEP and len(ended):
@@ -171,47 +184,58 @@ class Batch:
         if self.closed:
             raise ClosedError(f"{self.name} was closed; make it again to use it.")
 
-    def _check_ready(self) -> None:
+    def _check_ready(self, chosen: NDArray[np.bool_] | None) -> None:
+        """Refuses to step what has not begun an episode."""
         self._check_open()
         if not self._begun.all():
-            who = np.flatnonzero(~self._begun).tolist()
+            missing = ~self._begun if chosen is None else chosen & ~self._begun
+            who = np.flatnonzero(missing).tolist()
             which = "" if len(who) == self.num_envs else f" (copies {_few(who)} were not)"
-            raise UnreadyError(f"{self.name}: call `reset` before the first `step`{which}.")
+            if who:
+                raise UnreadyError(f"{self.name}: call `reset` before the first `step`{which}.")
         if self.autoreset is AutoresetMode.DISABLED and self._waiting.any():
-            over = np.flatnonzero(self._waiting).tolist()
-            raise UnreadyError(
-                f"{self.name}: the episodes of copies {_few(over)} have ended, and with "
-                "autoreset disabled nobody begins them again: reset with "
-                "options={'reset_mask': terminations | truncations} before the next step."
-            )
+            over = self._waiting if chosen is None else self._waiting & chosen
+            if over.any():
+                raise UnreadyError(
+                    f"{self.name}: the episodes of copies {_few(np.flatnonzero(over).tolist())} "
+                    "have ended, and with autoreset disabled nobody begins them again: reset with "
+                    "options={'reset_mask': terminations | truncations} before the next step."
+                )
 
-    def _rows(self, actions: Any) -> NDArray[Any]:
-        """Actions as rows [E, K], checked."""
+    def _rows(self, actions: Any, copies: NDArray[np.int64] | None) -> NDArray[Any]:
+        """Actions as rows [E, K], checked; of copies that are not stepped, anything."""
+        n = self.num_envs if copies is None else len(copies)
         if np.ndim(actions) == 0 and not isinstance(actions, Mapping):
             raise NoActionsError(
-                f"{self.name}: `step` takes one action for each of {self.num_envs} copies, and was "
-                f"given {actions!r:.60}."
+                f"{self.name}: `step` takes one action for each of {n} copies, and was given "
+                f"{actions!r:.60}."
             )
         try:
-            rows = self.env.actions.rows(actions, self._lead, self.spec.action_width)
+            rows = self.env.actions.rows(actions, (n, *self._players), self.spec.action_width)
         except MisfitError as error:
+            raise ActionError(f"{self.name}: `step` of {n} copies was given {error}.") from None
+        if isinstance(self.spec.action, spaces.Box):
+            self._check_bounds(rows, self.spec.action)
+        if self.mask is not None:
+            self._check_allowed(rows, copies)
+        if copies is None:
+            return rows
+        whole = np.zeros((self.num_envs, *rows.shape[1:]), rows.dtype)
+        whole[copies] = rows
+        return whole
+
+    def _check_allowed(self, rows: NDArray[Any], copies: NDArray[np.int64] | None) -> None:
+        assert self.mask is not None
+        at = slice(None) if copies is None else copies
+        allowed = np.take_along_axis(self.mask[at], self.env.actions.places(rows), axis=-1)
+        allowed[self._waiting[at]] = True  # the action is ignored
+        if not allowed.all():
+            place = int(np.argwhere(~allowed)[0, 0])
+            copy = place if copies is None else int(copies[place])
             raise ActionError(
-                f"{self.name}: `step` of {self.num_envs} copies was given {error}."
-            ) from None
-        space = self.spec.action
-        if isinstance(space, spaces.Box):
-            self._check_bounds(rows, space)
-        mask = self.mask
-        if mask is not None:
-            allowed = np.take_along_axis(mask, self.env.actions.places(rows), axis=-1)
-            allowed[self._waiting] = True
-            if not allowed.all():
-                place = tuple(int(i) for i in np.argwhere(~allowed)[0])
-                raise ActionError(
-                    f"{self.name}: a choice that is not allowed now, the first in copy {place[0]}; "
-                    "choose among those that the action mask allows."
-                )
-        return rows
+                f"{self.name}: a choice that is not allowed now, the first in copy {copy}; "
+                "choose among those that the action mask allows."
+            )
 
     def _check_bounds(self, rows: NDArray[Any], space: spaces.Box) -> None:
         low, high = space.low.reshape(-1), space.high.reshape(-1)

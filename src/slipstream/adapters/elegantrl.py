@@ -1,0 +1,163 @@
+"""ElegantRL's vector protocols, of its releases (0.3.6) and of its repository (0.3.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from slipstream.adapters.batch import make_batch
+from slipstream.adapters.errors import ActionError, require
+from slipstream.core.errors import ConfigError
+
+# By name, so that this file needs torch only where it is used.
+torch = require("torch", "elegantrl", "The face for ElegantRL")
+
+_NO_LIMIT = 12345  # steps of an episode without a time limit, as ElegantRL writes it
+
+
+class ElegantEnv:
+    """Copies of a kernel; `env_class` of ElegantRL's `Config`.
+
+    Continuous actions run from -1 to 1, as ElegantRL's actors give them, and are stretched to the
+    environment's bounds. Tensors are fresh at every step. With one copy it is what ElegantRL calls
+    a single environment: NumPy in and out, and the caller resets it.
+
+    Args:
+        env_name: a kernel's name or path.
+        num_envs: copies.
+        protocol: "new": ``reset() -> (state, info)``, ``step -> (state, reward, terminal, truncate,
+            info)``; "old": ``reset() -> state``, ``step -> (state, reward, done, info)``.
+        gpu_id: where tensors are; -1 for the processor.
+        backend, split, workers: as for `make_batch`.
+        seed: random streams.
+        settings: fields of the environment's Config.
+
+    Attributes:
+        env_name, num_envs, max_step, state_dim, action_dim, if_discrete: what ElegantRL reads.
+    """
+
+    def __init__(
+        self,
+        env_name: str | Mapping[str, Any],
+        num_envs: int = 1,
+        *,
+        protocol: str = "new",
+        gpu_id: int = -1,
+        backend: str = "auto",
+        split: str = "train",
+        workers: int | None = None,
+        seed: int = 0,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        if protocol not in ("new", "old"):
+            raise ConfigError(f"`protocol` must be new or old, it is {protocol!r}.")
+        alone = num_envs == 1
+        self.batch = make_batch(
+            env_name,
+            num_envs,
+            autoreset=AutoresetMode.DISABLED if alone else AutoresetMode.SAME_STEP,
+            backend=backend,
+            split=split,
+            workers=workers,
+            seed=seed,
+            settings=settings,
+        )
+        spec, action = self.batch.spec, self.batch.spec.action
+        if spec.players > 1 or len(spec.observation_shape) != 1 or not _fits(action):
+            raise ConfigError(
+                f"{self.batch.name}: ElegantRL steps one player that sees a row of numbers and "
+                "takes one choice, or numbers within bounds; this environment shows "
+                f"{spec.observation} and takes {action}."
+            )
+        on_card = gpu_id >= 0 and torch.cuda.is_available()
+        self.device = torch.device(f"cuda:{gpu_id}" if on_card else "cpu")
+        self.env_name, self.num_envs, self._old = self.batch.name, num_envs, protocol == "old"
+        self.max_step = spec.max_episode_steps or _NO_LIMIT
+        self.state_dim = spec.observation_shape[0]
+        self.if_discrete = isinstance(action, spaces.Discrete)
+        self.action_dim = int(action.n) if self.if_discrete else spec.action_width
+        self._box = None if self.if_discrete else (action.low, action.high)
+
+    def reset(self) -> Any:
+        """Begins new episodes: states [num_envs, state_dim]."""
+        obs = self.batch.reset([None] * self.num_envs)
+        state = obs[0] if self.num_envs == 1 else self._tensor(obs)
+        return state if self._old else (state, {})
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        """Steps every copy.
+
+        Args:
+            action: tensor or array, [num_envs] or [num_envs, 1] choices, or [num_envs, action_dim]
+                numbers from -1 to 1.
+
+        Returns:
+            As the protocol says; `info` has, where episodes ended, `ended` (numbers of the copies)
+            and `final_state` [n, state_dim].
+        """
+        alone = self.num_envs == 1
+        array = np.asarray(action.detach().cpu() if hasattr(action, "detach") else action)
+        came = self.batch.step(self._actions(array[None] if alone else array))
+        if alone:
+            state, reward = came.obs[0], float(came.reward[0])
+            ends: tuple[Any, ...] = (bool(came.terminated[0]), bool(came.truncated[0]))
+            info: dict[str, Any] = {}
+        else:
+            state, reward = self._tensor(came.obs), self._tensor(came.reward)
+            ends = (self._tensor(came.terminated), self._tensor(came.truncated))
+            info = {}
+            if len(came.ended):
+                info = {
+                    "ended": self._tensor(came.ended),
+                    "final_state": self._tensor(np.ascontiguousarray(came.finals)),
+                }
+        if self._old:
+            done = ends[0] or ends[1] if alone else ends[0] | ends[1]
+            return state, reward, done, info
+        return state, reward, *ends, info
+
+    def close(self) -> None:
+        """Ends the copies; may be called again."""
+        self.batch.close()
+
+    def _actions(self, array: NDArray[Any]) -> NDArray[Any]:
+        """As the environment takes them."""
+        if self._box is None:
+            return array
+        if array.dtype.kind != "f" or (np.abs(array) > 1.0 + 1e-5).any():
+            raise ActionError(
+                f"{self.batch.name}: ElegantRL's actions are numbers from -1 to 1, got "
+                f"{array.dtype} from {array.min()} to {array.max()}."
+            )
+        low, high = self._box
+        return np.asarray(low + (np.clip(array, -1.0, 1.0) + 1.0) * 0.5 * (high - low), np.float32)
+
+    def _tensor(self, array: NDArray[Any]) -> Any:
+        return torch.from_numpy(array).to(self.device)
+
+
+def _fits(action: Any) -> bool:
+    return isinstance(action, spaces.Discrete) or (
+        isinstance(action, spaces.Box) and action.is_bounded()
+    )
+
+
+def env_args(target: str | Mapping[str, Any], num_envs: int, **options: Any) -> dict[str, Any]:
+    """What ElegantRL's `Config(agent_class, ElegantEnv, env_args)` needs.
+
+    Args:
+        target, num_envs: of `ElegantEnv`; options: its other arguments.
+    """
+    env = ElegantEnv(target, num_envs, **options)
+    names = ("max_step", "state_dim", "action_dim", "if_discrete")
+    found = {name: getattr(env, name) for name in names}
+    env.close()
+    return {"env_name": target, "num_envs": num_envs, **found, **options}
+
+
+make_vec = ElegantEnv

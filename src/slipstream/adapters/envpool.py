@@ -1,0 +1,220 @@
+"""EnvPool's interface over copies of a kernel: `send`, `recv`, environment numbers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from slipstream.adapters.batch import make_batch
+from slipstream.adapters.errors import ActionError, UnreadyError
+from slipstream.core.errors import ConfigError
+
+
+class Rows(NamedTuple):
+    """Results of some copies, [n, ...] each."""
+
+    ids: NDArray[np.int64]
+    obs: NDArray[Any]
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    elapsed: NDArray[np.int32]
+
+    def cut(self, n: int) -> tuple[Rows, Rows]:
+        """The first n, and the rest."""
+        return Rows(*(part[:n] for part in self)), Rows(*(part[n:] for part in self))
+
+
+class Pool:
+    """Copies of a kernel as EnvPool's ``env_type="gymnasium"`` shows them.
+
+    Spaces are those of one environment. Autoreset is NEXT_STEP. `recv` gives the next `batch_size`
+    results in the order in which they were sent. Of an episode that is terminated and cut at once,
+    EnvPool tells the cut; here it is terminated only, which is what bootstrapping needs.
+
+    Args:
+        target, num_envs, backend, split: as for `make_batch`.
+        batch_size: results of one `recv`; `num_envs` unless given.
+        seed: of all copies; copy e has the stream of seed + e, as under Gymnasium.
+        settings: fields of the environment's Config.
+    """
+
+    def __init__(
+        self,
+        target: str | Mapping[str, Any],
+        num_envs: int = 1,
+        *,
+        batch_size: int | None = None,
+        seed: int = 42,
+        backend: str = "auto",
+        split: str = "train",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.batch = make_batch(
+            target,
+            num_envs,
+            autoreset=AutoresetMode.NEXT_STEP,
+            backend=backend,
+            split=split,
+            settings=settings,
+        )
+        if self.batch.spec.players > 1:
+            raise ConfigError(f"{self.batch.name} has several players: use the PettingZoo face.")
+        self.num_envs, self.batch_size = num_envs, batch_size or num_envs
+        if not 1 <= self.batch_size <= num_envs:
+            raise ConfigError(
+                f"`batch_size` must be from 1 to num_envs={num_envs}, it is {batch_size}."
+            )
+        self.observation_space = self.single_observation_space = self.batch.observation_space
+        self.action_space = self.single_action_space = self.batch.action_space
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.config = {"num_envs": num_envs, "batch_size": self.batch_size, "seed": seed}
+        self.spec = self.batch.spec
+        self._seeds: list[int | None] = [seed + e for e in range(num_envs)]
+        self._elapsed = np.zeros(num_envs, np.int32)
+        self._waiting: list[Rows] = []  # in the order in which they were sent
+
+    def __len__(self) -> int:
+        return self.num_envs
+
+    @property
+    def all_env_ids(self) -> NDArray[np.int32]:
+        """Numbers of all copies."""
+        return np.arange(self.num_envs, dtype=np.int32)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `recv` gives fewer than all."""
+        return self.batch_size < self.num_envs
+
+    def async_reset(self) -> None:
+        """Begins all episodes; `recv` gives their first observations."""
+        self._waiting = []
+        self._begin(self.all_env_ids.astype(np.int64))
+
+    def reset(
+        self,
+        env_id: Any = None,
+        *,
+        seed: Any = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins the episodes of some copies; their rows.
+
+        Args:
+            env_id: which; all unless given, or `options["reset_mask"]`.
+            seed: is not taken, as in EnvPool: seeds are fixed when the pool is made.
+        """
+        if seed is not None:
+            warnings.warn("Seeds are fixed when a pool is made: pass `seed` there.", stacklevel=2)
+        options = dict(options or {})
+        mask = options.pop("reset_mask", None)
+        if options:
+            raise ValueError(f"Unsupported reset options for a pool: {sorted(options)}")
+        if mask is not None:
+            mask = np.asarray(mask, np.bool_)
+            if mask.shape != (self.num_envs,) or not mask.any():
+                raise ValueError(
+                    f"reset_mask must have shape ({self.num_envs},) and choose at least one"
+                )
+            env_id = np.flatnonzero(mask)
+        if self._waiting:
+            raise UnreadyError(
+                f"{self.batch.name}: there are results that were not received; call `recv`, or "
+                "`async_reset` to begin anew."
+            )
+        ids = self._ids(env_id)
+        self._begin(ids)
+        obs, _, _, _, info = self._take(len(ids))
+        return obs, info
+
+    def send(self, action: Any, env_id: Any = None) -> None:
+        """Steps some copies, each with its action; all unless `env_id` says which.
+
+        Raises:
+            ActionError: wrong number, shape or dtype; numbers of copies that do not exist.
+            UnreadyError: a copy's last result was not received yet.
+        """
+        ids = self._ids(env_id)
+        for rows in self._waiting:
+            if len(twice := np.intersect1d(rows.ids, ids)):
+                raise UnreadyError(
+                    f"{self.batch.name}: copies {twice[:8].tolist()} have results that were not "
+                    "received; call `recv` before sending to them again."
+                )
+        came = self.batch.step(action, None if env_id is None else ids)
+        elapsed = self._elapsed[ids] + 1  # of one that begins its next episode it was -1
+        self._elapsed[ids] = elapsed
+        self._elapsed[came.ended] = -1
+        cut = came.truncated & ~came.terminated
+        columns = (came.obs, came.reward, came.terminated, cut)
+        self._waiting.append(Rows(ids, *(column[ids] for column in columns), elapsed))
+
+    def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """The next `batch_size` results: obs, reward float32, terminated, truncated, info.
+
+        Raises:
+            UnreadyError: fewer were sent; it would wait for ever.
+        """
+        under_way = sum(len(rows.ids) for rows in self._waiting)
+        if under_way < self.batch_size:
+            raise UnreadyError(
+                f"{self.batch.name}: `recv` waits for {self.batch_size} results, and {under_way} "
+                "are under way; call `send`, `reset` or `async_reset` first."
+            )
+        return self._take(self.batch_size)
+
+    def step(self, action: Any, env_id: Any = None) -> tuple[Any, ...]:
+        """`send`, then `recv`."""
+        self.send(action, env_id)
+        return self.recv()
+
+    def close(self) -> None:
+        """Ends the copies; may be called again."""
+        self.batch.close()
+
+    def _begin(self, ids: NDArray[np.int64]) -> None:
+        chosen = np.zeros(self.num_envs, np.bool_)
+        chosen[ids] = True
+        obs = self.batch.reset(self._seeds, chosen)
+        for e in ids.tolist():
+            self._seeds[e] = None  # the next episode of the same stream
+        self._elapsed[ids] = 0
+        flags = np.zeros((2, len(ids)), np.bool_)
+        rewards = np.zeros(len(ids), np.float32)
+        self._waiting.append(Rows(ids, obs[ids], rewards, *flags, self._elapsed[ids]))
+
+    def _take(self, n: int) -> tuple[Any, ...]:
+        """The next n results."""
+        parts: list[Rows] = []
+        while n:
+            first, rest = self._waiting[0].cut(n)
+            parts.append(first)
+            n -= len(first.ids)
+            self._waiting[:1] = [rest] if len(rest.ids) else []
+        whole = parts[0]
+        if len(parts) > 1:
+            whole = Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        ids = whole.ids.astype(np.int32)
+        info = {"env_id": ids, "elapsed_step": whole.elapsed, "players": {"env_id": ids.copy()}}
+        return whole.obs, whole.reward, whole.terminated, whole.truncated, info
+
+    def _ids(self, env_id: Any) -> NDArray[np.int64]:
+        if env_id is None:
+            return np.arange(self.num_envs, dtype=np.int64)
+        ids = np.atleast_1d(np.asarray(env_id))
+        fits = ids.ndim == 1 and ids.dtype.kind in "iu" and len(set(ids.tolist())) == len(ids)
+        if not fits or len(ids) == 0 or ids.min() < 0 or ids.max() >= self.num_envs:
+            raise ActionError(
+                f"{self.batch.name}: `env_id` must be different numbers from 0 to "
+                f"{self.num_envs - 1}, got {env_id!r:.60}."
+            )
+        return ids.astype(np.int64)
+
+
+make_vec = Pool

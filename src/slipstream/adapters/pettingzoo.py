@@ -1,0 +1,123 @@
+"""PettingZoo's parallel environment over one copy of a kernel with several players."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from slipstream.adapters.batch import make_batch
+from slipstream.adapters.errors import ActionError, UnreadyError, require
+from slipstream.core.errors import ConfigError
+
+_PETTINGZOO = require("pettingzoo", "pettingzoo", "The face for PettingZoo")
+
+
+class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
+    """One copy; agents ``player_0``, ``player_1``, ... act at the same time and end together.
+
+    An info has `action_mask` where the kernel has a mask; when the episode ends, `metrics`.
+
+    Args:
+        target, backend, split: as for `make_batch`.
+        render_mode: None; kernels draw no pictures.
+        settings: fields of the environment's Config.
+    """
+
+    def __init__(
+        self,
+        target: str | Mapping[str, Any],
+        *,
+        backend: str = "auto",
+        split: str = "train",
+        render_mode: str | None = None,
+        **settings: Any,
+    ) -> None:
+        batch = make_batch(
+            target,
+            1,
+            autoreset=AutoresetMode.DISABLED,
+            backend=backend,
+            split=split,
+            settings=settings,
+        )
+        if batch.spec.players < 2:
+            raise ConfigError(
+                f"{batch.name} has one player: use slipstream.adapters.gymnasium_env."
+            )
+        if render_mode is not None:
+            raise ConfigError(f"{batch.name} draws no pictures; leave `render_mode` out.")
+        self.batch, self.render_mode = batch, None
+        self.metadata = {"name": f"slipstream_{batch.name}_v0", "render_modes": []}
+        self.possible_agents = [f"player_{p}" for p in range(batch.spec.players)]
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> Any:
+        return self.batch.observation_space
+
+    def action_space(self, agent: str) -> Any:
+        return self.batch.action_space
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Begins an episode: the first of the stream of `seed`, or the next one of its own."""
+        if options:
+            raise ConfigError(f"{self.batch.name} has no reset options {sorted(options)}.")
+        obs = self.batch.reset([seed])
+        self.agents = list(self.possible_agents)
+        return self._each(obs[0]), self._infos()
+
+    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+        """All agents act: observations, rewards, terminations, truncations, infos by agent.
+
+        Raises:
+            ActionError: an agent's action is missing, or not in the action space.
+            UnreadyError: no episode has begun, or it has ended.
+        """
+        if not self.agents:
+            raise UnreadyError(f"{self.batch.name}: no episode is running; call `reset`.")
+        missing = [agent for agent in self.agents if agent not in actions]
+        if missing or len(actions) != len(self.agents):
+            raise ActionError(
+                f"{self.batch.name}: `step` takes an action of each of {self.agents}, got those of "
+                f"{list(actions)}."
+            )
+        rows = np.stack([np.asarray(actions[agent]) for agent in self.agents])
+        came = self.batch.step(rows[None])
+        ends = bool(came.terminated[0]), bool(came.truncated[0])
+        infos = self._infos()
+        metrics = {name: float(values[0]) for name, values in came.episodes.metrics.items()}
+        if len(came.ended) and metrics:
+            for info in infos.values():
+                info["metrics"] = dict(metrics)
+        rewards = dict(zip(self.agents, map(float, came.reward[0]), strict=True))
+        terminations, truncations = (dict.fromkeys(self.agents, one) for one in ends)
+        obs = self._each(came.obs[0])
+        if any(ends):
+            self.agents = []
+        return obs, rewards, terminations, truncations, infos
+
+    def render(self) -> None:
+        """Nothing is drawn."""
+
+    def close(self) -> None:
+        """Ends the copy; may be called again."""
+        self.batch.close()
+
+    def _each(self, rows: Any) -> dict[str, Any]:
+        return {agent: rows[p].copy() for p, agent in enumerate(self.possible_agents)}
+
+    def _infos(self) -> dict[str, dict[str, Any]]:
+        mask = self.batch.mask
+        if mask is None:
+            return {agent: {} for agent in self.possible_agents}
+        return {
+            agent: {"action_mask": mask[0, p].astype(np.int8)}
+            for p, agent in enumerate(self.possible_agents)
+        }
+
+
+parallel_env = ParallelFace

@@ -1,0 +1,206 @@
+"""Stable-Baselines3's `VecEnv` over copies of a kernel."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from slipstream.adapters.batch import Batch, Outcome, make_batch
+from slipstream.adapters.errors import UnreadyError, require
+from slipstream.adapters.gymnasium_vector import each
+from slipstream.core.errors import ConfigError
+
+_VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stable-Baselines3")
+_MONITOR = require("stable_baselines3.common.monitor", "sb3", "The face for Stable-Baselines3")
+
+
+class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
+    """Copies of a kernel as SB3 steps them; reset happens within the step that ends an episode.
+
+    Every info has `TimeLimit.truncated`. Where an episode ended it has `terminal_observation`, the
+    kernel's metrics by name, and `episode` (``r``, ``l``, ``t``) as `VecMonitor` writes it, which
+    is why `env_is_wrapped(Monitor)` says yes; a `VecMonitor` around it is superfluous.
+
+    Attributes of a copy, for `get_attr` and `set_attr`: what was set before; the kernel's STATE
+    fields, which may be written; its Params, which may not.
+
+    Args:
+        batch: the copies, under SAME_STEP.
+        info_keywords: metrics that `episode` has, too.
+    """
+
+    def __init__(self, batch: Batch, *, info_keywords: Sequence[str] = ()) -> None:
+        if batch.autoreset is not AutoresetMode.SAME_STEP or batch.spec.players > 1:
+            raise ConfigError(f"{batch.name}: SB3 steps one player, with autoreset SameStep.")
+        known = [metric.name for metric in batch.spec.metrics]
+        unknown = sorted(set(info_keywords) - set(known))
+        if unknown:
+            raise ConfigError(
+                f"`info_keywords` names {', '.join(unknown)}; {batch.name} has "
+                f"{', '.join(known) or 'no metrics'}."
+            )
+        self.batch, self.info_keywords = batch, tuple(info_keywords)
+        self._own: list[dict[str, Any]] = [{"render_mode": None} for _ in range(batch.num_envs)]
+        self._actions: Any = None
+        self._began = time.time()
+        super().__init__(batch.num_envs, batch.observation_space, batch.action_space)
+
+    def reset(self) -> Any:
+        """First observations; seeds and options given before are used once."""
+        options = next((one for one in self._options if one), None)
+        if options:
+            raise ConfigError(f"{self.batch.name} has no reset options {sorted(options)}.")
+        self._actions = None
+        obs = self.batch.reset(self._seeds)
+        self.reset_infos = [{} for _ in range(self.num_envs)]
+        self._reset_seeds()
+        self._reset_options()
+        return obs
+
+    def step_async(self, actions: Any) -> None:
+        """Takes the actions; `step_wait` steps."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """Observations, rewards float32, dones, infos; all of them the caller's."""
+        actions, self._actions = self._actions, None
+        if actions is None:
+            raise UnreadyError(f"{self.batch.name}: call `step_async` before `step_wait`.")
+        came = self.batch.step(actions)
+        dones = came.terminated | came.truncated
+        infos = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
+        if len(came.ended):
+            self._tell(came, infos)
+        return came.obs, came.reward, dones, infos
+
+    def _tell(self, came: Outcome, infos: list[dict[str, Any]]) -> None:
+        """Completes the infos of episodes that ended."""
+        cut = (came.truncated & ~came.terminated)[came.ended].tolist()
+        for e, limited, final in zip(came.ended.tolist(), cut, each(came.finals), strict=True):
+            infos[e]["TimeLimit.truncated"] = limited
+            infos[e]["terminal_observation"] = final
+        if came.valid is not None:
+            for e in np.flatnonzero(~came.valid).tolist():
+                infos[e]["valid"] = False
+        ended = came.episodes
+        since = round(time.time() - self._began, 6)
+        metrics = {name: values.tolist() for name, values in ended.metrics.items()}
+        numbers = zip(ended.e.tolist(), ended.ret.tolist(), ended.length.tolist(), strict=True)
+        for i, (e, ret, length) in enumerate(numbers):
+            own = {name: values[i] for name, values in metrics.items()}
+            episode = {"r": ret, "l": length, "t": since}
+            episode |= {name: own[name] for name in self.info_keywords}
+            infos[e] |= {**own, "episode": episode}
+
+    def close(self) -> None:
+        """Ends the copies; may be called again."""
+        self.batch.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute of some copies."""
+        return [self._get(attr_name, e) for e in self._chosen(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Sets an attribute of some copies; a STATE field shows in the next observation."""
+        state = getattr(self.batch.env, "state", None)
+        for e in self._chosen(indices):
+            if state is not None and attr_name in (state.dtype.names or ()):
+                state[attr_name][e] = value
+            else:
+                self._own[e][attr_name] = value
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Calls a method of some copies: `action_masks`, or one that was set."""
+        chosen = self._chosen(indices)
+        return [self._get(method_name, e)(*method_args, **method_kwargs) for e in chosen]
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+        """Yes for `Monitor`, whose statistics the infos have; no other wrapper is there."""
+        return [wrapper_class is _MONITOR.Monitor for _ in self._chosen(indices)]
+
+    def get_images(self) -> list[None]:
+        """None: kernels draw no pictures."""
+        warnings.warn(f"{self.batch.name} draws no pictures.", stacklevel=2)
+        return [None] * self.num_envs
+
+    def _chosen(self, indices: Any) -> list[int]:
+        """Numbers of copies; negative ones count from the end."""
+        if indices is None:
+            return list(range(self.num_envs))
+        given: Iterable[Any] = [indices] if isinstance(indices, (int, np.integer)) else indices
+        every = range(self.num_envs)
+        try:
+            return [every[int(e)] for e in given]
+        except IndexError:
+            raise IndexError(
+                f"`indices` is {indices!r:.60}, and there are {self.num_envs} copies"
+            ) from None
+
+    def _get(self, name: str, e: int) -> Any:
+        """An attribute of copy e."""
+        if name in self._own[e]:
+            return self._own[e][name]
+        built_in = {
+            "observation_space": lambda: self.observation_space,
+            "action_space": lambda: self.action_space,
+            "get_wrapper_attr": lambda: lambda wanted: self._get(wanted, e),
+            "set_wrapper_attr": lambda: lambda wanted, value: self.set_attr(wanted, value, e),
+        }
+        if name in built_in:
+            return built_in[name]()
+        if name == "action_masks" and self.batch.mask is not None:
+            mask = self.batch.mask[e].copy()
+            return lambda: mask
+        env = self.batch.env
+        kernel = getattr(env, "kernel", None)
+        if kernel is not None and name in (kernel.STATE.names or ()):
+            value = env.read((name,))[name][e]
+            return value.copy() if isinstance(value, np.ndarray) else value.item()
+        params = getattr(env, "params", None)
+        if params is not None and name in (params.dtype.names or ()):
+            return params[name][env.book["which"][e]].item()
+        raise AttributeError(
+            f"{self.batch.name} has no attribute {name!r}: a kernel's copies have its STATE "
+            "fields, its Params, and what `set_attr` gave them"
+        )
+
+
+def make_vec(
+    target: str | Mapping[str, Any],
+    num_envs: int = 1,
+    *,
+    backend: str = "auto",
+    split: str = "train",
+    workers: int | None = None,
+    seed: int = 0,
+    info_keywords: Sequence[str] = (),
+    **settings: Any,
+) -> KernelVecEnv:
+    """Copies of a kernel as SB3's `VecEnv`.
+
+    Args:
+        target, num_envs, backend, split, workers, seed: as for `make_batch`.
+        info_keywords: as for `KernelVecEnv`.
+        **settings: fields of the environment's Config.
+
+    Raises:
+        ResourceError: Stable-Baselines3 is not installed.
+    """
+    batch = make_batch(
+        target,
+        num_envs,
+        backend=backend,
+        split=split,
+        workers=workers,
+        seed=seed,
+        settings=settings,
+    )
+    return KernelVecEnv(batch, info_keywords=info_keywords)
