@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import gymnasium
 
-from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.errors import ConfigError, KernelError, ResourceError
 
 
 class ActionError(ConfigError, ValueError):
@@ -22,8 +23,25 @@ class UnreadyError(ConfigError, gymnasium.error.ResetNeeded):
     """A step of a copy that has not begun an episode."""
 
 
+class SpaceError(ConfigError, RuntimeError):
+    """Copies whose spaces differ."""
+
+
 class ClosedError(ConfigError, gymnasium.error.ClosedEnvironmentError):
     """Anything asked of a face that was closed."""
+
+
+class Theirs:
+    """What a copy raised comes out as it was raised, with slipstream's account as a note."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, KernelError) and isinstance(error.__cause__, Exception):
+            theirs = error.__cause__
+            theirs.add_note(str(error))
+            raise theirs from None
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:

@@ -1,8 +1,9 @@
-"""Gymnasium's `VectorEnv` over copies of a kernel."""
+"""Gymnasium's `VectorEnv` over copies of a kernel; what all its faces share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from slipstream.adapters.batch import Batch, Outcome, make_batch
 from slipstream.adapters.errors import ClosedError
 from slipstream.core.errors import ConfigError
+from slipstream.training.gymnasium_environment import GYMNASIUM
+from slipstream.vector.foreign import make_gymnasium
 
 
 class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
@@ -221,25 +224,38 @@ def mode_of(autoreset_mode: str | AutoresetMode) -> AutoresetMode:
         ) from None
 
 
-def make_kernel_vec(
+def make_vec(
     target: str | Mapping[str, Any],
     num_envs: int = 1,
     *,
     autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     backend: str = "auto",
-    split: str = "train",
     workers: int | None = None,
-    statistics: bool = False,
-    **settings: Any,
-) -> KernelVectorFace:
-    """Copies of a kernel as Gymnasium's `VectorEnv`: what ``gym.make_vec("slipstream/...")`` calls.
+    **options: Any,
+) -> VectorFace:
+    """Copies as Gymnasium's `VectorEnv`; what ``gym.make_vec("slipstream/...")`` calls.
 
     Args:
-        target, num_envs, backend, split, workers: as for `make_batch`.
+        target: as for `slipstream.make_vec`: a kernel's name or file, or ``gym:ID``.
+        num_envs: E.
         autoreset_mode: NextStep, SameStep or Disabled.
-        statistics: as for `KernelVectorFace`.
-        **settings: fields of the environment's Config.
+        backend: of a kernel, see `make_batch`; of ``gym:ID`` process (auto) or serial.
+        workers: processes of the backend `process`.
+        **options: of a kernel `split`, `statistics` (see `KernelVectorFace`) and the fields of its
+            Config; of ``gym:ID`` its `kwargs`, and options of `ForeignVectorFace`.
     """
+    if isinstance(target, str) and target.startswith(GYMNASIUM):
+        from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
+
+        make = partial(make_gymnasium, target.removeprefix(GYMNASIUM), options.pop("kwargs", None))
+        return ForeignVectorFace(
+            [make] * num_envs,
+            autoreset_mode=autoreset_mode,
+            backend="process" if backend == "auto" else backend,
+            workers=workers,
+            **options,
+        )
+    statistics, split = options.pop("statistics", False), options.pop("split", "train")
     batch = make_batch(
         target,
         num_envs,
@@ -247,6 +263,6 @@ def make_kernel_vec(
         backend=backend,
         split=split,
         workers=workers,
-        settings=settings,
+        settings=options,
     )
     return KernelVectorFace(batch, statistics=statistics)

@@ -17,7 +17,7 @@ def register() -> None:
             gymnasium.register(
                 id=f"slipstream/{name}-v0",
                 entry_point="slipstream.adapters.gymnasium_env:EnvFace",
-                vector_entry_point="slipstream.adapters.gymnasium_vector:make_kernel_vec",
+                vector_entry_point="slipstream.adapters.gymnasium_vector:make_vec",
                 kwargs={"target": name},
             )
 

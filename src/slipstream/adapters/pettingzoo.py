@@ -63,9 +63,10 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Begins an episode: the first of the stream of `seed`, or the next one of its own."""
-        if options:
-            raise ConfigError(f"{self.batch.name} has no reset options {sorted(options)}.")
+        """Begins an episode: the first of the stream of `seed`, or the next one of its own.
+
+        A kernel has no reset options; PettingZoo's own tests give some, so they are passed over.
+        """
         obs = self.batch.reset([seed])
         self.agents = list(self.possible_agents)
         return self._each(obs[0]), self._infos()
@@ -89,10 +90,9 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
         came = self.batch.step(rows[None])
         ends = bool(came.terminated[0]), bool(came.truncated[0])
         infos = self._infos()
-        metrics = {name: float(values[0]) for name, values in came.episodes.metrics.items()}
-        if len(came.ended) and metrics:
+        if len(came.ended) and came.episodes.metrics:
             for info in infos.values():
-                info["metrics"] = dict(metrics)
+                info["metrics"] = {k: float(v[0]) for k, v in came.episodes.metrics.items()}
         rewards = dict(zip(self.agents, map(float, came.reward[0]), strict=True))
         terminations, truncations = (dict.fromkeys(self.agents, one) for one in ends)
         obs = self._each(came.obs[0])
@@ -120,4 +120,8 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
         }
 
 
-parallel_env = ParallelFace
+def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> ParallelFace:
+    """The same by the name that all faces have; PettingZoo steps one copy."""
+    if num_envs != 1:
+        raise ConfigError(f"PettingZoo steps one copy, and {num_envs} were asked for.")
+    return ParallelFace(target, **options)

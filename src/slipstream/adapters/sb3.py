@@ -1,10 +1,11 @@
-"""Stable-Baselines3's `VecEnv` over copies of a kernel."""
+"""Stable-Baselines3's `VecEnv` over copies of a kernel, or of any Gymnasium environment."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from slipstream.adapters.batch import Batch, Outcome, make_batch
 from slipstream.adapters.errors import UnreadyError, require
 from slipstream.adapters.gymnasium_vector import each
 from slipstream.core.errors import ConfigError
+from slipstream.training.gymnasium_environment import GYMNASIUM
+from slipstream.vector.foreign import make_gymnasium
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stable-Baselines3")
 _MONITOR = require("stable_baselines3.common.monitor", "sb3", "The face for Stable-Baselines3")
@@ -119,8 +122,8 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
         """Calls a method of some copies: `action_masks`, or one that was set."""
-        chosen = self._chosen(indices)
-        return [self._get(method_name, e)(*method_args, **method_kwargs) for e in chosen]
+        methods = [self._get(method_name, e) for e in self._chosen(indices)]
+        return [method(*method_args, **method_kwargs) for method in methods]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """Yes for `Monitor`, whose statistics the infos have; no other wrapper is there."""
@@ -132,17 +135,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         return [None] * self.num_envs
 
     def _chosen(self, indices: Any) -> list[int]:
-        """Numbers of copies; negative ones count from the end."""
-        if indices is None:
-            return list(range(self.num_envs))
-        given: Iterable[Any] = [indices] if isinstance(indices, (int, np.integer)) else indices
-        every = range(self.num_envs)
-        try:
-            return [every[int(e)] for e in given]
-        except IndexError:
-            raise IndexError(
-                f"`indices` is {indices!r:.60}, and there are {self.num_envs} copies"
-            ) from None
+        return chosen(indices, self.num_envs)
 
     def _get(self, name: str, e: int) -> Any:
         """An attribute of copy e."""
@@ -173,6 +166,18 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         )
 
 
+def chosen(indices: Any, num_envs: int) -> list[int]:
+    """Numbers of copies, as SB3 names them; negative ones count from the end."""
+    if indices is None:
+        return list(range(num_envs))
+    given: Iterable[Any] = [indices] if isinstance(indices, (int, np.integer)) else indices
+    every = range(num_envs)
+    try:
+        return [every[int(e)] for e in given]
+    except IndexError:
+        raise IndexError(f"`indices` is {indices!r:.60}, and there are {num_envs} copies") from None
+
+
 def make_vec(
     target: str | Mapping[str, Any],
     num_envs: int = 1,
@@ -183,17 +188,27 @@ def make_vec(
     seed: int = 0,
     info_keywords: Sequence[str] = (),
     **settings: Any,
-) -> KernelVecEnv:
-    """Copies of a kernel as SB3's `VecEnv`.
+) -> Any:
+    """Copies of an environment as SB3's `VecEnv`.
 
     Args:
-        target, num_envs, backend, split, workers, seed: as for `make_batch`.
-        info_keywords: as for `KernelVecEnv`.
-        **settings: fields of the environment's Config.
+        target, num_envs, backend, split, workers, seed: as for `make_batch`; or ``gym:ID``, whose
+            backends are process (auto) and serial, and which `VecEnv.seed` seeds.
+        info_keywords: as for `KernelVecEnv` and `ForeignVecEnv`.
+        **settings: fields of the environment's Config; ``kwargs={...}`` of ``gym:ID``.
 
     Raises:
         ResourceError: Stable-Baselines3 is not installed.
     """
+    if isinstance(target, str) and target.startswith(GYMNASIUM):
+        from slipstream.adapters.sb3_foreign import ForeignVecEnv
+
+        make = partial(make_gymnasium, target.removeprefix(GYMNASIUM), settings.pop("kwargs", None))
+        if settings or split != "train":
+            raise ConfigError(f"{target} takes `kwargs` only, not {sorted(settings) or 'split'}.")
+        return ForeignVecEnv(
+            [make] * num_envs, backend=backend, workers=workers, info_keywords=info_keywords
+        )
     batch = make_batch(
         target,
         num_envs,

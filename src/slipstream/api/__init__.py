@@ -7,7 +7,7 @@
     tracks = slipstream.evaluate(run)
 """
 
-from slipstream.api.environment import check, make_vec
+from slipstream.api.environment import check, make_face, make_vec
 from slipstream.api.evaluation import (
     deployed_folder,
     environment_of,
@@ -26,6 +26,7 @@ __all__ = [
     "evaluate",
     "evaluate_games",
     "load_policy",
+    "make_face",
     "make_vec",
     "report_study",
     "resume",

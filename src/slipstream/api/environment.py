@@ -1,7 +1,8 @@
-"""Environments by themselves: `check` and `make_vec`."""
+"""Environments by themselves: `check`, `make_vec` and `make_face`."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,15 @@ from slipstream.vector.vector_env import VectorEnv, member_indices
 
 if TYPE_CHECKING:
     pass
+
+# Files of the adapters, which nothing imports but by name.
+FACES = {
+    "gymnasium": "gymnasium_vector",
+    "sb3": "sb3",
+    "elegantrl": "elegantrl",
+    "envpool": "envpool",
+    "pettingzoo": "pettingzoo",
+}
 
 
 def check(target: str | Path | Mapping[str, Any], *, steps: int = 1_000, **env: Any) -> None:
@@ -70,3 +80,28 @@ def make_vec(
     environment = make_environment(config.env_name, config.env_settings)
     # First episodes of random length are for learning: here every episode is whole.
     return environment.copies(*member_indices([seed], num_envs), backend, stagger=False)
+
+
+def make_face(
+    library: str, target: str | Path | Mapping[str, Any], num_envs: int = 1, **options: Any
+) -> Any:
+    """Copies of an environment as another library expects them (docs/faces.md).
+
+    ::
+
+        envs = slipstream.make_face("sb3", "cartpole", num_envs=64)
+        stable_baselines3.PPO("MlpPolicy", envs).learn(100_000)
+
+    Args:
+        library: gymnasium, sb3, elegantrl, envpool or pettingzoo.
+        target: as for `make_vec`.
+        num_envs: how many.
+        **options: of that face's `make_vec`; fields of the environment's Config.
+
+    Raises:
+        SlipstreamError: no such face, or its library is not installed; says what to do.
+    """
+    if library not in FACES:
+        raise ConfigError(f"There is no face for {library!r}; there are {', '.join(FACES)}.")
+    module = importlib.import_module(f"slipstream.adapters.{FACES[library]}")
+    return module.make_vec(str(target) if isinstance(target, Path) else target, num_envs, **options)

@@ -123,9 +123,8 @@ class NativeEnv(ABC):
 
     def final_of(self, copy: int) -> Any:
         """The last observation of an episode that ended at this step (SAME_STEP), fresh."""
-        if not self._observations.fixed:
-            return next(final[0] for row, _, final in self._said() if row == copy and final)
-        return self._single("final", copy)
+        told = next((final[0] for row, _, final in self._said() if row == copy and final), None)
+        return self._single("final", copy) if self._observations.fixed and told is None else told
 
     def _single(self, name: str, copy: int) -> Any:
         leaves = range(len(self._observations.leaves))
@@ -158,8 +157,7 @@ class NativeEnv(ABC):
         rows = []
         for row, info, final in sorted(self._said(), key=lambda told: told[0]):
             if final is not None:
-                seen = self.final_of(row) if self._observations.fixed else final[0]
-                rows.append((row, {"final_obs": seen, "final_info": final[1]}))
+                rows.append((row, {"final_obs": self.final_of(row), "final_info": final[1]}))
             rows.append((row, info))
         return batch_infos(rows, self.num_envs)
 

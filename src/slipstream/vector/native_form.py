@@ -40,6 +40,11 @@ class NativeForm:
         self.leaves: Sequence[NativeLeaf] = leaves or ()
         self._only = self.leaves[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
 
+    def plain(self, value: Any) -> bool:
+        """Whether its place in the arrays holds all that it is: one array of the space's dtype."""
+        only = self._only
+        return only is not None and isinstance(value, np.ndarray) and value.dtype == only.dtype
+
     def store(self, value: Any, places: Sequence[NDArray[Any]], row: int) -> None:
         """Writes one value into row `row` of its leaves' arrays.
 

@@ -173,7 +173,7 @@ class NativeCopies(Copies[Any]):
         kept: Any = None
         if self._observations.fixed:
             self._store(i, seen, self._final)
-        else:
+        if not self._observations.plain(seen):  # as Gymnasium tells it: an int, another dtype, ...
             kept = copy.deepcopy(seen)
         self.finals[i] = kept, info
         self.at["kept"][row] = True

@@ -1,0 +1,82 @@
+"""EnvPool's interface: the rows of NEXT_STEP, environment numbers, first come first served."""
+
+import numpy as np
+import pytest
+
+from slipstream.adapters.envpool import Pool
+from slipstream.adapters.errors import ActionError, UnreadyError
+from slipstream.adapters.gymnasium_vector import make_vec
+from slipstream.core.errors import ConfigError
+
+
+def test_all_at_once_it_is_the_vector_env(handed, alike):
+    pool = Pool("cartpole", 3, seed=5, backend="serial")
+    face = make_vec("cartpole", 3, autoreset_mode="NextStep", backend="serial")
+    obs, info = handed.take(pool.reset())
+    assert alike(obs, face.reset(seed=5)[0])
+    assert info["env_id"].dtype == np.int32 and len(pool) == 3 and not pool.is_async
+    drawn = np.random.default_rng(0)
+    for _ in range(40):
+        actions = drawn.integers(0, 2, 3)
+        one, other = handed.take(pool.step(actions)), face.step(actions)
+        assert alike(one[0], other[0]) and alike(one[2:4], other[2:4])
+        assert one[1].dtype == np.float32 and np.array_equal(one[1], other[1])
+    assert pool.observation_space == face.single_observation_space
+
+
+def test_results_come_in_the_order_they_were_sent(handed, alike):
+    pool = Pool("cartpole", 4, batch_size=2, seed=5, backend="serial")
+    alone = [make_vec("cartpole", 1, backend="serial") for _ in range(4)]
+    expected = [face.reset(seed=5 + e)[0][0] for e, face in enumerate(alone)]
+    pool.async_reset()
+    drawn = np.random.default_rng(0)
+    order = [0, 1, 2, 3]
+    for _ in range(60):
+        obs, _, _, _, info = handed.take(pool.recv())
+        ids = info["env_id"]
+        assert ids.tolist() == order[:2]
+        assert all(alike(row, expected[e]) for row, e in zip(obs, ids.tolist(), strict=True))
+        actions, ids = drawn.integers(0, 2, 2), ids[::-1]
+        pool.send(actions, ids)
+        for action, e in zip(actions, ids.tolist(), strict=True):
+            expected[e] = alone[e].step([action])[0][0]
+        order = order[2:] + ids.tolist()
+    assert pool.is_async
+
+
+def test_elapsed_steps_and_ends_of_both_kinds(kernel_file):
+    pool = Pool(kernel_file("clock"), 2, backend="serial", settings={"records": [[2, 2], [0, 3]]})
+    pool.reset()
+    rows = [pool.step([0, 0]) for _ in range(4)]
+    assert [row[4]["elapsed_step"].tolist() for row in rows] == [[1, 1], [2, 2], [0, 3], [1, 0]]
+    assert rows[1][2].tolist() == [True, False] and rows[1][3].tolist() == [False, False]
+    assert rows[2][3].tolist() == [False, True] and rows[2][1][0] == 0.0
+
+
+def test_some_can_be_reset():
+    pool = Pool("cartpole", 4, backend="serial")
+    pool.reset()
+    pool.step(np.zeros(4, int))
+    obs, info = pool.reset(options={"reset_mask": [False, True, False, True]})
+    assert obs.shape == (2, 4) and info["env_id"].tolist() == [1, 3]
+    with pytest.warns(UserWarning, match="Seeds are fixed"):
+        pool.reset(seed=1)
+
+
+def test_wrong_use_is_named():
+    pool = Pool("cartpole", 4, batch_size=2, backend="serial")
+    with pytest.raises(UnreadyError, match="waits for 2 results, and 0 are under way"):
+        pool.recv()
+    pool.async_reset()
+    with pytest.raises(UnreadyError, match="results that were not received"):
+        pool.send([0], [1])
+    first = pool.recv()[4]["env_id"]
+    for ids in ([4], [0, 0], [-1], [0.5], []):
+        with pytest.raises(ActionError, match="`env_id` must be"):
+            pool.send(np.zeros(len(ids), int), ids)
+    with pytest.raises(ActionError, match="shape"):
+        pool.send([0], first)
+    with pytest.raises(ConfigError, match="`batch_size` must be from 1"):
+        Pool("cartpole", 4, batch_size=5, backend="serial")
+    with pytest.raises(ValueError, match="Unsupported reset options"):
+        pool.reset(options={"low": 1})

@@ -1,0 +1,60 @@
+"""Kernels with several players as PettingZoo's parallel environment."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pettingzoo", reason="pip install 'slipstream[pettingzoo]'")
+
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+from slipstream.adapters.errors import ActionError, UnreadyError
+from slipstream.adapters.pettingzoo import ParallelFace, make_vec
+from slipstream.core.errors import ConfigError
+
+
+class Masked(ParallelFace):
+    """Tests of PettingZoo sample actions without their masks; here a forbidden one is changed."""
+
+    def step(self, actions):
+        allowed = self.batch.mask
+        if allowed is not None and self.agents:
+            actions = {
+                agent: action if allowed[0, p, action] else int(allowed[0, p].argmax())
+                for p, (agent, action) in enumerate(actions.items())
+            }
+        return super().step(actions)
+
+
+def test_their_checks_pass(kernel_file):
+    parallel_api_test(ParallelFace("hockey"), num_cycles=50)
+    parallel_api_test(Masked(kernel_file("duel"), backend="serial"), num_cycles=50)
+    parallel_seed_test(lambda: Masked(kernel_file("duel"), backend="serial"), num_cycles=20)
+
+
+def test_players_end_together_and_see_masks_and_metrics(kernel_file):
+    env = ParallelFace(kernel_file("duel"), backend="serial", max_steps=1)
+    with pytest.raises(UnreadyError, match="no episode is running"):
+        env.step({})
+    obs, infos = env.reset(seed=1)
+    assert list(obs) == env.agents == ["player_0", "player_1"]
+    masks = {agent: info["action_mask"] for agent, info in infos.items()}
+    assert all(mask.dtype == np.int8 and mask.sum() == 3 for mask in masks.values())
+    actions = {agent: int(mask.argmax()) for agent, mask in masks.items()}
+    _, rewards, terminations, truncations, infos = env.step(actions)
+    assert rewards["player_0"] == -rewards["player_1"]
+    assert truncations == {"player_0": True, "player_1": True} and not any(terminations.values())
+    assert infos["player_0"]["metrics"] == {"total": abs(rewards["player_0"])}
+    assert env.agents == []
+
+
+def test_wrong_use_is_named(kernel_file):
+    env = make_vec(kernel_file("duel"), backend="serial")
+    env.reset(seed=1)
+    with pytest.raises(ActionError, match=r"an action of each of \['player_0', 'player_1'\]"):
+        env.step({"player_0": 0})
+    with pytest.raises(ActionError, match="no integer from 0 to 3"):
+        env.step({"player_0": 9, "player_1": 0})
+    with pytest.raises(ConfigError, match="has one player"):
+        ParallelFace("cartpole", backend="serial")
+    with pytest.raises(ConfigError, match="steps one copy"):
+        make_vec(kernel_file("duel"), 2)
