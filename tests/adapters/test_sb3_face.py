@@ -153,7 +153,7 @@ def test_their_algorithms_train_on_it(name):
     returns = [episode["r"] for episode in model.ep_info_buffer]
     assert len(returns) > 20
     if name == "PPO":  # a random policy makes 22 steps
-        assert np.mean(returns) > 60
+        assert np.mean(returns) > 40
 
 
 def test_without_the_library_the_face_says_what_to_install(monkeypatch):
