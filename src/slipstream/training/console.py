@@ -23,9 +23,11 @@ from slipstream.training.events import (
 )
 from slipstream.training.output import steady
 from slipstream.training.progress import Progress
+from slipstream.training.recent_episodes import PREFIX
 
 _REDRAWS = 8  # of the live line, per second
 _PLAIN_SECONDS = 10.0  # between plain lines
+_SHOWN = 2  # of an environment's own metrics; the tables have all
 _RECENT_SECONDS = 5.0  # what steps/s is the mean of
 
 
@@ -149,6 +151,9 @@ def progress_line(event: Updated, members: int, per_second: float) -> str:
     ]
     if "score" in event.metrics:
         parts.append(f"score {spread(event.metrics['score'])}")
+    own = [name for name in event.metrics if name.startswith(PREFIX)]
+    for name in own[:_SHOWN]:
+        parts.append(f"{name.removeprefix(PREFIX)} {spread(event.metrics[name])}")
     left = (progress.budget - progress.steps) * members
     if speed > 0 and left > 0:
         parts.append(f"ETA {clock(left / speed)}")

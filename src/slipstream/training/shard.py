@@ -23,9 +23,8 @@ from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.interruption import StoppedError
 from slipstream.training.learner import learner_of
+from slipstream.training.recent_episodes import RecentEpisodes
 from slipstream.vector.vector_env import member_indices
-
-RECENT = 100  # training episodes that the score is the mean of
 
 
 class Shard:
@@ -48,9 +47,7 @@ class Shard:
     Attributes:
         agent: policies and their learner.
         collector: environments and experience.
-        recent: float64 [m, RECENT], returns of the last training episodes, oldest overwritten.
-        lengths: float64 [m, RECENT], their steps.
-        episodes: int64 [m], training episodes ended so far.
+        recent: the last training episodes of each member.
     """
 
     def __init__(
@@ -94,11 +91,8 @@ class Shard:
         self.collector = make_collector(
             self.agent, envs, spec, steps, num_envs, own_config.replay(num_envs)
         )
-        self.recent = np.full((len(own), RECENT), np.nan)
-        self.lengths = self.recent.copy()
-        self.episodes = np.zeros(len(own), np.int64)
+        self.recent = RecentEpisodes(spec, len(own), num_envs)
         self._steps = np.zeros(len(own), np.int64)
-        self._cut = np.full(len(own) * num_envs, spec.stagger)  # first episodes
         self.seconds_update = 0.0
         self._measured: dict[str, NDArray[np.float64]] = {}
         self._hashes: dict[str, str] = {}  # of the files that the last checkpoint named
@@ -122,20 +116,11 @@ class Shard:
             fraction: share of the budget spent before it, for schedules; one, or [m].
 
         Returns:
-            Metrics of each member, [m] by name; `score` is the mean recent return, `length` the
-            mean length of the same episodes.
+            Metrics of each member, [m] by name; `score` is the mean recent return, `length` and
+            ``episode/...`` the mean length and metrics of the same episodes.
         """
         ended = self.collector.collect(self._run)
-        whole = slice(None) if ended.lost is None else ~ended.lost  # what a fault cut says nothing
-        columns = (ended.e[whole], ended.ret[whole], ended.length[whole])
-        for e, ret, length in zip(*(column.tolist() for column in columns), strict=True):
-            if self._cut[e]:  # its length was drawn: its return says little
-                self._cut[e] = False
-                continue
-            m = e // self._num_envs
-            place = self.episodes[m] % RECENT
-            self.recent[m, place], self.lengths[m, place] = ret, length
-            self.episodes[m] += 1
+        self.recent.add(ended)
         began = time.perf_counter()
         metrics = self.agent.update(self.collector.experience, fraction, self._run)
         self.seconds_update += time.perf_counter() - began
@@ -148,8 +133,8 @@ class Shard:
             **metrics,
             **self._go_on_with_phases(),
             "score": self.scores(),
-            "length": self._recent_mean(self.lengths),
-            "episodes": self.episodes.astype(np.float64),
+            **self.recent.means(),
+            "episodes": self.recent.counts.astype(np.float64),
         }
 
     def _go_on_with_phases(self) -> dict[str, NDArray[Any]]:
@@ -157,7 +142,7 @@ class Shard:
         curriculum = self._curriculum
         if curriculum is None:
             return {}
-        changed = curriculum.advance(self.episodes, self._steps)
+        changed = curriculum.advance(self.recent.counts, self._steps)
         self._write_params()
         if len(changed):
             each = np.arange(self._num_envs)
@@ -170,7 +155,7 @@ class Shard:
     def _write_params(self) -> None:
         assert self._curriculum is not None
         for row in range(len(self.members)):
-            record = self._curriculum.params(row, int(self.episodes[row]))
+            record = self._curriculum.params(row, int(self.recent.counts[row]))
             write_params(self.collector.envs, row, record)
 
     def close(self) -> None:
@@ -238,12 +223,7 @@ class Shard:
 
     def scores(self) -> NDArray[np.float64]:
         """Mean return of each member's recent training episodes, [m]; NaN before the first."""
-        return self._recent_mean(self.recent)
-
-    def _recent_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        counts = np.minimum(self.episodes, RECENT)
-        sums = np.nansum(values, axis=1)
-        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        return self.recent.scores()
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Everything needed to go on: the first axis of every array counts members or copies."""
@@ -254,10 +234,7 @@ class Shard:
             **agent,
             **env,
             **{f"opponents.{name}": value for name, value in opponents.items()},
-            "recent": self.recent.copy(),
-            "lengths": self.lengths.copy(),
-            "episodes": self.episodes.copy(),
-            "cut": self._cut.copy(),
+            **self.recent.get_state(),
             **self._phases(),
         }
 
@@ -300,10 +277,7 @@ class Shard:
         if files:
             chunks = [read_chunks(folder, member, files) for member in self.members]
         fresh = self.collector.set_state(_below("env.", state), chunks)
-        self.recent[:] = state["recent"]
-        self.lengths[:] = state["lengths"]
-        self.episodes[:] = state["episodes"]
-        self._cut[:] = state["cut"]
+        self.recent.set_state(state)
         if self._curriculum is not None:
             self._curriculum.set_state(_below("curriculum.", state))
             self._steps[:] = state["curriculum_steps"]

@@ -16,6 +16,7 @@ from slipstream.training.config import RunConfig
 from slipstream.training.events import Evaluated, Event, Finished, Started, Updated
 from slipstream.training.files import AppendedFile, disk_errors
 from slipstream.training.progress import Progress
+from slipstream.training.recent_episodes import PREFIX
 
 _POINTS = 500  # of a curve at most
 _EVENTS = 5_000  # of all members together: writing one costs about 0.1 ms
@@ -59,7 +60,8 @@ def _plain(value: Any) -> float | str | bool:
 class TensorBoardWriter:
     """Writes event files, one folder a member; long runs are thinned to some hundred points.
 
-    ``rollout/ep_rew_mean`` and ``ep_len_mean`` are means of the last training episodes,
+    ``rollout/ep_rew_mean``, ``ep_len_mean`` and an environment's own metrics (``rollout/NAME``)
+    are means of the last training episodes,
     ``time/fps`` this member's steps a second, ``eval/`` scores on the split that chooses, ``test/``
     those on the test split. The tab HPARAMS shows members by their settings. tensorboardX is
     imported with the first point, off the way to the first update.
@@ -149,11 +151,18 @@ class TensorBoardWriter:
 
 def _tagged(values: Mapping[str, float]) -> dict[str, float]:
     """Metrics of an update under SB3's names."""
-    tagged = {_TAGS.get(name, f"train/{name}"): value for name, value in values.items()}
+    tagged = {_TAGS.get(name, _own_tag(name)): value for name, value in values.items()}
     tagged.pop("", None)
     if "train/entropy" in tagged:  # SB3 minimises its negative
         tagged["train/entropy_loss"] = -tagged.pop("train/entropy")
     return tagged
+
+
+def _own_tag(name: str) -> str:
+    """Of what SB3 has no name for: metrics of episodes stand beside their returns."""
+    if name.startswith(PREFIX):
+        return f"rollout/{name.removeprefix(PREFIX)}"
+    return f"train/{name}"
 
 
 def _time(progress: Progress) -> dict[str, float]:

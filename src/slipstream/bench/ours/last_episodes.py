@@ -10,7 +10,7 @@ from typing import Any
 from slipstream.bench.ours.ppo import Enough, Stopwatch, train_by
 from slipstream.bench.worker import serve
 from slipstream.training.events import Event, Started, Updated
-from slipstream.training.shard import RECENT
+from slipstream.training.recent_episodes import RECENT
 
 
 class _UntilScore:
