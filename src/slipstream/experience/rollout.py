@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.spec import Spec
-from slipstream.vector.fused import Block
+from slipstream.vector.fused import RolloutRows
 from slipstream.vector.vector_env import Finals, StepOut
 
 
@@ -83,12 +83,12 @@ class Rollout:
         return self.horizon * self.members * self.num_envs
 
     @property
-    def block(self) -> Block:
+    def rows(self) -> RolloutRows:
         """The rows as loops fill them that act and step at once."""
         mask = np.zeros((0, 0), np.bool_) if self.mask is None else self.mask
         flat = self.obs.reshape(*self.obs.shape[:2], -1)
         kept = (self.actions, self.log_prob, self.reward, self.terminated, self.truncated)
-        return Block(self.obs, flat, mask, *kept)
+        return RolloutRows(self.obs, flat, mask, *kept)
 
     def step_out(self, t: int, lo: int = 0, hi: int | None = None) -> StepOut:
         """Where step t of environments lo..hi writes: its observation goes to row t + 1."""

@@ -154,7 +154,7 @@ class Collector:
             began = time.perf_counter()
             acting = self.agent.acting(lo, hi)
             assert acting is not None
-            loop.run(1, rollout.block, lo, acting)
+            loop.run(1, rollout.rows, lo, acting)
             rollout.valid[:, lo:hi] = True
             # Acting and stepping are not timed apart there: in proportion to the first row.
             longer = 1.0 + (time.perf_counter() - began) / (policy_seconds + env_seconds)
@@ -168,7 +168,7 @@ class Collector:
         loops: list[FusedLoop | None] = []
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             acting = self.agent.acting(lo, hi) if FusedLoop.fits(env) else None
-            block = self.experience.block
+            block = self.experience.rows
             loops.append(None if acting is None else FusedLoop(env, acting, block))
         return loops
 

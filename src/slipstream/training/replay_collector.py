@@ -108,7 +108,7 @@ class ReplayCollector(Collector):
             return None
         assert isinstance(env, KernelVectorEnv)
         if self._pass is None:
-            self._pass = ReplayPass(env, self.replay, acting, learning, rollout.block, self.learned)
+            self._pass = ReplayPass(env, self.replay, acting, learning, rollout.rows, self.learned)
         began = time.perf_counter()
         self._pass.run(rollout, acting, learning)
         self.seconds_learning += time.perf_counter() - began

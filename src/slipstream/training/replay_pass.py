@@ -17,7 +17,7 @@ from slipstream.experience.replay.plan import updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.vector import render
-from slipstream.vector.fused import Acting, Block
+from slipstream.vector.fused import Acting, RolloutRows
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import EPISODES, FAULT, FINALS, RESET
 
@@ -55,7 +55,7 @@ def collect(
     """Rows begin..end-1.
 
     Args:
-        batch: of the kernel's loop; block: Block; by: see `Acting`.
+        batch: of the kernel's loop; block: RolloutRows; by: see `Acting`.
         sent: [E, K], what the copies receive, overwritten.
         keeping: Keeping; store: of the replay's `Link`; feed, learner: see `Learning`.
 
@@ -122,7 +122,7 @@ class ReplayPass:
         replay: Replay,
         acting: Acting,
         learning: Learning,
-        block: Block,
+        block: RolloutRows,
         learned: NDArray[np.int64],
     ) -> None:
         copies, spec = env.num_envs, env.spec
@@ -169,7 +169,7 @@ class ReplayPass:
         Raises:
             KernelError: a number that nobody can train on, or an index beyond an array.
         """
-        env, t, end, block = self._env, 0, len(rollout.reward), tuple(rollout.block)
+        env, t, end, block = self._env, 0, len(rollout.reward), tuple(rollout.rows)
         while t < end:
             env.make_room()
             link = self._replay.link  # other arrays after making room

@@ -26,7 +26,7 @@ from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.records import Record, Records
-from slipstream.vector.replay import empty_component, nothing_allowed
+from slipstream.vector.rerun import empty_component, nothing_allowed
 from slipstream.vector.vector_env import VectorEnv, blank, member_indices
 
 _RECORDS, _RUNS = 8, 24  # Params records that are run one by one: of a split, of all

@@ -34,7 +34,7 @@ class Acting(NamedTuple):
     by: Any
 
 
-class Block(NamedTuple):
+class RolloutRows(NamedTuple):
     """Rows that are filled, of the E copies of an environment or of more.
 
     Attributes:
@@ -57,7 +57,7 @@ def collect(begin: int, end: int, lo: int, batch: Any, block: Any, by: Any, sent
     """Rows begin..end-1 of copies lo, lo + 1, ... of the block.
 
     Args:
-        batch: of the kernel's loop; block: Block; by: see `Acting`.
+        batch: of the kernel's loop; block: RolloutRows; by: see `Acting`.
         sent: [copies, K], what the copies receive, overwritten.
 
     Returns:
@@ -85,7 +85,7 @@ class FusedLoop:
         acting, block: examples of their types.
     """
 
-    def __init__(self, env: VectorEnv, acting: Acting, block: Block) -> None:
+    def __init__(self, env: VectorEnv, acting: Acting, block: RolloutRows) -> None:
         assert isinstance(env, KernelVectorEnv)
         self._env = env
         self._sent = np.zeros((env.num_envs, env.spec.action_width), env.spec.action_dtype)
@@ -115,7 +115,7 @@ class FusedLoop:
             and env.spec.observation_dtype == np.float32
         )
 
-    def run(self, begin: int, block: Block, lo: int, acting: Acting) -> None:
+    def run(self, begin: int, block: RolloutRows, lo: int, acting: Acting) -> None:
         """Fills rows begin, begin + 1, ... of the copies lo, lo + 1, ...
 
         Raises:

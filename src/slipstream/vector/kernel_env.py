@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded, params_table
 from slipstream.core.random import stream, word
 from slipstream.core.spec import Spec
@@ -25,7 +25,8 @@ from slipstream.vector.loop import (
     book_dtype,
 )
 from slipstream.vector.records import Records
-from slipstream.vector.replay import Replay, who_is
+from slipstream.vector.rerun import Rerun, no_number
+from slipstream.vector.steps import refuse_misfits
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 BACKENDS = ("compiled", "serial")
@@ -196,7 +197,7 @@ class KernelVectorEnv(VectorEnv):
     def _shown(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> tuple[NDArray[Any], ...]:
         """What `start` and `look` write: the caller's rows; masks that nobody wants go nowhere."""
         if obs.shape != self._shapes[1]:
-            self._refuse(None, obs)
+            refuse_misfits((None, obs), self._shapes, self._dtypes)
         if self._mask is None:
             return (obs,)
         return (obs, self._mask if mask is None else mask)
@@ -216,7 +217,7 @@ class KernelVectorEnv(VectorEnv):
         counts, e = self.counts, self.num_envs
         shapes = (actions.shape, obs.shape, reward.shape, terminated.shape, truncated.shape)
         if shapes != self._shapes:
-            self._refuse(actions, *out[:4])
+            refuse_misfits((actions, *out[:4]), self._shapes, self._dtypes)
         if self._room == 0:
             self.make_room()
         self._room -= 1
@@ -231,7 +232,7 @@ class KernelVectorEnv(VectorEnv):
             else:
                 self._loop.advance(0, e, t, self._at_end, self._batch, rows)
         except Exception as error:
-            self._refuse(actions, *out[:4])
+            refuse_misfits((actions, *out[:4]), self._shapes, self._dtypes)
             raise self.named(error, actions) from error
         if counts[FAULT]:
             self.check(actions, t)
@@ -251,22 +252,7 @@ class KernelVectorEnv(VectorEnv):
         Args:
             actions: the last ones; None where nothing was stepped.
         """
-        return Replay(self).explain(error, actions) if self._checked else error
-
-    def _refuse(self, actions: NDArray[Any] | None, *out: NDArray[Any]) -> None:
-        """Names an array that does not fit; compiled code would write beyond its end."""
-        names = ("actions", "obs", "reward", "terminated", "truncated")
-        for name, array, shape, dtype in zip(
-            names, (actions, *out), self._shapes, self._dtypes, strict=False
-        ):
-            if array is None:
-                continue
-            fits = array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
-            if not fits:
-                raise ValueError(
-                    f"`{name}` must be a C-contiguous {dtype} array of shape {shape}; it is "
-                    f"{array.dtype} of shape {array.shape} with strides {array.strides}."
-                )
+        return Rerun(self).explain(error, actions) if self._checked else error
 
     def check(self, actions: NDArray[Any] | None, t: int | None = None) -> None:
         """Names the first number since the last check that nobody can train on.
@@ -281,21 +267,7 @@ class KernelVectorEnv(VectorEnv):
         if not fault:
             return
         self.counts[FAULT] = 0
-        e = abs(fault) - 1
-        state = {name: self.state[name][e].tolist() for name in self.kernel.STATE.names or ()}
-        who, kernel = who_is(self, e), self.kernel
-        if fault < 0:
-            raise KernelError(
-                f"{kernel.module.__file__}: Kernel `{kernel.name}`, {who}: "
-                f"{Replay(self, e).unfit()}. State: {state}."
-            )
-        t = int(self.book["length"][e]) - 1 if t is None else t
-        last = "" if actions is None else f", last action {actions[e].tolist()}"
-        raise KernelError(
-            f"Kernel `{kernel.name}` returned a reward that is NaN or infinite: {who}, step {t}"
-            f"{last}, state after it {state}. Guard the divisor or the argument of log or sqrt "
-            "that produced it."
-        )
+        raise no_number(self, fault, actions, t)
 
     def begin(
         self,

@@ -128,3 +128,24 @@ class Received(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     valid: NDArray[np.bool_]
+
+
+def refuse_misfits(
+    arrays: Sequence[NDArray[Any] | None],
+    shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[np.dtype[Any]],
+) -> None:
+    """Names the first of actions, obs, reward, terminated, truncated that does not fit; None does.
+
+    Raises:
+        ValueError: one has another shape or dtype, or lies apart.
+    """
+    names = ("actions", "obs", "reward", "terminated", "truncated")
+    for name, array, shape, dtype in zip(names, arrays, shapes, dtypes, strict=False):
+        if array is None:
+            continue
+        if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+            raise ValueError(
+                f"`{name}` must be a C-contiguous {dtype} array of shape {shape}; it is "
+                f"{array.dtype} of shape {array.shape} with strides {array.strides}."
+            )

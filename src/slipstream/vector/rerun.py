@@ -32,7 +32,34 @@ def who_is(env: KernelVectorEnv, copy: int) -> str:
     )
 
 
-class Replay:
+def no_number(
+    env: KernelVectorEnv, fault: int, actions: NDArray[Any] | None, t: int | None
+) -> KernelError:
+    """What to raise where a copy gave a number that nobody can train on.
+
+    Args:
+        fault: as in `loop.py`: e + 1 where the reward of copy e is none, negative where what it
+            shows is none.
+        actions: the last ones; t: the step, by default counted within the copy's episode.
+    """
+    e, kernel = abs(fault) - 1, env.kernel
+    state = {name: env.state[name][e].tolist() for name in kernel.STATE.names or ()}
+    who = who_is(env, e)
+    if fault < 0:
+        return KernelError(
+            f"{kernel.module.__file__}: Kernel `{kernel.name}`, {who}: "
+            f"{Rerun(env, e).unfit()}. State: {state}."
+        )
+    t = int(env.book["length"][e]) - 1 if t is None else t
+    last = "" if actions is None else f", last action {actions[e].tolist()}"
+    return KernelError(
+        f"Kernel `{kernel.name}` returned a reward that is NaN or infinite: {who}, step {t}"
+        f"{last}, state after it {state}. Guard the divisor or the argument of log or sqrt "
+        "that produced it."
+    )
+
+
+class Rerun:
     """One copy's last step, reset and observation, run again on copies of its records.
 
     Args:
