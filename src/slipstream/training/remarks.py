@@ -32,3 +32,12 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
             f"{config.evaluation.max_steps:,} steps (evaluation.max_steps)."
         )
     return tuple(found)
+
+
+def began_anew(copies: int, total: int, name: str) -> str:
+    """Where a resumed run departs from one that was never stopped."""
+    return (
+        f"{copies} of {total} copies of {name} did not come back to where they stood when their "
+        "actions were taken again (it is not deterministic, or its episodes are too long): they "
+        "begin fresh episodes, and the run differs from one that was never stopped."
+    )

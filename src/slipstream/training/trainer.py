@@ -30,7 +30,7 @@ from slipstream.training.factory import resolve_environment
 from slipstream.training.interruption import Interrupted, Interruption, StoppedError
 from slipstream.training.learner import last_device, note_device
 from slipstream.training.progress import Progress
-from slipstream.training.remarks import remarks
+from slipstream.training.remarks import began_anew, remarks
 from slipstream.training.result import Scores, finite, result_of, scores_of
 from slipstream.training.run import Run
 from slipstream.training.shard import join_states, state_of
@@ -180,12 +180,7 @@ class Trainer:
         """Says and records where a resumed run departs from one that was never stopped."""
         if not copies:
             return
-        sentence = (
-            f"{copies} of {self.members * self.num_envs} copies of {self.environment.name} did not "
-            "come back to where they stood when their actions were taken again (it is not "
-            "deterministic, or its episodes are too long): they begin fresh episodes, and the run "
-            "differs from one that was never stopped."
-        )
+        sentence = began_anew(copies, self.members * self.num_envs, self.environment.name)
         self.directory.say(sentence)
         self.directory.record(
             notes=[*self.directory.provenance.get("notes", []), sentence],
