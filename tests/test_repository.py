@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import os
 import re
@@ -30,6 +31,7 @@ LAYERS = (
         "adapters",
         "bench",
         "cli",
+        "api",
     ),
 )
 
@@ -165,3 +167,23 @@ def test_importing_slipstream_is_cheap() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "src"
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_files_and_functions_are_short() -> None:
+    """At most 350 lines a file, and 60 a function without a reason above it; 130 on average."""
+    lengths, reasons = [], []
+    for path in source_files():
+        if path.suffix != ".py" or "src" not in path.parts:
+            continue
+        lines = path.read_text().splitlines()
+        lengths.append((len(lines), str(path)))
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            long = (node.end_lineno or 0) - node.lineno + 1 > 60
+            if long and not lines[first - 2].lstrip().startswith("#"):
+                reasons.append(f"{path}: {node.name}")
+    assert max(lengths)[0] <= 350, max(lengths)
+    assert sum(length for length, _ in lengths) / len(lengths) <= 130
+    assert not reasons, "a comment right above says why it is long"
