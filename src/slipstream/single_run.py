@@ -31,6 +31,7 @@ _COLUMNS = (
 )
 
 
+# Long: a line for each argument of the call that it takes over.
 def train_single_run(
     config_path: str | Path | Mapping[str, Any],
     base_output_dir: str | Path = "results",

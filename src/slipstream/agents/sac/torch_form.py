@@ -104,6 +104,7 @@ def draw(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     return u.tanh(), density.sum(-1)
 
 
+# Long: the update of the papers, in their order, is read as one.
 def learn(
     members: Members,
     networks: Networks,
