@@ -70,6 +70,9 @@ class Batch:
         spec = env.spec
         self.observation_space = spec.native_observation or spec.observation
         self.action_space = spec.native_action or spec.action
+        one = isinstance(spec.action, spaces.Discrete) and spec.action == self.action_space
+        plain = one and spec.players == 1 and not env.mask_width and spec.action.start == 0
+        self._choices = int(spec.action.n) if plain else 0  # of a single choice without a mask
         self._players = () if spec.players == 1 else (spec.players,)
         self._out = blank(env)
         self._pending = blank(env).obs  # first observations that NEXT_STEP shows one step later
@@ -204,6 +207,15 @@ class Batch:
 
     def _rows(self, actions: Any, copies: NDArray[np.int64] | None) -> NDArray[Any]:
         """Actions as rows [E, K], checked; of copies that are not stepped, anything."""
+        if copies is None and self._choices and type(actions) is np.ndarray:
+            plain = actions.dtype == np.int64 and actions.shape == (self.num_envs,)
+            # As uint64 a negative number is too large, too.
+            if (
+                plain
+                and actions.flags.c_contiguous
+                and actions.view(np.uint64).max() < self._choices
+            ):
+                return actions.reshape(-1, 1)
         n = self.num_envs if copies is None else len(copies)
         if np.ndim(actions) == 0 and not isinstance(actions, Mapping):
             raise NoActionsError(

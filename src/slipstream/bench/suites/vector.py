@@ -10,6 +10,7 @@ from slipstream.bench.alternate import alternate
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
+from slipstream.bench.suites.vector_faces import face_cost, sb3_on_us
 from slipstream.bench.suites.vector_faults import chaos, worker_kill
 from slipstream.bench.vector_envs import rounds_for
 from slipstream.bench.worker import WorkerError, run_worker
@@ -263,6 +264,8 @@ CASES: dict[str, Case] = {
     "uneven_async": uneven_async,
     "worker_kill": worker_kill,
     "chaos": chaos,
+    "face_cost": face_cost,
+    "sb3_on_us": sb3_on_us,
     "start_stop": start_stop,
     "systems": systems,
     "memory": memory,
