@@ -184,6 +184,14 @@ def test_doctor_says_what_auto_is_and_what_other_numbers_would_give(slipstream, 
     assert "8: 10, 16: 95" in outcome.out
 
 
+def test_doctor_says_why_a_run_was_slow(slipstream):
+    assert slipstream("train", "cartpole", "--total-steps", "2048", "--out", "slow").code == 0
+    outcome = slipstream("doctor", "slow")
+    assert outcome.code == 0
+    text = " ".join(outcome.out.split())
+    assert "more environments" in text and "what to change" in text and "the update" in text
+
+
 def test_doctor(slipstream):
     outcome = slipstream("doctor")
     assert outcome.code == 0

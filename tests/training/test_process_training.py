@@ -130,3 +130,26 @@ def test_evaluation_repeats_lost_episodes(flaky, tmp_path):
             faults = env.drain_faults()
         found.append([(track.ret, track.length, len(track.actions)) for track in tracks[0]])
     assert found[0] == found[1] and faults
+
+
+def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
+    flaky, tmp_path, monkeypatch
+):
+    from dataclasses import replace
+
+    from slipstream.training.gymnasium_environment import GymnasiumEnvironment
+    from slipstream.vector.vector_env import member_indices
+
+    seeds = member_indices([0], 8)
+    environment = GymnasiumEnvironment.load(flaky, {})
+    assert environment.step_seconds > 0.0
+    for seconds, wanted in ((1e-7, "serial"), (0.1, "process")):
+        with replace(environment, step_seconds=seconds, workers=2).copies(*seeds) as env:
+            assert env.backend == wanted
+
+    def absent(method):
+        raise ConfigError("no files can be handed over")
+
+    monkeypatch.setattr(launcher, "check_method", absent)
+    with replace(environment, step_seconds=0.1, workers=2).copies(*seeds) as env:
+        assert env.backend == "serial"

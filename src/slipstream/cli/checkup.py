@@ -26,7 +26,11 @@ def checkup() -> list[tuple[str, str]]:
         ("GPU", _gpu()),
         ("versions", ", ".join(f"{n} {v}" for n, v in provenance.versions().items() if v)),
         ("compiled kernels", _cache()),
-        ("backend: auto", "compiled for kernels (measured fastest), serial for gym:ID"),
+        (
+            "backend: auto",
+            "compiled for kernels (measured fastest); gym:ID in worker processes where a step, "
+            "measured at the start, is long enough for that, else serial",
+        ),
         (
             "shards: auto",
             f"{usable_cores()}: one worker per physical core of this process",
@@ -55,6 +59,14 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
         (f"num_envs for {target}", choose_num_envs(config, environment).reason),
         ("steps per second by num_envs", figures(speeds)),
     ]
+
+
+def run_rows(path: str) -> list[tuple[str, str]]:
+    """Why a run was as slow as it was."""
+    from slipstream.training.diagnosis import diagnose
+    from slipstream.training.run import Run
+
+    return diagnose(Run.open(Path(path)))
 
 
 def figures(speeds: Mapping[int, float]) -> str:

@@ -30,7 +30,7 @@ def list_() -> None:
     for name in list_agents():
         agents.add_row(name, _first_sentence("agents", name))
     backends = _table("backend", "what it is")
-    backends.add_row("auto", "compiled for kernels, serial for Gymnasium environments")
+    backends.add_row("auto", "compiled for kernels; process or serial for gym:ID, as measured")
     backends.add_row("compiled", "kernels compiled to one loop over all copies")
     backends.add_row(
         "serial", "one copy after the other, interpreted: the oracle of the compiled one"
@@ -66,18 +66,24 @@ def check(
 def doctor(
     target: Annotated[
         str | None,
-        typer.Argument(help="Also say what `num_envs: auto` is for it, and measure its speed."),
+        typer.Argument(
+            help="Also say what `num_envs: auto` is for it, and measure its speed; of a run's "
+            "directory, why it was slow."
+        ),
     ] = None,
 ) -> None:
-    """Says what this machine offers and what auto would choose, and why."""
+    """Says what this machine offers and what auto would choose, and why; or why a run was slow."""
     from rich.console import Console
 
-    from slipstream.cli.checkup import checkup, kernel_rows, sizing_rows
+    from slipstream.cli.checkup import checkup, kernel_rows, run_rows, sizing_rows
 
     table = _table("what", "found")
-    rows = checkup()
-    if target is not None:
-        rows += kernel_rows(target) + sizing_rows(target)
+    if target is not None and (Path(target) / "config.yaml").is_file():
+        rows = run_rows(target)
+    else:
+        rows = checkup()
+        if target is not None:
+            rows += kernel_rows(target) + sizing_rows(target)
     for name, text in rows:
         table.add_row(name, text)
     Console().print(table)

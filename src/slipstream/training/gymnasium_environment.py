@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config, validate
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.training import suggested
 from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.sections import GymnasiumConfig, TrainingConfig
@@ -155,10 +156,23 @@ class GymnasiumEnvironment(Environment):
         **more: Any,
     ) -> VectorEnv:
         chosen = self.chosen_backend(backend)
-        if backend == "auto":
-            chosen = choose(self.step_seconds, len(seeds), self.workers).backend
+        if backend == "auto" and self._processes_pay(len(seeds)):
+            with suppress(SlipstreamError):  # what only this process can make is stepped here
+                return self._in_processes(seeds, indices, halves, **more)
         if chosen == "serial":
             return GymnasiumVectorEnv(_id(self.name), seeds, indices, kwargs=self.kwargs, **more)
+        return self._in_processes(seeds, indices, halves, **more)
+
+    def _processes_pay(self, copies: int) -> bool:
+        return choose(self.step_seconds, copies, self.workers).backend == "process"
+
+    def _in_processes(
+        self,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        halves: bool,
+        **more: Any,
+    ) -> VectorEnv:
         workers = self.workers
         if workers is None and multiprocessing.parent_process() is not None:
             workers = 1  # this is one of several processes that share the cores
