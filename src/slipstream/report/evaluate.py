@@ -119,14 +119,17 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         backend=run.config.training.chosen_backend,
         longest=settings.max_steps,
     )
-    (drawn,) = evaluator.run(best_policy(run, shown), deterministic=False)
+    policy, sampled = best_policy(run, shown), np.empty(0)
+    if policy.actions.head != "q":  # values are not drawn from
+        (drawn,) = evaluator.run(policy, deterministic=False)
+        sampled = values(drawn, environment.spec)
     evaluator.close()
     steps = run.evaluations().get("steps", [])
     return Game(
         chosen=tuple(chosen),
         steps=int(max((step for step in steps if isinstance(step, float)), default=0)),
         validations=len(set(steps)),
-        sampled=values(drawn, environment.spec),
+        sampled=sampled,
         longest=settings.max_steps if environment.spec.max_episode_steps is None else None,
     )
 

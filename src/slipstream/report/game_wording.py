@@ -88,12 +88,15 @@ def choice(run: RunEvaluation, agent: Measured, episodes: int) -> list[str]:
 
 def sampling(agent: Measured, sampled: Floats) -> str:
     """Why the training curve differs from the evaluations."""
+    if not len(sampled):
+        return (
+            "While training, some actions are random, so that the agent explores; evaluations take "
+            "the best one. The two curves differ for that reason."
+        )
     text = (
         "While training, actions are drawn from the policy, so that it explores; evaluations take "
         "the most likely action. The two curves differ for that reason"
     )
-    if not len(sampled):
-        return f"{text}."
     drawn = Measured.of(sampled)
     return (
         f"{text}: the policy shown scores {drawn} with drawn actions, {agent} with the likeliest."

@@ -126,7 +126,8 @@ class Game:
         chosen: of each member, in the order of `RunEvaluation.tracks`.
         steps: of the whole training, per member.
         validations: how often a policy could be chosen.
-        sampled: returns of the shown member's policy when its actions are drawn.
+        sampled: returns of the shown member's policy when its actions are drawn; empty where the
+            policy has nothing to draw from.
         longest: steps after which nothing but the evaluation ended an episode; None: no such bound.
     """
 

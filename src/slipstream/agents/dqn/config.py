@@ -63,7 +63,7 @@ class DQNConfig(OffPolicyConfig):
     target_every: Count = Field(
         250,
         description="updates between two of the target network",
-        json_schema_extra=searched(choices=[100, 250, 500, 1000]),
+        json_schema_extra=searched(choices=[100, 250, 500, 1000], by_default=False),
     )
 
     def check_spaces(self, spec: Spec) -> None:
