@@ -45,7 +45,10 @@ def lets_in_everybody(options: ClusterOptions, say: Callable[[str], None]) -> bo
 
 def unreachable(address: str, error: BaseException) -> ResourceError:
     text = first_line(error)
-    if "authentication" in type(error).__name__.lower() or "token" in text.lower():
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    if any("token" in str(cause).lower() for cause in causes):
         return ResourceError(
             f"The cluster at {address} did not accept this machine's token ({text}): copy the "
             "head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN."

@@ -256,6 +256,7 @@ def _join(options: ClusterOptions, work: Work, say: Callable[[str], None]) -> No
     with _handlers_kept():
         os.environ["RAY_AUTH_MODE"] = "token" if token else "disabled"
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # what matters is raised, too
         ray._raylet.Config.initialize("")  # the mode was read when Ray was imported
         try:
             ray.init(
