@@ -39,6 +39,9 @@ def options() -> Iterator[Case]:
         "--storage": ("mysql://x", "sqlite:///no/such/folder/x.db", "postgresql://", ":", "x"),
         "--device": ("cuda", "tpu"),
         "--data-dir": ("no/such/folder", "/dev/null", ""),
+        "--cluster": ("somewhere", ":", "host:port", ""),
+        "--max-workers": ("3", "text"),
+        "--gpu-share": ("0.5", "text"),
     }.items():
         for value in values:
             yield Case(f"tune {option} {value!r}", (*tune, option, value))

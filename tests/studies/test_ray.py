@@ -13,11 +13,13 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
 from test_tune_killed import CONFIG, contents, whole
 from test_tune_killed import PROGRAM as MAIN
 
+from slipstream.core.errors import ResourceError
 from slipstream.training.status import read_status
 
 pytestmark = [
@@ -154,13 +156,13 @@ def test_the_same_study_on_any_number_of_nodes(nodes, tmp_path, expected, count)
     until(lambda: not actors(), 30.0)
 
 
-def test_kills(nodes, tmp_path, expected):
+def test_kills(nodes, tmp_path):
     """Of an actor, of one that hangs, of a node, of the owner; a node that joins late is used."""
-    folder = tmp_path / "study"
-    words = begun(folder)
+    folder, budget = tmp_path / "study", ("--total-steps", "600_000")
+    words = (*begun(folder)[:-2], *budget)
     process = owner(nodes, tmp_path, *words)
     until(lambda: any(one["busy"] for one in told(folder)))
-    elsewhere = ("--study-name", tmp_path / "elsewhere" / "one", *BUDGET)
+    elsewhere = ("--study-name", tmp_path / "elsewhere" / "one", *budget)
     code, said = ended(owner(nodes, tmp_path, *words[:2], *elsewhere))
     assert code == 2 and "works on the study one" in said
     actors()[0].kill()
@@ -179,7 +181,7 @@ def test_kills(nodes, tmp_path, expected):
     until(lambda: not actors(), 60.0)
     code, said = ended(owner(nodes, tmp_path, "study", "resume", folder / "one", "--no-report"))
     assert code == 0, said
-    assert contents(folder) == expected
+    assert contents(folder) == whole(tmp_path / "alone", *budget)
 
 
 def test_ctrl_c_leaves_no_actors_and_one_machine_goes_on(nodes, tmp_path, expected):
@@ -243,3 +245,19 @@ def test_a_cluster_without_room(nodes, tmp_path):
     words = (*begun(second)[:3], second / "two")
     code, said = ended(owner(nodes, tmp_path, *words, room=5.0))
     assert code == 2 and "has had no room" in said
+
+
+def test_an_object_store_that_is_full(nodes, monkeypatch):
+    import ray
+    from ray.exceptions import ObjectStoreFullError
+
+    from slipstream.training.cluster import ClusterOptions, Work
+    from slipstream.training.ray_cluster import RayCluster
+
+    def full(value):
+        raise ObjectStoreFullError("no room for 24 bytes")
+
+    monkeypatch.setattr(ray, "put", full)
+    cluster = RayCluster(ClusterOptions(nodes.address), Work("one", "x:Y", b"", ()), print)
+    with pytest.raises(ResourceError, match=r"no room for 24 bytes.*--object-store-memory"):
+        cluster.share([np.zeros(3)])

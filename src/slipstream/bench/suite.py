@@ -70,6 +70,13 @@ def long_cases(suite: str) -> tuple[str, ...]:
     return names
 
 
+def asked_cases(suite: str) -> tuple[str, ...]:
+    """Names of the cases that run only where they are asked for by name: they need an extra."""
+    module = importlib.import_module(f"slipstream.bench.suites.{suite}")
+    names: tuple[str, ...] = getattr(module, "ON_REQUEST", ())
+    return names
+
+
 def run_suite(
     suite: str,
     *,
@@ -108,7 +115,8 @@ def run_suite(
             raise ConfigError(f"The case `{name}` takes hours: add --full.")
     if json_file is not None:
         _check_writable(Path(json_file))
-    chosen = only or tuple(name for name in cases if full or name not in long_cases(suite))
+    passed_over = (*asked_cases(suite), *(() if full else long_cases(suite)))
+    chosen = only or tuple(name for name in cases if name not in passed_over)
     began = time.monotonic()
     result: dict[str, Any] = {
         "suite": suite,

@@ -175,7 +175,7 @@ class Cluster(Protocol):
         """
 
     def standing(self) -> list[dict[str, Any]]:
-        """Of each node ever used: `node`, `seats`, `busy`, `answers`, `losses`."""
+        """Of each node ever used: `node`, `seats`, `busy`, `answers`, `losses`, `bytes` sent."""
 
 
 def connect(

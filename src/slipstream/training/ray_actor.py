@@ -60,6 +60,7 @@ class Node:
     refused: bool = False
     answers: int = 0
     losses: int = 0
+    bytes: int = 0  # of requests, answers and news
 
 
 class RayActor:
@@ -97,6 +98,7 @@ class RayActor:
             self._lose()
             return False
         self.busy, self._asked = True, time.monotonic()
+        self.place.bytes += len(request)
         answer.future().add_done_callback(self._deliver)
         return True
 
@@ -118,6 +120,7 @@ class RayActor:
             self._lose()
             return Lost(f"on {self.node} failed: {first_line(error)}", "died")
         self.place.answers += 1
+        self.place.bytes += len(answer)
         return answer
 
     def ask_to_leave(self) -> None:
@@ -150,6 +153,7 @@ class RayActor:
             with suppress(Exception):
                 news = ray.get(asked)
                 if news:
+                    self.place.bytes += len(news)
                     self._put(news)
         elif now - when >= _SILENT_SECONDS:
             self._put(Lost(f"on {self.node} has been silent for {now - when:.0f} s", "silent"))

@@ -103,9 +103,9 @@ class RayCluster:
             self.bell.recv_bytes()
         for sentence in _all(self._sentences):
             self._tell(sentence)
-        waited = time.monotonic() - self._began
-        if self._actors():
+        if self._came:
             self._began = time.monotonic()
+        waited = time.monotonic() - self._began
         if len(self._failures) >= _TRIES and not self._came:
             raise ResourceError(
                 f"No worker came up in the cluster, {len(self._failures)} times in a row: "
@@ -142,7 +142,7 @@ class RayCluster:
             there = [actor for actor in list(node.actors) if actor.came]
             facts = {"seats": len(there), "busy": sum(actor.busy for actor in there)}
             if there or node.answers or node.losses:
-                done = {"answers": node.answers, "losses": node.losses}
+                done = {"answers": node.answers, "losses": node.losses, "bytes": node.bytes}
                 found.append({"node": node.name, **facts, **done})
         return found
 
@@ -160,24 +160,28 @@ class RayCluster:
                         actor.look()
                     else:
                         self._welcome(actor)
-            except RayError as error:  # its head is away; work that is lost says so itself
+            except Exception as error:  # its head is away; work that is lost says so itself
                 self._failures.append(first_line(error))
             if self._failures or not self._came:
                 self._ring.send_bytes(b".")
 
     def _place(self) -> None:
-        """An actor for each core, or share of a card, that is there."""
+        """An actor for each core, or share of a card, that is there; few of them on all nodes."""
         kind, share = ("GPU", self._options.gpu_share) if self._work.gpu else ("CPU", 1.0)
+        room: dict[str, int] = {}
         for facts in ray.nodes():
-            if not facts["Alive"]:
-                continue
             node = self._known(facts)
-            room = int(facts["Resources"].get(kind, 0.0) / share + 1e-9)
-            while not node.refused and len(node.actors) < room:
-                most = self._options.max_workers
-                if most is not None and len(self._actors()) >= most:
-                    return
-                self._start(node, share)
+            if facts["Alive"] and not node.refused:
+                room[node.id] = int(facts["Resources"].get(kind, 0.0) / share + 1e-9)
+            for actor in list(node.actors):
+                if not facts["Alive"] and not actor.busy:  # who is busy says so itself
+                    actor.end()
+        most = self._options.max_workers or sum(room.values())
+        while len(self._actors()) < most:
+            left = [self._nodes[one] for one in room if len(self._nodes[one].actors) < room[one]]
+            if not left:
+                return
+            self._start(min(left, key=lambda node: len(node.actors)), share)
 
     def _known(self, facts: dict[str, Any]) -> Node:
         identity, name = facts["NodeID"], facts["NodeManagerHostname"]
@@ -206,7 +210,7 @@ class RayCluster:
     def _forget(self, actor: RayActor) -> None:
         with self._lock, suppress(ValueError):
             actor.place.actors.remove(actor)
-        self._came = self._came and bool(self._actors())
+        self._came = any(one.came for one in self._actors())
 
     def _welcome(self, actor: RayActor) -> None:
         """One that may have come up."""

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,8 +48,13 @@ class Ran(NamedTuple):
     peak_bytes: int
 
 
-def run_study(config: Mapping[str, Any], folder: Path, hours: float | None = None) -> Ran:
-    """Runs the config's study in `folder`.
+def run_study(
+    config: Mapping[str, Any],
+    folder: Path,
+    hours: float | None = None,
+    options: Sequence[str] = (),
+) -> Ran:
+    """Runs the config's study in `folder`, with further options of `slipstream tune`.
 
     Raises:
         WorkerError: it ended with an error; its last words are in the message.
@@ -57,7 +62,7 @@ def run_study(config: Mapping[str, Any], folder: Path, hours: float | None = Non
     file = folder.with_suffix(".yaml")
     file.write_text(yaml_file.dump(config), encoding="utf-8")
     more = [] if hours is None else ["--hours", f"{hours:g}"]
-    peak = _command("tune", str(file), "--study-name", str(folder), *more)
+    peak = _command("tune", str(file), "--study-name", str(folder), *more, *options)
     began = time.perf_counter()
     _command("study", "report", str(folder))
     return _read(folder, time.perf_counter() - began, peak)
