@@ -376,3 +376,20 @@ def test_nothing_outlives_its_parent(method, what, number, tmp_path):
     )
     if number is None and what == "end":
         assert not said
+
+
+def test_a_worker_killed_while_it_makes_its_copies_is_replaced(tmp_path):
+    mark = tmp_path / "mark"
+
+    def make():
+        if Path("/proc/self/stat").exists() and os.getpid() != parent and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Faulty("error")
+
+    parent = os.getpid()
+    with ForeignProcessEnv(make, *member_indices([3], 2), workers=1) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        env.step(actions_for(env), out, 0)
+        assert out.valid.all() and "SIGKILL" in env.drain_faults()[0].text

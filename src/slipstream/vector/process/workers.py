@@ -88,7 +88,10 @@ class Workers:
         while waiting:
             self._sleep(_LOOK_MS)
             for link in waiting:
-                link.watch(self._ledger.policy.hang_seconds)
+                if link.state != DOWN:
+                    link.watch(self._ledger.policy.hang_seconds)
+                elif time.monotonic() >= link.due:
+                    self._start(link, False)
             self.raise_error()
             self._ledger.check_any()
             waiting = [link for link in waiting if link.state != UP]
