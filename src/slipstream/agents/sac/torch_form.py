@@ -151,9 +151,7 @@ def learn(
     least = torch.minimum(*(networks.value(q.leaves, rows.x, action) for q in members.critics))
     actor_loss = (alpha * log_prob - least).mean(1)
     norm = move(actor, actor_loss, chosen, c)
-    chosen = chosen & ~actor.moving.failed
-
-    entropy = -log_prob.detach().mean(1)
+    chosen, entropy = chosen & ~actor.moving.failed, -log_prob.detach().mean(1)
     log_alpha = temperature.leaves["log_alpha"][:, 0]
     move(temperature, log_alpha * (entropy - c.target_entropy), chosen & c.automatic, c)
 
@@ -164,8 +162,8 @@ def learn(
         "entropy": entropy,
         "gradient_norm": norm,
     }
-    error = torch.stack(errors).abs().mean(0)
-    return {k: v.detach() for k, v in statistics.items()}, chosen, error.detach()
+    error = torch.stack(errors).detach().abs().mean(0)
+    return {k: v.detach() for k, v in statistics.items()}, chosen, error
 
 
 def move(group: Group, loss: Tensor, chosen: Tensor, c: Coefficients) -> Tensor:
