@@ -1,6 +1,7 @@
 """What everything that trains, evaluates and searches knows of an environment.
 
-There are two kinds, `KernelEnvironment` and `GymnasiumEnvironment`. `factory.py` chooses by the
+There are three kinds: `KernelEnvironment`, `GymnasiumEnvironment` and, of other libraries' vector
+environments, `VectorEnvironment`. `factory.py` chooses by the
 name; nobody else asks which one it has, but asks the class. What a name means before anything is
 loaded, the class methods say.
 """

@@ -10,6 +10,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.training.environment import Environment
 from slipstream.training.gymnasium_environment import GYMNASIUM, GymnasiumEnvironment
 from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.vector_environment import VECTOR, VectorEnvironment
 
 if TYPE_CHECKING:
     from slipstream.training.config import RunConfig
@@ -19,8 +20,10 @@ def kind_of(name: str) -> type[Environment]:
     """The class that a name means; nothing is loaded, and the name may turn out to be none.
 
     Args:
-        name: a kernel's name, a path ending in ``.py``, or ``gym:ID``.
+        name: a kernel's name, a path ending in ``.py``, ``gym:ID`` or ``vec:MODULE:FUNCTION``.
     """
+    if name.startswith(VECTOR):
+        return VectorEnvironment
     return GymnasiumEnvironment if name.startswith(GYMNASIUM) else KernelEnvironment
 
 

@@ -1,0 +1,304 @@
+"""Somebody else's vector environment behind ours: Gymnasium's, an EnvPool pool, an SB3 VecEnv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.random import stream
+from slipstream.core.spec import Spec
+from slipstream.vector import vector_env
+from slipstream.vector.foreign import flat_spaces
+from slipstream.vector.forms import observation_form
+from slipstream.vector.leaves import MisfitError
+from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.vector.vector_env import Episodes, Finals, StepOut
+
+_SEED_MASK = np.uint64(2**31 - 1)
+
+
+class Came(NamedTuple):
+    """One step: `finals` are last observations by copy where the next episode has begun already;
+    `fresh` [E] says which copies began an episode instead of stepping."""
+
+    obs: Any
+    reward: Any
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    finals: Mapping[int, Any]
+    fresh: NDArray[np.bool_]
+
+
+class _Gymnasium:
+    """Any of its `VectorEnv`, in any autoreset mode."""
+
+    def __init__(self, env: Any) -> None:
+        self.env, self.num_envs = env, env.num_envs
+        self.shown, self.acted = env.single_observation_space, env.single_action_space
+        self._mode = env.metadata.get("autoreset_mode")
+        if not isinstance(self._mode, AutoresetMode):
+            raise ConfigError(
+                f"{env} does not say what follows an episode's end: its metadata need "
+                "`autoreset_mode`, one of gymnasium.vector.AutoresetMode."
+            )
+        self._over = np.zeros(self.num_envs, np.bool_)
+
+    def reset(self, seeds: list[int]) -> Any:
+        self._over[:] = False
+        return self.env.reset(seed=seeds)[0]
+
+    def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> Any:
+        self._over[mask] = False
+        return self.env.reset(seed=seeds, options={"reset_mask": mask.copy()})[0]
+
+    def step(self, actions: Any) -> Came:
+        obs, reward, terminated, truncated, infos = self.env.step(actions)
+        over = np.asarray(terminated | truncated, np.bool_)
+        fresh, finals = np.zeros(self.num_envs, np.bool_), {}
+        if self._mode is AutoresetMode.NEXT_STEP:
+            fresh = self._over
+        elif over.any():
+            at = np.flatnonzero(over).tolist()
+            if self._mode is AutoresetMode.SAME_STEP:
+                finals = {e: infos["final_obs"][e] for e in at}
+            else:
+                finals = {e: _row(obs, e) for e in at}
+                obs = self.env.reset(options={"reset_mask": over.copy()})[0]
+        self._over = over
+        return Came(obs, reward, terminated, truncated, finals, fresh)
+
+
+class _Pool:
+    """EnvPool's, in synchronous mode: NEXT_STEP, seeds fixed when it is made."""
+
+    def __init__(self, env: Any) -> None:
+        if env.is_async:
+            raise ConfigError("An EnvPool pool must be synchronous here: leave `batch_size` out.")
+        self.env, self.num_envs = env, len(env)
+        self.shown, self.acted = env.observation_space, env.action_space
+        self._over = np.zeros(self.num_envs, np.bool_)
+        self._last: Any = None
+
+    def reset(self, seeds: list[int]) -> Any:
+        self._over[:] = False
+        self._last = self.env.reset()[0].copy()
+        return self._last
+
+    def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> Any:
+        self._over[mask] = False
+        self._last[mask] = self.env.reset(np.flatnonzero(mask).astype(np.int32))[0]
+        return self._last
+
+    def step(self, actions: Any) -> Came:
+        obs, reward, terminated, truncated, _ = self.env.step(actions)
+        fresh, self._over = self._over, terminated | truncated
+        self._last = obs.copy()
+        return Came(self._last, reward, terminated, truncated, {}, fresh)
+
+
+class _VecEnv:
+    """SB3's: resets within the step; some copies cannot be reset alone."""
+
+    def __init__(self, env: Any) -> None:
+        self.env, self.num_envs = env, env.num_envs
+        self.shown, self.acted = env.observation_space, env.action_space
+
+    def reset(self, seeds: list[int]) -> Any:
+        self.env.seed(seeds[0])
+        return self.env.reset()
+
+    def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> None:
+        return None
+
+    def step(self, actions: Any) -> Came:
+        obs, reward, dones, infos = self.env.step(actions)
+        dones = np.asarray(dones, np.bool_)
+        cut = np.array([bool(info.get("TimeLimit.truncated")) for info in infos]) & dones
+        finals = {e: infos[e]["terminal_observation"] for e in np.flatnonzero(dones).tolist()}
+        return Came(obs, reward, dones & ~cut, cut, finals, np.zeros(self.num_envs, np.bool_))
+
+
+class InwardEnv(vector_env.VectorEnv):
+    """Foreign vector environments under slipstream's agents; they cannot be saved.
+
+    Args:
+        env: Gymnasium's `VectorEnv`, a synchronous EnvPool pool, or an SB3 `VecEnv`.
+        seeds, indices: uint64 [E], as for `GymnasiumVectorEnv`.
+        name: for messages.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
+        limit: steps after which an evaluation's episode is cut.
+    """
+
+    backend = "serial"
+
+    def __init__(
+        self,
+        env: Any,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        *,
+        name: str,
+        at_end: int = RESET,
+        limit: int | None = None,
+    ) -> None:
+        self._door = _door(env)
+        self.num_envs, self._name = self._door.num_envs, name
+        if self.num_envs != len(seeds):
+            env.close()
+            raise ConfigError(
+                f"{name} made {self.num_envs} copies where {len(seeds)} were asked for: it must "
+                "take the number as its first argument."
+            )
+        shown, acted = self._door.shown, self._door.acted
+        observation, action = flat_spaces(name, shown, acted)
+        spec = Spec(observation, action, native_observation=shown, native_action=acted)
+        mean, std = observation_form(spec).scale()
+        self.spec = replace(spec, fixed_mean=mean, fixed_std=std)
+        self._seeds, self._indices = seeds.copy(), indices.copy()
+        self._at_end, self._limit, self._resets = at_end, limit, 0
+        e = self.num_envs
+        self._ret, self._length = np.zeros(e), np.zeros(e, np.int64)
+        self._held, self._skipped = np.zeros((2, e), np.bool_)
+        self._rows: NDArray[Any] | None = None
+        self._finals: list[tuple[NDArray[Any], int, int]] = []
+        self._episodes: list[tuple[int, int, float, int]] = []
+
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        words = self._words(self._seeds, self._indices, self._resets)
+        self._resets += 1
+        self._finals, self._episodes = [], []
+        self._count_from_zero(slice(None))
+        self._rows = self._flat(self._door.reset(words))
+        obs[...] = self._rows
+
+    def begin(
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Where a copy cannot be reset alone, its running episode is stepped to its end first."""
+        if len(copies) == 0:
+            return
+        chosen = np.zeros(self.num_envs, np.bool_)
+        chosen[copies] = True
+        numbers = np.zeros(self.num_envs, np.uint64)
+        numbers[copies] = episodes.astype(np.uint64)
+        words = self._words(np.full(self.num_envs, seed % 2**64, np.uint64), numbers, 0)
+        self._count_from_zero(copies)
+        if self._rows is None or chosen.all():
+            self._rows = self._flat(self._door.reset(words))
+        else:
+            each = [word if own else None for word, own in zip(words, chosen, strict=True)]
+            came = self._door.reset_some(chosen, each)
+            if came is None:
+                self._skipped[copies] = True
+            else:
+                self._rows = self._flat(came)
+        obs[copies] = self._rows[copies]
+
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        try:
+            came = self._door.step(self.actions.native(actions))
+        except (ConfigError, KernelError):
+            raise
+        except Exception as error:
+            raise KernelError(f"{self._name} raised {type(error).__name__}: {error}.") from error
+        rows = self._rows = self._flat(came.obs)
+        over = came.terminated | came.truncated
+        real = ~(came.fresh | self._skipped | self._held)
+        self._skipped &= ~over  # its successor has begun
+        out.obs[...], out.reward[...] = rows, np.where(real, came.reward, 0.0)
+        self._ret[real] += np.asarray(came.reward, np.float64)[real]
+        self._length[real] += 1
+        late = real & (self._length >= self._limit) if self._limit is not None else real & False
+        out.terminated[...] = came.terminated & real
+        out.truncated[...] = (came.truncated & real) | late
+        out.valid[...] = real | self._held
+        for e in np.flatnonzero(real & (over | late)).tolist():
+            if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not came.terminated[e]):
+                last = self._flat_one(came.finals[e]) if e in came.finals else rows[e].copy()
+                self._finals.append((last, t, e))
+            self._episodes.append((t, e, float(self._ret[e]), int(self._length[e])))
+            self._ret[e], self._length[e] = 0.0, 0
+            self._held[e] = self._at_end == HOLD
+
+    def drain_finals(self) -> Finals:
+        rows, self._finals = self._finals, []
+        obs = np.zeros((len(rows), *self.spec.observation_shape), self.spec.observation_dtype)
+        for i, row in enumerate(rows):
+            obs[i] = row[0]
+        return Finals(obs, np.array([row[1:] for row in rows], np.int64).reshape(-1, 2))
+
+    def drain_episodes(self) -> Episodes:
+        rows, self._episodes = np.array(self._episodes, np.float64).reshape(-1, 4), []
+        t, e, length = rows[:, [0, 1, 3]].T.astype(np.int64)
+        return Episodes(t, e, rows[:, 2].copy(), length, {})
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Nothing: a run that is resumed begins fresh episodes."""
+        return {}
+
+    def set_state(
+        self,
+        state: Mapping[str, NDArray[Any]],
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.reset_rows(obs)
+        self.fresh = self.num_envs
+
+    def close(self) -> None:
+        self._door.env.close()
+
+    def _count_from_zero(self, copies: Any) -> None:
+        self._ret[copies], self._length[copies] = 0.0, 0
+        self._held[copies] = self._skipped[copies] = False
+
+    def _words(self, seeds: Any, indices: Any, episode: int) -> list[int]:
+        with np.errstate(over="ignore"):
+            streams = stream(seeds, indices, np.full(len(seeds), episode, np.uint64))
+        return [int(word & _SEED_MASK) for word in streams]
+
+    def _flat(self, obs: Any) -> NDArray[Any]:
+        try:
+            rows, _ = self.observations.rows(obs)
+        except MisfitError as error:
+            raise KernelError(f"{self._name}: its observations are {error}.") from None
+        if not np.isfinite(rows).all():
+            raise KernelError(f"{self._name}: its observations hold NaN or infinity.")
+        return np.array(rows, self.spec.observation_dtype)
+
+    def _flat_one(self, obs: Any) -> NDArray[Any]:
+        return np.array(self.observations.rows(obs)[0], self.spec.observation_dtype)
+
+
+def _row(batch: Any, e: int) -> Any:
+    """One observation of a batch, its own."""
+    if isinstance(batch, Mapping):
+        return {key: _row(part, e) for key, part in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_row(part, e) for part in batch)
+    return np.array(batch[e])
+
+
+def _door(env: Any) -> Any:
+    """By what the environment offers; a pool calls itself a `VectorEnv`, too."""
+    if hasattr(env, "all_env_ids"):
+        return _Pool(env)
+    if hasattr(env, "env_is_wrapped"):
+        return _VecEnv(env)
+    if isinstance(env, VectorEnv):
+        return _Gymnasium(env)
+    raise ConfigError(
+        f"{type(env).__name__} is no vector environment that is known here: give Gymnasium's "
+        "VectorEnv, an EnvPool pool, or an SB3 VecEnv."
+    )

@@ -1,0 +1,24 @@
+"""Vector environments of other libraries, made by functions that a run names."""
+
+import gymnasium
+from gymnasium.vector import SyncVectorEnv
+
+
+def _cartpole():
+    return gymnasium.make("CartPole-v1", max_episode_steps=20)
+
+
+def gymnasium_vec(num_envs, mode="NextStep"):
+    return SyncVectorEnv([_cartpole] * num_envs, autoreset_mode=mode)
+
+
+def sb3_vec(num_envs):
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    return DummyVecEnv([_cartpole] * num_envs)
+
+
+def pool(num_envs):
+    import envpool
+
+    return envpool.make_gymnasium("CartPole-v1", num_envs=num_envs, seed=1, max_episode_steps=20)
