@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from slipstream.adapters.batch import Batch, Outcome, make_batch
 from slipstream.adapters.errors import ClosedError
 from slipstream.core.errors import ConfigError
-from slipstream.training.gymnasium_environment import GYMNASIUM
+from slipstream.training.factory import kind_of
+from slipstream.training.gymnasium_environment import GymnasiumEnvironment
 from slipstream.vector.foreign import make_gymnasium
 
 
@@ -244,10 +245,12 @@ def make_vec(
         **options: of a kernel `split`, `statistics` (see `KernelVectorFace`) and the fields of its
             Config; of ``gym:ID`` its `kwargs`, and options of `ForeignVectorFace`.
     """
-    if isinstance(target, str) and target.startswith(GYMNASIUM):
+    if isinstance(target, str) and kind_of(target) is GymnasiumEnvironment:
         from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 
-        make = partial(make_gymnasium, target.removeprefix(GYMNASIUM), options.pop("kwargs", None))
+        make = partial(
+            make_gymnasium, GymnasiumEnvironment.short_name(target), options.pop("kwargs", None)
+        )
         return ForeignVectorFace(
             [make] * num_envs,
             autoreset_mode=autoreset_mode,

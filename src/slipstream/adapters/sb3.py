@@ -16,7 +16,8 @@ from slipstream.adapters.batch import Batch, Outcome, make_batch
 from slipstream.adapters.errors import UnreadyError, require
 from slipstream.adapters.gymnasium_vector import each
 from slipstream.core.errors import ConfigError
-from slipstream.training.gymnasium_environment import GYMNASIUM
+from slipstream.training.factory import kind_of
+from slipstream.training.gymnasium_environment import GymnasiumEnvironment
 from slipstream.vector.foreign import make_gymnasium
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stable-Baselines3")
@@ -200,10 +201,12 @@ def make_vec(
     Raises:
         ResourceError: Stable-Baselines3 is not installed.
     """
-    if isinstance(target, str) and target.startswith(GYMNASIUM):
+    if isinstance(target, str) and kind_of(target) is GymnasiumEnvironment:
         from slipstream.adapters.sb3_foreign import ForeignVecEnv
 
-        make = partial(make_gymnasium, target.removeprefix(GYMNASIUM), settings.pop("kwargs", None))
+        make = partial(
+            make_gymnasium, GymnasiumEnvironment.short_name(target), settings.pop("kwargs", None)
+        )
         if settings or split != "train":
             raise ConfigError(f"{target} takes `kwargs` only, not {sorted(settings) or 'split'}.")
         return ForeignVecEnv(
