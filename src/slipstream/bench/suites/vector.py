@@ -83,7 +83,7 @@ def serial_vs_dummy(settings: SuiteOptions) -> Iterable[Row]:
 
 def few_copies(settings: SuiteOptions) -> Iterable[Row]:
     """`auto` beside the best of the others, with few copies; the worst ratio decides."""
-    settings = with_runs(settings, 3)
+    settings = with_runs(settings, 1)
     kinds: Sequence[tuple[str, dict[str, int]]] = (
         (_CARTPOLE, {}),
         ("Acrobot-v1", {}),
@@ -192,7 +192,10 @@ def start_stop(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def systems(settings: SuiteOptions) -> Iterable[Row]:
-    """1, 4, 8 and 12 copies of everything, everywhere: the table of the systems before us."""
+    """1, 4, 8 and 12 copies everywhere: the table of the systems before us.
+
+    With --full also 10 ms and frames.
+    """
     settings = with_runs(settings, 1)
     seconds = 0.4 * settings.seconds
     kinds: Sequence[tuple[str, str, dict[str, int]]] = (
@@ -201,7 +204,7 @@ def systems(settings: SuiteOptions) -> Iterable[Row]:
         ("10 ms", "work", {"rounds": rounds(10_000)}),
         ("84x84x4", "image", {}),
     )
-    for label, env, more in kinds:
+    for label, env, more in kinds if settings.full else kinds[:2]:
         for copies in (1, 4, 8, 12):
             cells = []
             with Neighbours() as neighbours:
