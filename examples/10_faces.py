@@ -1,0 +1,26 @@
+"""slipstream's environments under another library: Gymnasium's VectorEnv, stepped by its rules.
+
+python examples/10_faces.py [STEPS]
+"""
+
+import sys
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+
+envs = gym.make_vec("slipstream.adapters.ids:slipstream/cartpole-v0", num_envs=64)
+envs = RecordEpisodeStatistics(envs)
+obs, infos = envs.reset(seed=1)
+returns = []
+for _ in range(steps // envs.num_envs):
+    # Push towards where the pole leans, and how fast: a policy of one line.
+    actions = (obs[:, 2] + obs[:, 3] > 0).astype(np.int64)
+    obs, rewards, terminations, truncations, infos = envs.step(actions)
+    if "episode" in infos:
+        returns += infos["episode"]["r"][infos["_episode"]].tolist()
+envs.close()
+print(f"{len(returns)} episodes, mean return {np.mean(returns) if returns else float('nan'):.1f}")
+# The same copies for others: slipstream.make_face("sb3", "cartpole", num_envs=64); docs/faces.md.
