@@ -30,6 +30,7 @@ class ForeignCopies(Copies[ForeignCopy]):
         self._name = name_of(job.what.env)
         form = observation_form(job.spec)
         self._leaves, self._actions = form.leaves, action_form(job.spec)
+        self._image = form.layout == "image"
         self._tuple = form.description["kind"] == "tuple"
         self._floats = [i for i, leaf in enumerate(form.leaves) if leaf.dtype.kind == "f"]
         alone = len(form.leaves) == 1 and not form.leaves[0].path
@@ -40,6 +41,9 @@ class ForeignCopies(Copies[ForeignCopy]):
         super().attach(arrays)
         self._obs = [arrays[f"obs.{i}"] for i in range(len(self._leaves))]
         self._final = [arrays[f"final.{i}"] for i in range(len(self._leaves))]
+        if self._image:  # the block has channels first
+            self._obs = [np.moveaxis(obs, 1, -1) for obs in self._obs]
+            self._final = [np.moveaxis(final, 1, -1) for final in self._final]
         self._acted, self._reward, self._log = arrays["actions"], arrays["reward"], arrays["log"]
         self._longest, self._first = self._log.shape[1], self._actions.single
         # A view of single numbers is written to in a third of the time of a row.
@@ -194,7 +198,9 @@ class ForeignCopies(Copies[ForeignCopy]):
             seen = tuple(seen)  # as Gymnasium takes it
         try:
             for leaf, places in zip(self._leaves, self._obs, strict=True):
-                store(leaf, seen, places[row : row + 1].reshape(leaf.shape))
+                # One number has a place of its own only as an array without axes.
+                place = places[row] if leaf.shape else places[row : row + 1].reshape(())
+                store(leaf, seen, place)
         except MisfitError as error:
             raise copy.misfit(doing, error) from None
 

@@ -80,6 +80,8 @@ class ProcessVectorEnv(VectorEnv):
         leaves = self.observations.leaves
         if isinstance(what, Kernel):  # writes its rows itself
             leaves = (replace(leaves[0], dtype=spec.observation_dtype),)
+        if self.observations.layout == "image":  # workers write channels first, as rows have them
+            leaves = (replace(leaves[0], shape=spec.observation_shape),)
         self._leaves = leaves
         reward = np.float32 if isinstance(what, Kernel) else np.float64
         self._layout = partial(
@@ -241,13 +243,13 @@ class ProcessVectorEnv(VectorEnv):
             self._finals.append((rows, np.stack([np.full(len(kept), t), kept], axis=1)))
 
     def _joined(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        if isinstance(self._what, Kernel):
+        if self.observations.layout != "flat":
             return parts[0]
         return self.observations.join(parts, parts[0].shape[:1])
 
     def _show(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
         first = self._leaves[0]
-        if len(self._leaves) == 1 and first.sizes is None and self.observations.layout == "flat":
+        if len(self._leaves) == 1 and first.sizes is None and self.observations.layout != "same":
             np.copyto(obs, self._obs[0].reshape(obs.shape), casting="unsafe")
         else:
             obs[...] = self._joined(self._obs)
