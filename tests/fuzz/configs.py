@@ -49,6 +49,7 @@ def wrong_values(value: Any) -> tuple[Any, ...]:
 def bases(prices: dict[str, Path]) -> dict[str, dict[str, Any]]:
     """What `init` resolves for each environment; markets read tiny planted folders."""
     config = {name: resolve(name) for name in ("cartpole", "pendulum", "gym:CartPole-v1")}
+    config["tictactoe"] = resolve("tictactoe", {"env.self_play": {}})
     for name, folder in prices.items():
         config[name] = resolve({"env": {"name": name, "data": {"folder": str(folder)}}})
     return {name: one.as_mapping() for name, one in config.items()}
