@@ -177,3 +177,15 @@ def test_a_chosen_window_is_rewarded_and_seen_as_in_training(tmp_path, market_fo
         tuple(api.environment_of(run, start="2024-01-01").loaded.data.constants[:, 2].tolist())
     }
     assert sorted(constants) == sorted(variances.values())
+
+
+def test_a_gymnasium_environment_has_its_report(tmp_path):
+    run = api.train(
+        "gym:CartPole-v1",
+        out=tmp_path / "run",
+        overrides={"agent.horizon": 32, "agent.widths": [8], "evaluation.episodes": 2},
+        num_envs=2,
+        total_steps=128,
+        say=lambda sentence: None,
+    )
+    assert "random policy" in (run.path / "report.html").read_text().lower()

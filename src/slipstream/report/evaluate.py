@@ -66,6 +66,7 @@ def evaluate_run(
         reads = run.count_test_read() if count else max(run.test_reads, 1)
     agent, backend = run.config.agent, run.config.training.chosen_backend
     same = not any(isinstance(getattr(agent, name), tuple) for name in agent.PER_MEMBER)
+    compiled = isinstance(environment, KernelEnvironment)
     found = gather(
         environment,
         evaluate_best(run, environment, record=environment.spec.market is not None),
@@ -80,7 +81,7 @@ def evaluate_run(
         holdout_reads=reads,
         notes=_notes(run, environment),
         provenance=provenance(run, environment),
-        backend="compiled" if backend == "auto" else backend,
+        backend=environment.chosen_backend(backend) if compiled else backend,
         draws=draws,
         longest=run.config.evaluation.max_steps,
     )
