@@ -8,6 +8,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
+from slipstream.training.config import resolve
 
 CONFIG = {
     "curriculum": {
@@ -86,6 +87,12 @@ def test_a_finished_run_is_gone_on_with_from_its_directory(outcome):
         checkpoint_path=base / "models" / result["run_name"],
     )
     assert again["total_steps"] == result["total_steps"]
+
+
+def test_their_sections_are_read_as_a_mapping_too():
+    config = resolve(CONFIG, {"env.opponents": {"strong": 1.0}})
+    assert config.env_settings["opponents"]["strong"] == 1.0
+    assert [phase.name for phase in config.curriculum.phases] == ["shooting", "game"]
 
 
 def test_another_environment_is_refused(tmp_path):

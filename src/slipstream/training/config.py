@@ -17,6 +17,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.training import yaml_file
 from slipstream.training.curriculum import NO_CURRICULUM, CurriculumConfig
 from slipstream.training.factory import kind_of
+from slipstream.training.hockey_project import is_hockey_project, sections_of
 from slipstream.training.sections import EvaluationConfig, TrainingConfig
 from slipstream.training.target import (
     SECTIONS,
@@ -164,7 +165,7 @@ def resolve(
     if isinstance(target, RunConfig):
         values = copied(target.as_mapping())  # nested settings stay as they are in `target`
     elif isinstance(target, Mapping):
-        values = copied(target)
+        values = sections_of(target) if is_hockey_project(target) else copied(target)
     else:
         values = read_target(str(target))
     values.pop(STUDY, None)  # what a study varies is no part of a run
