@@ -26,7 +26,7 @@ from slipstream.training.cluster import Work
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.factory import kind_of
-from slipstream.training.gymnasium_environment import GYMNASIUM
+from slipstream.training.gymnasium_environment import GYMNASIUM, GymnasiumEnvironment
 from slipstream.training.wire import digest_of, pack, unpack
 
 _DECIDING = ("slipstream", "torch", "numba", "numpy", "TA-Lib", "gymnasium")  # make numbers
@@ -105,7 +105,7 @@ class Premises:
             DataError: other arrays.
         """
         self._compare_versions()
-        if self.env.startswith(GYMNASIUM):
+        if kind_of(self.env) is GymnasiumEnvironment:
             kind_of(self.env).load(self.env, self.settings)  # says what is missing
         module = _module_of(self.file or self.env)
         own = {} if module is None else source_hashes(module)
@@ -207,7 +207,7 @@ def _module_of(name: str) -> ModuleType | None:
     Raises:
         ConfigError: only this process can make it.
     """
-    if not name.startswith(GYMNASIUM):
+    if kind_of(name) is not GymnasiumEnvironment:
         kernel = load_kernel(name)
         return None if kernel.built_in else kernel.module
     named, _, identifier = name.removeprefix(GYMNASIUM).rpartition(":")
@@ -225,7 +225,7 @@ def _module_of(name: str) -> ModuleType | None:
 
 
 def _kernel_file(name: str) -> str | None:
-    own = name.endswith(".py") and not name.startswith(GYMNASIUM)
+    own = name.endswith(".py") and kind_of(name) is not GymnasiumEnvironment
     return Path(name).name if own else None
 
 
