@@ -10,9 +10,10 @@ import pytest
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.observed import observed_fields
-from slipstream.experience.replay.kernel_fields import KernelFields
+from slipstream.experience.replay.kernel_fields import KernelFields, kept_of
 from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.replay import Replay
+from slipstream.experience.replay.sizes import replay_bytes
 from slipstream.experience.replay.storage import Rows
 from slipstream.experience.rollout import Rollout
 from slipstream.market.planted import write_planted_forex
@@ -24,8 +25,8 @@ KERNELS = Path(__file__).parents[1] / "vector/kernels"
 MEMBERS, COPIES = 2, 4
 
 
-def forex(folder, **settings):
-    write_planted_forex(folder, bars=1_500)
+def forex(folder, bars=1_500, **settings):
+    write_planted_forex(folder, bars=bars)
     return {"data": {"folder": str(folder)}, "max_steps": 30, **settings}
 
 
@@ -120,14 +121,17 @@ def test_several_slices_write_one_replay(tmp_path):
 
 def test_the_smaller_is_chosen(tmp_path):
     sizes = {}
-    for name, settings in (("cartpole", {}), ("forex", forex(tmp_path, lookback=60))):
+    for name, settings in (("cartpole", {}), ("forex", forex(tmp_path, 6_000, lookback=60))):
         kernel = load_kernel(name)
         loaded = kernel.load(kernel.configure(settings))
         env = KernelVectorEnv(kernel, loaded, *member_indices([1], 4))
         replay = Replay(ReplayPlan(100_000, 32, 0, 1, 1.0), env.spec, 1, 4, 0, [env])
         sizes[name] = (type(replay.storage), replay.nbytes / 100_000)
+        kept = kept_of(kernel.fitted(loaded), env.spec)
+        said = replay_bytes(replay.plan, env.spec, 1, 4, kept.dtype.itemsize)
+        assert said == pytest.approx(replay.nbytes, rel=1e-3)  # what is said before training
     assert sizes["cartpole"][0] is Rows  # four numbers
-    assert sizes["forex"][0] is KernelFields and sizes["forex"][1] < 100
+    assert sizes["forex"][0] is KernelFields and sizes["forex"][1] < 150
 
 
 def test_fields_are_found_through_helpers():

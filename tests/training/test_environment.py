@@ -11,6 +11,7 @@ from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
 from slipstream.training.sizing import check_memory
 
+Q_LEARNING = Path(__file__).parents[1] / "agents/q_learning.py"
 DUEL = Path(__file__).parent.parent / "vector" / "kernels" / "duel.py"
 
 
@@ -32,3 +33,17 @@ def test_networks_that_cannot_fit_are_refused_before_anything_is_allocated():
     environment = resolve_environment(config.env_name, config.env_settings)
     with pytest.raises(ResourceError, match=r"agent.widths"):
         check_memory(config, environment)
+
+
+def test_a_replay_that_cannot_fit_is_refused_with_its_size():
+    def check(**agent):
+        own = {f"agent.{name}": value for name, value in agent.items()}
+        own |= {"agent.name": str(Q_LEARNING), "training.num_envs": 4}
+        config = resolve("pendulum", own)
+        check_memory(config, resolve_environment(config.env_name, config.env_settings))
+
+    check(buffer_size=10_000)
+    with pytest.raises(ResourceError, match=r"replays of 100,000,000,000 .*Lower .*buffer_size"):
+        check(buffer_size=100_000_000_000)
+    with pytest.raises(ResourceError, match=r"in /.* TMPDIR, or lower .*agent\.buffer_size"):
+        check(buffer_size=10**14, mapped=True)

@@ -201,5 +201,9 @@ def provenance(run: Run, environment: Environment) -> dict[str, str]:
         f"{training.total_steps:,} steps per member, {training.members} member(s), "
         f"{training.num_envs} copies each, seed {training.seed}"
     )
+    result = run.result or {}
+    if "updates_per_step" in result:
+        rows = int(result["update_rows"])
+        work += f"; {result['updates_per_step']:.3g} updates of {rows:,} rows for each step"
     digest = environment.provenance.get("market_sha256")
     return origin(run.provenance, {"Training": work}, run.config.hash, digest)

@@ -14,6 +14,7 @@ import numpy as np
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
+from slipstream.experience.replay.sizes import replay_bytes
 from slipstream.market.finding import plural
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.outcome.sentences import findable_sentence
@@ -120,9 +121,18 @@ def confirm_members(plan: StudyPlan, trials: int) -> int:
 
 
 def forecast(
-    plan: StudyPlan, spec: Spec, speed: Speed, provenance: Mapping[str, Any], folder: Path
+    plan: StudyPlan,
+    spec: Spec,
+    speed: Speed,
+    provenance: Mapping[str, Any],
+    folder: Path,
+    observed: int | None = None,
 ) -> Forecast:
     """Adds it up.
+
+    Args:
+        plan, spec, speed, provenance, folder: of the study.
+        observed: bytes that a replay may keep in place of an observation, see `Environment`.
 
     Raises:
         ResourceError: the disk cannot hold it.
@@ -135,8 +145,9 @@ def forecast(
     stages = len(plan.stages(plan.base).milestones)
     search = searched * (train + stages * test) / 60
     confirm = confirmed * (train + test) / 60
-    memory = speed.members * max(_bytes(config, spec) for config in draws)
-    disk = _disk(plan, spec, speed.passes)
+    kept = max(_replay(config, spec, observed) for config in draws)
+    memory = speed.members * (max(_bytes(config, spec) for config in draws) + kept)
+    disk = _disk(plan, spec, speed.passes, kept)
     check_disk(folder, disk)
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
     budgets = sorted({steps_of(config) for config in draws})
@@ -150,6 +161,11 @@ def forecast(
         f"Memory at most {memory / 2**30:.1f} GiB beside data and libraries, "
         f"disk about {disk / 2**30:.2f} GiB.",
     ]
+    if kept:
+        sentences.append(
+            f"Of it are replays: a member under way saves all of its own, {kept / 2**20:,.1f} MiB "
+            "at most, at the end of every stretch; a smaller replay in agent costs less."
+        )
     warnings: list[str] = []
     _learning(plan, provenance, sentences, warnings)
     if plan.market is not None:
@@ -250,6 +266,13 @@ def _bytes(config: RunConfig, spec: Spec) -> int:
     return config.agent.bytes(spec, 1, _copies(config))
 
 
+def _replay(config: RunConfig, spec: Spec, observed: int | None) -> int:
+    """What of it is a replay, which is saved with the member's state."""
+    n = _copies(config)
+    kept = config.agent.replay(n)
+    return 0 if kept is None else replay_bytes(kept, spec, 1, n, observed)
+
+
 def _reuse(config: RunConfig) -> float:
     """How often a member learns from a step."""
     n = _copies(config)
@@ -284,8 +307,8 @@ def _measured(plan: StudyPlan, spec: Spec, speed: Speed) -> str:
     return text
 
 
-def _disk(plan: StudyPlan, spec: Spec, passes: DailyReturns | None) -> int:
-    """The folder at its largest: final weights, live states, ledger."""
+def _disk(plan: StudyPlan, spec: Spec, passes: DailyReturns | None, kept: int) -> int:
+    """The folder at its largest: final weights, live states (with replays `kept`), ledger."""
     study = plan.study
     sizes = [config.agent.weight_bytes(spec) for config in plan.draws]
     members = study.n_trials * plan.folds + confirm_members(plan, study.n_trials)
@@ -297,7 +320,7 @@ def _disk(plan: StudyPlan, spec: Spec, passes: DailyReturns | None) -> int:
     rows = members * len(plan.stages(plan.base).milestones)
     return int(
         members * float(np.mean(sizes))
-        + 2 * live * (4 * max(sizes) + n * (observation + 1_000))
+        + 2 * live * (4 * max(sizes) + n * (observation + 1_000) + kept)
         + 2 * rows * (_OUTCOME_BYTES + days)
     )
 

@@ -55,7 +55,8 @@ class Pools:
         if environment.spec.market is not None:
             facts["benchmark"] = environment.spec.market.benchmark
         folds = self._source.folds(base)
-        return Survey(environment.spec, folds, facts, environment.notes)
+        seen = environment.observed_bytes
+        return Survey(environment.spec, folds, facts, environment.notes, seen)
 
     @contextmanager
     def pool(self, folder: StudyFolder) -> Iterator[PolicyPool]:

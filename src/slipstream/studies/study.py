@@ -44,12 +44,14 @@ class Survey:
         folds: how many folds a trial has.
         facts: JSON-able: `market_sha256`, `folds` (groups, paths, ranges), `round_trip`, ...
         notes: sentences that the user must see.
+        observed_bytes: see `Environment`.
     """
 
     spec: Spec
     folds: int
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    observed_bytes: int | None = None
 
 
 class Machinery(Protocol):
@@ -255,7 +257,9 @@ class Study:
         told = ledger.fact("forecast")
         if told is None:
             speed = measure(pool, plan, tick)
-            found = forecast(plan, survey.spec, speed, survey.facts, self.folder.path)
+            found = forecast(
+                *(plan, survey.spec, speed, survey.facts, self.folder.path, survey.observed_bytes)
+            )
             told = {
                 "search_minutes": found.search_minutes,
                 "confirm_minutes": found.confirm_minutes,

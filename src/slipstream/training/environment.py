@@ -189,6 +189,11 @@ class Environment(ABC):
         return {"environment": self.short_name(self.name)}
 
     @property
+    def observed_bytes(self) -> int | None:
+        """Of what a replay may keep in place of an observation; None: it cannot be shown again."""
+        return None
+
+    @property
     def data(self) -> tuple[Any, ...] | None:
         """The arrays that all copies share; None where they are its own business."""
         return None

@@ -17,6 +17,7 @@ from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import check_account
 from slipstream.core.sources import source_hashes
 from slipstream.core.spec import Spec
+from slipstream.experience.replay.kernel_fields import kept_bytes
 from slipstream.market.folds import FoldPlan
 from slipstream.nets.policy import Policy
 from slipstream.training.environment import LONGEST, Environment, Sections
@@ -69,10 +70,8 @@ class KernelEnvironment(Environment):
             name, kernel, loaded: see the class.
             config: whose `self_play` holds, where the kernel has one.
         """
-        record = next(iter(loaded.params.values()))[0]
-        if "train" in loaded.params:
-            record = loaded.params["train"][0]
-        spec = kernel.spec(record, loaded.data)
+        records = loaded.params.get("train") or next(iter(loaded.params.values()))
+        spec = kernel.spec(records[0], loaded.data)
         check_account(spec, kernel.module.__file__ or kernel.name)
         asked = None if config is None else self_play_of(config)
         if asked is None:
@@ -201,6 +200,10 @@ class KernelEnvironment(Environment):
             return super().conditions
         own = {"bar_seconds": market.bar_seconds, "symbols": list(market.symbols)}
         return {**super().conditions, **plain(own)}
+
+    @property
+    def observed_bytes(self) -> int | None:
+        return None if self.self_play else kept_bytes(self.kernel, self.loaded, self.spec)
 
     @property
     def data(self) -> tuple[Any, ...]:

@@ -40,6 +40,8 @@ def result_of(
         "test_episodes": None if market else config.evaluation.episodes,
         "members": list(members),
         "progress": progress.as_dict(),
+        "updates_per_step": progress.updates / max(progress.steps, 1),
+        "update_rows": config.agent.rows(int(config.training.num_envs)),
         "steps_per_second": progress.steps * len(members) / max(progress.wall, 1e-9),
     }
 

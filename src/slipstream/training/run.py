@@ -43,7 +43,10 @@ RESULT, TENSORBOARD = "result.json", "tensorboard"
 
 
 _SHAPES: dict[str, Any] = {
-    RESULT: {"members": [{}], "progress": {}, "score_is": str, "chosen_on": str},
+    RESULT: {
+        **{"members": [{}], "progress": {}, "score_is": str, "chosen_on": str},
+        **{"updates_per_step?": (int, float), "update_rows?": int},
+    },
     PROVENANCE: {"test_reads?": int, "environment?": {}, "notes?": [str], "device?": str},
 }
 _PROGRESS = {

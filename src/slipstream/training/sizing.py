@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from dataclasses import dataclass
 
 import psutil
 
+from slipstream.agents.agent_config import AgentConfig
 from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.experience.replay.sizes import replay_bytes
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 
@@ -82,16 +86,41 @@ def check_memory(config: RunConfig, environment: Environment) -> int:
     """Bytes that the experience of all members and their updates take.
 
     Raises:
-        ResourceError: they cannot fit into this machine's memory; nothing has been allocated.
+        ResourceError: they cannot fit into this machine's memory, or a mapped replay into the
+            folder of its file; nothing has been allocated.
     """
     agent, members, n = config.agent, config.training.members, int(config.training.num_envs)
-    size = agent.bytes(environment.spec, members, n)
+    kept = kept_bytes(agent, environment, members, n)
+    plan = agent.replay(n)
+    mapped = plan is not None and plan.mapped
+    size = agent.bytes(environment.spec, members, n) + (0 if mapped else kept)
+    sizes = ", ".join(["training.members", *(f"agent.{name}" for name in agent.SIZES)])
     free = psutil.virtual_memory().available
     if size > _MEMORY_SHARE * free:
+        held = ""
+        if plan is not None and not mapped:
+            held = f", {_gib(kept)} of it for replays of {plan.capacity:,} transitions a member"
         raise ResourceError(
             f"Training {members} members x {n} copies x {agent.iteration_steps(n)} steps needs "
-            f"{size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. Lower "
-            f"{', '.join(['training.num_envs', *(f'agent.{name}' for name in agent.SIZES)])} or "
-            "training.members."
+            f"{_gib(size)}{held}, and {_gib(free)} are free. Lower {sizes} or training.num_envs."
         )
-    return size
+    folder = tempfile.gettempdir()
+    if mapped and kept > (room := shutil.disk_usage(folder).free):
+        raise ResourceError(
+            f"The mapped replays of {members} members need {_gib(kept)} in {folder}, and "
+            f"{_gib(room)} are free there. Name another folder in the variable TMPDIR, or lower "
+            f"{sizes}."
+        )
+    return size + kept if mapped else size
+
+
+def kept_bytes(agent: AgentConfig, environment: Environment, members: int, num_envs: int) -> int:
+    """Of the replays of M members; 0 for an agent that wants rollouts."""
+    plan = agent.replay(num_envs)
+    if plan is None:
+        return 0
+    return replay_bytes(plan, environment.spec, members, num_envs, environment.observed_bytes)
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.kernel import Kernel
+from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.observed import observed_fields
 from slipstream.core.spec import Spec
 from slipstream.experience.compiled import of_float32, of_int64
@@ -54,6 +54,12 @@ def kept_of(kernel: Kernel, spec: Spec) -> Kept | None:
     return Kept(dtype, tuple(name for name, _ in fields))
 
 
+def kept_bytes(kernel: Kernel, loaded: Loaded, spec: Spec) -> int | None:
+    """Of one observation; None where it cannot be shown again."""
+    kept = kept_of(kernel.fitted(loaded), spec)
+    return None if kept is None else kept.dtype.itemsize
+
+
 class KernelFields(Storage):
     """Fields of a kernel's records; its own `observe` and `mask` show the rest again.
 
@@ -92,9 +98,9 @@ class KernelFields(Storage):
     def bytes_of(envs: Sequence[VectorEnv]) -> int:
         """Bytes that one observation takes."""
         env = cast(KernelVectorEnv, envs[0])
-        kept = kept_of(env.kernel, env.spec)
-        assert kept is not None
-        return kept.dtype.itemsize
+        size = kept_bytes(env.kernel, env.loaded, env.spec)
+        assert size is not None
+        return size
 
     def _store(self, i: int, final: NDArray[Any] | None = None) -> tuple[Any, ...]:
         """What the loops take besides the ring, for slice i of the copies."""

@@ -16,6 +16,7 @@ from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.kernel_fields import KernelFields
 from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.ring import ENDING, GOES_ON, NONE, TRUNCATED, Ring, move_on
+from slipstream.experience.replay.sizes import keeps_fields, slots_of
 from slipstream.experience.replay.storage import Link, Pixels, Rows, Storage, allocate
 from slipstream.experience.replay.tree import tree_levels
 from slipstream.experience.rollout import Rollout
@@ -86,7 +87,6 @@ class Replay:
             copies=num_envs,
             alpha=plan.alpha,
         )
-        self.ring.rows[..., ENDING] = NONE
         self._loops = loops()
         self._choices = choices
         self._samples: dict[tuple[int, int], Sample] = {}
@@ -251,7 +251,7 @@ class Replay:
         """Goes on from chunks of `bulk(member)`; where some are missing, their slots are empty."""
         ring, copies = self.ring, self._copies(member)
         self._chunks[member].load(ring.written[copies], chunks)
-        real = ring.rows[copies, :, ENDING] < NONE
+        real = ring.rows[copies, :, ENDING] != NONE
         ring.held[member] = real.sum()
         if ring.tree.shape[1]:
             leaves = ring.tree[member, : real.size]
@@ -307,25 +307,16 @@ def choose_storage(
     Raises:
         ConfigError: fields were asked for, and there is no kernel that can show them.
     """
-    possible = len(envs) > 0 and KernelFields.fits(envs)
-    if plan.storage == "fields" and not possible:
+    fits = len(envs) > 0 and KernelFields.fits(envs)
+    fields = KernelFields.bytes_of(envs) if fits else None
+    if plan.storage == "fields" and fields is None:
         raise ConfigError(
             "A replay can keep fields in place of observations where they are a kernel's, of one "
             "player, whose `observe` reads its record field by field; this environment is not. "
             "Leave the storage at auto, or choose dense."
         )
-    numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
-    dense = numbers * spec.observation_dtype.itemsize
-    if possible and plan.storage != "dense":
-        smaller = masked or KernelFields.bytes_of(envs) < dense
-        if smaller or plan.storage == "fields":
-            return KernelFields(envs, slots, plan.mapped)
+    if keeps_fields(plan, spec, fields, masked):
+        return KernelFields(envs, slots, plan.mapped)
     if spec.observation_dtype == np.uint8:
         return Pixels(spec, copies, slots, plan.mapped)
     return Rows(spec)
-
-
-def slots_of(plan: ReplayPlan, spec: Spec, num_envs: int) -> int:
-    """S of each ring: the transitions, the head, and final observations by the time limit."""
-    length, limit = plan.length(num_envs), spec.max_episode_steps
-    return length + 1 + (0 if limit is None else -(-length // limit) + 1)

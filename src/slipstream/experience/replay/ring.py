@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from slipstream.experience.replay.tree import set_leaf
 
 # How a slot's transition ends: the last column of its row.
-GOES_ON = 0.0
-TERMINATED = 1.0  # the future is worth nothing
-TRUNCATED = 2.0  # it is worth the value of the final observation, in the next slot
-NONE = 3.0  # no transition: an empty slot, the head, a final observation, or what is not valid
+NONE = 0.0  # no transition: an empty slot, the head, a final observation, or what is not valid
+GOES_ON = 1.0
+TERMINATED = 2.0  # the future is worth nothing
+TRUNCATED = 3.0  # it is worth the value of the final observation, in the next slot
 
 REWARD, ENDING = -2, -1  # columns; before them the observation and the action
 

@@ -54,7 +54,7 @@ def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> N
             place = int(float(bits >> _SHIFT_11) * _TO_UNIT * float(ring.copies * span))
             n = place // span
             slot = place - n * span
-            if ring.rows[m * ring.copies + n, slot, ENDING] < NONE:
+            if ring.rows[m * ring.copies + n, slot, ENDING] != NONE:
                 index[b] = n * slots + slot
                 weight[b] = 1.0
                 searching = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,10 @@ from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import State, Tensors
+from slipstream.studies.engine.state import BULK, State, Tensors
 from slipstream.training.environment import Environment
 from slipstream.training.shard import Shard, join_states, state_of
-
-_BULK = "bulk."  # in a state's tensors: chunks of what its agent keeps
+from slipstream.training.sizing import kept_bytes
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,9 @@ class Place:
     @property
     def memory(self) -> int:
         """Bytes that a member more in a batch takes."""
-        return self.member.config.agent.bytes(self.environment.spec, 1, self.num_envs)
+        agent, n = self.member.config.agent, self.num_envs
+        learning = agent.bytes(self.environment.spec, 1, n)
+        return learning + kept_bytes(agent, self.environment, 1, n)
 
 
 def shape_of(member: Member, source: EnvironmentSource) -> str:
@@ -140,10 +141,10 @@ class Population:
         """
         fresh = self._shard.get_state()
         own = [
-            state_of(fresh, range(m, m + 1), len(states)) if state is None else _small(state)
+            state_of(fresh, range(m, m + 1), len(states)) if state is None else state.small
             for m, state in enumerate(states)
         ]
-        chunks = [() if state is None else _chunks(state) for state in states]
+        chunks = [() if state is None else state.bulk.items() for state in states]
         self._shard.set_state(join_states(own), chunks=chunks)
 
     def iterate(self) -> None:
@@ -159,21 +160,22 @@ class Population:
         policy: Policy = self._shard.agent.policy
         return policy
 
-    def states(self) -> list[State]:
-        """Where each member stands, with its policy where it has reached its budget."""
+    def states(self) -> Iterator[State]:
+        """Where each member stands, with its policy where it has reached its budget.
+
+        One replay is copied at a time; a member at its budget needs none any more.
+        """
         everything = self._shard.get_state()
-        found = []
         for m, place in enumerate(self.places):
             tensors = state_of(everything, range(m, m + 1), len(self.places))
-            chunks = self._shard.collector.bulk(m)
-            tensors |= {f"{_BULK}{name}": make() for name, make in chunks.items()}
             iteration = int(self.iterations[m])
             done = iteration * place.rows >= place.member.budget
+            chunks = {} if done else self._shard.collector.bulk(m)
+            tensors |= {f"{BULK}{name}": make() for name, make in chunks.items()}
             policy: tuple[Tensors, Mapping[str, Any]] | None = (
                 self._shard.policy(m, place.environment) if done else None
             )
-            found.append(State(iteration, tensors, policy))
-        return found
+            yield State(iteration, tensors, policy)
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -184,18 +186,6 @@ class Population:
     def close(self) -> None:
         """Releases the environments."""
         self._shard.close()
-
-
-def _small(state: State) -> Tensors:
-    return {name: value for name, value in state.tensors.items() if not name.startswith(_BULK)}
-
-
-def _chunks(state: State) -> list[tuple[str, Any]]:
-    return [
-        (name.removeprefix(_BULK), value)
-        for name, value in state.tensors.items()
-        if name.startswith(_BULK)
-    ]
 
 
 def policy_of(places: Sequence[Place], states: Sequence[State | None]) -> Policy:

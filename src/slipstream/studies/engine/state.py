@@ -21,6 +21,7 @@ from slipstream.training.files import disk_errors, write_bytes
 
 Tensors = Mapping[str, NDArray[Any]]
 _SUFFIX = ".safetensors"
+BULK = "bulk."  # in names of a state's tensors: chunks of a replay
 _CHECK = 4  # bytes of the checksum in front
 
 
@@ -32,11 +33,29 @@ class State:
         iteration: rollouts learned from.
         tensors: everything needed to go on; the first axis counts the member or its copies.
         policy: tensors and manifest of its policy, where it has reached its budget.
+        whole: what is large in it, a replay, is not left to the member's file.
     """
 
     iteration: int
     tensors: Tensors
     policy: tuple[Tensors, Mapping[str, Any]] | None = None
+    whole: bool = True
+
+    @property
+    def small(self) -> dict[str, NDArray[Any]]:
+        """Its tensors but for a replay's."""
+        return {name: value for name, value in self.tensors.items() if not name.startswith(BULK)}
+
+    @property
+    def bulk(self) -> dict[str, NDArray[Any]]:
+        """Chunks of its replay, by name."""
+        return _below(BULK, self.tensors)
+
+    def lightened(self) -> State:
+        """Without what its file has and nobody needs in memory."""
+        if len(small := self.small) == len(self.tensors):
+            return self
+        return State(self.iteration, small, self.policy, whole=False)
 
 
 def fingerprint(member: Member) -> str:

@@ -17,6 +17,7 @@ from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates, State
 
 SAVE_SECONDS = 60.0
+SAVE_SHARE = 0.03  # of the time at most: large replays are saved less often
 DIVERGED = "its gradient became NaN or infinite"
 PHASES = ("env", "policy", "update", "evaluate", "overhead")
 
@@ -88,8 +89,13 @@ def _begin(task: Task, source: EnvironmentSource, live: LiveStates) -> _Runner:
 
 def _train(runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], None]) -> Policy:
     """Advances all by as many iterations as the nearest milestone is away; their policies then."""
+    for one in runners:
+        if one.state is not None and not one.state.whole:
+            one.state = live.load(one.task.member)
     population = Population([one.place for one in runners], [one.state for one in runners])
-    saved = time.monotonic()
+    for one in runners:
+        one.state = None if one.state is None else one.state.lightened()
+    saved, pause = time.monotonic(), SAVE_SECONDS
     resumable = population.resumable
     try:
         for _ in range(min(one.left for one in runners)):
@@ -102,9 +108,10 @@ def _train(runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], Non
                 if resumable:
                     _keep(runners, population, live)
                 raise
-            if resumable and time.monotonic() - saved >= SAVE_SECONDS:
+            if resumable and (began := time.monotonic()) - saved >= pause:
                 _keep(runners, population, live)
                 saved = time.monotonic()
+                pause = max(SAVE_SECONDS, (saved - began) / SAVE_SHARE)
         _keep(runners, population, live)
         for one in runners:
             for phase, seconds in population.seconds.items():
@@ -117,9 +124,9 @@ def _train(runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], Non
 def _keep(runners: Sequence[_Runner], population: Population, live: LiveStates) -> None:
     states = population.states()
     for one, state, failed in zip(runners, states, population.failed.tolist(), strict=True):
-        one.state, one.failed = state, failed
         if not failed:
             live.save(one.task.member, state)
+        one.state, one.failed = state.lightened(), failed
 
 
 def _score(
