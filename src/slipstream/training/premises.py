@@ -210,7 +210,7 @@ def _module_of(name: str) -> ModuleType | None:
     if kind_of(name) is not GymnasiumEnvironment:
         kernel = load_kernel(name)
         return None if kernel.built_in else kernel.module
-    named, _, identifier = name.removeprefix(GYMNASIUM).rpartition(":")
+    named, _, identifier = name.partition(":")[2].rpartition(":")
     entry = None if named else gymnasium.spec(identifier).entry_point
     made_here = callable(entry) or str(entry).startswith("__main__:")
     module = None if made_here else importlib.import_module(named or str(entry).partition(":")[0])
