@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from slipstream.core.errors import ConfigError
+from slipstream.training.factory import kind_of
+from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.run import Run
 
 _MOSTLY = 0.5  # share of the time from which a phase is what to look at
@@ -98,7 +100,7 @@ def _advice(run: Run, phases: Phases, largest: str) -> str:
             "(training.num_envs; fewer updates in a budget, so look at the scores), and smaller "
             "networks decide faster (agent.widths)."
         )
-    if not run.config.env_name.startswith("gym:"):
+    if kind_of(run.config.env_name) is KernelEnvironment:
         return (
             "Stepping is what takes long, and it is compiled already: more shards or members use "
             "more cores; `slipstream check` says what a kernel's own checks cost."
