@@ -1,0 +1,58 @@
+"""A study's members keep their replays between stretches: nothing changes when they are cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slipstream.market.folds import FoldPlan
+from slipstream.studies.engine.member import Member
+from slipstream.studies.engine.source import EnvironmentSource
+from slipstream.studies.engine.state import LiveStates
+from slipstream.studies.engine.stretch import Task, run_stretch
+from slipstream.training.config import resolve
+
+Q_LEARNING = Path(__file__).parents[1] / "agents/q_learning.py"
+ROWS = 4 * 64  # steps of an iteration
+
+
+@pytest.fixture
+def members():
+    settings = {
+        "env": {"name": "cartpole", "max_steps": 50},
+        "agent": {"name": str(Q_LEARNING), "buffer_size": 300, "alpha": 0.5},
+        "training": {"num_envs": 4, "total_steps": 8 * ROWS},
+    }
+    return [
+        Member(f"search-0000{k}-0", resolve(settings, {"agent.discount": 0.9 + k / 100}),
+               "fold0", None, 7 + k, 8 * ROWS)
+        for k in range(3)
+    ]  # fmt: skip
+
+
+def states_of(members, pieces, folder):
+    """Tensors of members that were trained in stretches: (who, up to which iteration)."""
+    live = LiveStates(folder)
+    for who, until in pieces:
+        run_stretch([Task(members[k], until) for k in who], EnvironmentSource(FoldPlan(), 6), live)
+    return [live.load(member) for member in members]
+
+
+def test_a_stretch_may_be_cut_anywhere(members, tmp_path):
+    whole = states_of(members, [((0, 1, 2), 6)], tmp_path / "whole")
+    cut = [((0, 1), 2), ((1, 2), 4), ((0,), 3), ((0, 1, 2), 6)]
+    pieces = states_of(members, cut, tmp_path / "pieces")
+    for one, other in zip(whole, pieces, strict=True):
+        assert one.iteration == other.iteration == 6
+        assert any(name.startswith("bulk.") for name in one.tensors)
+        assert one.tensors.keys() == other.tensors.keys()
+        for name, value in one.tensors.items():
+            assert value.tobytes() == other.tensors[name].tobytes(), name
+
+
+def test_a_finished_member_keeps_its_policy_and_no_replay(members, tmp_path):
+    (state, *_) = states_of(members[:1], [((0,), 8)], tmp_path)
+    assert state.policy is not None and not state.bulk
+    assert np.isfinite(state.tensors["agent.weights"]).all()
