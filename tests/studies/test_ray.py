@@ -78,6 +78,7 @@ def alone(nodes):
     for process in _owners:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+        if not process.stdout.closed:
             process.communicate()
     _owners.clear()
     for node in list(nodes.worker_nodes):
