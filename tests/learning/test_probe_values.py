@@ -86,4 +86,4 @@ def test_the_best_policy_is_found(train, probe, best, learner):
 def test_reward_scaling_changes_no_policy_and_no_report(train):
     shard = _train(train, "matched", reward_scaling="on")
     np.testing.assert_allclose(shard.evaluate("train", 64, 1), 1.0)
-    assert np.nanmax(shard.recent) == 1.0
+    assert np.nanmax(shard.recent.returns) == 1.0

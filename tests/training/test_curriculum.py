@@ -5,6 +5,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
+from slipstream.experience.replay.ring import ENDING, NONE
 from slipstream.training.config import RunConfig
 from slipstream.training.curriculum import Anneal, Curriculum, CurriculumConfig
 from slipstream.training.factory import resolve_environment
@@ -52,7 +53,7 @@ def test_phases_and_weights_follow_the_members_own_episodes():
     (env,), seen, before = shard.collector.envs, [], np.zeros(2, int)
     for _ in range(60):
         params = env.params.copy()
-        episodes = shard.episodes.copy()
+        episodes = shard.recent.counts.copy()
         state = {name: env.state[name].copy() for name in ("mode", "time")}
         metrics = shard.iterate(0.0)
         for m in range(2):
@@ -64,7 +65,7 @@ def test_phases_and_weights_follow_the_members_own_episodes():
             if metrics["phase"][m] == 1 and before[m] == 0:  # the change is just done
                 own = slice(4 * m, 4 * m + 4)
                 assert (env.state["mode"][own] == 0).all() and not env.state["time"][own].any()
-                assert env.params["touch"][m] == 0.0 and shard.episodes[m] >= 6
+                assert env.params["touch"][m] == 0.0 and shard.recent.counts[m] >= 6
         before = metrics["phase"]
         if (before >= 2).all():
             break
@@ -127,8 +128,8 @@ def test_a_phase_may_begin_without_what_was_kept(prioritised):
         one.iterate(0.0)
         held.append(one.collector.replay.held.tolist())
     assert held[:2] == [[64, 64], [128, 128]] and held[2] == [0, 0] and held[3][0] <= 64
-    rows = one.collector.replay.ring.rows  # the last column: 3 where there is no transition
-    assert (rows[..., -1] != 3.0).sum() == sum(held[3])
+    rows = one.collector.replay.ring.rows
+    assert (rows[..., ENDING] != NONE).sum() == sum(held[3])
     chunks = [one.collector.replay.bulk(m) for m in range(2)]
     kept = [[(name, make()) for name, make in chunks[m].items()] for m in range(2)]
     other.collector.set_state(

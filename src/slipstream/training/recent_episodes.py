@@ -52,6 +52,11 @@ class RecentEpisodes:
             self._rows[m, self.counts[m] % RECENT] = rows[k]
             self.counts[m] += 1
 
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """Of the recent episodes, [m, RECENT]; NaN where there are none yet."""
+        return self._rows[..., 0]
+
     def scores(self) -> NDArray[np.float64]:
         """Mean return of each member's recent episodes, [m]; NaN before the first."""
         return self._mean(0)

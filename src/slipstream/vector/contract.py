@@ -106,9 +106,9 @@ def random_actions(
         return np.where(bounded, inside, draw.standard_normal(size)).astype(np.float32)
     counts = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [spec.choices]
     start = np.asarray(getattr(space, "start", 0)).ravel()
-    chance = draw.random((*shape, spec.choices))
-    if mask is not None:
-        chance = np.where(mask, chance, -1.0)
+    if mask is None:  # without a number for every choice: there may be billions
+        return np.asarray(draw.integers(counts, size=size) + start, np.int64)
+    chance = np.where(mask, draw.random((*shape, spec.choices)), -1.0)
     parts = np.split(chance, np.cumsum(counts)[:-1], axis=-1)
     chosen = np.stack([part.argmax(axis=-1) for part in parts], axis=-1)
     return np.asarray(chosen + start, np.int64)

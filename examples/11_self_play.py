@@ -1,6 +1,6 @@
 """Self-play: tic-tac-toe from nothing, then games against whoever moves at random.
 
-python examples/10_self_play.py [STEPS]
+python examples/11_self_play.py [STEPS]
 """
 
 import sys
