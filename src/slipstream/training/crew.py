@@ -17,7 +17,7 @@ class Crew:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._pool = ThreadPoolExecutor(workers, "slipstream") if workers > 1 else None
+        self._pool = ThreadPoolExecutor(workers - 1, "slipstream") if workers > 1 else None
         self._interval = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
 
@@ -27,8 +27,16 @@ class Crew:
             for task in tasks:
                 task()
             return
-        futures = [self._pool.submit(task) for task in tasks]
+        futures = [self._pool.submit(task) for task in tasks[1:]]
+        # The caller takes the first one: nobody is woken for it, and nobody waits for that.
+        own: BaseException | None = None
+        try:
+            tasks[0]()
+        except BaseException as error:
+            own = error
         wait(futures)
+        if own is not None:
+            raise own
         for future in futures:
             future.result()
 
