@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import psutil
@@ -40,7 +41,11 @@ def test_workers_are_used_again_and_end_with_the_pool(budget):
             assert pids(env) == first and not pids(other) & first
             env.reset(seed=1)
             env.step(np.zeros((3, 1), np.float32))
-        psutil.Process(pool.pids[0]).kill()  # an idle one that dies is not lent
+        idle = psutil.Process(pool.pids[0])  # one that dies is not lent
+        idle.kill()
+        with suppress(psutil.NoSuchProcess):
+            while idle.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.01)  # the signal is on its way
         with made(pool) as env:
             env.reset(seed=1)
             env.step([0, 1, 0, 1])
