@@ -44,6 +44,15 @@ def device_of(name: str) -> torch.device:
     return device
 
 
+def together(members: int, device: torch.device) -> list[slice]:
+    """Members that one batched product may hold: on a processor each alone, on a card all.
+
+    A batched product's bits depend on their number, and on a processor a member's must not.
+    """
+    each = 1 if device.type == "cpu" else members
+    return [slice(m, m + each) for m in range(0, members, each)]
+
+
 def carried(array: NDArray[np.generic], device: torch.device) -> Tensor:
     """An array on the device: itself on a processor, else copied while the processor goes on.
 

@@ -8,13 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from slipstream.agents.off_policy.config import (
-    Count,
-    Fraction,
-    OffPolicyConfig,
-    Steps,
-    StepSize,
-)
+from slipstream.agents.numbers import Count, Fraction, Steps, StepSize
+from slipstream.agents.off_policy.config import OffPolicyConfig
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec

@@ -20,7 +20,7 @@ from slipstream.agents.dqn.torch_group import Group
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
-from slipstream.nets.torch_device import device_of
+from slipstream.nets.torch_device import device_of, together
 from slipstream.nets.torch_threads import one_thread
 from slipstream.vector import draws
 
@@ -46,9 +46,8 @@ class TorchDQN(BaseDQN):
     ) -> None:
         super().__init__(config, specs, seeds, num_envs)
         self.device = device_of(device)
-        each = self.members if self.device.type != "cpu" else 1
         self._groups = [
-            Group(self, slice(m, m + each), self.device) for m in range(0, self.members, each)
+            Group(self, own, self.device) for own in together(self.members, self.device)
         ]
         self.refresh()
 

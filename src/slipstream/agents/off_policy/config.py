@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.numbers import Count, Epsilon, Fraction, Positive, Share, Steps, StepSize
 from slipstream.core.config import searched
 from slipstream.experience.replay.plan import ReplayPlan
-
-# Far beyond what learns; within what float32 weights and their squares can hold.
-StepSize = Annotated[float, Field(gt=0, le=1)]
-Positive = Annotated[float, Field(gt=0, le=1e6)]
-Epsilon = Annotated[float, Field(ge=1e-12, le=1)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Share = Annotated[float, Field(gt=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
-Steps = Annotated[int, Field(ge=0)]
 
 ITERATION_STEPS = 1024  # of a member, where `iteration_steps` is null
 

@@ -10,17 +10,11 @@ import numpy as np
 from pydantic import Field
 
 from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.numbers import Epsilon, Fraction, NotNegative, Positive, StepSize
 from slipstream.agents.ppo.rollout_rows import ROLLOUT_ROWS, fit_rollout
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
-
-# Far beyond what learns; within what float32 weights and their squares can hold.
-StepSize = Annotated[float, Field(gt=0, le=1)]
-Positive = Annotated[float, Field(gt=0, le=1e6)]
-NotNegative = Annotated[float, Field(ge=0, le=1e6)]
-Epsilon = Annotated[float, Field(ge=1e-12, le=1)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class PPOConfig(AgentConfig):

@@ -20,7 +20,7 @@ from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.torch_group import Group
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
-from slipstream.nets.torch_device import device_of
+from slipstream.nets.torch_device import device_of, together
 from slipstream.nets.torch_threads import one_thread
 
 
@@ -45,11 +45,10 @@ class TorchPPO(BasePPO):
     ) -> None:
         super().__init__(config, specs, seeds, num_envs)
         self.device = device_of(device)
-        each = self.members if self.device.type != "cpu" else 1
         rows = config.rows(num_envs)
         self._groups = [
-            Group(self.policy, self.settings, slice(m, m + each), num_envs, rows, self.device)
-            for m in range(0, self.members, each)
+            Group(self.policy, self.settings, own, num_envs, rows, self.device)
+            for own in together(self.members, self.device)
         ]
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:

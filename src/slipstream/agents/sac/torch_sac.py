@@ -20,7 +20,7 @@ from slipstream.agents.sac.torch_members import TorchMembers
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
-from slipstream.nets.torch_device import device_of
+from slipstream.nets.torch_device import device_of, together
 from slipstream.nets.torch_threads import one_thread
 from slipstream.vector import draws
 
@@ -46,10 +46,8 @@ class TorchSAC(BaseSAC):
     ) -> None:
         super().__init__(config, specs, seeds, num_envs)
         self.device = device_of(device)
-        each = self.members if self.device.type != "cpu" else 1
         self._groups = [
-            TorchMembers(self, slice(m, m + each), self.device)
-            for m in range(0, self.members, each)
+            TorchMembers(self, own, self.device) for own in together(self.members, self.device)
         ]
         self._env_actions = np.zeros(
             (self.members * num_envs, self.policy.actions.width), np.float32

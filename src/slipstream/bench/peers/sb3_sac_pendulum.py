@@ -4,41 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from stable_baselines3 import SAC
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
+from slipstream.bench.peers.sb3_watch import Watch
 from slipstream.bench.worker import serve
 
 _EPISODES = 20  # training episodes that a score is the mean of; an episode has 200 steps
 _WARM_UP = 150  # steps, the first 100 of them without updates
-
-
-class _Watch(BaseCallback):
-    """Times the steps behind the warm-up; stops after some seconds, or at a score."""
-
-    def __init__(self, seconds: float, score: float) -> None:
-        super().__init__()
-        self.seconds, self.score, self.reached = seconds, score, False
-        self.began, self.steps = math.nan, 0
-        self.returns: deque[float] = deque(maxlen=_EPISODES)
-
-    def _on_step(self) -> bool:
-        if self.num_timesteps <= _WARM_UP:
-            self.began = time.perf_counter()
-            return True
-        self.steps = self.num_timesteps - _WARM_UP
-        for info in self.locals["infos"]:
-            if "episode" in info:
-                self.returns.append(info["episode"]["r"])
-        full = len(self.returns) == _EPISODES
-        self.reached = full and float(np.mean(self.returns)) >= self.score
-        return not self.reached and time.perf_counter() - self.began < self.seconds
 
 
 def measure(
@@ -65,7 +41,7 @@ def measure(
         seed=seed,
         device="cpu",
     )
-    watch = _Watch(seconds, score)
+    watch = Watch(seconds, score, _WARM_UP, _EPISODES)
     began = time.perf_counter()
     model.learn(budget, callback=watch)
     ended = time.perf_counter()
