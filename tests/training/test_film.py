@@ -26,6 +26,16 @@ def test_a_hockey_game_is_drawn_to_its_end():
     assert (dark[0] != dark[2]).any()
 
 
+def test_a_game_against_a_policy_or_in_self_play_is_drawn():
+    """The second seat's copies hold the game whose picture is meant."""
+    settings = {"self_play": {"opponents": {"random": 1}, "evaluation": {"random": 1}}}
+    film = KernelEnvironment.renderer("hockey", settings)
+    film.reset(0)
+    before = film.render()
+    film.step(np.ones(4, np.float32))
+    assert (film.render() != before).any() and film.mask is None
+
+
 def test_what_draws_nothing_is_refused():
     with pytest.raises(ConfigError, match="draws no pictures"):
         Film(KernelEnvironment.load("cartpole", {}))

@@ -1,6 +1,7 @@
 """Whole games: both sides, bots and runs, intervals, one copy at a time or all at once."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,13 @@ SMALL = {
     "training": {"num_envs": 8, "total_steps": 256},
     "evaluation": {"episodes": 2, "every": 1.0},
 }
+
+FLAT = {
+    f"{section}.{key}": value
+    for section in ("agent", "training", "evaluation")
+    for key, value in SMALL[section].items()
+}
+PENNIES = Path(__file__).parents[2] / "examples/kernels/pennies.py"
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +63,58 @@ def test_a_table_is_written_and_bots_are_the_default(runs):
     assert (strong.result < 1).all()  # nobody wins after 256 steps of training
 
 
+@pytest.fixture(scope="module")
+def other_game(tmp_path_factory):
+    """A run of tic-tac-toe, a game whose kernel has no players of its own."""
+    values = {**SMALL, "env": {"name": "tictactoe", "self_play": {}}}
+    return slipstream.train(values, out=tmp_path_factory.mktemp("other") / "run", report=False)
+
+
+def test_any_game_of_two_is_played(other_game):
+    """Against who moves at random, and against itself: who begins alternates."""
+    one = player_of(other_game)
+    random, self = slipstream.evaluate_games(other_game, ["random", str(other_game.path)], games=9)
+    assert random.left.tolist() == [True, False] * 4 + [True]
+    assert (random.length <= 9).all() and (random.length >= 5).all()
+    single = play(
+        "tictactoe", one, Player("random"), 9, other_game.config.evaluation.test_seed, copies=1
+    )
+    assert np.array_equal(random.result, single.result)
+    # Nothing is drawn where both take their likeliest move: every game is the same one, and what
+    # the beginner gets in it the other one loses.
+    assert set(self.result[self.left] + self.result[~self.left][0]) == {0}
+    assert self.as_dict()["two"] == "run"
+
+
+def test_a_policys_own_folder_is_an_opponent(other_game):
+    folder = other_game.best_folder(0)
+    [games] = slipstream.evaluate_games(other_game, [str(folder)], games=4)
+    [run] = slipstream.evaluate_games(other_game, [str(other_game.path)], games=4)
+    assert np.array_equal(games.result, run.result) and games.two == "member-000"
+
+
+def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_path):
+    with pytest.raises(ConfigError, match="trained on tictactoe, and this game is hockey"):
+        slipstream.evaluate_games(runs[0], [str(other_game.path)], games=2)
+    without = {**SMALL, "env": {"name": "hockey", "opponents": {"weak": 1.0}, "keep": False}}
+    other = slipstream.train(without, out=tmp_path / "without", report=False)
+    with pytest.raises(ConfigError, match=r"sees \(16,\)"):
+        slipstream.evaluate_games(runs[0], [str(other.path)], games=2)
+
+
+def test_a_game_must_say_who_won(tmp_path):
+    text = PENNIES.read_text().replace('        winner="winner",\n', "")
+    (tmp_path / "pennies.py").write_text(text)
+    run = slipstream.train(
+        str(tmp_path / "pennies.py"), out=tmp_path / "run", overrides=FLAT, report=False
+    )
+    with pytest.raises(ConfigError, match="does not say who won"):
+        slipstream.evaluate_games(run, games=2)
+
+
 def test_what_cannot_be_played_is_refused(runs, tmp_path):
-    assert bots("cartpole") == []
+    assert bots("cartpole") == [] and bots("gym:CartPole-v1") == []
+    assert bots("tictactoe") == ["random"]
     with pytest.raises(ConfigError, match="did you mean `strong`"):
         opponent_of("hockey", "strnog")
     one = player_of(runs[0])
@@ -66,7 +124,7 @@ def test_what_cannot_be_played_is_refused(runs, tmp_path):
         play("cartpole", one, Player("weak"), 1, 0)
     with pytest.raises(ConfigError, match="18"):
         play("hockey", one, Player("weak"), 1, 0, settings={"keep": False})
-    with pytest.raises(ConfigError, match="action_fineness"):
+    with pytest.raises(ConfigError, match="acts in"):
         play("hockey", one, Player("weak"), 1, 0, settings={"action_fineness": 3})
 
 

@@ -17,7 +17,6 @@ from slipstream.training.factory import (
     carried_settings,
     chosen_environment,
 )
-from slipstream.training.files import write_json
 from slipstream.training.run import Run
 
 if TYPE_CHECKING:
@@ -62,7 +61,8 @@ def evaluate_games(
 
     Args:
         path: a run.
-        opponents: names of the game's bots, and directories of other runs; all bots unless given.
+        opponents: names of the game's bots (`random` in any game), directories of other runs,
+            policies' folders, ONNX files; all bots unless given.
         games: against each.
         seed: of the games; one that chose no policy unless given.
         member: whose policy; the best one's unless given.
@@ -73,16 +73,17 @@ def evaluate_games(
     from slipstream.training import games as whole
 
     run = path if isinstance(path, Run) else Run.open(path)
-    name = run.config.env_name
+    name, settings = run.config.env_name, run.config.env_settings
+    whole.check_game(name)
     chosen = whole.bots(name) if opponents is None else opponents
     others = [whole.opponent_of(name, text) for text in chosen]
     one = whole.player_of(run, member)
     number = run.config.evaluation.test_seed if seed is None else seed
-    if not others:
-        raise ConfigError(f"{run.path} plays `{name}`, which is no game for two with bots.")
+    for two in others:  # refused before anything takes time
+        whole.game_against(name, settings, 0, two)
     backend = run.config.training.chosen_backend
     played = [whole.play(name, one, two, games, number, backend=backend) for two in others]
-    write_json(run.path / "games.json", {"seed": number, "games": [g.as_dict() for g in played]})
+    whole.write_games(run, played, number)
     return played
 
 

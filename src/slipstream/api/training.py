@@ -66,7 +66,7 @@ def train(
         **parse_overrides(overrides),
         **{f"training.{name}": v for name, v in training.items()},
     }
-    config = resolve(target, changes)
+    config, seat = resolve(target, changes).seated()
     path = free_path(config, out)  # refused before anything takes time
     environment = resolve_environment(config.env_name, config.env_settings)
     learner = check_learner(config.training, environment.spec.is_image)
@@ -76,7 +76,7 @@ def train(
     check_memory(config, environment)
     check_curriculum(config.curriculum, environment, config.env_settings)
     environment.check(config.env_settings, say or _to_stderr)
-    said = [one for one in (config.preset_note, fallback, choice, passed_over(target)) if one]
+    said = [one for one in (seat, config.preset_note, fallback, choice, passed_over(target)) if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
     facts = {"environment": environment.facts, "notes": notes, "learner": learner}
     run = Run.create(config, path, **({"say": say} if say else {}), **facts)

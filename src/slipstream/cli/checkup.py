@@ -52,7 +52,7 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
     from slipstream.training.sizing import choose_num_envs
     from slipstream.training.speed import measure_speeds
 
-    config = resolve(target, {"training.num_envs": "auto"})
+    config, _ = resolve(target, {"training.num_envs": "auto"}).seated()
     environment = resolve_environment(config.env_name, config.env_settings)
     speeds = measure_speeds(config, environment)
     return [
@@ -83,7 +83,7 @@ def kernel_rows(target: str) -> list[tuple[str, str]]:
     from slipstream.training.config import resolve
     from slipstream.training.factory import resolve_environment
 
-    config = resolve(target)
+    config, _ = resolve(target).seated()
     environment = resolve_environment(config.env_name, config.env_settings)
     now = environment.check(config.env_settings)
     if now is None:

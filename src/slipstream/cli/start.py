@@ -37,8 +37,9 @@ def init(
         return
     if folder is not None:
         raise ConfigError(f"{environment} reads no prices: leave the folder {folder} away.")
-    config = resolve(environment)
+    config, seat = resolve(environment).seated()
     head = [f"slipstream train FILE reproduces `slipstream train {environment}`; every key may go."]
+    head += [seat] if seat else []
     typer.echo(annotated(config, head, ["training.out"]), nl=False)
 
 

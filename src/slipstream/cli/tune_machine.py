@@ -19,7 +19,7 @@ def tune_machine(target: Target) -> None:
     from slipstream.training.sizing import choose_num_envs
     from slipstream.training.speed import fewest_fast, measure_speeds
 
-    config = resolve(target, {"training.num_envs": "auto"})
+    config, _ = resolve(target, {"training.num_envs": "auto"}).seated()
     environment = resolve_environment(config.env_name, config.env_settings)
     speeds = measure_speeds(config, environment)
     chosen = fewest_fast(speeds)

@@ -21,8 +21,13 @@ _FRAMES = 3_000  # at most: a policy that never fails must not fill the disk
 _PER_SECOND = 30
 
 
-def film(run: Run, path: Path) -> Path:
+def film(run: Run, path: Path, opponent: str | None = None) -> Path:
     """Writes an episode as an animated GIF, or as MP4 where ffmpeg is installed.
+
+    Args:
+        run: whose best policy acts.
+        path: of the file.
+        opponent: who has the second seat of a game; the run's own unless given.
 
     Raises:
         ConfigError: the environment cannot render, or the file name has another ending.
@@ -33,7 +38,7 @@ def film(run: Run, path: Path) -> Path:
         raise ResourceError(
             f"--video {path} needs the program ffmpeg; install it, or write a .gif."
         )
-    frames = _frames(run)
+    frames = _frames(run, opponent)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".gif":
@@ -43,20 +48,27 @@ def film(run: Run, path: Path) -> Path:
     return path
 
 
-def _frames(run: Run) -> list[NDArray[np.uint8]]:
+def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
     from slipstream.api import load_policy
+    from slipstream.training.film import Film
+    from slipstream.training.games import game_against, opponent_of
 
     config = run.config
     kind = kind_of(config.env_name)
     env_id = kind.short_name(config.env_name)
-    env = kind.renderer(config.env_name, config.env_settings)
+    if opponent is None:
+        env = kind.renderer(config.env_name, config.env_settings)
+    else:
+        two = opponent_of(config.env_name, opponent)
+        env = Film(game_against(config.env_name, config.env_settings, 0, two))
     policy = load_policy(run)
     frames: list[NDArray[np.uint8]] = []
     observation, _ = env.reset(seed=int(run.config.evaluation.seed) % 2**31)
     ended = False
     while not ended and len(frames) < _FRAMES:
         frames.append(_picture(env, env_id))
-        observation, _, terminated, truncated, _ = env.step(policy.act(observation))
+        action = policy.act(observation, mask=env.mask if isinstance(env, Film) else None)
+        observation, _, terminated, truncated, _ = env.step(action)
         ended = terminated or truncated
     frames.append(_picture(env, env_id))
     env.close()

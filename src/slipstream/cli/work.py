@@ -19,6 +19,7 @@ from slipstream.cli.arguments import (
     cluster_named,
     device_named,
 )
+from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from slipstream.training.console import ConsoleListener
@@ -151,7 +152,10 @@ def evaluate(
     ] = None,
     opponent: Annotated[
         list[str] | None,
-        typer.Option(help="A bot's name or a run; may be repeated, all bots unless given."),
+        typer.Option(
+            help="A bot's name, a run, a policy's folder or an ONNX file; may be repeated, all "
+            "bots unless given."
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the games; one that chose no policy unless given.")
@@ -163,15 +167,17 @@ def evaluate(
 
     progress = _console()
     opened = Run.open(run, progress.say)
+    if video is not None:
+        from slipstream.cli.video import film
+
+        if games is not None or (opponent and len(opponent) > 1):
+            raise ConfigError("--video films one game: leave out --games, and name one --opponent.")
+        progress.say(f"Video: {film(opened, video, opponent[0] if opponent else None)}")
+        return
     if games is not None or opponent:
         from slipstream.cli.games import show_games
 
         show_games(opened, games, opponent, seed)
-        return
-    if video is not None:
-        from slipstream.cli.video import film
-
-        progress.say(f"Video: {film(opened, video)}")
         return
     path = api.write_report(
         opened,

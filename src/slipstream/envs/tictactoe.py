@@ -1,7 +1,7 @@
 """Tic-tac-toe, a game of two whose value is known: perfect play is a draw.
 
-Both players act at every step, and the one whose turn it is not may only wait. Train it with
-``env.self_play: {}`` (docs/self-play.md).
+Both players act at every step, and the one whose turn it is not may only wait
+(docs/self-play.md).
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from slipstream.core.spec import Metric, Spec
 WAIT = 9  # the choice beside the nine cells
 _LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 
+# Who has the second seat in training, where nobody says.
+OPPONENTS = {"self_play": {"sampling": "latest", "snapshot_iterations": 1}}
 
-# With `self_play: {sampling: latest, snapshot_iterations: 1}` and these, a policy loses no game
-# against any player after 3 million steps; the entropy bonus keeps all lines in view that are as
-# good.
+# With those and these, a policy loses no game against any player after 3 million steps; the
+# entropy bonus keeps all lines in view that are as good.
 SETTINGS = {
     "ppo": {
         "agent": {

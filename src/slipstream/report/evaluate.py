@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.core.errors import CheckpointError
+from slipstream.report import game_outcomes
 from slipstream.report.gather import gather
 from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
 from slipstream.report.origin import origin
@@ -23,6 +24,7 @@ from slipstream.training.best import (
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.factory import carried_settings, chosen_environment
+from slipstream.training.games import read_games
 from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.remarks import remarks
 from slipstream.training.run import Run
@@ -87,7 +89,12 @@ def evaluate_run(
     )
     if found.market is not None:
         return found
-    return replace(found, game=game(run, environment, members, members[found.member]))
+    shown = members[found.member]
+    own = game(run, environment, members, shown)
+    tracks = found.tracks[found.holdout][found.member]
+    outcomes = game_outcomes.outcomes(run, shown, tracks, environment.opponent_names)
+    played = tuple(read_games(run)) if outcomes else ()
+    return replace(found, game=replace(own, outcomes=outcomes, played=played))
 
 
 def game(run: Run, environment: Environment, members: Sequence[int], shown: int) -> Game:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -119,6 +120,25 @@ class Chosen:
 
 
 @dataclass(frozen=True)
+class Outcomes:
+    """How games of two ended against one opponent.
+
+    Attributes:
+        opponent: by name.
+        won, drawn, lost: fresh games of the policy that is shown.
+        steps: [k], of the validations; shares: [k, 3], won, drawn and lost of the same member in
+            them, NaN where it was not met.
+    """
+
+    opponent: str
+    won: int
+    drawn: int
+    lost: int
+    steps: Floats
+    shares: Floats
+
+
+@dataclass(frozen=True)
 class Game:
     """What only the report of an environment without prices shows.
 
@@ -129,6 +149,8 @@ class Game:
         sampled: returns of the shown member's policy when its actions are drawn; empty where the
             policy has nothing to draw from.
         longest: steps after which nothing but the evaluation ended an episode; None: no such bound.
+        outcomes: of a game of two, by opponent; empty for others.
+        played: rows of `games.json`, what `slipstream evaluate --games` found.
     """
 
     chosen: tuple[Chosen, ...]
@@ -136,6 +158,8 @@ class Game:
     validations: int
     sampled: Floats = field(default_factory=lambda: np.empty(0))
     longest: int | None = None
+    outcomes: tuple[Outcomes, ...] = ()
+    played: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

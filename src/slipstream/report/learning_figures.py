@@ -45,7 +45,7 @@ def learning(
         axes.set_ylabel(unit)
         legend(axes, 2)  # long names: more columns would leave the panel no room
     panels[-1].set_xlabel("steps per member")
-    panels[-1].xaxis.set_major_formatter(FuncFormatter(_count))
+    panels[-1].xaxis.set_major_formatter(FuncFormatter(count))
     return figure
 
 
@@ -79,7 +79,8 @@ def _draw(axes: Axes, curve: Curve) -> None:
     )
 
 
-def _count(value: float, _: object) -> str:
+def count(value: float, _: object) -> str:
+    """ "1.5 M" for a tick."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g} {letter}"

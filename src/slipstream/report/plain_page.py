@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.report import game_tables, game_wording, learning_figures
+from slipstream.report import game_outcomes, game_tables, game_wording, learning_figures
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market_page import notes
 from slipstream.report.measured import Measured
@@ -36,6 +36,7 @@ def plain_page(run: RunEvaluation) -> Page:
     )
     swept = game_tables.sweep(run, tracks)
     tables = [*([swept] if swept else []), game_tables.members(run, tracks)]
+    games = None if game is None else game_outcomes.section(game.outcomes, game.played)
     return Page(
         title=run.title,
         headline=game_wording.headline(agent, random, count),
@@ -46,7 +47,11 @@ def plain_page(run: RunEvaluation) -> Page:
             *game_wording.cuts(game, [track.length for track in tracks[run.member]]),
         ],
         sentences=sentences,
-        sections=[Section("Result", (), tables, [distribution]), notes(run)],
+        sections=[
+            Section("Result", (), tables, [distribution]),
+            *([] if games is None else [games]),
+            notes(run),
+        ],
     )
 
 

@@ -114,6 +114,15 @@ class RunConfig:
         config.check_sizes()
         return config
 
+    def seated(self) -> tuple[RunConfig, str | None]:
+        """The same with somebody in a game's second seat, where the section `env` leaves it open.
+
+        Returns:
+            The config, and a sentence that says who it is; None where nothing was open.
+        """
+        env, sentence = kind_of(self.env_name).seated(self.env_name, self.env_settings)
+        return replace(self, env_settings=env), sentence
+
     def as_mapping(self) -> dict[str, Any]:
         """Plain values, complete: what `from_mapping` makes the identical config from."""
         phases = self.curriculum.model_dump(mode="json")

@@ -74,6 +74,15 @@ class Environment(ABC):
         """A name that holds everywhere, and complete settings."""
 
     @classmethod
+    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+        """A complete section with somebody in a game's second seat, where it leaves that open.
+
+        Returns:
+            The section, and a sentence that says who it is; None where nothing was open.
+        """
+        return settings, None
+
+    @classmethod
     @abstractmethod
     def short_name(cls, name: str) -> str:
         """As part of a file's name."""
@@ -197,6 +206,11 @@ class Environment(ABC):
     def data(self) -> tuple[Any, ...] | None:
         """The arrays that all copies share; None where they are its own business."""
         return None
+
+    @property
+    def opponent_names(self) -> Mapping[int, str]:
+        """Who the numbers in an evaluation's metric `opponent` mean; nobody where there is none."""
+        return {}
 
     @property
     def folds(self) -> int | None:

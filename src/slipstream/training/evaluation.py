@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from slipstream.nets.policy import Policy
 from slipstream.training.environment import LONGEST, Environment
 from slipstream.training.episodes import Seen, run_episodes
+from slipstream.training.self_play.outcomes import NUMBERS, outcome_shares
 from slipstream.training.track import Track, score, values
 from slipstream.vector import draws
 from slipstream.vector.vector_env import VectorEnv
@@ -51,6 +52,7 @@ class Evaluator:
         self.spec, self.members, self.seed = environment.spec, members, seed
         self.episodes = environment.episodes(split, games)
         self._names = environment.episode_names(split)
+        self._opponents = environment.opponent_names
         self.metrics: dict[str, NDArray[np.float64]] = {}  # [M] by name, of the last `values`
         self._env: VectorEnv = environment.evaluation(
             split, min(copies, self.episodes), members, backend, longest
@@ -83,14 +85,16 @@ class Evaluator:
         """[M, J]: log returns in a market, else episode returns.
 
         In a game that has metrics, `metrics` then holds their means over the same episodes, and the
-        scores' deviation.
+        scores' deviation; in a game of two also the shares won and lost against each opponent.
         """
         rows = self.run(policy)
         if self.spec.market is None:
             self.metrics = {
                 name: np.array([np.mean([t.metrics[name] for t in tracks]) for tracks in rows])
                 for name in rows[0][0].metrics
+                if name not in NUMBERS or not self._opponents
             }
+            self.metrics |= outcome_shares(rows, self._opponents)
         found = np.stack([values(tracks, self.spec) for tracks in rows])
         if self.metrics:
             self.metrics["score_deviation"] = found.std(axis=1)

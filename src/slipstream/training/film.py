@@ -18,7 +18,7 @@ class Film:
     """One copy of a kernel whose module has `picture(s, p, d)`, uint8 [H, W, 3] of a record.
 
     Args:
-        environment: of one player; it holds where the game ends.
+        environment: of one player.
 
     Raises:
         ConfigError: the kernel draws no pictures, or more than one player acts.
@@ -26,7 +26,8 @@ class Film:
 
     def __init__(self, environment: Environment) -> None:
         env = environment.evaluation("train", 1)
-        if not isinstance(env, KernelVectorEnv) or not hasattr(env.kernel.module, "picture"):
+        game = getattr(env, "game", env)  # of copies whose other seat somebody has
+        if not isinstance(game, KernelVectorEnv) or not hasattr(game.kernel.module, "picture"):
             raise ConfigError(
                 f"{environment.name} is a kernel and draws no pictures; --video is for gym:ID "
                 "environments and for kernels with a function `picture`, such as hockey."
@@ -34,15 +35,20 @@ class Film:
         if env.spec.players > 1:
             raise ConfigError(
                 f"{environment.name} has two players here: name one's opponent for --video, such "
-                "as `env.opponents={strong: 1}` in the run's config."
+                "as `--opponent strong`."
             )
-        self._env, self._out = env, blank(env)
+        self._env, self._game, self._out = env, game, blank(env)
 
     def reset(self, seed: int) -> tuple[NDArray[Any], dict[str, Any]]:
         """Begins the evaluation episode 0 of that seed."""
         first = np.zeros(1, np.int64)
         self._env.begin(first, first, seed, self._out.obs, self._out.mask)
         return self._out.obs[0].copy(), {}
+
+    @property
+    def mask(self) -> NDArray[np.bool_] | None:
+        """Which choices are allowed next, [choices]; None where all always are."""
+        return None if self._out.mask is None else self._out.mask[0]
 
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
         """Gymnasium's five."""
@@ -60,7 +66,7 @@ class Film:
 
     def render(self) -> NDArray[np.uint8]:
         """The picture of the present record."""
-        env = self._env
+        env = self._game
         s, p = Records(env.state)[0], Records(env.params)[int(env.book["which"][0])]
         drawn: NDArray[np.uint8] = env.kernel.module.picture(s, p, env.loaded.data)
         return drawn

@@ -1,44 +1,50 @@
-"""Whole games of one policy against another, or against a kernel's own bots, from both sides."""
+"""Whole games of a policy for two against another one or a bot, from both sides."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import model_in, nearest
-from slipstream.core.discover import load_kernel
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.reader import read_json
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.training.best import best_member, best_policy
 from slipstream.training.environment import LONGEST
+from slipstream.training.files import write_sealed
 from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.run import Run
+from slipstream.training.self_play.config import RANDOM
+from slipstream.training.self_play.game_kernel import is_game
 from slipstream.vector.vector_env import VectorEnv, blank
 
 COPIES = 1_024  # at once; their number changes nothing but speed
 _SIDES = ("left", "right")
+_FILE = "games.json"
 
 
 @dataclass(frozen=True)
 class Player:
-    """Who plays: a policy, or one of the kernel's bots by its name.
+    """Who plays: a policy, or a bot by its name.
 
     Attributes:
         name: in tables.
-        policy: None for a bot.
+        policy: whose games are counted; the second player needs none.
         env: settings that the policy was trained under.
+        place: of a policy on disk; None for a bot.
     """
 
     name: str
     policy: Policy | None = None
     env: Mapping[str, Any] | None = None
+    place: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,46 +98,63 @@ def player_of(path: str | Path | Run, member: int | None = None) -> Player:
     """The policy that validation chose in a run."""
     run = path if isinstance(path, Run) else Run.open(path)
     chosen = best_member(run) if member is None else member
-    return Player(run.path.name, best_policy(run, chosen), run.config.env_settings)
+    place = str(run.best_folder(chosen))
+    return Player(run.path.name, best_policy(run, chosen), run.config.env_settings, place)
 
 
-def bots(kernel_name: str) -> list[str]:
-    """Opponents that a kernel plays itself; none where it has no `opponents` and `side`."""
-    fields = load_kernel(kernel_name).Config.model_fields
-    if not {"opponents", "side"} <= set(fields):
+def bots(env_name: str) -> list[str]:
+    """Opponents that need no training: a game's own, else `random`; none where it is no game."""
+    if not (KernelEnvironment.known(env_name) and is_game(env_name)):
         return []
-    seat = model_in(fields["opponents"].annotation)
-    return [name for name in (seat.model_fields if seat else {}) if name != "agent"]
+    fields = KernelEnvironment.model(env_name).model_fields
+    seat = model_in(fields["opponents"].annotation) if _has_bots(env_name) else None
+    return [name for name in seat.model_fields if name != "agent"] if seat else [RANDOM]
 
 
-def opponent_of(kernel_name: str, text: str) -> Player:
-    """A bot by its name, or a run's policy by its directory.
+def _has_bots(env_name: str) -> bool:
+    """Whether a kernel acts in the second seat by itself, by its keys `opponents` and `side`."""
+    return {"opponents", "side"} <= set(KernelEnvironment.model(env_name).model_fields)
+
+
+def opponent_of(env_name: str, text: str) -> Player:
+    """A bot by its name; a trained policy by a run's directory, its own folder, or an ONNX file.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is none of these, or of another game.
         CheckpointError: the run has no policy yet.
     """
-    known = bots(kernel_name)
+    check_game(env_name)
+    known = bots(env_name)
     if text in known:
         return Player(text)
-    if not Path(text).exists():
+    if not Path(text).expanduser().exists():
         guess = nearest(text, known)
-        advice = f"did you mean `{guess}`?" if guess else f"bots: {', '.join(known) or 'none'}."
+        advice = f"did you mean `{guess}`?" if guess else f"bots: {', '.join(known)}."
+        game = KernelEnvironment.short_name(env_name)
         raise ConfigError(
-            f"There is no opponent `{text}`: it is neither a bot of `{kernel_name}` nor the "
-            f"directory of a run; {advice}"
+            f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
+            f"a run; {advice}"
         )
-    run = Run.open(text)
-    if run.config.env_name != kernel_name:
+    if (Path(text) / "config.yaml").is_file():
+        return player_of(text)
+    return Player(Path(text).stem, place=text)
+
+
+def check_game(env_name: str) -> None:
+    """Refuses what is no game of two.
+
+    Raises:
+        ConfigError: nobody can act in a second seat of it.
+    """
+    if not bots(env_name):
         raise ConfigError(
-            f"The opponent {text} plays `{run.config.env_name}`, not `{kernel_name}`: choose a run "
-            "of the same game."
+            f"`{env_name}` is no game for two: `slipstream evaluate RUN` without --games and "
+            "--opponent scores its policies."
         )
-    return player_of(run)
 
 
 def play(
-    kernel_name: str,
+    env_name: str,
     one: Player,
     two: Player,
     games: int,
@@ -144,10 +167,10 @@ def play(
     """Plays `games` games with the most likely actions, `one` on the left in every other one.
 
     Game j has the random stream (seed, j, 0), whichever copy plays it: the number of copies changes
-    nothing.
+    nothing. On the left, or first to move, is who has seat 0.
 
     Args:
-        kernel_name: of a kernel with `opponents` and `side`.
+        env_name: of a kernel for two.
         one: has a policy.
         two: a policy or a bot.
         games: how many.
@@ -161,95 +184,94 @@ def play(
     """
     if games < 1:
         raise ConfigError(f"--games {games}: give 1 or more.")
-    if not bots(kernel_name):
-        raise ConfigError(
-            f"`{kernel_name}` is no game for two with opponents to choose from; `slipstream "
-            "evaluate RUN` scores its policies."
-        )
+    check_game(env_name)
+    assert one.policy is not None
+    base = settings if settings is not None else one.env or {}
     result, length = np.zeros(games, np.int64), np.zeros(games, np.int64)
     numbers = np.arange(games)
-    base = {**(settings if settings is not None else one.env or {})}
-    for side, name in enumerate(_SIDES):
-        own = numbers[numbers % 2 == side]
+    for seat in range(2):
+        own = numbers[numbers % 2 == seat]
         if not len(own):
             continue
-        environment = _between(kernel_name, base, name, two)
-        act = _acting(environment, side, one, two)
+        environment = game_against(env_name, base, seat, two)
+        _check_fit(environment, one)
         size = min(copies, len(own))
         with environment.evaluation("train", size, 1, backend, LONGEST) as env:
             for first in range(0, len(own), size):
                 part = own[first : first + size]
-                result[part], length[part] = _block(env, act, part, seed, side)
+                result[part], length[part] = _block(env, one.policy, part, seed)
     return Games(one.name, two.name, result, numbers % 2 == 0, length)
 
 
-_Act: TypeAlias = Callable[[NDArray[Any], NDArray[np.bool_] | None], NDArray[Any]]
-
-
-def _between(
-    kernel_name: str, settings: Mapping[str, Any], side: str, two: Player
+def game_against(
+    env_name: str, settings: Mapping[str, Any], seat: int, two: Player
 ) -> KernelEnvironment:
-    """The game with the learner's seat on one side, and a bot or a second policy on the other."""
-    who = {"agent" if two.policy is not None else two.name: 1.0}
-    changed = {**settings, "opponents": who, "side": side}
-    changed.pop("self_play", None)
-    return KernelEnvironment.load(kernel_name, changed)
+    """The game as a policy plays it that has `seat` in it and `two` beside it.
 
+    Where a kernel draws no seats itself, they follow from the episode: seat 0 in even ones.
 
-def _acting(environment: KernelEnvironment, seat: int, one: Player, two: Player) -> _Act:
-    """What both policies do with rows of the game, in one call."""
-    for player in (one, two):
-        if player.policy is not None:
-            _check_fit(environment, player)
-    first, second = one.policy, two.policy
-    assert first is not None
-    if second is None:
-        return lambda obs, mask: first.act_rows(obs, mask=mask)
-
-    def act(obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> NDArray[Any]:
-        rows = []
-        for player, policy in ((seat, first), (1 - seat, second)):
-            own = None if mask is None else np.ascontiguousarray(mask[:, player])
-            rows.append(policy.act_rows(np.ascontiguousarray(obs[:, player]), mask=own))
-        return np.ascontiguousarray(np.stack(rows if seat == 0 else rows[::-1], axis=1))
-
-    return act
+    Raises:
+        ConfigError: `two` does not fit the game, or the game does not say who won.
+    """
+    changed = {**settings, "self_play": None}
+    trained = two.place is not None or not _has_bots(env_name)
+    if _has_bots(env_name):
+        who = "agent" if trained else two.name
+        changed |= {"opponents": {who: 1.0}, "side": _SIDES[seat]}
+    environment = KernelEnvironment.load(env_name, changed)
+    if trained:
+        environment = environment.against({two.place or two.name: 1.0}, deterministic=True)
+    if "won" not in [metric.name for metric in environment.spec.metrics]:
+        raise ConfigError(
+            f"`{environment.short_name(env_name)}` does not say who won: name a metric in its "
+            "Spec, winner='...', above 0 where player 1 did and below 0 where player 2 did."
+        )
+    return environment
 
 
 def _check_fit(environment: KernelEnvironment, player: Player) -> None:
     policy, spec = player.policy, environment.spec
     assert policy is not None
     here, theirs = spec.observation_shape, policy.observation_shape
-    if here != theirs:
-        raise ConfigError(
-            f"{player.name} sees {theirs} numbers, and this game shows {here}: choose a policy of "
-            "the same settings (with or without `keep`)."
-        )
     acts, wanted = policy.actions.description(), ActionMap(spec.action).description()
-    if acts != wanted:
+    if (here, wanted) != (theirs, acts):
         raise ConfigError(
-            f"{player.name} acts in {acts}, and this game takes {wanted}: choose a policy of the "
-            "same `action_fineness` and `keep`."
+            f"{player.name} sees {theirs} numbers and acts in {acts}; this game shows {here} and "
+            f"takes {wanted}: choose a policy that was trained with the same settings of `env`."
         )
 
 
 def _block(
-    env: VectorEnv, act: _Act, numbers: NDArray[np.int64], seed: int, side: int
+    env: VectorEnv, policy: Policy, numbers: NDArray[np.int64], seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Result and length of some games, as the learner on that side sees them."""
+    """Result and length of some games, as the policy sees them."""
     out, copies = blank(env), np.arange(len(numbers))
     env.begin(copies, numbers, seed, out.obs, out.mask)
     running = np.ones(len(numbers), np.bool_)
     result, length = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
     t = 0
     while running.any():
-        env.step(act(out.obs, out.mask), out, t)
+        env.step(policy.act_rows(out.obs, mask=out.mask), out, t)
         t += 1
         ended = env.drain_episodes()
-        if "won" in ended.metrics:
-            result[ended.e] = ended.metrics["won"] - ended.metrics["lost"]
-        else:
-            result[ended.e] = ended.metrics["winner"] * (1 - 2 * side)
+        result[ended.e] = ended.metrics["won"] - ended.metrics["lost"]
         length[ended.e] = ended.length
         running[ended.e] = False
     return result, length
+
+
+def write_games(run: Run, played: Sequence[Games], seed: int) -> None:
+    """Keeps what came of games in the run's directory, in place of what was there."""
+    write_sealed(run.path / _FILE, {"seed": seed, "games": [games.as_dict() for games in played]})
+
+
+def read_games(run: Run) -> list[dict[str, Any]]:
+    """What `write_games` wrote: `Games.as_dict` for each opponent; nothing without a file.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    remedy = f"Delete it: `slipstream evaluate {run.path} --games 1000` writes it again."
+    shape: dict[str, Any] = {"games": [{}]}
+    found = read_json(run.path / _FILE, CheckpointError, remedy, shape, lambda values: True)
+    return [] if found is None else list(found["games"])

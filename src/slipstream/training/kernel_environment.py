@@ -23,10 +23,10 @@ from slipstream.nets.policy import Policy
 from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.files import plain
 from slipstream.training.film import Film
-from slipstream.training.kernel_section import complete_section, window_section
+from slipstream.training.kernel_section import complete_section, divided, window_section
 from slipstream.training.own_kernel import check_own_kernel
 from slipstream.training.self_play.config import DEFAULTS
-from slipstream.training.self_play.game_kernel import game_kernel, self_play_of
+from slipstream.training.self_play.game_kernel import game_kernel, seated, self_play_of
 from slipstream.training.self_play.opponents import Opponents
 from slipstream.training.self_play.seat_env import seat_spec
 from slipstream.training.self_play.self_play import SelfPlay
@@ -103,6 +103,10 @@ class KernelEnvironment(Environment):
         return name, complete_section(name, kernel, settings)
 
     @classmethod
+    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+        return seated(name, settings)
+
+    @classmethod
     def short_name(cls, name: str) -> str:
         return Path(name).stem if name.endswith(".py") else name
 
@@ -126,8 +130,9 @@ class KernelEnvironment(Environment):
         cls, name: str, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
     ) -> Self:
         kernel = game_kernel(name)
-        loaded = _divided(kernel, settings, plan, name, known)
-        found = cls.of(name, kernel, loaded, kernel.configure(settings))
+        others = [e.loaded for e in known if isinstance(e, KernelEnvironment) and e.name == name]
+        config = kernel.configure(settings)
+        found = cls.of(name, kernel, divided(kernel, config, plan, others), config)
         market = found.spec.market
         if market is None:
             return found
@@ -209,6 +214,18 @@ class KernelEnvironment(Environment):
     def data(self) -> tuple[Any, ...]:
         data: tuple[Any, ...] = self.loaded.data
         return data
+
+    @property
+    def opponent_names(self) -> Mapping[int, str]:
+        if self.judge is not None:
+            return self.judge.opponent_names
+        own = getattr(self.kernel.module, "PLAYERS", ())
+        found = {-number: name for number, name in enumerate(own)}
+        return (
+            found
+            if self.self_play is None
+            else found | self.self_play.evaluation.settled().short_names
+        )
 
     @property
     def folds(self) -> int | None:
@@ -329,21 +346,3 @@ class KernelEnvironment(Environment):
 
     def episodes(self, split: str, games: int) -> int:
         return games if self.spec.market is None else len(self.loaded.params[split])
-
-
-def _divided(
-    kernel: Kernel,
-    settings: Mapping[str, Any],
-    plan: FoldPlan,
-    name: str,
-    known: Sequence[Environment],
-) -> Loaded:
-    """From what was read for other settings, where that serves."""
-    config = kernel.configure(settings)
-    if kernel.vary is not None:
-        for other in known:
-            if isinstance(other, KernelEnvironment) and other.name == name:
-                varied = kernel.vary(other.loaded, config)
-                if varied is not None:
-                    return varied
-    return kernel.load(config) if kernel.load_folds is None else kernel.load_folds(config, plan)

@@ -1,4 +1,4 @@
-"""A kernel's section of a config, made complete before anything is loaded."""
+"""A kernel's section of a config, made complete before anything is loaded, and a study's data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import Kernel
+from slipstream.core.kernel import Kernel, Loaded
 from slipstream.market.config import DataConfig
+from slipstream.market.folds import FoldPlan
 from slipstream.training.self_play.line_up import anchored
 
 
@@ -50,6 +52,23 @@ def window_section(
         section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
     chosen["data"] = section
     return chosen
+
+
+def divided(kernel: Kernel, config: Config, plan: FoldPlan, known: Sequence[Loaded]) -> Loaded:
+    """What a kernel loads for a study's folds, from what was read for other settings if it can.
+
+    Args:
+        kernel: whose data they are.
+        config: its settings.
+        plan: how markets are divided.
+        known: what was loaded for other settings.
+    """
+    if kernel.vary is not None:
+        for other in known:
+            varied = kernel.vary(other, config)
+            if varied is not None:
+                return varied
+    return kernel.load(config) if kernel.load_folds is None else kernel.load_folds(config, plan)
 
 
 def _needs_prices(kernel: Kernel) -> bool:

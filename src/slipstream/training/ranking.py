@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +51,9 @@ def round_robin(names: Sequence[str], games: int, seed: int) -> list[Place]:
         raise ConfigError("Give two or more different players: directories of runs, or bots.")
     kernel_name = _game_of(names)
     players = [opponent_of(kernel_name, name) for name in names]
+    short = [player.name for player in players]
+    if len(set(short)) < len(short):
+        players = [replace(player, name=name) for player, name in zip(players, names, strict=True)]
     tables: dict[tuple[int, int], Games] = {}
     for i, j in itertools.combinations(range(len(players)), 2):
         one, two = (i, j) if players[i].policy is not None else (j, i)

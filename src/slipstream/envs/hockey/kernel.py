@@ -27,12 +27,12 @@ from slipstream.envs.hockey.physics.facts import (
 from slipstream.envs.hockey.physics.update import drop_or_update
 from slipstream.envs.hockey.physics.world import begin_step, finish_step
 from slipstream.envs.hockey.picture import picture
-from slipstream.envs.hockey.record import AGENT, BOTH, LEFT, STATE, Data, Params
+from slipstream.envs.hockey.record import AGENT, BOTH, LEFT, PLAYERS, STATE, Data, Params
 from slipstream.envs.hockey.setup import place_all
 from slipstream.envs.hockey.spec import spec
 from slipstream.envs.hockey.view import observe
 
-__all__ = ["STATE", "Config", "Data", "Params", "observe", "picture", "spec"]
+__all__ = ["PLAYERS", "STATE", "Config", "Data", "Params", "observe", "picture", "spec"]
 
 # What `slipstream train hockey` uses unless told otherwise: docs/hockey.md says how far it gets.
 SETTINGS = {
@@ -48,6 +48,9 @@ SETTINGS = {
         "training": {"num_envs": 512, "total_steps": 60_000_000},
     }
 }
+
+# Who has the second seat in training, where nobody says.
+OPPONENTS = {"opponents": {"weak": 1.0, "strong": 3.0}}
 
 # What self-play is evaluated against: both bots, equally often.
 EVALUATION = {"opponents": {"weak": 1.0, "strong": 1.0}}
@@ -195,6 +198,7 @@ def conclude(s: Any, p: Any, d: Any) -> None:
     sign = 1 - 2 * s.seat
     s.won = 1.0 if s.winner * sign > 0 else 0.0
     s.lost = 1.0 if s.winner * sign < 0 else 0.0
+    s.opponent = -float(s.kind[1 - s.seat])
     s.catches = s.touches if s.seat == 0 else s.touches_two
     s.catches_other = s.touches_two if s.seat == 0 else s.touches
     s.shots_taken = s.shots if s.seat == 0 else s.shots_two

@@ -17,6 +17,7 @@ BOTH, LEFT, RIGHT = 0, 1, 2
 
 # STATE.kind
 AGENT, WEAK, STRONG, RANDOM, IDLE = range(5)
+PLAYERS = ("agent", "weak", "strong", "random", "idle")
 
 # Columns of STATE.constraint: of the contact, then of its first and of its second point.
 NORMAL_X, NORMAL_Y, FRICTION, RESTITUTION = 0, 1, 2, 3
@@ -101,8 +102,9 @@ _GAME = [
     ("goals", "f8"),  # of both
     ("closeness", "f8"),  # sum of player 1's reward for it
     ("direction", "f8"),  # sum of the puck's speed to the right, scaled
-    ("won", "f8"),  # 1 or 0: by who has `seat`, as are the next four
+    ("won", "f8"),  # 1 or 0: by who has `seat`, as are the next five
     ("lost", "f8"),
+    ("opponent", "f8"),  # minus the kind of who has the other seat
     ("catches", "f8"),
     ("catches_other", "f8"),
     ("shots_taken", "f8"),

@@ -22,6 +22,7 @@ _BOTH = (
 _LEARNER = (
     Metric("won", "games"),
     Metric("lost", "games"),
+    Metric("opponent", "number"),
     Metric("catches", "catches"),
     Metric("catches_other", "catches"),
     Metric("shots_taken", "shots"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, create_model
 
 from slipstream.core.config import Config
 from slipstream.core.discover import load_kernel
+from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel
 from slipstream.training.self_play.config import SelfPlayConfig
 
@@ -35,6 +37,43 @@ def _with_self_play(model: type[Config]) -> type[Config]:
     }
     return create_model(
         model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **fields
+    )
+
+
+def is_game(name: str) -> bool:
+    """Whether several players act in a kernel."""
+    return "self_play" in game_kernel(name).Config.model_fields
+
+
+def seated(name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """A section `env` with somebody in a game's second seat, where it leaves that open.
+
+    That is whom the kernel's module suggests in its constant `OPPONENTS`, else the learner's own
+    past.
+
+    Args:
+        name: of the kernel.
+        settings: complete.
+
+    Returns:
+        The section, and a sentence that says who it is; None where nothing was open.
+    """
+    kernel = game_kernel(name)
+    if not is_game(name) or settings.get("self_play") is not None:
+        return settings, None
+    loaded = kernel.load(kernel.configure(settings))
+    if kernel.spec(loaded.params["train"][0], loaded.data).players != 2:
+        return settings, None
+    suggested: Mapping[str, Any] = getattr(kernel.module, "OPPONENTS", {"self_play": {}})
+    try:
+        chosen = kernel.configure({**settings, **suggested}).model_dump(mode="json")
+    except ConfigError:  # who has the seats is said otherwise
+        return settings, None
+    key, value = next(iter(suggested.items()))
+    shown = ", ".join(f"{name}: {one}" for name, one in value.items())
+    return chosen, (
+        f"{kernel.name} is a game of two, and nobody was named for the second seat: it is trained "
+        f"with `env.{key}: {{{shown}}}`, {'as the kernel suggests' if shown else 'its own past'}."
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,29 @@ class LineUp:
         return np.asarray(total / total[-1], np.float64)
 
     @property
+    def short_names(self) -> dict[int, str]:
+        """Names for tables by kind, numbered where two would be the same."""
+        short = [re.sub(r"[^\w.-]+", "-", Path(name).stem) for name in self.names]
+        return {
+            kind: name if short.count(name) == 1 else f"{name}-{kind}"
+            for kind, name in enumerate(short)
+        }
+
+    @property
     def snapshots(self) -> int:
         """Which kind they are; -1: they do not play."""
         return self.names.index(SNAPSHOTS) if SNAPSHOTS in self.names else -1
+
+    def settled(self) -> LineUp:
+        """For policies that were trained: nobody meets snapshots, and `random` plays where nobody
+        else would."""
+        if self.snapshots < 0:
+            return self
+        others = {n: w for n, w in zip(self.names, self.weights, strict=True) if n != SNAPSHOTS}
+        if not any(others.values()):
+            others = {**others, RANDOM: 1.0}
+        kept = {**dict.fromkeys(self.names, 0.0), **others}  # everybody keeps their number
+        return replace(self, names=tuple(kept), weights=tuple(kept.values()))
 
     @property
     def random(self) -> int:

@@ -72,7 +72,7 @@ class SeatEnv(VectorEnv):
     def __init__(
         self, game: KernelVectorEnv, line_up: LineUp, pool: Pool | None, evaluation: bool
     ) -> None:
-        if pool is None and line_up.snapshots >= 0:
+        if pool is None and line_up.snapshots >= 0 and line_up.weights[line_up.snapshots] > 0.0:
             raise ConfigError(
                 "The opponent `snapshots` is the learner's own past, and here nobody learns: name "
                 "another opponent, such as `env.self_play.opponents: {random: 1}`."

@@ -83,4 +83,5 @@ class SelfPlay:
 
     def evaluated(self, game: KernelVectorEnv) -> SeatEnv:
         """Evaluation copies: the learner has seat 0 in even episodes, seat 1 in odd ones."""
-        return SeatEnv(game, self.evaluation, self.pool, evaluation=True)
+        line_up = self.evaluation if self.pool is not None else self.evaluation.settled()
+        return SeatEnv(game, line_up, self.pool, evaluation=True)
