@@ -29,11 +29,9 @@ VARIANTS = [
     (SHOP, {}),
     ("tictactoe", {"env.self_play.slots": 2, "env.self_play.snapshot_iterations": 1}),
 ]
-OF_TWO = ("hockey", "tictactoe")  # one seat of which is trained
 CASES = [
     pytest.param(name, changes, id="-".join([Path(name).stem, *map(str, changes.values())]))
     for name, changes in [*((kernel, {}) for kernel in list_kernels()), *VARIANTS]
-    if changes or name not in OF_TWO
 ]
 TOGETHER = 3
 

@@ -9,6 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
+from slipstream.training.factory import resolve_environment
 from slipstream.training.self_play.brains import uniform_at
 from slipstream.training.self_play.seating import place
 from slipstream.vector.vector_env import blank
@@ -137,4 +138,4 @@ def test_a_game_of_one_has_no_other_seat():
     with pytest.raises(ConfigError, match="self_play"):
         slipstream.make_vec("cartpole", 2, self_play={})
     with pytest.raises(ConfigError, match=r"env.self_play: \{\}"):
-        slipstream.train(DUEL, total_steps=1)
+        resolve_environment(DUEL, {})
