@@ -96,10 +96,7 @@ class ReplayCollector(Collector):
         )
 
     def _fused(self) -> Episodes | None:
-        """The same in one compiled call, where it can be done; else None.
-
-        Acting, stepping and learning are not timed apart there: all of it counts as learning.
-        """
+        """The same in one compiled call, where it can be done; else None."""
         rollout, env = self.experience, self.envs[0]
         if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.link is None:
             return None
@@ -109,9 +106,10 @@ class ReplayCollector(Collector):
         assert isinstance(env, KernelVectorEnv)
         if self._pass is None:
             self._pass = ReplayPass(env, self.replay, acting, learning, rollout.rows, self.learned)
-        began = time.perf_counter()
-        self._pass.run(rollout, acting, learning)
-        self.seconds_learning += time.perf_counter() - began
+        acted, stepped, learned = self._pass.run(rollout, acting, learning)
+        self.seconds_policy += acted
+        self.seconds_env += stepped
+        self.seconds_learning += learned
         rollout.set_finals(self._no_finals)
         self._check_observations()
         return join_episodes([env.drain_episodes()])

@@ -6,6 +6,7 @@ every row.
 
 from __future__ import annotations
 
+import time
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +18,7 @@ from slipstream.experience.replay.plan import updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.vector import render
+from slipstream.vector.clock import compiled_clock
 from slipstream.vector.fused import Acting, RolloutRows
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import EPISODES, FAULT, FINALS, RESET
@@ -26,6 +28,13 @@ act: Any = None
 advance: Any = None  # of the kernel's batch loop
 write: Any = None  # of the replay
 learn: Any = None
+seconds: Any = None  # a clock
+
+SAMPLED = 16  # acting is timed at every 16th row: a reading costs as much as a small policy
+
+# Places of `Keeping.spent`.
+ACTING = 0
+LEARNING = 1
 
 
 class Keeping(NamedTuple):
@@ -37,6 +46,7 @@ class Keeping(NamedTuple):
         due: int64 [M], those of one row, overwritten.
         valid: bool [E], all true; nothing: bool [E, 0].
         final_of: int64 [E], all -1, overwritten in between.
+        spent: float64 [2], seconds of acting (in rows that are timed) and learning so far.
     """
 
     ring: Any
@@ -46,6 +56,7 @@ class Keeping(NamedTuple):
     valid: NDArray[np.bool_]
     nothing: NDArray[np.bool_]
     final_of: NDArray[np.int64]
+    spent: NDArray[np.float64]
 
 
 def collect(
@@ -68,7 +79,11 @@ def collect(
     for t in range(begin, end):
         if len(final_obs) - counts[EPISODES] < copies:
             return t
+        timed = t % SAMPLED == 0
+        began = seconds() if timed else 0.0
         act(by, t, flat[t], mask[t], action[t], log_prob[t], sent)
+        if timed:
+            keeping.spent[ACTING] += seconds() - began
         now = (sent, obs[t + 1], reward[t], terminated[t], truncated[t])
         counts[FINALS] = 0
         advance(0, copies, t, RESET, batch, (*now, mask[t + 1]))
@@ -102,7 +117,9 @@ def collect(
                 keeping.learned[m] = total
                 some = some or keeping.due[m] > 0
         if some:
+            began = seconds()
             learn(feed, learner, keeping.ring, store, keeping.due)
+            keeping.spent[LEARNING] += seconds() - began
     return end
 
 
@@ -138,6 +155,7 @@ class ReplayPass:
             np.ones(copies, np.bool_),
             np.zeros((copies, 0), np.bool_),
             np.full(copies, -1, np.int64),
+            np.zeros(2),
         )
         text = render.source_of([collect])
         if not env.mask_width:  # the kernel's loop takes none then
@@ -153,23 +171,33 @@ class ReplayPass:
             text,
             {"collect": examples},
             {"updates_due": cast(FunctionType, updates_due)},
-            {"Any": Any, "FINALS": FINALS, "EPISODES": EPISODES, "FAULT": FAULT, "RESET": RESET},
+            {
+                **{"Any": Any, "FINALS": FINALS, "EPISODES": EPISODES, "FAULT": FAULT},
+                **{"RESET": RESET, "SAMPLED": SAMPLED, "ACTING": ACTING, "LEARNING": LEARNING},
+            },
             linked={
                 "act": acting.loop,
                 "advance": env.loop.advance,
                 "write": link.write,
                 "learn": learning.loop,
+                "seconds": compiled_clock(),
             },
         )
         self._collect = module["collect"]
 
-    def run(self, rollout: Rollout, acting: Acting, learning: Learning) -> None:
+    def run(
+        self, rollout: Rollout, acting: Acting, learning: Learning
+    ) -> tuple[float, float, float]:
         """Fills all rows, keeps them, and learns as often as is due.
+
+        Returns:
+            Seconds of acting (from every 16th row), stepping and keeping, and learning.
 
         Raises:
             KernelError: a number that nobody can train on, or an index beyond an array.
         """
         env, t, end, block = self._env, 0, len(rollout.reward), tuple(rollout.rows)
+        began, before = time.perf_counter(), self._keeping.spent.copy()
         while t < end:
             env.make_room()
             link = self._replay.link  # other arrays after making room
@@ -184,3 +212,8 @@ class ReplayPass:
             env.check(self._sent, t - 1)
         env.make_room()
         rollout.valid[:] = True
+        acted, learned = (self._keeping.spent - before).tolist()
+        spent = time.perf_counter() - began
+        acted *= end / -(-end // SAMPLED)
+        acted = min(acted, spent - learned)  # a sample may have met an interruption
+        return acted, spent - acted - learned, learned

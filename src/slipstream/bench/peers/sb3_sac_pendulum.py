@@ -13,7 +13,6 @@ from stable_baselines3.common.env_util import make_vec_env
 from slipstream.bench.peers.sb3_watch import Watch
 from slipstream.bench.worker import serve
 
-_EPISODES = 20  # training episodes that a score is the mean of; an episode has 200 steps
 _WARM_UP = 150  # steps, the first 100 of them without updates
 
 
@@ -22,15 +21,17 @@ def measure(
     threads: int,
     seconds: float = math.inf,
     score: float = math.inf,
+    episodes: int = 20,
     seed: int = 0,
     learning_rate: float = 3e-4,
     budget: int = 10**9,
-) -> dict[str, float]:
-    """Steps per second with an update for each, batches of 256; and seconds of `learn`.
+) -> dict[str, object]:
+    """Steps per second with an update for each, batches of 256; seconds of `learn`; the curve.
 
     Args:
         widths: hidden layers of actor and critics; threads: of torch.
-        seconds: to measure over; score: where to stop; budget: steps at most.
+        seconds: to measure over; score: where to stop, a mean of so many `episodes`.
+        budget: steps at most.
     """
     torch.set_num_threads(threads)
     model = SAC(
@@ -41,17 +42,10 @@ def measure(
         seed=seed,
         device="cpu",
     )
-    watch = Watch(seconds, score, _WARM_UP, _EPISODES)
+    watch = Watch(seconds, score, _WARM_UP, episodes, budget)
     began = time.perf_counter()
     model.learn(budget, callback=watch)
-    ended = time.perf_counter()
-    return {
-        "steps_per_second": watch.steps / (ended - watch.began),
-        "updates_per_step": 1.0,
-        "seconds": ended - began,
-        "steps": float(model.num_timesteps),
-        "reached": float(watch.reached),
-    }
+    return {**watch.answer(began), "updates_per_step": 1.0}
 
 
 if __name__ == "__main__":

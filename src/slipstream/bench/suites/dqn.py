@@ -1,23 +1,20 @@
-"""DQN on CartPole: speed of lone members and populations, of updates alone, and time to a score."""
+"""DQN on CartPole: speed of lone members and populations, and of updates alone."""
 
 from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from slipstream.bench.alternate import alternate
 from slipstream.bench.machine import Neighbours, threads
-from slipstream.bench.row import Goal, Ratio, Row, judged
+from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
-from slipstream.bench.suites.members import PPO as OURS
 from slipstream.bench.suites.members import ours_of, rate
 from slipstream.bench.worker import run_worker
 
-_SB3 = "peers.sb3_dqn_cartpole"
-_SCORE = 475.0
-_SEEDS = range(1, 6)
+_SB3 = "peers.sb3_dqn"
 _MILLION = 1_000_000
 
 
@@ -36,22 +33,16 @@ def _config(members: int = 1) -> dict[str, Any]:
     }
 
 
-def _threads(recipe: str, widths: Sequence[int]) -> int:
-    """The number of threads with which SB3 is faster."""
+def _against_sb3(case: str, settings: SuiteOptions, members: int, goal: float) -> Row:
 
-    def speed(n: int) -> float:
-        asked = {"recipe": recipe, "widths": list(widths), "threads": n, "seconds": 1.0}
+    def peer(n: int, seconds: float) -> float:
+        asked = {"widths": [64, 64], "threads": n, "seconds": seconds}
         return rate(run_worker(_SB3, asked, threads=n))
 
-    return max(sorted({1, threads()}), key=speed)
-
-
-def _against_sb3(case: str, settings: SuiteOptions, members: int, goal: float) -> Row:
-    best = _threads("plain", (64, 64))
-    asked = {"recipe": "plain", "widths": [64, 64], "threads": best, "seconds": settings.seconds}
+    best = max(sorted({1, threads()}), key=lambda n: peer(n, 1.0))
     measured = alternate(
         lambda: rate(ours_of(_config(members), settings.seconds)),
-        lambda: rate(run_worker(_SB3, asked, threads=best)),
+        lambda: peer(best, settings.seconds),
         runs=settings.runs,
         until=settings.until,
     )
@@ -109,57 +100,6 @@ def prioritised_cost(settings: SuiteOptions) -> Iterable[Row]:
     )
 
 
-def dqn_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
-    """Seconds until 100 training episodes of CartPole average 475; the runs are seeds."""
-    del settings
-    for case, widths, goal in (
-        ("dqn_time_to_score", (256, 256), 2),
-        ("dqn_time_to_score 64x64", (64, 64), 10),
-    ):
-        yield _time_to_score(case, widths, goal)
-
-
-def _time_to_score(case: str, widths: Sequence[int], goal: float) -> Row:
-    best = _threads("zoo", widths)
-    config = _config()
-    config["agent"] |= {  # the RL Zoo's settings
-        **{"widths": list(widths), "learning_rate": 2.3e-3, "updates_per_step": 0.5},
-        **{"train_every": 256, "target_every": 5, "learning_starts": 1000},
-        **{
-            "exploration_steps": 8000,
-            "exploration_final": 0.04,
-            "learning_rate_schedule": "constant",
-        },
-    }
-    mine, theirs = [], []
-    missed = [0, 0]
-    with Neighbours() as neighbours:
-        for seed in _SEEDS:
-            training = {**config["training"], "seed": seed, "total_steps": 50_000}
-            asked = {"config": {**config, "training": training}, "score": _SCORE}
-            answer = run_worker(OURS, asked, timeout=1200.0)
-            mine.append(answer["seconds"])
-            missed[0] += not answer["reached"]
-            asked = {"recipe": "zoo", "widths": list(widths), "threads": best}
-            asked |= {"score": _SCORE, "seed": seed}
-            answer = run_worker(_SB3, asked, threads=best, timeout=1200.0)
-            theirs.append(answer["seconds"])
-            missed[1] += not answer["reached"]
-    ratio = Ratio.of([b / a for a, b in zip(mine, theirs, strict=True)])
-    never = f"; never reached by {missed[0]} of ours, {missed[1]} of theirs" if any(missed) else ""
-    return Row(
-        case=case,
-        unit=f"s to a mean of 475 on CartPole or 50,000 steps, 5 seeds{never}",
-        ours=statistics.median(mine),
-        peer=statistics.median(theirs),
-        peer_name=f"SB3 DQN with the RL Zoo's settings, {best} thread{'s' if best > 1 else ''}",
-        ratio=ratio,
-        runs=len(_SEEDS),
-        others_cpu=round(neighbours.share, 3),
-        **judged(Goal(">=", goal), ratio.median),
-    )
-
-
 def agent_start(settings: SuiteOptions) -> Iterable[Row]:
     """Seconds to the first iteration with updates, with an empty and a full cache of code."""
     del settings
@@ -192,7 +132,6 @@ CASES: dict[str, Case] = {
         dqn_updates,
         dqn_population_16,
         prioritised_cost,
-        dqn_time_to_score,
         agent_start,
     )
 }

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from slipstream.bench.alternate import alternate
-from slipstream.bench.machine import Neighbours, threads
-from slipstream.bench.row import Goal, Ratio, Row, judged
+from slipstream.bench.machine import threads
+from slipstream.bench.row import Goal, Row
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.members import ours_of, rate
 from slipstream.bench.worker import run_worker
 
-_OURS = "ours.last_episodes"
 _SB3 = "peers.sb3_sac_pendulum"
 _BATCH = 256
 _WIDE, _SMALL = (256, 256), (64, 64)
-_SCORE = -200.0
-_SEEDS = range(1, 6)
 
 
 def _config(widths: Sequence[int], members: int = 1, iteration: int = 128) -> dict[str, Any]:
@@ -135,48 +131,6 @@ def _operations(width: int) -> float:
     return 2.0 * passes * _BATCH * width * width
 
 
-def sac_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
-    """Seconds until 20 training episodes of Pendulum average -200; the runs are seeds."""
-    for case, widths, goal in (
-        ("sac_time_to_score", _WIDE, 3),
-        ("sac_time_to_score 64x64", _SMALL, 10),
-    ):
-        best = _sb3(widths, 1.0)[1]
-        config = _config(widths, iteration=200)  # an episode
-        config["agent"]["learning_rate"] = 1e-3  # the RL Zoo's, for 20,000 steps
-        mine, theirs, steps = [], [], ([], [])
-        missed = [0, 0]
-        with Neighbours() as neighbours:
-            for seed in _SEEDS:
-                training = {**config["training"], "seed": seed, "total_steps": 20_000}
-                asked = {"config": {**config, "training": training}, "score": _SCORE}
-                answer = run_worker(_OURS, {**asked, "episodes": 20}, timeout=1200.0)
-                mine.append(answer["seconds"])
-                steps[0].append(answer["steps"])
-                missed[0] += not answer["reached"]
-                asked = {"widths": list(widths), "threads": best, "score": _SCORE, "seed": seed}
-                asked |= {"learning_rate": 1e-3, "budget": 20_000}
-                answer = run_worker(_SB3, asked, threads=best, timeout=1200.0)
-                theirs.append(answer["seconds"])
-                steps[1].append(answer["steps"])
-                missed[1] += not answer["reached"]
-        ratio = Ratio.of([b / a for a, b in zip(mine, theirs, strict=True)])
-        never = f"; never reached by {missed[0]} of ours, {missed[1]} of theirs"
-        after = " and ".join(f"{statistics.median(side):,.0f}" for side in steps)
-        yield Row(
-            case=case,
-            unit=f"s to a mean of -200 on Pendulum, 5 seeds (after {after} steps"
-            f"{never if any(missed) else ''})",
-            ours=statistics.median(mine),
-            peer=statistics.median(theirs),
-            peer_name=f"SB3 SAC with the RL Zoo's settings, {best} thread{'s' if best > 1 else ''}",
-            ratio=ratio,
-            runs=len(_SEEDS),
-            others_cpu=round(neighbours.share, 3),
-            **judged(Goal(">=", goal), ratio.median),
-        )
-
-
 CASES: dict[str, Case] = {
     case.__name__: case
     for case in (
@@ -185,6 +139,5 @@ CASES: dict[str, Case] = {
         sac_population_8,
         sac_vs_rlox,
         sac_peak,
-        sac_time_to_score,
     )
 }

@@ -1,0 +1,88 @@
+"""SB3's DQN at the RL Zoo's settings of a game, or on CartPole at given sizes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import torch
+from stable_baselines3 import DQN
+from stable_baselines3.common.env_util import make_vec_env
+
+from slipstream.bench.peers.sb3_watch import Watch
+from slipstream.bench.worker import serve
+
+_WARM_UP = 1_000  # steps without updates, or with few; not timed
+
+# hyperparams/dqn.yml of rl-baselines3-zoo
+_ZOO = {
+    "CartPole-v1": {
+        "learning_rate": 2.3e-3,
+        "batch_size": 64,
+        "buffer_size": 100_000,
+        "learning_starts": 1_000,
+        "target_update_interval": 10,
+        "train_freq": 256,
+        "gradient_steps": 128,
+        "exploration_fraction": 0.16,
+        "exploration_final_eps": 0.04,
+    },
+    "LunarLander-v3": {
+        "learning_rate": 6.3e-4,
+        "batch_size": 128,
+        "buffer_size": 50_000,
+        "learning_starts": 0,
+        "target_update_interval": 250,
+        "train_freq": 4,
+        "gradient_steps": -1,
+        "exploration_fraction": 0.12,
+        "exploration_final_eps": 0.1,
+    },
+}
+# An update of 64 rows every 4 steps, for speed alone.
+_PLAIN = {
+    "batch_size": 64,
+    "buffer_size": 100_000,
+    "learning_starts": _WARM_UP,
+    "train_freq": 4,
+    "gradient_steps": 1,
+    "exploration_fraction": 0.001,
+}
+
+
+def measure(
+    widths: Sequence[int],
+    threads: int,
+    game: str | None = None,
+    budget: int = 10**7,
+    seconds: float = math.inf,
+    score: float = math.inf,
+    episodes: int = 100,
+    seed: int = 0,
+) -> dict[str, object]:
+    """Steps per second behind the warm-up, seconds of `learn`, and the curve, see `Watch`.
+
+    Args:
+        widths: hidden layers; threads: of torch.
+        game: Gymnasium's id, with the Zoo's settings; None: CartPole, plain.
+        budget: steps at most.
+        seconds: to measure over; score: where to stop, a mean of so many `episodes`.
+    """
+    torch.set_num_threads(threads)
+    model = DQN(
+        "MlpPolicy",
+        make_vec_env(game or "CartPole-v1", n_envs=1, seed=seed),
+        policy_kwargs={"net_arch": list(widths)},
+        seed=seed,
+        device="cpu",
+        **(_ZOO[game] if game else _PLAIN),
+    )
+    watch = Watch(seconds, score, _WARM_UP, episodes, budget)
+    began = time.perf_counter()
+    model.learn(budget, callback=watch)
+    return watch.answer(began)
+
+
+if __name__ == "__main__":
+    serve(measure)

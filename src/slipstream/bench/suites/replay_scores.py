@@ -1,0 +1,211 @@
+"""DQN and SAC beside SB3 at the RL Zoo's settings: seconds to a score, and scores by steps.
+
+One seed, and no LunarLander, unless --full asks for five. Both sides are judged by the returns of
+their training episodes, exploration included.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.row import Goal, Ratio, Row, judged
+from slipstream.bench.suite import Case, SuiteOptions
+from slipstream.bench.worker import run_worker
+
+_TIMEOUT = 3600.0
+_T_975 = 2.776  # of Student's distribution with 4 degrees of freedom: five seeds
+
+
+@dataclass(frozen=True)
+class Race:
+    """One training on both sides.
+
+    Attributes:
+        name: of the environment; env: as ours asks for it.
+        peer: worker of SB3's side; asked: what it is told beside widths, threads and seed.
+        agent: settings of ours, which are the peer's.
+        score: to be reached by the mean of so many training `episodes` within `budget` steps.
+        goal: of the ratio of seconds.
+    """
+
+    name: str
+    env: str
+    peer: str
+    widths: tuple[int, ...]
+    agent: Mapping[str, Any]
+    score: float
+    episodes: int
+    budget: int
+    goal: float
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def size(self) -> str:
+        """256x256."""
+        return "x".join(map(str, self.widths))
+
+    def ours(self, seed: int, **asked: Any) -> dict[str, Any]:
+        """Trains with a copy of one member."""
+        config = {
+            "env": {"name": self.env},
+            "agent": {**self.agent, "widths": list(self.widths)},
+            "training": {"num_envs": 1, "members": 1, "total_steps": self.budget, "seed": seed},
+            "evaluation": {"every": 1.0},
+        }
+        return run_worker("ours.learning_curve", {"config": config, **asked}, timeout=_TIMEOUT)
+
+    def theirs(self, seed: int, n: int, **asked: Any) -> dict[str, Any]:
+        """Trains SB3's agent on n threads."""
+        settings = {**self.asked, "widths": list(self.widths), "threads": n, "seed": seed}
+        settings |= {"budget": self.budget, **asked}
+        return run_worker(self.peer, settings, threads=n, timeout=_TIMEOUT)
+
+    def threads(self) -> int:
+        """The number of threads with which SB3 is faster."""
+
+        def speed(n: int) -> float:
+            return float(self.theirs(0, n, seconds=1.0)["steps_per_second"])
+
+        return max(sorted({1, threads()}), key=speed)
+
+
+# hyperparams/dqn.yml of rl-baselines3-zoo. SB3 copies the target between two rounds of updates: on
+# CartPole once in 128, whatever its interval of 10 steps says.
+_DQN = {
+    **{"name": "dqn", "double": False, "n_step": 1, "target_rate": 1.0},
+    **{"observation_normalization": False, "exploration_initial": 1.0, "iteration": 500},
+}
+_CARTPOLE = {
+    **_DQN,
+    **{"batch": 64, "replay_size": 100_000, "learning_rate": 2.3e-3, "learning_starts": 1000},
+    **{"train_every": 256, "updates_per_step": 0.5, "target_every": 128},
+    **{"exploration_steps": 8_000, "exploration_final": 0.04},
+}
+_LUNAR = {
+    **_DQN,
+    **{"batch": 128, "replay_size": 50_000, "learning_rate": 6.3e-4, "learning_starts": 100},
+    **{"train_every": 4, "updates_per_step": 1.0, "target_every": 250},
+    **{"exploration_steps": 12_000, "exploration_final": 0.1},
+}
+# hyperparams/sac.yml and SB3's defaults; an iteration is an episode.
+_PENDULUM = {
+    **{"name": "sac", "batch": 256, "replay_size": 1_000_000, "learning_rate": 1e-3},
+    **{"learning_starts": 100, "updates_per_step": 1.0, "iteration": 200},
+}
+
+
+def _cartpole(widths: tuple[int, ...], goal: float) -> Race:
+    peer, asked = "peers.sb3_dqn", {"game": "CartPole-v1"}
+    return Race("CartPole", "cartpole", peer, widths, _CARTPOLE, 475.0, 100, 50_000, goal, asked)
+
+
+def _pendulum(widths: tuple[int, ...], goal: float) -> Race:
+    peer, asked = "peers.sb3_sac_pendulum", {"learning_rate": 1e-3}
+    return Race("Pendulum", "pendulum", peer, widths, _PENDULUM, -200.0, 20, 20_000, goal, asked)
+
+
+LUNAR = Race(
+    *("LunarLander", "gym:LunarLander-v3", "peers.sb3_dqn", (256, 256), _LUNAR, 200.0, 100),
+    *(100_000, 2.0, {"game": "LunarLander-v3"}),
+)
+_WIDE, _SMALL = (256, 256), (64, 64)
+
+
+def _seeds(settings: SuiteOptions) -> Sequence[int]:
+    return range(1, 6) if settings.full else (1,)
+
+
+def _count(seeds: Sequence[int]) -> str:
+    return "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+
+
+def _time_to_score(case: str, race: Race, seeds: Sequence[int]) -> Row:
+    n = race.threads()
+    mine: list[dict[str, Any]] = []
+    theirs: list[dict[str, Any]] = []
+    with Neighbours() as neighbours:
+        for seed in seeds:
+            mine.append(race.ours(seed, score=race.score, episodes=race.episodes))
+            theirs.append(race.theirs(seed, n, score=race.score, episodes=race.episodes))
+    ratio = Ratio.of([b["seconds"] / a["seconds"] for a, b in zip(mine, theirs, strict=True)])
+    missed = [sum(not one["reached"] for one in side) for side in (mine, theirs)]
+    never = f"; never reached by {missed[0]} of ours, {missed[1]} of theirs" if any(missed) else ""
+    after = " and ".join(
+        f"{statistics.median(one['steps'] for one in side):,.0f}" for side in (mine, theirs)
+    )
+    return Row(
+        case=case,
+        unit=f"s to a mean of {race.score:g} in {race.episodes} training episodes of {race.name}, "
+        f"{race.size}, {_count(seeds)} (after {after} steps, {race.budget:,} at most{never})",
+        ours=statistics.median(one["seconds"] for one in mine),
+        peer=statistics.median(one["seconds"] for one in theirs),
+        peer_name=f"SB3 with the RL Zoo's settings, {n} thread{'s' if n > 1 else ''}",
+        ratio=ratio,
+        runs=len(seeds),
+        others_cpu=round(neighbours.share, 3),
+        # Seconds to a score that nobody reached say nothing.
+        **judged(Goal(">=", race.goal), None if missed[0] == len(seeds) else ratio.median),
+    )
+
+
+def dqn_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
+    """CartPole to 475, and with --full LunarLander to 200."""
+    seeds = _seeds(settings)
+    yield _time_to_score("dqn_time_to_score", _cartpole(_WIDE, 2), seeds)
+    yield _time_to_score("dqn_time_to_score 64x64", _cartpole(_SMALL, 10), seeds)
+    if settings.full:
+        yield _time_to_score("dqn_time_to_score LunarLander", LUNAR, seeds)
+
+
+def sac_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
+    """Pendulum to -200."""
+    for case, widths, goal in (
+        ("sac_time_to_score", _WIDE, 3.0),
+        ("sac_time_to_score 64x64", _SMALL, 10.0),
+    ):
+        yield _time_to_score(case, _pendulum(widths, goal), _seeds(settings))
+
+
+def score_vs_steps(settings: SuiteOptions) -> Iterable[Row]:
+    """Scores at equal steps: the mean of ten moments of training, over the seeds."""
+    seeds = _seeds(settings)
+    for race in (_cartpole(_SMALL, 0), _pendulum(_SMALL, 0)):
+        n = race.threads()
+        sides: tuple[list[float], list[float]] = ([], [])
+        with Neighbours() as neighbours:
+            for seed in seeds:
+                sides[0].append(statistics.fmean(race.ours(seed)["curve"]))
+                sides[1].append(statistics.fmean(race.theirs(seed, n)["curve"]))
+        ours, theirs = (interval(side) for side in sides)
+        spans = " and ".join(f"{low:.0f} to {high:.0f}" for low, high in (ours, theirs))
+        said = f", 95 % intervals {spans}" if len(seeds) > 1 else ""
+        yield Row(
+            case=f"score_vs_steps {race.name}",
+            unit=f"mean return of the last 100 training episodes, mean of ten moments of "
+            f"{race.budget:,} steps ({race.size}, {_count(seeds)}{said})",
+            ours=statistics.fmean(sides[0]),
+            peer=statistics.fmean(sides[1]),
+            peer_name="SB3 with the RL Zoo's settings",
+            runs=len(seeds),
+            others_cpu=round(neighbours.share, 3),
+            goal="not below the peer's interval" if len(seeds) > 1 else None,
+            holds=ours[1] >= theirs[0] if len(seeds) > 1 else None,
+        )
+
+
+def interval(scores: Sequence[float]) -> tuple[float, float]:
+    """Of the mean of five seeds, by Student's distribution; endless for one."""
+    if len(scores) < 2:
+        return -math.inf, math.inf
+    mean, half = statistics.fmean(scores), _T_975 * statistics.stdev(scores) / len(scores) ** 0.5
+    return mean - half, mean + half
+
+
+CASES: dict[str, Case] = {
+    case.__name__: case for case in (dqn_time_to_score, sac_time_to_score, score_vs_steps)
+}

@@ -1,0 +1,32 @@
+"""Acting, stepping, keeping and learning in one compiled call: what it says of its time."""
+
+from __future__ import annotations
+
+import time
+
+from slipstream.agents.dqn.config import DQNConfig
+from slipstream.training.factory import resolve_environment
+from slipstream.training.shard import Shard
+
+
+def _shares(**settings: float) -> tuple[float, float, float, float]:
+    config = DQNConfig(iteration=600, learning_starts=0, widths=(16,), **settings)
+    shard = Shard(resolve_environment("cartpole", {}), config, [0], range(1), 1)
+    shard.reset()
+    shard.iterate(0.0)  # compiles
+    before = shard.facts()
+    began = time.perf_counter()
+    shard.iterate(0.0)
+    wall = time.perf_counter() - began
+    names = ("seconds_env", "seconds_policy", "seconds_update")
+    env, policy, update = (shard.facts()[name] - before[name] for name in names)
+    return env, policy, update, wall
+
+
+def test_acting_stepping_and_learning_are_timed_apart() -> None:
+    env, policy, update, wall = _shares(updates_per_step=2.0)
+    assert min(env, policy, update) > 0
+    assert env + policy + update <= wall
+    idle = _shares(updates_per_step=1e-3)
+    # 1,200 updates against none: whatever the machine does meanwhile.
+    assert update / (env + policy) > idle[2] / (idle[0] + idle[1])
