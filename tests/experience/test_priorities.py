@@ -10,10 +10,11 @@ from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.replay.tree import (
-    find_leaf,
+    find_leaves,
     rebuild,
     set_leaf,
     smallest,
+    sum_leaves,
     total,
     tree_levels,
 )
@@ -23,24 +24,31 @@ from slipstream.vector.steps import Finals
 HELD = 200
 
 
-@pytest.mark.parametrize("leaves", [3, 8, 70, 600])
+@pytest.mark.parametrize("leaves", [3, 8, 70, 600, 5000])
 def test_sums_are_those_of_the_leaves(leaves):
     levels, nodes = tree_levels(leaves)
-    tree, least = np.zeros(nodes), np.full(nodes - levels[1], np.inf)
-    rng, known = np.random.default_rng(leaves), np.zeros(leaves)
-    for _ in range(2 * leaves):
-        leaf, value = int(rng.integers(leaves)), float(rng.random() * (rng.random() < 0.8))
-        set_leaf(tree, least, levels, leaf, value)
-        known[leaf] = value
-    assert total(tree, levels) == pytest.approx(known.sum(), rel=1e-12)
+    tree = np.zeros(nodes, np.float32)
+    least = np.full(nodes - levels[1], np.inf, np.float32)
+    rng, known = np.random.default_rng(leaves), np.zeros(leaves, np.float32)
+    for _ in range(leaves):  # one at a time, and several in any order, some of them twice
+        some = rng.integers(leaves, size=3)
+        known[some] = rng.random(3) * (rng.random(3) < 0.8)
+        set_leaf(tree, least, levels, int(some[0]), known[some[0]])
+        tree[some] = known[some]
+        sum_leaves(tree, least, levels, some)
+    assert total(tree, levels) == pytest.approx(known.sum(dtype=np.float64), rel=1e-6)
     assert smallest(least, levels) == known[known > 0].min()
-    edges = np.cumsum(known)
-    for target in rng.random(200) * edges[-1]:
-        found = find_leaf(tree, levels, float(target))
-        assert found == np.searchsorted(edges, target, side="right")
-    beyond = find_leaf(tree, levels, float(edges[-1]) * 1.01)
-    assert known[beyond] > 0  # rounding never leads to a leaf that cannot be drawn
-    again, low = np.zeros(nodes), np.full(len(least), np.inf)
+    edges = np.cumsum(known.astype(np.float64))
+    target = rng.random(200) * edges[-1]
+    found = np.zeros(200, np.int64)
+    find_leaves(tree, levels, target.copy(), found)
+    # to the rounding of sums
+    assert (np.searchsorted(edges, target - 1e-6 * edges[-1], side="right") <= found).all()
+    assert (np.searchsorted(edges, target + 1e-6 * edges[-1], side="right") >= found).all()
+    beyond = np.full(1, edges[-1] * 1.01)
+    find_leaves(tree, levels, beyond, found[:1])
+    assert known[found[0]] > 0  # rounding never leads to a leaf that cannot be drawn
+    again, low = np.zeros_like(tree), np.full_like(least, np.inf)
     again[:leaves] = known
     rebuild(again, low, levels)
     assert again.tobytes() == tree.tobytes() and low.tobytes() == least.tobytes()

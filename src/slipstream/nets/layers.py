@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.vector.products import COLUMNS, add_product, add_transposed_product, fused
+from slipstream.vector.products import (
+    COLUMNS,
+    add_transposed_product,
+    fused,
+    gated_product,
+    layer_product,
+)
 
 BLOCK = 64  # rows
 
@@ -35,6 +41,7 @@ _Q3 = np.float32(0.0003278417279943824)
 _Q4 = np.float32(7.732424478490429e-07)
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
+_ENDLESS = np.float32(-np.inf)
 
 
 def hyperbolic_tangent(x: Any) -> Any:
@@ -60,20 +67,16 @@ def layer(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) -> None:
         table[i, WEIGHT],
         table[i, BIAS],
     )
-    for r in range(y.shape[0]):
-        for j in range(outputs):
-            y[r, j] = weights[bias + j] if bias >= 0 else _ZERO
-    add_product(x, weights[at : at + inputs * outputs].reshape(inputs, outputs), y)
-    if i == len(table) - 1:
+    last = i == len(table) - 1
+    start = weights[bias : bias + outputs] if bias >= 0 else weights[:0]
+    floor = _ZERO if relu and not last else _ENDLESS
+    layer_product(x, weights[at : at + inputs * outputs].reshape(inputs, outputs), start, floor, y)
+    if last or relu:
         return
     for r in range(y.shape[0]):
         row = y[r]
-        if relu:
-            for j in range(outputs):
-                row[j] = _ZERO if row[j] < _ZERO else row[j]
-        else:
-            for j in range(outputs):
-                row[j] = hyperbolic_tangent(row[j])
+        for j in range(outputs):
+            row[j] = hyperbolic_tangent(row[j])
 
 
 def forward(weights: Any, table: Any, relu: bool, x: Any, space: Any) -> None:
@@ -139,9 +142,9 @@ def backward(
         for r in range(b):
             for j in range(outputs):
                 of_bias[j] += d[r, j]
-        d_below[:] = _ZERO
-        add_product(d, turned[at : at + inputs * outputs].reshape(outputs, inputs), d_below)
-        derivative(relu, below, d_below)
+        to_below(
+            relu, d, turned[at : at + inputs * outputs].reshape(outputs, inputs), below, d_below
+        )
         d = d_below
     inputs, outputs, at = table[0, INPUTS], table[0, OUTPUTS], table[0, WEIGHT]
     add_transposed_product(x, d, gradient[at : at + inputs * outputs].reshape(inputs, outputs))
@@ -163,25 +166,31 @@ def input_gradient(turned: Any, table: Any, relu: bool, space: Any, d_space: Any
         inputs, outputs, at = table[i, INPUTS], table[i, OUTPUTS], table[i, WEIGHT]
         place = table[i - 1, PLACE]
         d_below = d_space[b * place : b * (place + inputs)].reshape(b, inputs)
-        d_below[:] = _ZERO
-        add_product(d, turned[at : at + inputs * outputs].reshape(outputs, inputs), d_below)
-        derivative(relu, space[b * place : b * (place + inputs)].reshape(b, inputs), d_below)
+        below = space[b * place : b * (place + inputs)].reshape(b, inputs)
+        to_below(
+            relu, d, turned[at : at + inputs * outputs].reshape(outputs, inputs), below, d_below
+        )
         d = d_below
     outputs, at = table[0, OUTPUTS], table[0, WEIGHT]
-    d_x[:] = _ZERO
-    add_product(d, turned[at : at + outputs * columns].reshape(outputs, columns), d_x)
+    matrix = turned[at : at + outputs * columns].reshape(outputs, columns)
+    layer_product(d, matrix, turned[:0], _ENDLESS, d_x)
 
 
-def derivative(relu: bool, y: Any, d: Any) -> None:
-    """Turns d loss / d y [b, C] into that of what the activation was applied to."""
+def to_below(relu: bool, d: Any, matrix: Any, y: Any, d_y: Any) -> None:
+    """Derivatives d [b, C] of a layer's outputs back to what the layer below activated.
+
+    Args:
+        matrix: float32 [C, B], transposed; y: float32 [b, B], of the layer below.
+        d_y: float32 [b, B], written.
+    """
+    if relu:
+        gated_product(d, matrix, y, d_y)
+        return
+    layer_product(d, matrix, y[0, :0], _ENDLESS, d_y)
     for r in range(y.shape[0]):
-        line, to = y[r], d[r]
-        if relu:
-            for j in range(len(line)):
-                to[j] = to[j] if line[j] > _ZERO else _ZERO
-        else:
-            for j in range(len(line)):
-                to[j] *= _ONE - line[j] * line[j]
+        line, to = y[r], d_y[r]
+        for j in range(len(line)):
+            to[j] *= _ONE - line[j] * line[j]
 
 
 def forward_members(weights: Any, table: Any, relu: bool, x: Any, space: Any, out: Any) -> None:

@@ -25,14 +25,14 @@ class Chunks:
 
     Args:
         arrays: uint8 [N, S, bytes], what is kept of each slot; several, side by side.
-        leaves: float64 [N S], priorities; empty without.
+        leaves: float32 [N S], priorities; empty without.
         keep: slots that are saved, counted back from the newest; None: all.
     """
 
     def __init__(
         self,
         arrays: list[NDArray[np.uint8]],
-        leaves: NDArray[np.float64],
+        leaves: NDArray[np.float32],
         keep: int | None = None,
     ) -> None:
         self._arrays, self._leaves = arrays, leaves

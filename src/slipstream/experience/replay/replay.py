@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.chunks import Chunks, Made
 from slipstream.experience.replay.compiled import loops
@@ -21,6 +22,8 @@ from slipstream.experience.replay.storage import Link, Pixels, Rows, Storage, al
 from slipstream.experience.replay.tree import tree_levels
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Finals, VectorEnv
+
+_SOUGHT = 64  # draws that look for their transitions at once
 
 
 class Sample(NamedTuple):
@@ -68,6 +71,7 @@ class Replay:
         levels, nodes = tree_levels(num_envs * self.slots)
         if plan.alpha == 0.0:
             nodes = 0
+        tree = zeros((members, nodes))  # every sum's parts are one cache line
         block, mapped = (copies, self.slots), plan.mapped
         width = self.storage.width + spec.action_width + 2
         masks = (*block, choices) if choices and self.storage.masks else (0, 0, 0)
@@ -79,9 +83,10 @@ class Replay:
             span=np.ones(members, np.int64),
             held=np.zeros(members, np.int64),
             steps=np.zeros(members, np.int64),
-            tree=np.zeros((members, nodes)),
-            least=np.full((members, max(0, nodes - int(levels[1]))), np.inf),
+            tree=tree,
+            least=np.full((members, max(0, nodes - int(levels[1]))), np.inf, np.float32),
             levels=levels,
+            target=np.zeros(_SOUGHT),
             peak=np.ones(members),
             width=self.storage.width,
             copies=num_envs,

@@ -34,8 +34,9 @@ class Ring(NamedTuple):
             the beginning.
         span, held, steps: int64 [M], slots of each ring that have been used; transitions that can
             be drawn; environment steps so far.
-        tree, least: float64 [M, nodes], priorities, their sums and their least, see `tree.py`;
+        tree, least: float32 [M, nodes], priorities, their sums and their least, see `tree.py`;
             [M, 0] where all transitions are drawn alike. levels: int64 [L].
+        target: float64, what draws look for in the tree, some at once. Overwritten.
         peak: float64 [M], the greatest priority so far, which new transitions get.
         width: numbers of the observation in a row; copies: N; alpha: exponent of priorities.
     """
@@ -50,6 +51,7 @@ class Ring(NamedTuple):
     tree: Any
     least: Any
     levels: Any
+    target: Any
     peak: Any
     width: int
     copies: int

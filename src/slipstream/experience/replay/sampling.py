@@ -13,9 +13,10 @@ import numpy as np
 
 from slipstream.core.random import word
 from slipstream.experience.replay.ring import ENDING, NONE
-from slipstream.experience.replay.tree import find_leaf, set_leaf, smallest, total
+from slipstream.experience.replay.tree import find_leaves, smallest, sum_leaves, total
 
 LEAST_ERROR = 1e-6  # added to errors: what was learned well is drawn again some day
+GREATEST = 1e30  # priority: sums of millions of them are finite float32 numbers
 
 _SHIFT_11 = np.uint64(11)
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
@@ -61,14 +62,17 @@ def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> N
 
 
 def _draw_by_priority(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> None:
-    tree, levels = ring.tree[m], ring.levels
+    tree, levels, target = ring.tree[m], ring.levels, ring.target
     part = total(tree, levels) / float(len(index))
     low = smallest(ring.least[m], levels)
+    for first in range(0, len(index), len(target)):
+        last = min(len(index), first + len(target))
+        for b in range(first, last):
+            u = float(word(key, np.uint64(b)) >> _SHIFT_11) * _TO_UNIT
+            target[b - first] = (float(b) + u) * part
+        find_leaves(tree, levels, target[: last - first], index[first:last])
     for b in range(len(index)):
-        u = float(word(key, np.uint64(b)) >> _SHIFT_11) * _TO_UNIT
-        leaf = find_leaf(tree, levels, (float(b) + u) * part)
-        index[b] = leaf
-        weight[b] = math.exp(beta * math.log(low / tree[leaf]))
+        weight[b] = math.exp(beta * math.log(low / float(tree[index[b]])))
 
 
 def new_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
@@ -80,9 +84,11 @@ def new_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
     """
     if ring.tree.shape[1] == 0:
         return
+    tree = ring.tree[m]
     for b in range(len(index)):
         size = abs(float(error[b])) + LEAST_ERROR
         if size - size == 0.0:
-            value = math.exp(ring.alpha * math.log(size))
+            value = min(math.exp(ring.alpha * math.log(size)), GREATEST)
             ring.peak[m] = max(ring.peak[m], value)
-            set_leaf(ring.tree[m], ring.least[m], ring.levels, index[b], value)
+            tree[index[b]] = value
+    sum_leaves(tree, ring.least[m], ring.levels, index)

@@ -50,5 +50,5 @@ def replay_bytes(
     else:
         slot += observation_bytes(spec) + (spec.choices if spec.masked else 0)
     levels, nodes = tree_levels(num_envs * slots)
-    tree = 8 * (2 * nodes - int(levels[1])) if plan.alpha else 0
+    tree = 4 * (2 * nodes - int(levels[1])) if plan.alpha else 0
     return members * (num_envs * (slots * slot + 16) + tree)

@@ -1,10 +1,11 @@
 """Sums of priorities, as plain loops that `compiled.py` compiles.
 
-A member's tree is one row: its leaves, then the sums of 8 leaves each, then the sums of 8 of
-those, until at most 8 are left (two levels at least). Eight numbers of float64 are a cache line, so
-finding one leaf among a million reads seven lines. Sums are added up again from their parts, never
-changed by a difference: they do not drift, and they are the same bits when they are rebuilt from
-the leaves.
+A member's tree is one row: its leaves, then the sums of 16 leaves each, then the sums of 16 of
+those, until at most 16 are left (two levels at least). Sixteen numbers of float32 are a cache line,
+so finding one leaf among a million reads five lines, of which all but the last are often used. A
+batch goes through the tree level by level: what its rows read does not depend on each other, and a
+processor asks for many lines at once. Sums are added up again from their parts, never changed by a
+difference: they do not drift, and they are the same bits when they are rebuilt from the leaves.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BRANCHES = 8
+BRANCHES = 16
+_NOTHING = np.float32(0.0)
+_ENDLESS = np.float32(math.inf)
 
 
 def tree_levels(leaves: int) -> tuple[NDArray[np.int64], int]:
@@ -33,25 +36,41 @@ def sum_above(tree: Any, least: Any, levels: Any, level: int, node: int) -> None
     """Adds up a node's parts on the level below it, and finds the least that is not zero.
 
     Args:
-        tree: float64 [nodes], a member's row; levels: int64 [L].
-        least: float64 [nodes - leaves' places], the least of the parts of each node that is a sum.
+        tree: float32 [nodes], a member's row; levels: int64 [L].
+        least: float32 [nodes - leaves' places], the least of the parts of each node that is a sum.
         level, node: which sum.
     """
-    a = levels[level - 1] + BRANCHES * node
-    tree[levels[level] + node] = ((tree[a] + tree[a + 1]) + (tree[a + 2] + tree[a + 3])) + (
-        (tree[a + 4] + tree[a + 5]) + (tree[a + 6] + tree[a + 7])
-    )
-    low = math.inf
     first = levels[1]
-    for i in range(a, a + BRANCHES):
-        if level > 1:
-            low = min(low, least[i - first])
-        elif tree[i] > 0.0:
-            low = min(low, tree[i])
+    a = levels[level - 1] + BRANCHES * node
+    left, right, low = _NOTHING, _NOTHING, _ENDLESS  # two sums side by side wait half as long
+    half = BRANCHES // 2
+    for i in range(a, a + half):
+        left += tree[i]
+        right += tree[i + half]
+    if level > 1:
+        for i in range(a - first, a - first + BRANCHES):
+            low = least[i] if least[i] < low else low
+    else:
+        for i in range(a, a + BRANCHES):
+            low = tree[i] if _NOTHING < tree[i] < low else low
+    tree[levels[level] + node] = left + right
     least[levels[level] - first + node] = low
 
 
-def set_leaf(tree: Any, least: Any, levels: Any, leaf: int, value: float) -> None:
+def sum_leaves(tree: Any, least: Any, levels: Any, leaves: Any) -> None:
+    """All sums above leaves that were set, int64 [B]; one that follows its neighbour is cheap."""
+    width = BRANCHES
+    for level in range(1, len(levels)):
+        last = -1
+        for b in range(len(leaves)):
+            node = leaves[b] // width
+            if node != last:
+                sum_above(tree, least, levels, level, node)
+            last = node
+        width *= BRANCHES
+
+
+def set_leaf(tree: Any, least: Any, levels: Any, leaf: int, value: Any) -> None:
     """Sets a leaf and all sums above it."""
     tree[leaf] = value
     node = leaf
@@ -71,33 +90,36 @@ def total(tree: Any, levels: Any) -> float:
     """The sum of all leaves."""
     result = 0.0
     for i in range(levels[len(levels) - 1], len(tree)):
-        result += tree[i]
+        result += float(tree[i])
     return result
 
 
 def smallest(least: Any, levels: Any) -> float:
     """The least leaf that is not zero."""
-    low = math.inf
+    low = _ENDLESS
     for i in range(levels[len(levels) - 1] - levels[1], len(least)):
         low = min(low, least[i])
-    return low
+    return float(low)
 
 
-def find_leaf(tree: Any, levels: Any, target: float) -> int:
-    """The leaf in which `target` falls, of leaves laid end to end as intervals of their size.
+def find_leaves(tree: Any, levels: Any, target: Any, leaves: Any) -> None:
+    """The leaves in which targets fall, of leaves laid end to end as intervals of their size.
 
-    Rounding may carry `target` beyond the end of a node's parts: the last one of any size is taken.
+    Rounding may carry a target beyond the end of a node's parts: the last one of any size is taken.
+
+    Args:
+        target: float64 [B], overwritten; leaves: int64 [B], written.
     """
-    node = 0
+    leaves[:] = 0
     for level in range(len(levels) - 1, -1, -1):
-        first = levels[level] + BRANCHES * node
-        chosen = 0
-        for i in range(BRANCHES):
-            size = tree[first + i]
-            if size > 0.0:
-                chosen = i
-                if target < size:
-                    break
-                target -= size
-        node = BRANCHES * node + chosen
-    return node
+        for b in range(len(target)):
+            first = levels[level] + BRANCHES * leaves[b]
+            chosen, begin, before = 0, 0.0, 0.0
+            for i in range(BRANCHES):  # without a branch, which nobody could foretell
+                size = float(tree[first + i])
+                here = (size > 0.0) & (before <= target[b])
+                chosen = i if here else chosen
+                begin = before if here else begin
+                before += size
+            target[b] -= begin
+            leaves[b] = BRANCHES * leaves[b] + chosen
