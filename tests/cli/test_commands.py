@@ -165,23 +165,11 @@ def test_list(slipstream):
         assert name in outcome.out
 
 
-def test_tune_machine_prints_the_config_with_a_measured_number(slipstream, monkeypatch):
-    monkeypatch.setattr(
-        "slipstream.training.speed.measure_speeds", lambda *_: {8: 10.0, 16: 95.0, 32: 100.0}
-    )
-    outcome = slipstream("tune-machine", "gym:CartPole-v1")
-    assert outcome.code == 0
-    Path("fast.yaml").write_text(outcome.out)
-    assert resolve("fast.yaml") == resolve("gym:CartPole-v1", {"training.num_envs": 16})
-    assert "16: 95" in outcome.err and "auto is 8 copies" in outcome.err
-
-
-def test_doctor_says_what_auto_is_and_what_other_numbers_would_give(slipstream, monkeypatch):
-    monkeypatch.setattr("slipstream.training.speed.measure_speeds", lambda *_: {8: 10.0, 16: 95.0})
+def test_doctor_says_what_auto_is(slipstream):
     outcome = slipstream("doctor", "pendulum")
     assert outcome.code == 0
     assert "32 copies per member (50 iterations of 256 steps" in " ".join(outcome.out.split())
-    assert "8: 10, 16: 95" in outcome.out
+    assert "slipstream tune-machine pendulum" in outcome.out
 
 
 def test_doctor_says_why_a_run_was_slow(slipstream):

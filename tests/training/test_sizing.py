@@ -9,7 +9,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.nets.policy_file import pack
-from slipstream.training import speed, suggested
+from slipstream.training import suggested
 from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
 from slipstream.training.sizing import choose_num_envs
@@ -120,14 +120,3 @@ def test_every_preset_is_a_config():
         config = resolve(f"gym:{env_id}")
         assert config.preset_note is not None
         assert resolve(config.as_mapping()) == config
-
-
-def test_measured_speeds_leave_out_what_does_not_divide():
-    config = resolve("cartpole", {"agent.horizon": 16, "agent.minibatch": 64})
-    environment = resolve_environment("cartpole", config.env_settings)
-    speeds = speed.measure_speeds(config, environment, [1, 4, 6, 8])
-    assert list(speeds) == [4, 8]
-    assert all(value > 0 for value in speeds.values())
-    assert speed.fewest_fast({4: 80.0, 8: 95.0, 16: 100.0}) == 8
-    with pytest.raises(ConfigError, match="None of 1, 2 copies fits"):
-        speed.measure_speeds(config, environment, [1, 2])

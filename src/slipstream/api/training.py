@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.training import trainer
-from slipstream.training.backend import resolve_backend
+from slipstream.training.backend import as_measured, resolve_backend
 from slipstream.training.cluster import ClusterOptions, cluster_of
 from slipstream.training.config import RunConfig, resolve
 from slipstream.training.curriculum import check_curriculum
@@ -73,10 +73,15 @@ def train(
     config.agent.check_spaces(environment.spec)
     config, fallback = resolve_backend(config, environment.prepared(config.training))
     config, choice = resolve_num_envs(config, environment)
+    environment, measured = as_measured(config, environment)
     check_memory(config, environment)
     check_curriculum(config.curriculum, environment, config.env_settings)
     environment.check(config.env_settings, say or _to_stderr)
-    said = [one for one in (seat, config.preset_note, fallback, choice, passed_over(target)) if one]
+    sentences = (
+        *(seat, config.preset_note, fallback, choice, measured),
+        passed_over(target),
+    )
+    said = [one for one in sentences if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
     facts = {"environment": environment.facts, "notes": notes, "learner": learner}
     run = Run.create(config, path, **({"say": say} if say else {}), **facts)
@@ -113,6 +118,9 @@ def resume(
     if before is not None and before != now:
         changed = ", ".join(changed_facts(before, now))
         run.say(f"Since {run.path} began, its environment changed ({changed}); results may differ.")
+    environment, measured = as_measured(run.config, environment)
+    if measured:
+        run.say(measured)
     device = device or last_device(run)
     training = run.config.with_training(device=device).training
     check_learner(training, environment.spec.is_image)

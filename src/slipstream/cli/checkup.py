@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -28,8 +27,8 @@ def checkup() -> list[tuple[str, str]]:
         ("compiled kernels", _cache()),
         (
             "backend: auto",
-            "compiled for kernels (measured fastest); gym:ID in worker processes where a step, "
-            "measured at the start, is long enough for that, else serial",
+            "compiled for kernels; gym:ID as `slipstream tune-machine` found it fastest here, else "
+            "in worker processes where a step, measured at the start, is long enough for that",
         ),
         (
             "shards: auto",
@@ -39,26 +38,33 @@ def checkup() -> list[tuple[str, str]]:
             "num_envs: auto",
             f"a power of two up to {FOREIGN_COPIES} (gym:ID), {MARKET_COPIES} (markets) or "
             f"{KERNEL_COPIES} (other kernels) that leaves a budget {MIN_ITERATIONS} iterations; "
-            "the machine has no say. `slipstream doctor TARGET` measures other numbers, "
-            "`slipstream tune-machine TARGET` writes the fastest into a config",
+            "the machine has no say. `slipstream tune-machine TARGET` measures other numbers",
         ),
     ]
 
 
 def sizing_rows(target: str) -> list[tuple[str, str]]:
-    """What `num_envs: auto` is for a target, and how fast it would train with other numbers."""
+    """What `num_envs: auto` is for a target, and how its copies are stepped fastest here."""
     from slipstream.training.config import resolve
     from slipstream.training.factory import resolve_environment
+    from slipstream.training.machine_file import recall
     from slipstream.training.sizing import choose_num_envs
-    from slipstream.training.speed import measure_speeds
 
     config, _ = resolve(target, {"training.num_envs": "auto"}).seated()
     environment = resolve_environment(config.env_name, config.env_settings)
-    speeds = measure_speeds(config, environment)
-    return [
-        (f"num_envs for {target}", choose_num_envs(config, environment).reason),
-        ("steps per second by num_envs", figures(speeds)),
-    ]
+    rows = [(f"num_envs for {target}", choose_num_envs(config, environment).reason)]
+    identity = environment.identity
+    if identity is None:
+        return rows
+    measured, passed_over = recall(identity)
+    if measured is None:
+        never = f"not measured: `slipstream tune-machine {target}` does it"
+        return [*rows, ("fastest here", passed_over or never)]
+    ways = ", ".join(
+        f"{copies} by {way.backend}" + (f" ({way.workers})" if way.backend != "serial" else "")
+        for copies, way in sorted(measured.ways.items())
+    )
+    return [*rows, ("fastest here", f"{ways}, as measured on {measured.date}")]
 
 
 def run_rows(path: str) -> list[tuple[str, str]]:
@@ -67,11 +73,6 @@ def run_rows(path: str) -> list[tuple[str, str]]:
     from slipstream.training.run import Run
 
     return diagnose(Run.open(Path(path)))
-
-
-def figures(speeds: Mapping[int, float]) -> str:
-    """Measured speeds as one line."""
-    return ", ".join(f"{n}: {speed:,.0f}" for n, speed in speeds.items())
 
 
 def kernel_rows(target: str) -> list[tuple[str, str]]:

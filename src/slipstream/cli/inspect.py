@@ -67,8 +67,7 @@ def doctor(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="Also say what `num_envs: auto` is for it, and measure its speed; of a run's "
-            "directory, why it was slow."
+            help="Also say what `auto` is for it; of a run's directory, why it was slow."
         ),
     ] = None,
 ) -> None:

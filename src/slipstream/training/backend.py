@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
+from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.machine_file import recall
 from slipstream.vector.vector_env import member_indices
 
 if TYPE_CHECKING:
@@ -39,6 +41,39 @@ def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunCon
         said = f"Backend `{name}` steps the copies: {'; '.join(failed)}." if failed else None
         return config.with_training(backend=name), said
     raise ConfigError(f"None of the backends in training.backend works: {'; '.join(failed)}")
+
+
+def as_measured(config: RunConfig, environment: Environment) -> tuple[Environment, str | None]:
+    """The same environment, stepped as the machine file says where the config leaves that open.
+
+    Args:
+        config: whose `num_envs` is a number.
+        environment: the config's.
+
+    Returns:
+        It, and a sentence about what was found there or passed over; None where there is nothing.
+    """
+    training, identity = config.training, environment.identity
+    copies = int(training.num_envs)
+    if identity is None or training.members > 1 or training.backend != "auto":
+        return environment, None  # members share the cores by shards
+    if isinstance(environment, KernelEnvironment) and config.agent.parts(copies) == 1:
+        return environment, None  # one thread trains them
+    measured, passed_over = recall(identity)
+    if measured is None:
+        return environment, passed_over
+    environment = environment.with_measured(measured)
+    way = environment.way(copies)
+    if way is None:
+        return environment, (
+            f"`slipstream tune-machine` measured {environment.name} on {measured.date}, but not "
+            f"with about {copies} copies: `auto` goes by the time that a step takes."
+        )
+    noun = "thread" if way.backend == "compiled" else "worker"
+    workers = int(training.workers) if training.workers != "auto" else way.workers
+    many = "" if way.backend == "serial" else f", {workers} {noun}{'' if workers == 1 else 's'}"
+    said = f"backend: {way.backend}{many}, as `slipstream tune-machine` measured on {measured.date}"
+    return environment, f"{said}."
 
 
 def note_faults(run: Run, lists: Sequence[Sequence[Any]]) -> None:

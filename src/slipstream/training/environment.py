@@ -22,6 +22,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.market.folds import FoldPlan
 from slipstream.nets.policy import Policy
+from slipstream.training.machine_file import Identity, Measured, Way
 from slipstream.training.sections import TrainingConfig
 from slipstream.training.self_play.opponents import Opponents
 from slipstream.vector.vector_env import VectorEnv
@@ -224,6 +225,19 @@ class Environment(ABC):
     def with_data(self, data: Any) -> Environment:
         """The same with equal arrays that are there already."""
         return self
+
+    @property
+    def identity(self) -> Identity | None:
+        """What a machine file is kept under; None where stepping leaves no choice."""
+        return None
+
+    def with_measured(self, measured: Measured) -> Environment:
+        """The same, stepped as was measured to be fastest on this machine; results are the same."""
+        return self
+
+    def way(self, copies: int) -> Way | None:
+        """How so many copies of a lone member are stepped where that was measured."""
+        return None
 
     def check(
         self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import multiprocessing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,6 +18,8 @@ from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.training import suggested
 from slipstream.training.environment import LONGEST, Environment, Sections
+from slipstream.training.files import plain
+from slipstream.training.machine_file import Identity, Measured, Way
 from slipstream.training.sections import GymnasiumConfig, TrainingConfig
 from slipstream.vector.chosen import choose, step_seconds
 from slipstream.vector.foreign import make_gymnasium
@@ -41,6 +46,9 @@ class GymnasiumEnvironment(Environment):
         policy: what follows when one of its copies fails there.
         double_buffer: a lone member acts for half of them while the others are stepped.
         step_seconds: of one copy, as measured here; `backend: auto` goes by it.
+        source: hash of the file with its rules, where there is one.
+        measured: how copies are stepped, as `slipstream tune-machine` found it fastest: `backend:
+            auto` goes by it in the process that trains a lone member.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -48,6 +56,8 @@ class GymnasiumEnvironment(Environment):
     policy: FaultPolicy = field(default_factory=FaultPolicy)
     double_buffer: bool = False
     step_seconds: float = 0.0
+    source: str = ""
+    measured: Measured | None = None
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
     open_section: ClassVar[str | None] = "kwargs"
@@ -99,10 +109,10 @@ class GymnasiumEnvironment(Environment):
         probe = GymnasiumVectorEnv(_id(name), one, one, kwargs=kwargs)
         try:
             probe.try_out()
-            seconds = step_seconds(probe)
+            seconds, source = step_seconds(probe), _source(probe.envs[0])
         finally:
             probe.close()
-        return cls(name, probe.spec, kwargs, step_seconds=seconds)
+        return cls(name, probe.spec, kwargs, step_seconds=seconds, source=source)
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
@@ -147,6 +157,17 @@ class GymnasiumEnvironment(Environment):
         double = training.double_buffer
         return replace(self, workers=workers, policy=policy, double_buffer=double)
 
+    @property
+    def identity(self) -> Identity | None:
+        return Identity(self.name, plain(self.kwargs), self.source)
+
+    def with_measured(self, measured: Measured) -> Self:
+        return replace(self, measured=measured)
+
+    def way(self, copies: int) -> Way | None:
+        found = None if self.measured is None or _in_child() else self.measured.near(copies)
+        return found if found is not None and found.backend in self.backends else None
+
     def _stepped(
         self,
         backend: str,
@@ -164,6 +185,9 @@ class GymnasiumEnvironment(Environment):
         return self._in_processes(seeds, indices, halves, **more)
 
     def _processes_pay(self, copies: int) -> bool:
+        way = self.way(copies)
+        if way is not None:
+            return way.backend == "process"
         return choose(self.step_seconds, copies, self.workers).backend == "process"
 
     def _in_processes(
@@ -173,9 +197,11 @@ class GymnasiumEnvironment(Environment):
         halves: bool,
         **more: Any,
     ) -> VectorEnv:
-        workers = self.workers
-        if workers is None and multiprocessing.parent_process() is not None:
-            workers = 1  # this is one of several processes that share the cores
+        workers, way = self.workers, self.way(len(seeds))
+        if workers is None and _in_child():
+            workers = 1
+        elif workers is None and way is not None and way.backend == "process":
+            workers = way.workers
         return ForeignProcessEnv(
             _id(self.name),
             seeds,
@@ -191,6 +217,18 @@ class GymnasiumEnvironment(Environment):
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
         return self  # copies cannot be told how to differ
+
+
+def _in_child() -> bool:
+    """Whether this is one of several processes that share the cores."""
+    return multiprocessing.parent_process() is not None
+
+
+def _source(env: Any) -> str:
+    """Hash of the file that an environment's class is in; empty where there is none."""
+    with suppress(Exception):  # `unwrapped` is foreign code, and a class may have no file
+        return hashlib.sha256(Path(inspect.getfile(type(env.unwrapped))).read_bytes()).hexdigest()
+    return ""
 
 
 def _id(name: str) -> str:

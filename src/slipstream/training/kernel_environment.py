@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.files import plain
 from slipstream.training.film import Film
 from slipstream.training.kernel_section import complete_section, divided, window_section
+from slipstream.training.machine_file import Identity, Measured, Way
 from slipstream.training.own_kernel import check_own_kernel
 from slipstream.training.self_play.config import DEFAULTS
 from slipstream.training.self_play.game_kernel import game_kernel, seated, self_play_of
@@ -51,6 +54,7 @@ class KernelEnvironment(Environment):
         shares: what each member has of the records; None: all have all.
         self_play: of a game of two of which one seat is shown; None: all seats are.
         judge: what self-play is evaluated in, where the kernel suggests it; None: here.
+        measured: threads by copies, as `slipstream tune-machine` found them.
     """
 
     kernel: Kernel
@@ -58,6 +62,7 @@ class KernelEnvironment(Environment):
     shares: Shares | None = None
     self_play: SelfPlay | None = None
     judge: KernelEnvironment | None = None
+    measured: Measured | None = None
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "compiled", "serial")
     resumable: ClassVar[bool] = True
@@ -234,6 +239,18 @@ class KernelEnvironment(Environment):
 
     def with_data(self, data: Any) -> KernelEnvironment:
         return replace(self, loaded=replace(self.loaded, data=data))
+
+    @property
+    def identity(self) -> Identity:
+        source = json.dumps(self.sources, sort_keys=True)
+        return Identity(self.name, {}, hashlib.sha256(source.encode()).hexdigest())
+
+    def with_measured(self, measured: Measured) -> Self:
+        return replace(self, measured=measured)
+
+    def way(self, copies: int) -> Way | None:
+        way = None if self.measured is None else self.measured.near(copies)
+        return way if way is not None and way.backend == "compiled" else None
 
     def with_records(self, split: str, records: tuple[Any, ...]) -> Self:
         """The same with other Params records in a split: other costs, say."""

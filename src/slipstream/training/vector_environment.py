@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.training.environment import Environment, Sections
+from slipstream.training.environment import Sections
 from slipstream.training.gymnasium_environment import GymnasiumEnvironment
+from slipstream.training.machine_file import Identity
 from slipstream.vector.vector_env import VectorEnv
 
 VECTOR = "vec:"
@@ -51,8 +52,9 @@ class VectorEnvironment(GymnasiumEnvironment):
     def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{name} draws no pictures; --video is for gym:ID environments.")
 
-    def with_data(self, data: Any) -> Environment:
-        return self
+    @property
+    def identity(self) -> Identity | None:
+        return None  # it is stepped as it is
 
     def _stepped(
         self,

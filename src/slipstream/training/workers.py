@@ -141,7 +141,8 @@ class LocalWorker(Workers):
         self.members = [range(config.training.members)]
         lone = config.training.members == 1
         parts = config.agent.parts(int(config.training.num_envs)) if lone else 1
-        self._crew = Crew(min(parts, usable_cores()))
+        way = environment.way(int(config.training.num_envs)) if lone else None
+        self._crew = Crew(min(parts, usable_cores() if way is None else way.workers))
         side_by_side = self._crew.run if self._crew.workers > 1 else None
         try:
             self._shard = make_shard(config, environment, self.members[0], go_on, side_by_side)

@@ -1,0 +1,184 @@
+"""What is measured: one way of stepping so many copies, and what learning from them costs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from slipstream.training.config import RunConfig
+from slipstream.training.crew import Crew
+from slipstream.training.environment import Environment
+from slipstream.training.workers import make_workers
+from slipstream.vector.contract import random_actions
+from slipstream.vector.process.pool import memory_of
+from slipstream.vector.vector_env import VectorEnv, blank, member_indices
+
+_PIECE = 0.1  # share of the time to measure for, between two joints of threads
+_MOST_ROWS = 64
+_LEAST_ITERATIONS = 2  # after the first one, which compiles
+
+
+class Cell(NamedTuple):
+    """One way of stepping so many copies.
+
+    Attributes:
+        backend: serial, process or compiled.
+        copies: of a lone member.
+        workers: processes of process, threads of compiled, else 1.
+    """
+
+    backend: str
+    copies: int
+    workers: int
+
+
+class Stepped(NamedTuple):
+    """What stepping with random actions gave.
+
+    Attributes:
+        rate: steps per second.
+        cores: busy on average, of all processes together.
+        waiting: share of the time, 0 to 1, in which the processes or threads that step did nothing:
+            they slept in the environment, or waited for each other.
+        memory: bytes of all processes, pages that are shared counted in parts (PSS).
+    """
+
+    rate: float
+    cores: float
+    waiting: float
+    memory: float
+
+
+class Learned(NamedTuple):
+    """An iteration of training.
+
+    Attributes:
+        steps: of all copies.
+        env, policy, update, other: seconds in environments, acting, learning, and all else.
+    """
+
+    steps: int
+    env: float
+    policy: float
+    update: float
+    other: float
+
+    @property
+    def apart(self) -> float:
+        """Seconds that environments have no part in."""
+        return self.policy + self.update + self.other
+
+
+def measure_steps(environment: Environment, cell: Cell, seconds: float) -> Stepped:
+    """Steps copies for some time, each thread a slice of them."""
+    threads = cell.workers if cell.backend == "compiled" else 1
+    edges = np.linspace(0, cell.copies, threads + 1).astype(int).tolist()
+    seeds, indices = member_indices([0], cell.copies)
+    slices: list[_Slice] = []
+    try:
+        for lo, hi in itertools.pairwise(edges):
+            env = environment.copies(seeds[lo:hi], indices[lo:hi], cell.backend)
+            slices.append(_Slice(env))
+        with Crew(threads) as crew:
+            return _run(slices, crew, seconds)
+    finally:
+        for one in slices:
+            one.env.close()
+
+
+def _run(slices: list[_Slice], crew: Crew, seconds: float) -> Stepped:
+    tasks = [one.run for one in slices]
+    crew.run(tasks)  # compiles, and fills caches
+    began = time.perf_counter()
+    crew.run(tasks)
+    each = time.perf_counter() - began
+    for one in slices:
+        one.rows = int(np.clip(_PIECE * seconds / max(each, 1e-9), 1, _MOST_ROWS))
+    workers = [pid for one in slices for pid in one.pids]
+    stepping, everyone, steps = _busy(workers), _busy(None), 0
+    began = time.perf_counter()
+    while not steps or time.perf_counter() - began < seconds:
+        crew.run(tasks)
+        steps += sum(one.rows * one.env.num_envs for one in slices)
+    wall = time.perf_counter() - began
+    busy = (_busy(workers) - stepping) / (wall * (len(workers) or len(slices)))
+    pids = [child.pid for child in psutil.Process().children(recursive=True)]
+    return Stepped(
+        rate=steps / wall,
+        cores=(_busy(None) - everyone) / wall,
+        waiting=float(np.clip(1.0 - busy, 0.0, 1.0)),
+        memory=sum(map(memory_of, [os.getpid(), *pids])),
+    )
+
+
+class _Slice:
+    """Copies with actions for them, drawn beforehand where all are allowed at all times."""
+
+    def __init__(self, env: VectorEnv) -> None:
+        self.env, self.rows = env, 1
+        self._out, self._draw = blank(env), np.random.default_rng(0)
+        env.reset(self._out.obs, self._out.mask)
+        drawn = [self._actions() for _ in range(1 if env.mask_width else 16)]
+        self._next = itertools.cycle(drawn)
+
+    def _actions(self) -> Any:
+        return random_actions(self.env.spec, self.env.num_envs, self._draw, self._out.mask)
+
+    def run(self) -> None:
+        """Steps `rows` times."""
+        for t in range(self.rows):
+            actions = self._actions() if self.env.mask_width else next(self._next)
+            self.env.step(actions, self._out, t)
+        self.env.drain_finals(), self.env.drain_episodes()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of its worker processes."""
+        workers = getattr(self.env, "workers", None)
+        return [] if workers is None else [link.pid for link in workers.links]
+
+
+def _busy(pids: list[int] | None) -> float:
+    """Processor seconds of these processes, of this one where there are none; None: of all here."""
+    if pids is None:
+        children = psutil.Process().children(recursive=True)
+        return time.process_time() + sum(_seconds(child) for child in children)
+    return sum(_seconds(psutil.Process(pid)) for pid in pids) if pids else time.process_time()
+
+
+def _seconds(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def measure_learning(config: RunConfig, environment: Environment, seconds: float) -> Learned:
+    """Trains a lone member for some iterations; `num_envs` is a number, `members` is 1."""
+    starts = getattr(config.agent, "learning_starts", None)
+    if starts is not None:  # from the second iteration on it learns
+        soon = {"learning_starts": min(starts, config.iteration_steps)}
+        config = replace(config, agent=config.agent.model_copy(update=soon))
+    walls: list[float] = []
+    with make_workers(config, environment) as workers:
+        workers.call("reset")
+        workers.call("iterate", 0.0)
+        (before,) = workers.call("facts")
+        while len(walls) < _LEAST_ITERATIONS or sum(walls) < seconds:
+            began = time.perf_counter()
+            workers.call("iterate", 0.0)
+            walls.append(time.perf_counter() - began)
+        (after,) = workers.call("facts")
+    spent = {
+        name: (after[f"seconds_{name}"] - before[f"seconds_{name}"]) / len(walls)
+        for name in ("env", "policy", "update")
+    }
+    other = max(0.0, sum(walls) / len(walls) - sum(spent.values()))
+    return Learned(config.iteration_steps, **spent, other=other)

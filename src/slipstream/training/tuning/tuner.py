@@ -1,0 +1,238 @@
+"""Measures one way of stepping after the other, each in a child of its own, within a budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+from slipstream.core.cores import usable_cores
+from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.training.child import Child, portable
+from slipstream.training.config import RunConfig
+from slipstream.training.environment import Environment
+from slipstream.training.factory import kind_of, resolve_environment
+from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.machine_file import Measured, Way
+from slipstream.training.sizing import check_memory, resolve_num_envs
+from slipstream.training.tuning.cells import (
+    Cell,
+    Learned,
+    Stepped,
+    measure_learning,
+    measure_steps,
+)
+from slipstream.training.tuning.free_environment import FreeEnvironment
+
+_FOREIGN = (1, 2, 4, 8, 16, 32, 64)
+_KERNEL = (1, 8, 64, 256, 1024, 4096)
+_EACH = 60  # part of the budget that one measurement takes, without what it takes to start
+_LEAST, _MOST = 0.1, 3.0  # seconds of it
+# Seconds of starting and stepping a little, after which a measurement is ended: a part of the
+# budget within bounds.
+_PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 1 / 6, 3.0, 10.0
+_COMPILING = 300.0  # seconds
+_LOADING = 0.4  # share of the budget in which a foreign environment must have been tried out
+_WAITS = 0.2  # share of waiting from which more workers than cores are tried
+
+
+@dataclass
+class Findings:
+    """What was measured.
+
+    Attributes:
+        config: of a lone member; `num_envs` is a number.
+        environment: the config's.
+        stepped: by cell.
+        learned: an iteration by copies, and threads where the environment is compiled, else 1; a
+            foreign environment's is without the time that its copies take.
+        problems: why a cell could not be measured.
+        left_out: cells for which no time was left.
+        seconds: that all of it took.
+        interrupted: Ctrl-C ended it.
+    """
+
+    config: RunConfig
+    environment: Environment
+    stepped: dict[Cell, Stepped] = field(default_factory=dict)
+    learned: dict[tuple[int, int], Learned] = field(default_factory=dict)
+    problems: dict[Cell, str] = field(default_factory=dict)
+    left_out: list[Cell] = field(default_factory=list)
+    seconds: float = 0.0
+    interrupted: bool = False
+
+
+def tune(
+    config: RunConfig, seconds: float, say: Callable[[str], None] = lambda what: None
+) -> Findings:
+    """Measures backends, copies, workers and threads for a config's environment.
+
+    Args:
+        config: whose `num_envs` and `members` are set aside: one member is measured.
+        seconds: budget; what it is too short for is left out. Starting takes a few more.
+        say: told what is being measured.
+
+    Raises:
+        ConfigError: the environment takes too long to be tried out.
+        SlipstreamError: it cannot be made, or fails in its first steps.
+    """
+    agent = config.agent.select([0], config.training.members)
+    config = replace(config, agent=agent).with_training(members=1, device="cpu")
+    say("making one copy")
+    _try_out(config, seconds)
+    environment = resolve_environment(config.env_name, config.env_settings)
+    config, _ = resolve_num_envs(config, environment)
+    found = Findings(config, environment)
+    began = time.monotonic()
+    try:
+        say("compiling, where that was not done before")
+        _compile(found)
+        began = time.monotonic()
+        tuner = _Tuner(found, seconds, began + seconds)
+        for cell in _cells(found):
+            say(f"{cell.copies} copies, {cell.backend}, {cell.workers} at a time")
+            tuner.measure(cell)
+    except KeyboardInterrupt:
+        found.interrupted = True
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def _try_out(config: RunConfig, seconds: float) -> None:
+    """Makes a foreign environment where it can be ended: some take for ever."""
+    if kind_of(config.env_name) is KernelEnvironment:
+        return
+    load = partial(resolve_environment, config.env_name, config.env_settings)
+    limit = _LOADING * seconds
+
+    def loaded() -> bool:
+        load()
+        return True
+
+    if _in_child(loaded, limit) is None:
+        raise ConfigError(
+            f"One copy of {config.env_name} could not be made and stepped 34 times within "
+            f"{limit:.0f} s, which is {_LOADING:.0%} of the budget. If it is slow and does not "
+            f"hang, give it more: `slipstream tune-machine {config.env_name} --seconds "
+            f"{10 * seconds:.0f}`."
+        )
+
+
+def _compile(found: Findings) -> None:
+    """What is compiled once is no part of the budget; what fails here fails again and says so."""
+    kernel = isinstance(found.environment, KernelEnvironment)
+    place = found.environment if kernel else FreeEnvironment.like(found.environment)
+    with suppress(SlipstreamError, RuntimeError):
+        _in_child(partial(measure_learning, found.config, place, 0.0), _COMPILING)
+
+
+def _cells(found: Findings) -> Iterator[Cell]:
+    """In the order of what is most worth knowing: the config's own number of copies first."""
+    own, cores = int(found.config.training.num_envs), usable_cores()
+    kernel = isinstance(found.environment, KernelEnvironment)
+    counts = _KERNEL if kernel else _FOREIGN
+    for copies in dict.fromkeys([own, *counts]):
+        if kernel:
+            threads = dict.fromkeys((1, min(cores, copies)))
+            yield from (Cell("compiled", copies, n) for n in threads)
+            continue
+        yield Cell("serial", copies, 1)
+        if "process" not in found.environment.backends or copies == 1:
+            continue
+        usual = Cell("process", copies, min(copies, max(2, cores)))
+        yield usual
+        stepped = found.stepped.get(usual)
+        crowd = min(copies, 4 * cores)
+        if stepped is not None and stepped.waiting > _WAITS and crowd > usual.workers:
+            yield Cell("process", copies, crowd)
+
+
+class _Tuner:
+    """Measures cells until the time is over."""
+
+    def __init__(self, found: Findings, seconds: float, until: float) -> None:
+        self.found, self._until = found, until
+        self._each = min(_MOST, max(_LEAST, seconds / _EACH))
+        self._patience = min(_MOST_PATIENCE, max(_LEAST_PATIENCE, _PATIENCE * seconds))
+
+    def measure(self, cell: Cell) -> None:
+        """Stepping, then learning from so many copies, unless that is known."""
+        left, expected = self._until - time.monotonic(), self._expected(cell)
+        if left < expected:
+            self.found.left_out.append(cell)
+            return
+        environment = self._environment(cell)
+        limit = min(left, self._patience + expected)
+        try:
+            stepped = _in_child(partial(measure_steps, environment, cell, self._each), limit)
+        except (SlipstreamError, RuntimeError) as error:
+            self.found.problems[cell] = str(error)
+            return
+        if stepped is None:
+            self.found.problems[cell] = f"not done within {limit:.0f} s"
+            return
+        self.found.stepped[cell] = stepped
+        self._learn(cell, environment)
+
+    def _environment(self, cell: Cell) -> Environment:
+        """Stepped by so many workers or threads; what fails there ends the measurement."""
+        training = self.found.config.with_training(
+            backend=cell.backend, on_fault="raise", hang_seconds=0.8 * self._patience
+        ).training
+        if cell.backend == "process":
+            training = training.model_copy(update={"workers": cell.workers})
+        return self.found.environment.prepared(training)
+
+    def _expected(self, cell: Cell) -> float:
+        """Seconds that it takes at least, from what one copy was found to take."""
+        rates = [s.rate for c, s in self.found.stepped.items() if c.workers <= cell.workers]
+        return self._each + (4.0 * cell.copies / max(rates) if rates else 0.0)
+
+    def _learn(self, cell: Cell, environment: Environment) -> None:
+        kernel = isinstance(environment, KernelEnvironment)
+        key = (cell.copies, cell.workers if kernel else 1)
+        if key in self.found.learned or not self.found.config.agent.fits(cell.copies):
+            return
+        config = self.found.config.with_training(num_envs=cell.copies)
+        place: Environment = FreeEnvironment.like(environment)
+        if isinstance(environment, KernelEnvironment):
+            place = environment.with_measured(Measured("", {cell.copies: Way(*cell[::2])}))
+        try:
+            check_memory(config, place)
+            limit = max(self._each, self._until - time.monotonic())
+            learned = _in_child(partial(measure_learning, config, place, self._each), limit)
+        except (SlipstreamError, RuntimeError):
+            return  # it does not fit: the table has no figure for training
+        if learned is not None:
+            self.found.learned[key] = learned
+
+
+def _in_child(measure: Callable[[], Any], limit: float) -> Any:
+    """What it returns, from a forked process; None where that took too long or was lost.
+
+    Raises:
+        SlipstreamError: what was raised there.
+    """
+    child = Child(partial(_serve, measure), "measurement", "close other programs")
+    try:
+        answer = child.receive() if child.pipe.poll(limit) else None
+    finally:
+        child.end(0.0)  # also when interrupted; its own workers end with it
+    if answer is None:
+        return None
+    worked, value = answer
+    if not worked:
+        raise value
+    return value
+
+
+def _serve(measure: Callable[[], Any], pipe: Connection) -> None:
+    try:
+        answer: tuple[bool, Any] = (True, measure())
+    except Exception as error:
+        answer = (False, portable(error))
+    pipe.send(answer)

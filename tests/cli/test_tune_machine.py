@@ -1,0 +1,59 @@
+"""`slipstream tune-machine`: a table, sentences, a machine file, a config where one is named."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slipstream.training import machine_file
+from slipstream.training.config import resolve
+from slipstream.training.factory import resolve_environment
+from slipstream.training.tuning import tuner
+from slipstream.training.tuning.cells import Cell, Learned, Stepped
+from slipstream.training.tuning.tuner import Findings
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Findings in place of measurements."""
+    monkeypatch.setattr(machine_file, "private_folder", lambda name: tmp_path)
+    config = resolve("gym:CartPole-v1", {"training.num_envs": 8})
+    found = Findings(config, resolve_environment("gym:CartPole-v1", {}))
+    for copies, rate in ((8, 1000.0), (16, 1900.0), (32, 2000.0)):
+        found.stepped[Cell("serial", copies, 1)] = Stepped(rate / 2, 1.0, 0.1, 2e7 + 1e5 * copies)
+        found.stepped[Cell("process", copies, 2)] = Stepped(rate, 1.9, 0.1, 5e7 + 1e5 * copies)
+        found.learned[copies, 1] = Learned(1000 * copies, 0.0, 0.01, 0.02, 0.0)
+    monkeypatch.setattr(tuner, "tune", lambda *_: found)
+    return found
+
+
+def test_what_was_measured_is_told_and_remembered(slipstream, measured):
+    outcome = slipstream("tune-machine", "gym:CartPole-v1", "--write", "fast.yaml")
+    assert outcome.code == 0, outcome.err
+    assert "process *" in outcome.out and "1,900" in outcome.out
+    assert "8 copies (what num_envs is) step fastest by `process`, 2 workers" in outcome.out
+    assert "The knee: 16 copies" in outcome.out and "copies fit into" in outcome.out
+    assert resolve("fast.yaml") == resolve("gym:CartPole-v1", {"training.num_envs": 16})
+    identity = measured.environment.identity
+    assert machine_file.recall(identity)[0].ways[16] == ("process", 2)
+    again = slipstream("tune-machine", "gym:CartPole-v1", "--write", "fast.yaml")
+    assert again.code == 2 and "fast.yaml is there already" in again.err
+
+
+def test_ctrl_c_shows_what_there_is_and_writes_nothing(slipstream, measured, tmp_path):
+    measured.interrupted = True
+    outcome = slipstream("tune-machine", "gym:CartPole-v1", "--write", "fast.yaml")
+    assert outcome.code == 130 and "Interrupted: nothing was written" in outcome.out
+    assert "process *" in outcome.out
+    assert not Path("fast.yaml").exists()
+    assert machine_file.recall(measured.environment.identity) == (None, None)
+
+
+def test_nothing_measured_is_an_error_that_says_why(slipstream, measured, monkeypatch):
+    problems = {Cell("serial", 1, 1): "The simulator is gone.\nTraceback (most recent call last)"}
+    empty = Findings(measured.config, measured.environment, problems=problems)
+    monkeypatch.setattr(tuner, "tune", lambda *_: replace(empty, left_out=[Cell("serial", 2, 1)]))
+    outcome = slipstream("tune-machine", "gym:CartPole-v1", "--seconds", "10")
+    assert outcome.code == 2 and outcome.out == ""
+    assert "with 1 copies: The simulator is gone. There was no time for: 2 serial." in outcome.err
+    assert "--seconds 50" in outcome.err

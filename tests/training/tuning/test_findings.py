@@ -1,0 +1,64 @@
+"""Knee, ceiling, memory and the fastest way, from figures by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from slipstream.training.config import resolve
+from slipstream.training.factory import resolve_environment
+from slipstream.training.tuning import findings
+from slipstream.training.tuning.cells import Cell, Learned, Stepped
+from slipstream.training.tuning.tuner import Findings
+
+
+@pytest.fixture
+def found():
+    config = resolve("gym:CartPole-v1", {"training.num_envs": 4})
+    return Findings(config, resolve_environment("gym:CartPole-v1", {}))
+
+
+def stepped(found, backend, copies, workers, rate, memory=0.0, waiting=0.0):
+    found.stepped[Cell(backend, copies, workers)] = Stepped(rate, 1.0, waiting, memory)
+
+
+def test_the_ceiling_is_amdahls(found):
+    stepped(found, "serial", 4, 1, 1000.0)
+    found.learned[4, 1] = Learned(300, 0.0, 0.1, 0.5, 0.1)  # and 0.3 s of environments
+    own = findings.iteration(found, 4)
+    assert own.rate == pytest.approx(300.0) and own.most == pytest.approx(1 / 0.7)
+    assert own.shares == pytest.approx({"env": 0.3, "policy": 0.1, "update": 0.5, "other": 0.1})
+    text = " ".join(findings.sentences(found))
+    assert "cannot give more than 1.4x; the update is 50%" in text
+    assert "a training makes about 300 steps/s" in text
+
+
+def test_processes_must_be_clearly_faster(found):
+    stepped(found, "serial", 4, 1, 1000.0)
+    stepped(found, "process", 4, 2, 1040.0)
+    assert findings.fastest(found, 4) == Cell("serial", 4, 1)
+    stepped(found, "process", 4, 4, 1100.0)
+    assert findings.fastest(found, 4) == Cell("process", 4, 4)
+    assert findings.fastest(found, 8) is None
+    assert findings.measured(found).ways == {4: ("process", 4)}
+
+
+def test_the_knee_is_the_fewest_copies_that_are_nearly_fastest():
+    assert findings.knee({4: 80.0, 8: 95.0, 16: 100.0}) == 8
+
+
+def test_memory_of_a_copy_is_what_one_more_takes(found, monkeypatch):
+    stepped(found, "serial", 2, 1, 10.0, memory=100e6)
+    stepped(found, "serial", 12, 1, 10.0, memory=150e6)
+    assert findings.each_copy(found, Cell("serial", 12, 1)) == pytest.approx(5e6)
+    assert findings.each_copy(found, Cell("serial", 2, 1)) is None
+    free = SimpleNamespace(available=2**30)
+    monkeypatch.setattr(findings.psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(findings, "memory_limit", lambda: 2**29)
+    copies, each, bounded = findings.fitting(found)
+    assert 5e6 < each < 5.1e6 and bounded == 2**29 and copies == int(0.8 * 2**29 / each)
+
+
+def test_long_waiting_is_explained(found):
+    stepped(found, "serial", 4, 1, 10.0, waiting=0.9)
+    found.learned[4, 1] = Learned(40, 0.0, 0.1, 0.1, 0.0)
+    assert any("overlap" in sentence for sentence in findings.sentences(found))

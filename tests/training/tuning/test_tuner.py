@@ -1,0 +1,103 @@
+"""Ways of stepping are measured within a budget, whatever the environment does."""
+
+import sys
+import time
+
+import gymnasium
+import pytest
+
+from slipstream.core.errors import ConfigError
+from slipstream.training.config import resolve
+from slipstream.training.tuning import tuner
+from slipstream.training.tuning.cells import Cell
+
+ODD = """
+import time
+import gymnasium
+import numpy as np
+
+class Odd(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, good=10**9, then="raise"):
+        self.good, self.then = good, then
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.good -= 1
+        if self.good < 0:
+            if self.then == "raise":
+                raise ValueError("the simulator is gone")
+            time.sleep(1e6)
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+gymnasium.register("Odd-v0", Odd)
+"""
+
+
+@pytest.fixture
+def odd(tmp_path, monkeypatch):
+    """What makes a config of an environment that fails after some steps."""
+    (tmp_path / "odd_world.py").write_text(ODD)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(tuner, "_FOREIGN", (1, 2))
+    monkeypatch.setattr(tuner, "_LEAST_PATIENCE", 1.0)
+    monkeypatch.setattr(tuner, "_compile", lambda found: None)
+
+    def config(**kwargs):
+        small = {"agent.horizon": 16, "agent.minibatch": 16, "agent.epochs": 1}
+        sizes = {"training.num_envs": 2, "training.total_steps": 1000}
+        return resolve("gym:odd_world:Odd-v0", {**small, **sizes, "env.kwargs": kwargs})
+
+    yield config
+    sys.modules.pop("odd_world", None)
+    gymnasium.registry.pop("Odd-v0", None)
+
+
+def test_backends_copies_and_workers(odd):
+    said = []
+    found = tuner.tune(odd(), 20.0, said.append)
+    cells = set(found.stepped)
+    assert {Cell("serial", 1, 1), Cell("serial", 2, 1), Cell("process", 2, 2)} <= cells
+    assert not found.problems and not found.left_out and not found.interrupted
+    for one in found.stepped.values():
+        assert one.rate > 0 and one.memory > 2**20 and 0 <= one.waiting <= 1 and one.cores > 0
+    assert set(found.learned) == {(1, 1), (2, 1)}
+    assert all(one.update > 0 and one.steps in (16, 32) for one in found.learned.values())
+    assert any("process" in what for what in said)
+
+
+def test_what_raises_is_told(odd):
+    found = tuner.tune(odd(good=40), 10.0)
+    assert not found.stepped
+    assert all("the simulator is gone" in why for why in found.problems.values())
+
+
+def test_what_hangs_is_ended(odd):
+    began = time.monotonic()
+    found = tuner.tune(odd(good=40, then="hang"), 4.0)
+    assert time.monotonic() - began < 60.0
+    assert found.problems and not found.stepped
+    with pytest.raises(ConfigError, match=r"could not be made and stepped.*--seconds 40"):
+        tuner.tune(odd(good=5, then="hang"), 4.0)
+
+
+def test_ctrl_c_keeps_what_was_measured(odd):
+    def press(what):
+        if "process" in what:
+            raise KeyboardInterrupt
+
+    found = tuner.tune(odd(), 20.0, press)
+    assert found.interrupted and list(found.stepped) == [Cell("serial", 2, 1)]
+
+
+def test_kernels_by_threads(monkeypatch):
+    monkeypatch.setattr(tuner, "_KERNEL", (16,))
+    monkeypatch.setattr(tuner, "usable_cores", lambda: 2)
+    sizes = {"agent.horizon": 16, "agent.minibatch": 256, "agent.epochs": 1, "agent.widths": [8]}
+    found = tuner.tune(resolve("cartpole", {**sizes, "training.num_envs": 16}), 20.0)
+    assert set(found.stepped) == {Cell("compiled", 16, 1), Cell("compiled", 16, 2)}
+    assert set(found.learned) == {(16, 1), (16, 2)} and found.learned[16, 1].env > 0
