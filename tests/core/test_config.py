@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from pydantic import Field, ValidationError, field_validator
 
-from slipstream.core.config import Config, nearest, validate
+from slipstream.core.advice import nearest
+from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
 
 

@@ -203,7 +203,7 @@ def test_acceptance_is_by_name(folder, frame):
     assert "data check warns of" not in " ".join(taken.notes)
     with pytest.raises(ConfigError, match="nan cannot be accepted: its remedy is `bad_bars: drop`"):
         load({"folder": path, "accept": ["nan"]})
-    with pytest.raises(ConfigError, match="did you mean units"):
+    with pytest.raises(ConfigError, match="did you mean `units`"):
         load({"folder": path, "accept": ["unit"]})
 
 

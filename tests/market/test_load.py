@@ -36,7 +36,7 @@ def test_sound_files_load_sorted_readonly_and_without_repairs(folder, frame):
         "charges no spread.",
     )
     assert market.symbol("GBPUSD") is market.bars[1]
-    with pytest.raises(DataError, match="did you mean GBPUSD"):
+    with pytest.raises(DataError, match="did you mean `GBPUSD`"):
         market.symbol("GBUSD")
 
 
@@ -274,7 +274,7 @@ def test_missing_things_are_named(tmp_path, folder, frame):
     with pytest.raises(DataError, match=r"holds no \.parquet"):
         load(str(tmp_path))
     path = folder(EURUSD=frame())
-    with pytest.raises(DataError, match="did you mean EURUSD"):
+    with pytest.raises(DataError, match="did you mean `EURUSD`"):
         load(path, symbols=("EURUSDT",))
     with pytest.raises(DataError, match="pip install no-such-thing"):
         load("package:no_such_thing/data")

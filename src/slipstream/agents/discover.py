@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from slipstream.agents.agent_config import AgentConfig
-from slipstream.core.config import nearest
+from slipstream.core.advice import did_you_mean
 from slipstream.core.discover import import_file
 from slipstream.core.errors import ConfigError
 
@@ -66,11 +66,9 @@ def load_config(name: str) -> tuple[str, type[AgentConfig]]:
         return str(path), _own_config(import_file(path, "agent"))
     known = list_agents()
     if name not in known:
-        guess = nearest(name, known)
-        advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}."
         raise ConfigError(
-            f"There is no agent `{name}`; {advice} A file of your own is named by its path "
-            "(`my_agent.py`)."
+            f"There is no agent `{name}`; {did_you_mean(name, known)} A file of your own is named "
+            "by its path (`my_agent.py`)."
         )
     module, folder = _modules()[name], f"{__package__}.{name}"
     light = f"{folder}.config"

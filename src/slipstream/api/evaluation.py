@@ -7,16 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.errors import ConfigError
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
 from slipstream.training import checkpoint
 from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best, other_data
+from slipstream.training.deployed import DeployedPolicy, deployed_folder
 from slipstream.training.environment import Environment
-from slipstream.training.factory import (
-    carried_settings,
-    chosen_environment,
-)
+from slipstream.training.factory import carried_settings, chosen_environment
 from slipstream.training.run import Run
 
 if TYPE_CHECKING:
@@ -34,11 +32,15 @@ def evaluate(
     """Tracks of the best policies by split, member and episode: deterministic, with traces.
 
     Args:
-        path: a run.
+        path: a run; or a study's folder or its `policy` folder, for the policy that it deployed.
         data: a folder of other prices of the same kind, scored as one window.
         symbols: which of them; those of the run unless given.
         start, stop: of that window (ISO dates, UTC), half open.
     """
+    deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
+    if deployed is not None:
+        found = DeployedPolicy.open(deployed)
+        return found.evaluate(found.environment(data, symbols, _moment(start), _moment(stop)))
     run = path if isinstance(path, Run) else Run.open(path)
     environment = environment_of(run, data=data, symbols=symbols, start=start, stop=stop)
     if "test" in environment.splits():
@@ -100,18 +102,19 @@ def write_report(
     """Evaluates the best policies and writes `report.html` with its pictures.
 
     Args:
-        path: a run.
+        path: a run or a study, as for `evaluate`.
         data, symbols, start, stop: as for `evaluate`.
-        out: folder of the report; the run's directory unless given.
+        out: folder of the report; the run's directory unless given, beside a study's policy.
         say: told the headline and the sentences that qualify it.
 
     Returns:
         Path of `report.html`.
     """
-    from slipstream.report.report import report_run  # Matplotlib: not on the way to a first update
+    from slipstream.report import report  # Matplotlib: not on the way to a first update
 
-    return report_run(
-        path,
+    deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
+    return (report.report_run if deployed is None else report.report_deployed)(
+        path if deployed is None else deployed,
         data=data,
         symbols=symbols,
         start=_moment(start),
@@ -152,20 +155,6 @@ def environment_of(
     """
     carried = carried_settings(run.provenance)
     return chosen_environment(run.config, data, symbols, _moment(start), _moment(stop), carried)
-
-
-def deployed_folder(path: Path) -> Path | None:
-    """The folder of a study's deployable policy that a path means; None where it means a run."""
-    if (path / checkpoint.MANIFEST).is_file():
-        return path
-    if (path / "ledger.db").is_file():
-        if not (path / "policy" / checkpoint.MANIFEST).is_file():
-            raise CheckpointError(
-                f"The study {path} has deployed no policy: it is not complete, or it recommends "
-                f"nothing. See `slipstream study status {path.name}`."
-            )
-        return path / "policy"
-    return None
 
 
 def _moment(text: str | None) -> int | None:

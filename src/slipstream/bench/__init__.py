@@ -1,1 +1,1 @@
-"""Measurements beside peers: `slipstream bench env|train`."""
+"""Measurements beside peers: `slipstream bench SUITE`."""

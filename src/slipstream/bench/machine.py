@@ -9,7 +9,6 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psutil
@@ -83,12 +82,7 @@ class Neighbours:
         self._began, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         seconds = max(time.monotonic() - self._began, 1e-9)
         self.own = _own_seconds() - self._own
         others = (_busy_seconds() - self._busy) - self.own

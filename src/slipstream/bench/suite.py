@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 
 from slipstream.bench import machine
 from slipstream.bench.row import Row
+from slipstream.bench.suites import SUITES
 from slipstream.bench.worker import WorkerError
-from slipstream.core.config import nearest
+from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import ConfigError, ResourceError
 
-SUITES = ("env", "train", "agents", "study", "learn", "hockey", "vector")
 _LIMIT_SECONDS = 540.0  # for a suite without --full, and a minute to spare
 
 
@@ -55,9 +55,7 @@ Case: TypeAlias = Callable[[SuiteOptions], Iterable[Row]]
 def cases_of(suite: str) -> Mapping[str, Case]:
     """Cases of a suite by name, in the order in which they run."""
     if suite not in SUITES:
-        guess = nearest(suite, SUITES)
-        advice = f"did you mean `{guess}`?" if guess else f"there are {', '.join(SUITES)}."
-        raise ConfigError(f"There is no suite `{suite}`; {advice}")
+        raise ConfigError(f"There is no suite `{suite}`; {did_you_mean(suite, SUITES)}")
     module = importlib.import_module(f"slipstream.bench.suites.{suite}")
     cases: Mapping[str, Case] = module.CASES
     return cases
@@ -91,7 +89,7 @@ def run_suite(
     """Measures a suite and returns what is written to `json_file`.
 
     Args:
-        suite: ``env``, ``train``, ``study`` or ``learn``.
+        suite: one of `SUITES`.
         json_file: where the result goes; rewritten after each case, so that nothing is lost.
         full: more and longer runs, without a time limit.
         only: names of cases, empty for all.

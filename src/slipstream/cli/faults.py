@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from slipstream.core.printable import printable
@@ -41,12 +41,7 @@ class CtrlC:
             self._before = signal.signal(signal.SIGINT, self._press)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 

@@ -32,6 +32,7 @@ def list_() -> None:
     backends = _table("backend", "what it is")
     backends.add_row("auto", "compiled for kernels; process or serial for gym:ID, as measured")
     backends.add_row("compiled", "kernels compiled to one loop over all copies")
+    backends.add_row("process", "copies in worker processes over one block of memory")
     backends.add_row(
         "serial", "one copy after the other, interpreted: the oracle of the compiled one"
     )

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from slipstream.bench.suites import SUITES
+
 
 def bench(
-    suite: Annotated[str, typer.Argument(help="env, train, study, learn, hockey or vector.")],
+    suite: Annotated[str, typer.Argument(help=f"One of {', '.join(SUITES)}.")],
     json: Annotated[Path | None, typer.Option(help="Write the rows to this file too.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Longer, with more repetitions.")] = False,
     only: Annotated[list[str] | None, typer.Option("--case", help="Only this case.")] = None,

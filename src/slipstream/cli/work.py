@@ -161,26 +161,36 @@ def evaluate(
         int | None, typer.Option(min=0, help="Of the games; one that chose no policy unless given.")
     ] = None,
 ) -> None:
-    """Scores a run's best policies on every split, or on newer bars, and writes the report."""
+    """Scores a run's best policies on every split, or on newer bars, and writes the report.
+
+    A study's folder, or the folder of the policy that it deployed, on other prices or newer bars.
+    """
     from slipstream import api
+    from slipstream.training.deployed import deployed_folder
     from slipstream.training.run import Run
 
     progress = _console()
-    opened = Run.open(run, progress.say)
-    if video is not None:
+    deployed = deployed_folder(run)
+    if deployed is not None and (games is not None or opponent or video is not None):
+        raise ConfigError(
+            f"{run} is a policy that a study deployed: --games, --opponent and --video are for the "
+            "directory of a run. `slipstream.load_policy` and `slipstream.make_vec` play with it."
+        )
+    opened = Run.open(run, progress.say) if deployed is None else None
+    if opened is not None and video is not None:
         from slipstream.cli.video import film
 
         if games is not None or (opponent and len(opponent) > 1):
             raise ConfigError("--video films one game: leave out --games, and name one --opponent.")
         progress.say(f"Video: {film(opened, video, opponent[0] if opponent else None)}")
         return
-    if games is not None or opponent:
+    if opened is not None and (games is not None or opponent):
         from slipstream.cli.games import show_games
 
         show_games(opened, games, opponent, seed)
         return
     path = api.write_report(
-        opened,
+        opened or run,
         data=data,
         symbols=_names(symbols),
         start=start,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
+from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import ConfigError
 
 _TAG = re.compile(r"(constrained-\w+|literal\[.*|tuple\[.*|dict\[.*|int|float|str|bool|none)$")
@@ -99,12 +99,6 @@ def searched(
     return {"search": {**entry, "when": dict(when or {})}}
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The known name most like `name`, or None when nothing comes close."""
-    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return matches[0] if matches else None
-
-
 def validate(model: type[ModelT], values: Mapping[str, Any], where: str = "") -> ModelT:
     """Builds `model` from plain values (as read from YAML).
 
@@ -135,9 +129,8 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
     location = _without_tags(model, [str(part) for part in entry["loc"]])
     path = ".".join([part for part in [where, *location] if part]) or "config"
     if entry["type"] == "extra_forbidden":
-        known = _fields_at(model, location[:-1])
-        guess = nearest(location[-1], known)
-        advice = f"did you mean `{guess}`?" if guess else f"known keys: {', '.join(sorted(known))}."
+        known = sorted(_fields_at(model, location[:-1]))
+        advice = did_you_mean(location[-1], known, f"known keys: {', '.join(known)}.")
         return f"`{path}` is not a known key; ", advice, ""
     if entry["type"] == "missing":
         return f"`{path}` is ", "required and missing", "."

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from slipstream.core.advice import did_you_mean
 from slipstream.core.checker import check_kernel
-from slipstream.core.config import nearest
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.guard import guarded
 from slipstream.core.kernel import OPTIONAL, REQUIRED, Kernel
@@ -51,11 +51,10 @@ def load_kernel(name_or_path: str) -> Kernel:
     else:
         known = list_kernels()
         if name_or_path not in known:
-            guess = nearest(name_or_path, known)
-            advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}."
             raise ConfigError(
-                f"There is no environment `{name_or_path}`; {advice} A file of your own is named "
-                "by its path (`my_env.py`), a Gymnasium environment by `gym:ID`."
+                f"There is no environment `{name_or_path}`; {did_you_mean(name_or_path, known)} A "
+                "file of your own is named by its path (`my_env.py`), a Gymnasium environment by "
+                "`gym:ID`."
             )
         module = importlib.import_module(_built_in()[name_or_path])
         name = name_or_path

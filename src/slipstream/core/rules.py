@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from slipstream.core.config import nearest
+from slipstream.core.advice import nearest
 from slipstream.core.errors import KernelError
 from slipstream.core.vocabulary import (
     BUILTINS,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.config import nearest
+from slipstream.core.advice import nearest
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.features import clocks, prices
 from slipstream.features import indicators as ta

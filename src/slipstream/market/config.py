@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from slipstream.core.advice import did_you_mean
 from slipstream.core.bounds import Factor, SpreadPips
-from slipstream.core.config import Config, nearest
+from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 from slipstream.market import symbols as names
 from slipstream.market import timeframe as timeframes
@@ -98,8 +99,7 @@ class DataConfig(Config):
                 entry = CATALOGUE[name]
                 how = f"its remedy is {entry.remedy}" if entry.remedy else "it stops nothing"
                 raise ValueError(f"{name} cannot be accepted: {how}")
-            guess = nearest(str(name), ACCEPTABLE)
-            advice = f"did you mean {guess}?" if guess else f"known: {', '.join(ACCEPTABLE)}"
+            advice = did_you_mean(str(name), ACCEPTABLE)
             raise ValueError(f"{name!r} is no finding that can be accepted; {advice}")
         return value
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slipstream.core.config import nearest
+from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import DataError
 from slipstream.core.printable import printable
 from slipstream.market.bars import Bars
@@ -54,11 +54,7 @@ class Market:
         for bars in self.bars:
             if bars.symbol == name:
                 return bars
-        guess = nearest(name, self.symbols)
-        raise DataError(
-            f"The market must hold {name}, it holds {', '.join(self.symbols)}"
-            + (f": did you mean {guess}?" if guess else ".")
-        )
+        raise DataError(f"The market does not hold {name}; {did_you_mean(name, self.symbols)}")
 
 
 def load_market(config: DataConfig) -> Market:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from slipstream.core.config import nearest
+from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import DataError
 from slipstream.market.config import DataConfig
 from slipstream.market.remedy import RemedyError
@@ -96,9 +96,8 @@ def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
             remedy,
         )
     have = ", ".join(sorted(found)[:20]) or "no data files"
-    guess = nearest(symbol, found)
-    advice = f"did you mean {guess}? " if guess else ""
+    advice = did_you_mean(symbol, found, "")
     raise DataError(
         f"Symbol {symbol} must have a file {symbol}.parquet, .csv or .feather in {str(root)!r}, "
-        f"which holds {have}: {advice}Correct `symbols`, or name the file in `files`."
+        f"which holds {have}; {advice} Correct `symbols`, or name the file in `files`."
     )

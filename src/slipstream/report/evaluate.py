@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from slipstream.training.best import (
     other_data,
     present_members,
 )
+from slipstream.training.deployed import DeployedPolicy
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.factory import carried_settings, chosen_environment
@@ -31,6 +33,7 @@ from slipstream.training.run import Run
 from slipstream.training.track import values
 
 _MOST_POINTS = 1_000
+_NOT_NEW = "This window is not known to begin after the {}: not all new."
 
 
 def evaluate_run(
@@ -95,6 +98,44 @@ def evaluate_run(
     outcomes = game_outcomes.outcomes(run, shown, tracks, environment.opponent_names)
     played = tuple(read_games(run)) if outcomes else ()
     return replace(found, game=replace(own, outcomes=outcomes, played=played))
+
+
+def evaluate_deployed(
+    folder: Path,
+    *,
+    data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    draws: int = RANDOM_DRAWS,
+) -> RunEvaluation:
+    """Evaluates the policy that a study deployed, on other prices or on a game's fresh episodes.
+
+    Args:
+        folder: the policy's.
+        data, symbols, start, stop, draws: as for `evaluate_run`; a market needs a choice of bars.
+    """
+    deployed = DeployedPolicy.open(folder)
+    environment = deployed.environment(data, symbols, start, stop)
+    market = environment.spec.market is not None
+    facts, backend = deployed.facts, deployed.config.training.chosen_backend
+    new = begins_after(environment, facts, ("development", "holdout"))
+    notes = [] if new or not market else [_NOT_NEW.format("study's own prices end")]
+    compiled = isinstance(environment, KernelEnvironment)
+    work = {"Study": f"{facts.get('study')}, trial {facts.get('trial')}: {facts.get('label')}"}
+    return gather(
+        environment,
+        deployed.evaluate(environment, record=market),
+        unseen=new if market else None,
+        title=f"{facts.get('study')}, trial {facts.get('trial')}: {deployed.config.short_name}",
+        notes=(*notes, *deployed.remarks(environment)),
+        provenance=origin(
+            {}, work, deployed.config.hash, environment.provenance.get("market_sha256")
+        ),
+        backend=environment.chosen_backend(backend) if compiled else backend,
+        draws=draws,
+        longest=deployed.config.evaluation.max_steps,
+    )
 
 
 def game(run: Run, environment: Environment, members: Sequence[int], shown: int) -> Game:
@@ -184,14 +225,19 @@ def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
     left_out = sorted(set(range(run.config.training.members)) - set(present_members(run)))
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):
-        notes.append("This window is not known to begin after the run's validation: not all new.")
+        notes.append(_NOT_NEW.format("run's validation ends"))
     return (*notes, *other_data(run, environment), *remarks(run.config, environment))
 
 
 def _all_new(run: Run, environment: Environment) -> bool:
     """Whether the chosen window is known to begin after all bars that the run has used."""
-    windows = (run.provenance.get("environment") or {}).get("windows_utc_seconds") or {}
-    used = [int(windows[name][1]) for name in ("train", "validation") if name in windows]
+    return begins_after(environment, run.provenance, ("train", "validation"))
+
+
+def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether the chosen window is known to begin after all of the named ones of `facts`."""
+    windows = (facts.get("environment") or {}).get("windows_utc_seconds") or {}
+    used = [int(windows[name][1]) for name in names if name in windows]
     if not used or not isinstance(environment, KernelEnvironment):
         return False
     loaded, declares = environment.loaded, environment.kernel.market_pass

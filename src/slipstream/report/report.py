@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from slipstream.report.evaluate import evaluate_run
+from slipstream.report.evaluate import evaluate_deployed, evaluate_run
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market_page import market_page
 from slipstream.report.page import Page, write
@@ -63,3 +63,31 @@ def report_run(
             say(line)
     chosen = any(option is not None for option in (data, symbols, start, stop))
     return write(page, Path(out) if out else run.path / "window" if chosen else run.path)
+
+
+def report_deployed(
+    folder: Path,
+    *,
+    data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    out: str | Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Path:
+    """Scores a policy that a study deployed and writes the report.
+
+    Args:
+        folder: the policy's.
+        data, symbols, start, stop: as for `report_run`; a market needs one of them.
+        out: where the report goes; by default a folder beside the policy's.
+        say: told what stands above the sections.
+
+    Returns:
+        Path of `report.html`.
+    """
+    page = build_page(evaluate_deployed(folder, data=data, symbols=symbols, start=start, stop=stop))
+    if say is not None:
+        for line in page.lines:
+            say(line)
+    return write(page, Path(out) if out else folder.with_name(f"{folder.name}-window"))

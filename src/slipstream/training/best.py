@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from slipstream.core.conditions import check_conditions, differences
@@ -10,6 +10,7 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
+from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.run import Run
@@ -32,12 +33,32 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
         environment: the run's own, or one of the same kind with other prices.
         record: keep actions and traces.
     """
-    settings = run.config.evaluation
+    policies = [best_policy(run, member) for member in present_members(run)]
+    return evaluate_policies(policies, run.config, environment, record=record)
+
+
+def evaluate_policies(
+    policies: Sequence[Policy],
+    config: RunConfig,
+    environment: Environment,
+    *,
+    record: bool = True,
+) -> Tracks:
+    """The same of policies at hand, each in the place of a member.
+
+    Args:
+        policies: each of one member.
+        config: how they are evaluated, and the backend.
+        environment, record: as for `evaluate_best`.
+
+    Raises:
+        ConfigError: the environment means something else to a policy than what it was trained on.
+    """
+    settings = config.evaluation
     market = environment.spec.market is not None
     splits = [split for split in _ORDER if split in environment.splits()] if market else ["test"]
     if {"train_window", "window"} & set(splits):
         splits.remove("train")  # random starts: the whole window says more
-    policies = [best_policy(run, member) for member in present_members(run)]
     tracks: dict[str, list[list[Track]]] = {}
     for policy in policies:
         _check_fit(policy, environment)
@@ -47,7 +68,7 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
             split,
             games=settings.episodes,
             seed=settings.seed if market else settings.test_seed,
-            backend=run.config.training.chosen_backend,
+            backend=config.training.chosen_backend,
             longest=settings.max_steps,
         )
         tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]

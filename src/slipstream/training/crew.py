@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from types import TracebackType
 
 # Threads hand the interpreter lock to each other between array operations of some 10 microseconds;
 # Python's default of 5 ms would make the others wait for hundreds of them.
@@ -43,12 +42,7 @@ class Crew:
     def __enter__(self) -> Crew:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

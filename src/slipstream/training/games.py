@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.config import model_in, nearest
+from slipstream.core.advice import did_you_mean
+from slipstream.core.config import model_in
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
 from slipstream.nets.actions import ActionMap
@@ -128,12 +129,10 @@ def opponent_of(env_name: str, text: str) -> Player:
     if text in known:
         return Player(text)
     if not Path(text).expanduser().exists():
-        guess = nearest(text, known)
-        advice = f"did you mean `{guess}`?" if guess else f"bots: {', '.join(known)}."
         game = KernelEnvironment.short_name(env_name)
         raise ConfigError(
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
-            f"a run; {advice}"
+            f"a run; {did_you_mean(text, known)}"
         )
     if (Path(text) / "config.yaml").is_file():
         return player_of(text)

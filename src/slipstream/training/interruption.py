@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from slipstream.core.process import STOP_SIGNALS
@@ -113,12 +113,7 @@ class Interruption:
                     self._flag[0] = 1
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._folder is not None:
             forget_stop(self._folder)
         for number, handler in self._previous.items():

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
-from types import TracebackType
 from typing import Any
 
 import ray
@@ -83,12 +82,7 @@ class RayCluster:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closed.set()
         self._thread.join()
         for actor in self._actors():

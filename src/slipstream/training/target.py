@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from slipstream.core.config import nearest
+from slipstream.core.advice import did_you_mean
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there, read_text
@@ -107,6 +107,4 @@ def copied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def unknown_section(name: str) -> str:
     """Says which section was meant."""
-    guess = nearest(name, SECTIONS)
-    advice = f"did you mean `{guess}`?" if guess else f"known sections: {', '.join(SECTIONS)}."
-    return f"`{name}` is not a known section; {advice}"
+    return f"`{name}` is not a known section; {did_you_mean(name, SECTIONS)}"

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from slipstream.core.cores import usable_cores
@@ -60,12 +59,7 @@ class Workers(ABC):
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from slipstream.core.errors import (
@@ -76,12 +75,7 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

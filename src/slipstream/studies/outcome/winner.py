@@ -67,6 +67,7 @@ def deploy(
     deployed = Deployed(winner, forced, holdout)
     facts = {
         "study": session.folder.name,
+        "environment": _environment_facts(session.folder.provenance.get("environment") or {}),
         "config": config.hash,
         "study_config": study_config,
         "trial": winner,
@@ -88,6 +89,16 @@ def deploy(
         folder, label = _refit(session, winner, config, facts)
         deployed = replace(deployed, refit=folder, refit_label=label)
     return deployed
+
+
+def _environment_facts(known: Mapping[str, Any]) -> dict[str, Any]:
+    """What scoring a deployed policy elsewhere must know of the study's prices.
+
+    Windows are half open, UTC seconds.
+    """
+    folds = known.get("folds") or {}
+    windows = {name: folds[name] for name in ("development", "holdout") if name in folds}
+    return {"carried": known.get("carried") or {}, "windows_utc_seconds": windows}
 
 
 def _refit(

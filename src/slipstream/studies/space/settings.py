@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from slipstream.core.config import model_in, nearest, refuse_truth_value
+from slipstream.core.advice import did_you_mean, nearest
+from slipstream.core.config import model_in, refuse_truth_value
 from slipstream.core.errors import ConfigError
 from slipstream.training.config import RunConfig
 from slipstream.training.factory import kind_of
@@ -121,7 +122,7 @@ def setting(path: str, base: RunConfig) -> Setting:
     guess = nearest(path, known) or nearest(rest, [name.partition(".")[2] for name in known])
     if guess and guess not in known:
         guess = next(name for name in known if name.partition(".")[2] == guess)
-    advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(sorted(known))}."
+    advice = did_you_mean(guess or path, sorted(known))
     raise ConfigError(
         f"The search space names `{path}`, which nothing reads in {base.env_name} with the agent "
         f"{base.agent_name}; {advice}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import optuna
 from optuna.distributions import BaseDistribution
 
-from slipstream.core.config import nearest, validate
+from slipstream.core.advice import did_you_mean
+from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
 from slipstream.studies.space.range import Range
@@ -283,9 +284,7 @@ def _read(name: str) -> Any:
         text = read_text(Path(name).expanduser(), "The search space")
         return (json_file if name.endswith(".json") else yaml_file).parse(text, name)
     if name not in published():
-        known: Iterable[str] = [DEFAULT, *published()]
-        guess = nearest(name, known)
-        advice = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}."
+        advice = did_you_mean(name, [DEFAULT, *published()])
         raise ConfigError(
             f"There is no search space `{name}`; {advice} A file of your own is named by its path, "
             "ending in .yaml."

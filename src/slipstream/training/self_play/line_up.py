@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.config import nearest
+from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.training.self_play.brains import Brains
@@ -107,8 +107,7 @@ class LineUp:
 
 
 def _unknown(where: str, name: str) -> ConfigError:
-    guess = nearest(name, _KNOWN)
-    advice = f"did you mean `{guess}`?" if guess else f"give {' or '.join(_KNOWN)},"
+    advice = did_you_mean(name, _KNOWN, f"give {' or '.join(_KNOWN)},")
     return ConfigError(
         f"`{where}` names the opponent `{name}`, and there is no such thing; {advice} or name a "
         "trained policy by the directory of its run, by its own folder, or by a file that ends in "

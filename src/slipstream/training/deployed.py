@@ -1,0 +1,95 @@
+"""The policy that a study deployed, by itself: on other prices, or on fresh episodes of a game."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.conditions import differences
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import unpack
+from slipstream.training import checkpoint
+from slipstream.training.best import Tracks, evaluate_policies
+from slipstream.training.config import RunConfig
+from slipstream.training.environment import Environment
+from slipstream.training.factory import carried_settings, chosen_environment
+
+
+@dataclass(frozen=True)
+class DeployedPolicy:
+    """A policy with the config that it was trained under.
+
+    Attributes:
+        path: its folder.
+        policy: of one member.
+        config: of its final training.
+        facts: where it comes from: `study`, `trial`, `label`, `environment`, ...
+    """
+
+    path: Path
+    policy: Policy
+    config: RunConfig
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path) -> DeployedPolicy:
+        """Reads it.
+
+        Raises:
+            CheckpointError: damaged, or not deployed by a study.
+        """
+        tensors, manifest = checkpoint.load(folder)
+        if not isinstance(manifest.get("run"), Mapping):
+            raise CheckpointError(
+                f"{folder} is a policy without the config that it was trained under: one of a "
+                "run's members. Evaluate the run's directory, which has the config."
+            )
+        config = RunConfig.from_mapping(manifest["run"])
+        return cls(folder, unpack(tensors, manifest["policy"]), config, manifest)
+
+    def environment(
+        self,
+        data: str | Path | None = None,
+        symbols: Sequence[str] | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+    ) -> Environment:
+        """What it is scored on; arguments as for `chosen_environment`.
+
+        Raises:
+            ConfigError: a market without a choice of bars: the study's own were scored by it.
+        """
+        carried = carried_settings(self.facts)
+        chosen = (data, symbols, start, stop)
+        if self.policy.conditions.get("symbols") and all(one is None for one in chosen):
+            raise ConfigError(
+                f"{self.path} was scored by its study, on a hold-out that is opened once: see "
+                "study.html. Give other prices with `--data FOLDER`, or newer bars of the same "
+                "ones with `--from DATE`."
+            )
+        return chosen_environment(self.config, data, symbols, start, stop, carried)
+
+    def evaluate(self, environment: Environment, *, record: bool = True) -> Tracks:
+        """Its tracks by split, as `training.best.evaluate_policies` returns them."""
+        return evaluate_policies([self.policy], self.config, environment, record=record)
+
+    def remarks(self, environment: Environment) -> list[str]:
+        """Sentences about data that it was not trained on, and yet acts on here."""
+        return differences(self.policy.conditions, environment.conditions)
+
+
+def deployed_folder(path: Path) -> Path | None:
+    """The folder of a study's deployable policy that a path means; None where it means a run."""
+    if (path / checkpoint.MANIFEST).is_file():
+        return path
+    if (path / "ledger.db").is_file():
+        if not (path / "policy" / checkpoint.MANIFEST).is_file():
+            raise CheckpointError(
+                f"The study {path} has deployed no policy: it is not complete, or it recommends "
+                f"nothing. See `slipstream study status {path.name}`."
+            )
+        return path / "policy"
+    return None

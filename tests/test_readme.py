@@ -1,0 +1,64 @@
+"""The figures of README.md are those of results/*.json, as far as their digits go."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Row of the table -> file and case.
+ROWS = {
+    "stepping forex": ("env", "forex_vs_sb3"),
+    "PPO on forex": ("train", "ppo_vs_sb3_tuned"),
+    "CartPole to a mean of 475": ("train", "time_to_score"),
+    "a fold of a trial": ("folds", "fold_vs_sb3"),
+    "stepping portfolios": ("study-full", "portfolio_kernel"),
+    "one DQN on CartPole": ("agents", "dqn_vs_sb3"),
+    "stepping hockey": ("hockey", "hockey_step"),
+    "500 trials x 6 folds": ("study-full", "study_full"),
+}
+UNITS = {"k": 1e3, "M": 1e6, "min": 60.0}
+ON_EPYC = 4  # of the rows, as the sentence above the table says
+
+
+def cells():
+    """Rows of the table below "Numbers", each a list of its cells."""
+    numbers = (ROOT / "README.md").read_text(encoding="utf-8").split("## Numbers")[1]
+    lines = [line for line in numbers.splitlines() if line.startswith("| ")][1:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def result(file, case):
+    """The machine's processor and the row of a case."""
+    found = json.loads((ROOT / f"results/{file}.json").read_text(encoding="utf-8"))
+    (row,) = (row for row in found["rows"] if row["case"] == case)
+    return found["machine"]["processor"], row
+
+
+def as_written(text, value):
+    """`value` with the digits and the unit that the first number of `text` has."""
+    number, unit = re.match(r"([\d.,]+) ?(k|M|min|)\b", text).groups()
+    decimals = len(number.partition(".")[2])
+    return f"{value / UNITS.get(unit, 1.0):.{decimals}f}", number
+
+
+@pytest.mark.parametrize("row", cells(), ids=lambda row: row[0])
+def test_figures_are_measured(row):
+    what, ours, peer, ratio = row
+    (place,) = (ROWS[name] for name in ROWS if what.startswith(name))
+    processor, found = result(*place)
+    pairs = [(ours, found["ours"]), (peer, found["peer"])]
+    pairs.append((ratio.removesuffix("x"), (found["ratio"] or {}).get("median")))
+    for text, value in pairs:
+        if text:
+            expected, written = as_written(text, value)
+            assert written == expected, f"{what}: {text}"
+    assert ("EPYC" in processor) == (cells().index(row) < ON_EPYC)
+
+
+def test_all_are_there():
+    assert len(cells()) == len(ROWS)
