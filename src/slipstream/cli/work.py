@@ -129,6 +129,7 @@ def resume(
     progress.say(f"Run: {opened.path}")
 
 
+# Long: a line for each option.
 def evaluate(
     run: RunFolder,
     data: Annotated[Path | None, typer.Option(help="Folder of other prices to score.")] = None,
