@@ -90,8 +90,13 @@ def evaluate_run(
         draws=draws,
         longest=run.config.evaluation.max_steps,
     )
-    if found.market is not None:
-        return found
+    return found if found.market is not None else _with_game(found, run, environment, members)
+
+
+def _with_game(
+    found: RunEvaluation, run: Run, environment: Environment, members: Sequence[int]
+) -> RunEvaluation:
+    """How the policies were chosen, and games against each opponent where there are two players."""
     shown = members[found.member]
     own = game(run, environment, members, shown)
     tracks = found.tracks[found.holdout][found.member]
