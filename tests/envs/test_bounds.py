@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.core.bounds import Bars
+from slipstream.core.bounds import BarCount
 from slipstream.core.config import Config, model_in, validate
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
@@ -87,6 +87,6 @@ def test_every_number_of_every_environment_has_a_range(kernel: str) -> None:
 
 def test_whole_numbers_of_bars_fit_into_int64() -> None:
     class Some(Config):
-        bars: Bars = 0
+        bars: BarCount = 0
 
     assert validate(Some, {"bars": 10**9}).bars == 10**9

@@ -22,7 +22,7 @@ from slipstream.nets.policy import Policy
 from slipstream.vector.fused import Acting
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
-Run: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
+RunTasks: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
 """Runs tasks that do not depend on each other, side by side or in turn."""
 
 
@@ -103,7 +103,7 @@ class Agent(ABC):
         self,
         experience: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: Run = in_sequence,
+        run: RunTasks = in_sequence,
     ) -> Arrays:
         """Improves every member on its own part of the experience; ends an iteration.
 
@@ -117,7 +117,9 @@ class Agent(ABC):
             and `failed` (its gradient was not finite once; it stands still from then on).
         """
 
-    def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
+    def learn(
+        self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
+    ) -> None:
         """Improves members that learn from a replay; called between steps, when updates are due.
 
         Args:

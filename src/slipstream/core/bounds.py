@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 # Times and counts of bars: a million 1-minute bars are two years, 1e9 are more than any file has.
-Bars = Annotated[int, Field(ge=0, le=1_000_000_000)]
+BarCount = Annotated[int, Field(ge=0, le=1_000_000_000)]
 SomeBars = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 # 100 pips are 1 % of EURUSD; news widens spreads to some 50. 10,000 pips are a price of 1.0.

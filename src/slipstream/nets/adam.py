@@ -17,7 +17,7 @@ LANES = 64  # sums side by side; a member's row of weights is a multiple of it
 _ZERO = np.float32(0.0)
 
 
-class Weights(NamedTuple):
+class TrainState(NamedTuple):
     """What a step changes, of M members.
 
     Attributes:

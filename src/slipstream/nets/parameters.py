@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.lines import zeros
-from slipstream.nets.adam import LANES, Weights
+from slipstream.nets.adam import LANES, TrainState
 
 _LINE = 16  # float32 numbers in a cache line: every tensor of every member begins on one
 
@@ -58,7 +58,7 @@ class Parameters:
         self.weights = self.split(self.flat)
         parts = self.gradients.swapaxes(0, 1)
         self.weight_gradients = tuple(self.split(part) for part in parts)
-        self.arrays = Weights(
+        self.arrays = TrainState(
             self.flat, self.gradients, self.first, self.second, self.steps, self.failed
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Agent, Run
+from slipstream.agents.agent import Agent, RunTasks
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import ReplayPlan
@@ -95,7 +95,7 @@ class Collector:
     def forget(self, member: int) -> None:
         """Drops what was kept of a member; a rollout keeps nothing."""
 
-    def collect(self, run: Run) -> Episodes:
+    def collect(self, run: RunTasks) -> Episodes:
         """Fills the rollout with T steps of every copy, from the last block's last observation on.
 
         Returns:

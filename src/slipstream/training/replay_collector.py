@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Agent, Run
+from slipstream.agents.agent import Agent, RunTasks
 from slipstream.experience.replay.plan import updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
@@ -63,7 +63,7 @@ class ReplayCollector(Collector):
         mask = self.experience.mask
         self.replay.begin(self.experience.obs[row], None if mask is None else mask[row])
 
-    def collect(self, run: Run) -> Episodes:
+    def collect(self, run: RunTasks) -> Episodes:
         """T times: every copy acts and is stepped, and what is due is learned.
 
         Returns:
@@ -139,7 +139,7 @@ class ReplayCollector(Collector):
         self.replay.write(self.experience, t, finals, final_of)
         final_of[copies] = -1
 
-    def _learn(self, run: Run) -> None:
+    def _learn(self, run: RunTasks) -> None:
         replay, schedule = self.replay, self._schedule
         in_all = [updates_due(schedule, steps) for steps in replay.steps.tolist()]
         due = np.where(replay.held > 0, np.array(in_all) - self.learned, 0)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Agent, Run, in_sequence
+from slipstream.agents.agent import Agent, RunTasks, in_sequence
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.discover import load_agent
 from slipstream.core.spec import Spec
@@ -58,7 +58,7 @@ class Shard:
         members: range,
         num_envs: int,
         backend: str = "auto",
-        run: Run | None = None,
+        run: RunTasks | None = None,
         specs: Sequence[Spec] | None = None,
         learner: str = "auto",
         device: str = "cpu",

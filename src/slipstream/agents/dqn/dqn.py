@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Run, in_sequence
+from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.dqn.act import Explorer
 from slipstream.agents.dqn.base import BaseDQN
 from slipstream.agents.dqn.config import DQNConfig
@@ -118,7 +118,7 @@ class DQN(CompiledLearning, BaseDQN):
         self,
         rollout: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: Run = in_sequence,
+        run: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         """Ends an iteration.
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Run, in_sequence
+from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.dqn.act import explore_choices
 from slipstream.agents.dqn.base import BaseDQN
 from slipstream.agents.dqn.config import DQNConfig
@@ -71,7 +71,9 @@ class TorchDQN(BaseDQN):
         self.policy.actions.to_environment(choice, self._env_actions)
         return self._env_actions
 
-    def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
+    def learn(
+        self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
+    ) -> None:
         with one_thread():
             for group in self._groups:
                 if updates[group.members].any():
@@ -81,7 +83,7 @@ class TorchDQN(BaseDQN):
         self,
         rollout: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: Run = in_sequence,
+        run: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         for group in self._groups:
             group.bring_back()

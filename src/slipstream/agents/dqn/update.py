@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.off_policy.steps import clipped_step, follow
-from slipstream.nets.adam import Weights
+from slipstream.nets.adam import TrainState
 from slipstream.nets.dueling import clear_across, join_streams
 from slipstream.nets.layers import BLOCK, OUTPUTS, PLACE, backward, forward, turn
 from slipstream.nets.sampling import scale_row
@@ -46,7 +46,7 @@ class Learner(NamedTuple):
         turned: float32 [P]; values: float64 [2, n]; lanes: float64 [LANES]. Overwritten, like x.
     """
 
-    weights: Weights
+    weights: TrainState
     target: NDArray[np.float32]
     table: NDArray[np.int64]
     relu: bool

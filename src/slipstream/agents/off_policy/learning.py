@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Learning, Run, in_sequence
+from slipstream.agents.agent import Learning, RunTasks, in_sequence
 from slipstream.agents.off_policy.base import OffPolicyAgent
 from slipstream.core.random import stream
 from slipstream.experience.replay.gather import Batch
@@ -93,7 +93,9 @@ class CompiledLearning(OffPolicyAgent):
     def learning(self, replay: Replay) -> Learning | None:
         return self._in_loops(replay)
 
-    def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
+    def learn(
+        self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
+    ) -> None:
         learning = self._in_loops(replay)
         assert replay.link is not None  # images are learned from in the torch form
         learning.loop(learning.feed, learning.by, replay.ring, replay.link.store, updates)

@@ -22,7 +22,7 @@ def clipped_step(
     for bit, now and from then on.
 
     Args:
-        weights: `Weights` of a group; its gradients[m, 0] is applied.
+        weights: `TrainState` of a group; its gradients[m, 0] is applied.
         max_norm: infinity for none.
         learning_rate, epsilon: Adam's.
         lanes: float64 [LANES], overwritten.

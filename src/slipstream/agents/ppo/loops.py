@@ -26,9 +26,9 @@ from slipstream.experience.compiled import (
     of_float64,
     of_int64,
 )
-from slipstream.nets.adam import Weights
+from slipstream.nets.adam import TrainState
 
-_WEIGHTS = Weights(
+_WEIGHTS = TrainState(
     *(of_float32(2), of_float32(3), of_float32(2), of_float32(2), of_int64(1), of_bool(1)),
 )
 _TALLY = Tally(

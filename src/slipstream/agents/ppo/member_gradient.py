@@ -85,7 +85,7 @@ def minibatch_gradients(
     """Gradients of minibatches first .. last - 1 for g members, one member after another.
 
     Args:
-        net: Net; weights: Weights; rows: Rows; tally: Tally; space: Space.
+        net: Net; weights: TrainState; rows: Rows; tally: Tally; space: Space.
         part, end: parts part .. end - 1 of a minibatch's rows, each into its gradient buffer.
         apply: the gradient of each minibatch, before the next is calculated; of all parts only.
         statistics: float64 [g, parts, 5], [:, part:end] is written.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Run, in_sequence
+from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.gradients import RowGradients
 from slipstream.agents.ppo.inputs import RowInputs
@@ -150,7 +150,7 @@ class Learner:
         seeds: NDArray[np.uint64],
         first_epochs: NDArray[np.int64],
         learning_rate: NDArray[np.float64],
-        run: Run,
+        run: RunTasks,
     ) -> dict[str, NDArray[Any]]:
         """All epochs.
 
@@ -184,7 +184,7 @@ class Learner:
             "updates": tally.updates,
         }
 
-    def _epoch(self, rows: Rows, tally: Tally, run: Run) -> None:
+    def _epoch(self, rows: Rows, tally: Tally, run: RunTasks) -> None:
         """All minibatches in the present order."""
         parts = self._statistics.shape[1]
         alone = parts == 1 or run is in_sequence

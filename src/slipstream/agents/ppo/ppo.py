@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Run, in_sequence
+from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.ppo.base import BasePPO
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.inputs import RowInputs
@@ -112,7 +112,7 @@ class PPO(BasePPO):
         self,
         rollout: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: Run = in_sequence,
+        run: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         """Improves every member on its part of the rollout.
 
@@ -145,7 +145,7 @@ class PPO(BasePPO):
         ]
         return self._finished(rollout, results, explained_variance=explained, learning_rate=rate)
 
-    def _columns(self, rollout: Rollout, run: Run) -> tuple[Columns, NDArray[Any]]:
+    def _columns(self, rollout: Rollout, run: RunTasks) -> tuple[Columns, NDArray[Any]]:
         """What the losses need beside observations, by member; and explained variance [M]."""
         gamma, lam = self._spread(self.settings.discount), self._spread(self.settings.gae_lambda)
         reward, value = self._scaled_reward(rollout), self._values(run)
@@ -158,7 +158,7 @@ class PPO(BasePPO):
         columns = Columns.of(rollout, advantage, target, value)
         return columns, columns.explained_variance()
 
-    def _values(self, run: Run) -> NDArray[np.float32]:
+    def _values(self, run: RunTasks) -> NDArray[np.float32]:
         """Critic on every observation row, [T + 1, E]."""
         inputs, weights = self._inputs, self.policy.parameters.weights
         values = np.empty((self.members, inputs.blocks * inputs.block), np.float32)

@@ -37,7 +37,7 @@ def apply_gradients(weights: Any, statistics: Any, kl: int, tally: Any) -> None:
     """Applies the gradients of a minibatch to the members that are not frozen.
 
     Args:
-        weights: Weights; tally: Tally.
+        weights: TrainState; tally: Tally.
         statistics: float64 [g, parts, S], of the minibatch; kl: which of them is the estimated KL.
     """
     for m in range(len(tally.frozen)):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Run, in_sequence
+from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.ppo.base import BasePPO
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.torch_group import Group
@@ -66,7 +66,7 @@ class TorchPPO(BasePPO):
         self,
         rollout: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: Run = in_sequence,
+        run: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         reward, rate = self._scaled_reward(rollout), self._learning_rate(progress)
         first_epochs = self.iterations * self.config.epochs

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.nets.adam import Weights
+from slipstream.nets.adam import TrainState
 
 CRITICS = 2
 
@@ -47,9 +47,9 @@ class Learned(NamedTuple):
         turned_actor, turned_critics: float32 [M, P], their transposed matrices, see `turn_critic`.
     """
 
-    actor: Weights
-    temperature: Weights
-    critics: tuple[Weights, Weights]
+    actor: TrainState
+    temperature: TrainState
+    critics: tuple[TrainState, TrainState]
     targets: tuple[NDArray[np.float32], NDArray[np.float32]]
     turned_actor: NDArray[np.float32]
     turned_critics: tuple[NDArray[np.float32], NDArray[np.float32]]

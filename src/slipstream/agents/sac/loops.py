@@ -20,10 +20,10 @@ from slipstream.experience.compiled import (
     of_int64,
 )
 from slipstream.experience.replay.compiled import BATCH
-from slipstream.nets.adam import Weights
+from slipstream.nets.adam import TrainState
 from slipstream.nets.compiled import DECIDER
 
-_GROUP = Weights(
+_GROUP = TrainState(
     *(of_float32(2), of_float32(3), of_float32(2), of_float32(2), of_int64(1), of_bool(1)),
 )
 _FLAT = of_float32(2)

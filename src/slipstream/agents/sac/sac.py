@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Learning, Run, in_sequence
+from slipstream.agents.agent import Learning, RunTasks, in_sequence
 from slipstream.agents.off_policy.learning import CompiledLearning, Feed
 from slipstream.agents.sac.act import Explorer
 from slipstream.agents.sac.base import BaseSAC
@@ -121,7 +121,9 @@ class SAC(CompiledLearning, BaseSAC):
         alone = self.members == 1 and self._gradient_parts > 1
         return None if alone else super().learning(replay)
 
-    def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
+    def learn(
+        self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
+    ) -> None:
         if run is in_sequence or self.members > 1 or self._gradient_parts == 1:
             super().learn(replay, updates, run)
             return
@@ -135,7 +137,7 @@ class SAC(CompiledLearning, BaseSAC):
             self._update_side_by_side(feed, run)
             replay.reprioritise(0, feed.drawn, feed.error)
 
-    def _update_side_by_side(self, feed: Feed, run: Run) -> None:
+    def _update_side_by_side(self, feed: Feed, run: RunTasks) -> None:
         """`update` of `steps.py` for the one member, its parts as tasks."""
         loops, parts = part_loops(), range(self._gradient_parts)
         of = [self.learner._replace(space=space) for space in self._spaces]
@@ -149,7 +151,7 @@ class SAC(CompiledLearning, BaseSAC):
         self,
         rollout: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: Run = in_sequence,
+        run: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         """Ends an iteration.
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Run, in_sequence
+from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.sac.base import BaseSAC
 from slipstream.agents.sac.config import SACConfig
 from slipstream.agents.sac.torch_members import TorchMembers
@@ -67,7 +67,9 @@ class TorchSAC(BaseSAC):
         self.policy.actions.to_environment(rollout.actions[t], self._env_actions)
         return self._env_actions
 
-    def learn(self, replay: Replay, updates: NDArray[np.int64], run: Run = in_sequence) -> None:
+    def learn(
+        self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
+    ) -> None:
         with one_thread():
             for group in self._groups:
                 own = updates[group.members]
@@ -78,7 +80,7 @@ class TorchSAC(BaseSAC):
         self,
         rollout: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: Run = in_sequence,
+        run: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         for group in self._groups:
             group.put_back()

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from slipstream.core import config
 from slipstream.core.bounds import (
-    Bars,
+    BarCount,
     Equity,
     Exposure,
     Leverage,
@@ -106,8 +106,8 @@ class Config(config.Config):
     take_profit: Distance | None = None
     stop_unit: Literal["pips", "atr", "fraction"] = "pips"
     intrabar: Literal["adverse_first", "favourable_first"] = "adverse_first"
-    stop_cooldown: Bars = 1
-    cooldown: Bars = Field(0, json_schema_extra=config.searched(0, 12, by_default=False))
+    stop_cooldown: BarCount = 1
+    cooldown: BarCount = Field(0, json_schema_extra=config.searched(0, 12, by_default=False))
     max_daily_drawdown: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
     on_breach: Literal["block", "terminate"] = "block"
     flat_at: str | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from slipstream.core import config
-from slipstream.core.bounds import Bars, Equity, Factor, Money, Penalty, Quantity, SomeBars
+from slipstream.core.bounds import BarCount, Equity, Factor, Money, Penalty, Quantity, SomeBars
 from slipstream.market.config import DataConfig
 from slipstream.market.split import SplitConfig
 
@@ -75,7 +75,7 @@ class UnitOrders(config.Config):
     norm_stocks: Factor = 2.0**-8
     norm_tech: Factor = 2.0**-15
     buy_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
-    forced_sale_bars: Bars = 48
+    forced_sale_bars: BarCount = 48
     forced_sale_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.05
     min_factor: Annotated[float, Field(ge=1.0, le=1e6)] = 1.1
     discount: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99
@@ -186,7 +186,7 @@ class Config(config.Config):
     decide_every: SomeBars = Field(
         1, json_schema_extra=config.searched(choices=[1, 3, 6, 12], by_default=False)
     )
-    min_holding: Bars = Field(
+    min_holding: BarCount = Field(
         0, json_schema_extra=config.searched(0, 48, step=12, by_default=False)
     )
     reserve: Share = 0.0
@@ -201,7 +201,7 @@ class Config(config.Config):
     fee_tiers: tuple[tuple[Money, Rate], ...] = ()
     start_volume: Money = 0.0
     slippage_bp: Annotated[float, Field(ge=0.0, lt=1000.0)] = 0.0
-    fee_ramp_bars: Bars = 0
+    fee_ramp_bars: BarCount = 0
     fee_ramp_from: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     benchmark_costs: bool = True
     reward: Literal["excess_log_return", "log_return", "excess_value", "mixed"] = (
