@@ -38,7 +38,7 @@ demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2
 	$(BIN)/slipstream train examples/demo.yaml
 
 test: $(DEV)  ## everything but long learning and long fault tests (under 10 minutes on 2 cores)
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=30 --durations-min=4 $(ARGS)
 
 test-all: $(VENV)/.ray  ## everything, with Ray; results/test-all.json says when it last passed
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" $(ARGS)

@@ -45,6 +45,10 @@ def against(held: SplitView) -> Section:
             "go, the best plan is not a simple programme."
         )
     sentences += [*slope(held), *promise(held), wording.breaks_even(stress.break_even)]
+    sentences.append(
+        "Other costs leave other amounts to trade with, and other orders pass the band and the "
+        "smallest order: the return without costs is a replay, not this one with its costs added."
+    )
     tables = [
         market_tables.baselines(rows, held.draws, bound, held.market),
         market_tables.stress(stress),

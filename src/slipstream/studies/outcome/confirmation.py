@@ -84,7 +84,8 @@ def confirm(
         facts: ``provenance["folds"]``: groups and paths; None for games.
     """
     if not chosen:
-        return Confirmed(None, None, reason="no trial finished with a policy that trades")
+        what = "" if plan.market is None else " with a policy that trades"
+        return Confirmed(None, None, reason=f"no trial finished{what}")
     excluded = {trial: _why_not(plan, trial, outcomes) for trial in chosen}
     kept = [trial for trial in chosen if not excluded[trial]]
     rows: dict[int, dict[str, Any]] = {
