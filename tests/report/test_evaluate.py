@@ -8,9 +8,13 @@ import pytest
 
 from slipstream import api
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.report.evaluate import curves, evaluate_run
+from slipstream.report.curves import curves, episode_curves
+from slipstream.report.episode_section import episode_sections
+from slipstream.report.evaluate import evaluate_run
+from slipstream.report.inputs import Curve
 from slipstream.report.report import report_run
 from slipstream.training import best
+from slipstream.training.factory import resolve_environment
 from slipstream.training.run import Run
 
 
@@ -64,6 +68,28 @@ def test_curves_follow_the_tables(game):
     assert training.unit == evaluation.unit
     table = run.evaluations()
     assert np.nanmax(evaluation.score) == max(table["score"])
+
+
+def test_training_episodes_are_drawn_over_steps(game, trader):
+    (length,) = episode_curves(Run.open(game), resolve_environment("cartpole", {}).spec)
+    assert (length.name, length.unit) == ("length", "steps") and length.score.shape[1] == 2
+    found = {curve.name: curve for curve in evaluate_run(trader, draws=2).episodes}
+    assert found["max_drawdown"].unit == "fraction" and {"sharpe", "turnover"} <= set(found)
+    table = Run.open(trader).metrics()
+    last = found["trades"].score[-1]
+    assert last.tolist() == table["episode/trades"][-2:]
+    (section,) = episode_sections(tuple(found.values()))
+    assert section.pictures[0].name == "episodes" and len(section.pictures[0].png) > 10_000
+
+
+def test_episodes_that_never_change_are_not_drawn():
+    steps, same = np.array([1.0, 2.0]), np.array([[5.0], [5.0]])
+    still = Curve("length", steps, same, "steps")
+    assert episode_sections((still,)) == []
+    moving = [Curve(f"m{k}", steps, same + np.array([[0.0], [k + 1.0]]), "") for k in range(18)]
+    (section,) = episode_sections((still, *moving))
+    text = " ".join(section.sentences)
+    assert "Always the same: length 5." in text and "metrics.csv and TensorBoard: m16, m17." in text
 
 
 def test_chosen_bars_need_prices(game):

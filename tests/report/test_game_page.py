@@ -161,7 +161,8 @@ def test_a_run_is_reported_on_fresh_episodes(trained, tmp_path):
     text = write_report(run, tmp_path).read_text(encoding="utf-8")
     for part in ("20 fresh episodes", "Settings, averaged over seeds", "0.0001", "drawn"):
         assert part in text, part
-    assert {p.stem for p in tmp_path.glob("figures/*.png")} == {"learning_curve", "episode_returns"}
+    drawn = {path.stem for path in tmp_path.glob("figures/*.png")}
+    assert drawn == {"learning_curve", "episode_returns", "episodes"}
 
 
 def test_the_chosen_step_is_marked_on_the_curve(trained):

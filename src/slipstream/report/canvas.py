@@ -77,12 +77,16 @@ def canvas(
     return figure, [row[0] for row in panels]
 
 
-def grid(title: str, height: float, rows: int, columns: int) -> tuple[Figure, list[Axes]]:
-    """An empty figure of panels row by row, which share their y axis."""
+def grid(
+    title: str, height: float, rows: int, columns: int, share: str = "y"
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure of panels row by row, which share their y axis, or their x axis."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH, height), dpi=DPI)
         FigureCanvasAgg(figure)
-        panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+        panels = figure.subplots(
+            rows, columns, sharex=share == "x", sharey=share == "y", squeeze=False
+        )
     figure.suptitle(title, x=0.012, ha="left", fontsize=11.5, fontweight="bold")
     return figure, list(panels.ravel())
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from slipstream.core.errors import CheckpointError
 from slipstream.report import game_outcomes
+from slipstream.report.curves import curves, episode_curves
 from slipstream.report.gather import gather
-from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
+from slipstream.report.inputs import Chosen, Game, RunEvaluation
 from slipstream.report.origin import origin
 from slipstream.report.stress import RANDOM_DRAWS
 from slipstream.training.best import (
@@ -32,7 +32,6 @@ from slipstream.training.remarks import remarks
 from slipstream.training.run import Run
 from slipstream.training.track import values
 
-_MOST_POINTS = 1_000
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
 
 
@@ -82,6 +81,7 @@ def evaluate_run(
         member_reason="the best on validation" if len(members) > 1 else "",
         same_settings=same,
         curves=curves(run, environment.spec.market is not None),
+        episodes=episode_curves(run, environment.spec),
         trials=len(members),  # the shown one is the best of them
         holdout_reads=reads,
         notes=_notes(run, environment),
@@ -186,43 +186,6 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         sampled=sampled,
         longest=settings.max_steps if environment.spec.max_episode_steps is None else None,
     )
-
-
-def curves(run: Run, market: bool) -> tuple[Curve, ...]:
-    """Learning curves from the run's tables; in a market the two kinds of score differ in unit."""
-    members = run.config.training.members
-    training, scored = Curve.unit, Curve.unit
-    if market:
-        training, scored = "return of a\ntraining episode", "mean log return"
-    table, evaluations = run.metrics(), run.evaluations()
-    found = [_curve("training", table, members, training)] if "score" in table else []
-    for split in dict.fromkeys(evaluations.get("split", [])):
-        rows = [row for row, name in enumerate(evaluations["split"]) if name == split]
-        part = {name: [column[row] for row in rows] for name, column in evaluations.items()}
-        # A game is validated on the one split that it has.
-        label = str(split) if market else "evaluation"
-        found.append(_curve(label, part, members, scored))
-    return tuple(curve for curve in found if not np.isnan(curve.score).all())
-
-
-def _curve(
-    name: str, table: Mapping[str, Sequence[float | str | None]], members: int, unit: str
-) -> Curve:
-    """Rows of (member, steps, score) as one column a member, thinned."""
-    steps = np.array(table["steps"], dtype=np.float64)
-    score = np.array([np.nan if v is None else v for v in table["score"]], dtype=np.float64)
-    member = np.array(table["member"], dtype=np.float64).astype(int)
-    if len(member) and not 0 <= member.min() <= member.max() < members:
-        raise CheckpointError(
-            f"The run's tables name the members {member.min()} to {member.max()} where it has "
-            f"{members}: metrics.csv or evaluations.csv is damaged. Move both away, or restore "
-            "them."
-        )
-    grid, place = np.unique(steps, return_inverse=True)
-    values = np.full((len(grid), members), np.nan)
-    values[place, member] = score
-    stride = -(-len(grid) // _MOST_POINTS)
-    return Curve(name, grid[::stride], values[::stride], unit)
 
 
 def _notes(run: Run, environment: Environment) -> tuple[str, ...]:

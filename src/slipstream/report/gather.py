@@ -46,6 +46,7 @@ def gather(
     member_reason: str = "",
     same_settings: bool = True,
     curves: tuple[Curve, ...] = (),
+    episodes: tuple[Curve, ...] = (),
     trials: int = 1,
     holdout_reads: int = 1,
     notes: tuple[str, ...] = (),
@@ -66,6 +67,7 @@ def gather(
         member, member_reason: index of the member whose decisions are shown, and why.
         same_settings: the members differ by their seed alone.
         curves: learning curves.
+        episodes: length and metrics of training episodes over steps.
         trials: configurations tried before this one was shown, this one included.
         holdout_reads: how often the hold-out has been evaluated, this time included.
         notes: sentences to show besides the environment's own.
@@ -86,6 +88,7 @@ def gather(
         member_reason=member_reason,
         same_settings=same_settings,
         curves=curves,
+        episodes=episodes,
         trials=trials,
         holdout_reads=holdout_reads,
         notes=(*environment.notes, *notes),

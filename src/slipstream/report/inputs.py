@@ -183,6 +183,7 @@ class RunEvaluation:
         random_policy: returns of a uniformly random policy's episodes (without prices).
         game: how policies were chosen (without prices); None where there was no training.
         curves: learning curves.
+        episodes: length and metrics of training episodes over steps.
         round_trips: cost of a round trip by symbol on the hold-out.
         financing: swaps are charged.
         trials: configurations tried before this one was shown, this one included.
@@ -208,6 +209,7 @@ class RunEvaluation:
     random_policy: Floats = field(default_factory=lambda: np.empty(0))
     game: Game | None = None
     curves: tuple[Curve, ...] = ()
+    episodes: tuple[Curve, ...] = ()
     round_trips: tuple[RoundTrip, ...] = ()
     financing: bool = False
     trials: int = 1

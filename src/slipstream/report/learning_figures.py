@@ -16,6 +16,7 @@ from slipstream.report.canvas import (
     SKY,
     VERMILION,
     canvas,
+    grid,
     legend,
     percent_axis,
 )
@@ -62,8 +63,8 @@ def _mark(axes: Axes, chosen: Sequence[tuple[int, float]], shown: int) -> None:
     )
 
 
-def _draw(axes: Axes, curve: Curve) -> None:
-    colour = _COLOURS.get(curve.name, ORANGE)
+def _draw(axes: Axes, curve: Curve, colour: str | None = None) -> None:
+    colour = colour or _COLOURS.get(curve.name, ORANGE)
     members = curve.score.shape[1]
     if members > 1:
         axes.plot(curve.steps, curve.score, color=colour, linewidth=0.6, alpha=0.4)
@@ -77,6 +78,26 @@ def _draw(axes: Axes, curve: Curve) -> None:
         markersize=4,
         label=curve.name if members == 1 else f"{curve.name}, mean of members",
     )
+
+
+def episodes(curves: Sequence[Curve]) -> Figure:
+    """Training episodes over steps, a panel for each figure: members thin, their mean strong."""
+    rows = -(-len(curves) // 2)
+    title = "Training episodes, means of the last 100"
+    figure, panels = grid(title, 0.7 + 1.55 * rows, rows, 2, share="x")
+    for axes, curve in zip(panels, curves, strict=False):
+        _draw(axes, curve, BLUE)
+        unit = f" ({curve.unit})" if curve.unit else ""
+        axes.set_title(f"{curve.name}{unit}", loc="left", fontsize=9.5)
+        axes.tick_params(labelsize=9)
+        axes.yaxis.set_major_formatter(FuncFormatter(count))
+        axes.xaxis.set_major_formatter(FuncFormatter(count))
+    for axes in panels[len(curves) :]:
+        axes.set_visible(False)
+    for axes in panels[max(0, len(curves) - 2) : len(curves)]:  # the lowest of each column
+        axes.tick_params(labelbottom=True)
+    figure.supxlabel("steps per member", fontsize=9.5)
+    return figure
 
 
 def count(value: float, _: object) -> str:

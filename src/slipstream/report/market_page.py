@@ -8,6 +8,7 @@ import numpy as np
 
 from slipstream.report import first_screen, market_sections, wording
 from slipstream.report.confidence import sharpe_interval
+from slipstream.report.episode_section import episode_sections
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.page import Page, Section, Table
 from slipstream.report.split_view import SplitView
@@ -51,6 +52,7 @@ def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Se
             market_sections.results(splits),
             *middle,
             market_sections.training(run, splits[1:]),
+            *episode_sections(run.episodes),
             notes(run),
         ],
     )

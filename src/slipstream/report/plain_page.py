@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.report import game_outcomes, game_tables, game_wording, learning_figures
+from slipstream.report.episode_section import episode_sections
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market_page import notes
 from slipstream.report.measured import Measured
@@ -50,6 +51,7 @@ def plain_page(run: RunEvaluation) -> Page:
         sections=[
             Section("Result", (), tables, [distribution]),
             *([] if games is None else [games]),
+            *episode_sections(run.episodes),
             notes(run),
         ],
     )

@@ -1,0 +1,73 @@
+"""Curves over steps, from a run's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from slipstream.core.errors import CheckpointError
+from slipstream.core.spec import Spec
+from slipstream.report.inputs import Curve
+from slipstream.training.recent_episodes import PREFIX
+from slipstream.training.run import Run
+
+_MOST_POINTS = 1_000
+
+
+def curves(run: Run, market: bool) -> tuple[Curve, ...]:
+    """Learning curves from the run's tables; in a market the two kinds of score differ in unit."""
+    members = run.config.training.members
+    training, scored = Curve.unit, Curve.unit
+    if market:
+        training, scored = "return of a\ntraining episode", "mean log return"
+    table, evaluations = run.metrics(), run.evaluations()
+    found = [_curve("training", table, members, training)] if "score" in table else []
+    for split in dict.fromkeys(evaluations.get("split", [])):
+        rows = [row for row, name in enumerate(evaluations["split"]) if name == split]
+        part = {name: [column[row] for row in rows] for name, column in evaluations.items()}
+        # A game is validated on the one split that it has.
+        label = str(split) if market else "evaluation"
+        found.append(_curve(label, part, members, scored))
+    return tuple(curve for curve in found if not np.isnan(curve.score).all())
+
+
+def _curve(
+    name: str,
+    table: Mapping[str, Sequence[float | str | None]],
+    members: int,
+    unit: str,
+    column: str = "score",
+) -> Curve:
+    """Rows of (member, steps, `column`) as one column a member, thinned."""
+    steps = np.array(table["steps"], dtype=np.float64)
+    score = np.array([np.nan if v is None else v for v in table[column]], dtype=np.float64)
+    member = np.array(table["member"], dtype=np.float64).astype(int)
+    if len(member) and not 0 <= member.min() <= member.max() < members:
+        raise CheckpointError(
+            f"The run's tables name the members {member.min()} to {member.max()} where it has "
+            f"{members}: metrics.csv or evaluations.csv is damaged. Move both away, or restore "
+            "them."
+        )
+    grid, place = np.unique(steps, return_inverse=True)
+    values = np.full((len(grid), members), np.nan)
+    values[place, member] = score
+    stride = -(-len(grid) // _MOST_POINTS)
+    return Curve(name, grid[::stride], values[::stride], unit)
+
+
+def episode_curves(run: Run, spec: Spec) -> tuple[Curve, ...]:
+    """Length and metrics of recent training episodes over steps, where the tables have them.
+
+    Args:
+        run: whose tables are read.
+        spec: of its environment, whose metrics have units.
+    """
+    table, members = run.metrics(), run.config.training.members
+    named = {"length": ("length", "steps")}
+    named |= {f"{PREFIX}{metric.name}": metric for metric in spec.metrics}
+    return tuple(
+        _curve(name, table, members, unit, column)
+        for column, (name, unit) in named.items()
+        if column in table
+    )

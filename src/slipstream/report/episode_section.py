@@ -1,0 +1,40 @@
+"""What training episodes were like as training went on: the part of a page that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from slipstream.report import learning_figures
+from slipstream.report.inputs import Curve
+from slipstream.report.page import Section, picture
+
+_MOST = 16  # panels; the tables have all
+
+
+def episode_sections(curves: Sequence[Curve]) -> list[Section]:
+    """One section, or none where nothing was measured twice."""
+    known = [curve for curve in curves if _points(curve) > 1]
+    moving = [curve for curve in known if np.nanmin(curve.score) < np.nanmax(curve.score)]
+    if not moving:
+        return []
+    sentences = [
+        "Episodes of training, with actions that were drawn and with its costs of exploring: how "
+        "they change says what is learned, not how good the chosen policy is."
+    ]
+    still = [curve for curve in known if curve not in moving]
+    if still:
+        shown = ", ".join(f"{curve.name} {float(np.nanmin(curve.score)):.4g}" for curve in still)
+        sentences.append(f"Always the same: {shown}.")
+    left = [curve.name for curve in moving[_MOST:]]
+    if left:
+        sentences.append(f"Not drawn, in metrics.csv and TensorBoard: {', '.join(left)}.")
+    drawn = learning_figures.episodes(moving[:_MOST])
+    words = "Length and metrics of training episodes over steps"
+    return [Section("Training episodes", sentences, (), [picture("episodes", words, drawn)])]
+
+
+def _points(curve: Curve) -> int:
+    """Moments at which any member has a value."""
+    return int((~np.isnan(curve.score)).any(axis=1).sum())
