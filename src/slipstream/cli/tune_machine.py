@@ -44,8 +44,6 @@ def tune_machine(
     What changes no result (backend, workers, threads) is remembered for `backend: auto`; what
     learning depends on (the number of copies) is written into FILE only, where one is named.
     """
-    from rich.console import Console
-
     from slipstream.core.errors import ConfigError, ResourceError
     from slipstream.core.reader import is_there
     from slipstream.training.config import resolve
@@ -61,20 +59,15 @@ def tune_machine(
         found = tune(config, seconds, say)
     if not found.stepped and not found.interrupted:
         raise ResourceError(" ".join(_problems(found) + _left(found, seconds, target)))
-    typer.echo(f"{config.env_name}, one member, random actions, {found.seconds:.0f} s")
-    Console().print(_table(found))
-    typer.echo(_LEGEND)
-    said = findings.sentences(found)
-    for sentence in (*_problems(found), *_left(found, seconds, target), *said):
-        typer.echo(f"- {sentence}")
+    _show(found, seconds, target)
     if found.interrupted:
         typer.echo("Interrupted: nothing was written.")
         raise typer.Exit(130)
-    trained = findings.iterations(found)
     identity = found.environment.identity
     if identity is not None:
         path = remember(identity, findings.measured(found))
         typer.echo(f"`backend: auto` goes by it from now on ({path}); no result depends on it.")
+    trained = findings.iterations(found)
     if not trained:
         return
     copies = findings.knee({n: one.rate for n, one in trained.items()})
@@ -90,6 +83,19 @@ def tune_machine(
             "--write FILE writes them into a config: a budget then has other updates, so look at "
             "the scores, too."
         )
+
+
+def _show(found: Findings, seconds: float, target: str) -> None:
+    """The table, what could not be measured, and what all of it means."""
+    from rich.console import Console
+
+    from slipstream.training.tuning.findings import sentences
+
+    typer.echo(f"{found.config.env_name}, one member, random actions, {found.seconds:.0f} s")
+    Console().print(_table(found))
+    typer.echo(_LEGEND)
+    for sentence in (*_problems(found), *_left(found, seconds, target), *sentences(found)):
+        typer.echo(f"- {sentence}")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -45,6 +45,7 @@ class Environment(ABC):
     Attributes:
         name: a kernel's name or path, or ``gym:ID``.
         spec: its outside.
+        measured: how copies of a lone member are stepped fastest here, where the machine file says.
         backends: how its copies can be stepped; a further one is named here and made in `copies`.
         open_section: below this key of `env`, nobody knows beforehand which keys there are.
         resumable: its copies can be saved and come back to where they stood, at every step.
@@ -52,6 +53,7 @@ class Environment(ABC):
 
     name: str
     spec: Spec
+    measured: Measured | None = field(default=None, kw_only=True)
 
     backends: ClassVar[tuple[str, ...]]
     open_section: ClassVar[str | None] = None
@@ -231,13 +233,14 @@ class Environment(ABC):
         """What a machine file is kept under; None where stepping leaves no choice."""
         return None
 
-    def with_measured(self, measured: Measured) -> Environment:
+    def with_measured(self, measured: Measured) -> Self:
         """The same, stepped as was measured to be fastest on this machine; results are the same."""
-        return self
+        return replace(self, measured=measured)
 
     def way(self, copies: int) -> Way | None:
         """How so many copies of a lone member are stepped where that was measured."""
-        return None
+        found = None if self.measured is None else self.measured.near(copies)
+        return found if found is not None and found.backend in self.backends else None
 
     def check(
         self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None

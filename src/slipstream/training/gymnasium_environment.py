@@ -19,7 +19,7 @@ from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.training import suggested
 from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.files import plain
-from slipstream.training.machine_file import Identity, Measured, Way
+from slipstream.training.machine_file import Identity, Way
 from slipstream.training.sections import GymnasiumConfig, TrainingConfig
 from slipstream.vector.chosen import choose, step_seconds
 from slipstream.vector.foreign import make_gymnasium
@@ -47,8 +47,6 @@ class GymnasiumEnvironment(Environment):
         double_buffer: a lone member acts for half of them while the others are stepped.
         step_seconds: of one copy, as measured here; `backend: auto` goes by it.
         source: hash of the file with its rules, where there is one.
-        measured: how copies are stepped, as `slipstream tune-machine` found it fastest: `backend:
-            auto` goes by it in the process that trains a lone member.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +55,6 @@ class GymnasiumEnvironment(Environment):
     double_buffer: bool = False
     step_seconds: float = 0.0
     source: str = ""
-    measured: Measured | None = None
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
     open_section: ClassVar[str | None] = "kwargs"
@@ -161,12 +158,8 @@ class GymnasiumEnvironment(Environment):
     def identity(self) -> Identity | None:
         return Identity(self.name, plain(self.kwargs), self.source)
 
-    def with_measured(self, measured: Measured) -> Self:
-        return replace(self, measured=measured)
-
     def way(self, copies: int) -> Way | None:
-        found = None if self.measured is None or _in_child() else self.measured.near(copies)
-        return found if found is not None and found.backend in self.backends else None
+        return None if _in_child() else super().way(copies)
 
     def _stepped(
         self,

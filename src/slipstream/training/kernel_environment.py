@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import check_account
+from slipstream.core.reader import seal
 from slipstream.core.sources import source_hashes
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.kernel_fields import kept_bytes
@@ -26,7 +25,7 @@ from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.files import plain
 from slipstream.training.film import Film
 from slipstream.training.kernel_section import complete_section, divided, window_section
-from slipstream.training.machine_file import Identity, Measured, Way
+from slipstream.training.machine_file import Identity
 from slipstream.training.own_kernel import check_own_kernel
 from slipstream.training.self_play.config import DEFAULTS
 from slipstream.training.self_play.game_kernel import game_kernel, seated, self_play_of
@@ -54,7 +53,6 @@ class KernelEnvironment(Environment):
         shares: what each member has of the records; None: all have all.
         self_play: of a game of two of which one seat is shown; None: all seats are.
         judge: what self-play is evaluated in, where the kernel suggests it; None: here.
-        measured: threads by copies, as `slipstream tune-machine` found them.
     """
 
     kernel: Kernel
@@ -62,7 +60,6 @@ class KernelEnvironment(Environment):
     shares: Shares | None = None
     self_play: SelfPlay | None = None
     judge: KernelEnvironment | None = None
-    measured: Measured | None = None
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "compiled", "serial")
     resumable: ClassVar[bool] = True
@@ -104,8 +101,7 @@ class KernelEnvironment(Environment):
     def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         if name.endswith(".py"):
             name = str(Path(name).resolve())
-        kernel = game_kernel(name)
-        return name, complete_section(name, kernel, settings)
+        return name, complete_section(name, game_kernel(name), settings)
 
     @classmethod
     def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
@@ -242,15 +238,7 @@ class KernelEnvironment(Environment):
 
     @property
     def identity(self) -> Identity:
-        source = json.dumps(self.sources, sort_keys=True)
-        return Identity(self.name, {}, hashlib.sha256(source.encode()).hexdigest())
-
-    def with_measured(self, measured: Measured) -> Self:
-        return replace(self, measured=measured)
-
-    def way(self, copies: int) -> Way | None:
-        way = None if self.measured is None else self.measured.near(copies)
-        return way if way is not None and way.backend == "compiled" else None
+        return Identity(self.name, {}, seal(self.sources))
 
     def with_records(self, split: str, records: tuple[Any, ...]) -> Self:
         """The same with other Params records in a split: other costs, say."""
@@ -260,9 +248,8 @@ class KernelEnvironment(Environment):
     def check(
         self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None
     ) -> bool | None:
-        if self.kernel.built_in:
-            return None
-        return check_own_kernel(self.kernel, self.loaded, settings, say)
+        own = not self.kernel.built_in
+        return check_own_kernel(self.kernel, self.loaded, settings, say) if own else None
 
     def copies(
         self,
@@ -357,9 +344,7 @@ class KernelEnvironment(Environment):
 
     def episode_names(self, split: str) -> list[str] | None:
         specs = [self.spec_of((record,)) for record in self.loaded.params.get(split, ())]
-        if not specs or specs[0].market is None:
-            return None
-        return ["+".join(spec.market.symbols) for spec in specs if spec.market is not None]
+        return ["+".join(one.market.symbols) for one in specs if one.market is not None] or None
 
     def episodes(self, split: str, games: int) -> int:
         return games if self.spec.market is None else len(self.loaded.params[split])
