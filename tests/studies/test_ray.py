@@ -34,9 +34,8 @@ pytestmark = [
 BUDGET = ("--total-steps", "100_000")
 # States are handed over every second, and who is silent for eight is given up.
 PROGRAM = """
-from slipstream.studies.engine import stretch
 from slipstream.training import cluster_workers, ray_actor, ray_cluster
-stretch.SAVE_SECONDS = cluster_workers.SAVE_SECONDS = ray_actor._BEAT_SECONDS = 1.0
+cluster_workers.HAND_OVER_SECONDS = ray_actor.BEAT_SECONDS = 1.0
 ray_actor._SILENT_SECONDS, ray_cluster._ROOM_SECONDS, ray_cluster._OWNER_SECONDS = 8.0, {room}, 10.0
 from slipstream.cli import main
 main()
@@ -52,7 +51,8 @@ def nodes(tmp_path_factory):
     site = tmp_path_factory.mktemp("site")
     (site / "sitecustomize.py").write_text(
         "import sys\nif 'default_worker' in ' '.join(sys.orig_argv):\n"
-        "    from slipstream.studies.engine import stretch\n    stretch.SAVE_SECONDS = 1.0\n"
+        "    from slipstream.studies.engine import stretch_service\n"
+        "    stretch_service.SAVE_SECONDS = 1.0\n"
     )
     os.environ["PYTHONPATH"] = f"{site}:{before.get('PYTHONPATH', '')}"
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}

@@ -11,7 +11,7 @@ import pytest
 from fake_cluster import FakeCluster
 
 from slipstream.core.errors import DataError, ResourceError
-from slipstream.studies.engine import stretch as stretch_module
+from slipstream.studies.engine import stretch_service
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.remote_worker import SERVICE
 from slipstream.studies.engine.state import LiveStates, State, fingerprint
@@ -67,7 +67,7 @@ def test_same_bits_for_any_number_of_actors(engine, work, tmp_path):
 
 def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monkeypatch):
     """Actors are lost in the middle; others go on from the states of the last minute."""
-    monkeypatch.setattr(stretch_module, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(stretch_service, "SAVE_SECONDS", 0.0)
     members = [engine.member(k, budget=400) for k in range(4)]
     live, reached = LiveStates(tmp_path / "live"), []
     with FakeCluster(work) as cluster, pool_of(engine, cluster, tmp_path) as pool:

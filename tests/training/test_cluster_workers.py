@@ -8,11 +8,14 @@ from fake_cluster import FakeCluster
 
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.training import checkpoint, cluster_workers
+from slipstream.training.bulk import HandedChunks
 from slipstream.training.cluster import ClusterOptions
 from slipstream.training.config import resolve
 from slipstream.training.events import Updated
 from slipstream.training.interruption import Interrupted, ask_to_stop
+from slipstream.training.node_lines import node_lines
 from slipstream.training.run import Run
+from slipstream.training.status import read_status
 from slipstream.training.trainer import resume, train
 
 SETTINGS = {
@@ -20,6 +23,16 @@ SETTINGS = {
     "agent": {"horizon": 32, "minibatch": 128, "epochs": 2},
     "training": {"num_envs": 8, "total_steps": 2_560, "checkpoint_every": 0.2, "members": 3},
     "evaluation": {"episodes": 10, "every": 0.5},
+}
+REPLAY = {
+    **SETTINGS,
+    "agent": {
+        "name": "dqn",
+        "widths": [16],
+        "replay_size": 1_000,
+        "learning_starts": 64,
+        "iteration": 4,
+    },
 }
 LOCAL = ClusterOptions("local")
 
@@ -42,8 +55,8 @@ def clusters(monkeypatch):
     return made
 
 
-def trained(folder, cluster=None, listeners=(), **overrides):
-    run = Run.create(resolve(SETTINGS, overrides), folder, say=lambda sentence: None)
+def trained(folder, cluster=None, listeners=(), settings=SETTINGS):
+    run = Run.create(resolve(settings), folder, say=lambda sentence: None)
     try:
         train(run.config, run, listeners, cluster=cluster)
     finally:
@@ -65,14 +78,18 @@ def expected(tmp_path_factory):
 
 
 def test_the_same_run(clusters, tmp_path, expected):
-    assert everything(trained(tmp_path / "run", LOCAL)) == expected
+    run = trained(tmp_path / "run", LOCAL)
+    assert everything(run) == expected
     assert [one.busy for one in clusters[0].actors] == [True, True]
+    told = read_status(run.path).details["nodes"]
+    assert [node["seats"] for node in told] == [1, 1] and all(node["answers"] for node in told)
+    assert node_lines(told, stretches=False)[0].startswith("  node0: 1 seat, ")
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e9])
 def test_lost_actors(clusters, tmp_path, expected, monkeypatch, seconds):
     """Others take over from the last states, or from the beginning, and make up for the rest."""
-    monkeypatch.setattr(cluster_workers, "SAVE_SECONDS", seconds)
+    monkeypatch.setattr(cluster_workers, "HAND_OVER_SECONDS", seconds)
     lost = []
 
     def lose(event):
@@ -118,8 +135,10 @@ def test_lost_again_and_again(clusters, tmp_path):
         trained(tmp_path / "run", LOCAL, [lose])
 
 
-def test_stopped_and_gone_on_with_elsewhere(clusters, tmp_path, expected):
+@pytest.mark.parametrize("settings", [SETTINGS, REPLAY], ids=["rollouts", "a replay"])
+def test_stopped_and_gone_on_with_elsewhere(clusters, tmp_path, settings):
     """A run that a cluster began ends on one machine, and the other way round."""
+    expected = everything(trained(tmp_path / "whole", settings=settings))
 
     def stop(event):
         if isinstance(event, Updated) and event.progress.steps == 768:
@@ -127,12 +146,41 @@ def test_stopped_and_gone_on_with_elsewhere(clusters, tmp_path, expected):
 
     for name, first, second in (("a", LOCAL, None), ("b", None, LOCAL)):
         with pytest.raises(Interrupted):
-            trained(tmp_path / name, first, [stop])
+            trained(tmp_path / name, first, [stop], settings)
         run = Run.open(tmp_path / name)
         resume(run, cluster=second)
         run.close()
         assert everything(run) == expected
+        chunks = {file.name for file in run.bulk.glob("*/*")}
+        assert chunks == {file.name for file in (tmp_path / "whole/bulk").glob("*/*")}
     assert all(actor.over for cluster in clusters for actor in cluster.actors)
+
+
+def test_replays_are_handed_over_chunk_by_chunk(clusters, tmp_path, monkeypatch):
+    """Actors are lost between checkpoints; whoever goes on has the replay of the last minute."""
+    monkeypatch.setattr(cluster_workers, "HAND_OVER_SECONDS", 0.0)
+    expected = everything(trained(tmp_path / "alone", settings=REPLAY))
+    sent, lost = [], []
+
+    def lose(event):
+        if isinstance(event, Updated) and event.progress.iterations % 16 == 9:
+            actor = next(one for one in clusters[0].actors[len(lost) :] if not one.over)
+            actor.over = True
+            lost.append(actor)
+            clusters[0].add()
+
+    take = HandedChunks.take
+
+    def took(self, chunks):
+        sent.extend(one is not None for own in chunks.values() for one in own.values())
+        return take(self, chunks)
+
+    monkeypatch.setattr(HandedChunks, "take", took)
+    run = trained(tmp_path / "run", LOCAL, [lose], REPLAY)
+    assert everything(run) == expected and len(lost) == 5
+    assert sum(sent) < len(sent) / 3  # most were there already
+    alone = {file.name for file in (tmp_path / "alone/bulk").glob("*/*")}
+    assert {file.name for file in run.bulk.glob("*/*")} == alone
 
 
 def test_a_gymnasium_environment(clusters, tmp_path):
@@ -156,7 +204,7 @@ def test_devices_are_counted_by_the_cluster(tmp_path, monkeypatch):
     config = resolve(SETTINGS, {"training.device": "cuda:1"})
     run = Run.create(config, tmp_path / "run")
     with pytest.raises(ConfigError, match="cuda:0"):
-        cluster_workers.ClusterWorkers(config, _cartpole(config), LOCAL, run.path, print, print)
+        cluster_workers.ClusterWorkers(config, _cartpole(config), LOCAL, run, print)
 
 
 def _cartpole(config):

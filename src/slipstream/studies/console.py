@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO, cast
+from collections.abc import Callable, Sequence
+from typing import TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from slipstream.studies.standing import Standing
 from slipstream.training.console import clock, number, short
+from slipstream.training.node_lines import cluster_part
 from slipstream.training.output import steady
 
 _PLAIN_SECONDS = 30.0
@@ -113,18 +114,3 @@ def standing_parts(standing: Standing) -> list[str]:
         held = f"{standing.memory / 2**30:.1f} GiB"
         parts.append(f"CPU {standing.cpu:.0f} %  GPU not used  memory {held}")
     return parts
-
-
-def cluster_part(nodes: Sequence[Mapping[str, Any]]) -> str:
-    """``3 nodes, 46 of 48 seats busy, 120 stretches, 1 loss``."""
-    told = {key: sum(node[key] for node in nodes) for key in ("seats", "busy", "answers", "losses")}
-    there = sum(node["seats"] > 0 for node in nodes)
-    return (
-        f"{there} {'node' if there == 1 else 'nodes'}, {told['busy']} of {told['seats']} seats "
-        f"busy, {told['answers']} stretches, {told['losses']} losses"
-    )
-
-
-def node_lines(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each node of a cluster."""
-    return [f"  {node['node']}: {cluster_part([node]).partition(', ')[2]}" for node in nodes]

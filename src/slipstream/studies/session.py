@@ -60,11 +60,11 @@ class Session:
         self.folder, self.plan, self.ledger, self.pool = folder, plan, ledger, pool
         self.say, self.meter = say, Meter()
         self.logbook, self._asked, self._show = logbook, asked, show
-        self._began = time.monotonic()
+        self.begin()
 
     def begin(self) -> None:
         """A phase begins: its seconds count from here."""
-        self._began = time.monotonic()
+        self._began, self._cpu = time.monotonic(), time.process_time()
 
     def train(self, jobs: Mapping[Slot, RunConfig], phase: str) -> dict[Slot, Outcome]:
         """Outcomes of members that need nobody's verdict."""
@@ -113,11 +113,16 @@ class Session:
             raise Interrupted(self.folder.path, f"slipstream study resume {self.folder.handle}")
 
     def spent(self, phase: str) -> None:
-        """Adds this session's seconds of a phase to those of earlier ones."""
-        seconds = self.ledger.fact("seconds", {})
-        seconds[phase] = seconds.get(phase, 0.0) + time.monotonic() - self._began
+        """Adds this session's seconds of a phase, and of the processor in it, to earlier ones'."""
+        now = {"seconds": time.monotonic() - self._began, "cpu": time.process_time() - self._cpu}
+        known = {name: self.ledger.fact(name, {}) for name in now}
         self.begin()
-        self.ledger.record(seconds=seconds)
+        self.ledger.record(
+            **{
+                name: {**known[name], phase: known[name].get(phase, 0.0) + now[name]}
+                for name in now
+            }
+        )
 
     def _blank(self, phase: str) -> Standing:
         return Standing(phase, trials=self.plan.study.n_trials, elapsed=self.meter.elapsed)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.core.errors import CheckpointError
-from slipstream.studies.console import node_lines, standing_line
+from slipstream.studies.console import standing_line
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
 from slipstream.studies.standing import Standing
 from slipstream.training.config import resolve
+from slipstream.training.node_lines import node_lines
 from slipstream.training.run_status import idle_line
 from slipstream.training.status import Status, read_status
 

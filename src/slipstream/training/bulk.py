@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +77,58 @@ def drop_chunks(folder: Path, used: set[str]) -> None:
     for path in folder.glob(f"*/*{_SUFFIX}"):
         if str(path.relative_to(folder)) not in used:
             path.unlink(missing_ok=True)
+
+
+class HandedChunks:
+    """Chunks that other machines hold, in files as soon as they are handed over.
+
+    Args:
+        folder: of the bulk.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, str] = {}
+        # Of checkpoints: what else lies there goes with the next one.
+        self._kept = {str(path.relative_to(folder)) for path in folder.glob(f"*/*{_SUFFIX}")}
+
+    def take(self, chunks: Mapping[str, Mapping[str, NDArray[Any] | None]]) -> dict[str, str]:
+        """Writes what came, by member and name; sha256 of its files and of those that are named.
+
+        Args:
+            chunks: None stands for one that was handed over before.
+
+        Raises:
+            ResourceError: the disk is full.
+            CheckpointError: somebody deleted a file.
+        """
+        files: dict[str, str] = {}
+        for member, own in chunks.items():
+            made = {name: partial(_content, content, name) for name, content in own.items()}
+            if made:
+                files |= write_chunks(self._folder, int(member), made, self._known)
+        return files
+
+    def keep(self, files: Mapping[str, str]) -> dict[str, str]:
+        """They belong to a checkpoint from now on."""
+        self._kept |= files.keys()
+        return dict(files)
+
+    def drop(self, files: Iterable[str]) -> None:
+        """Deletes those that belong to no checkpoint."""
+        for file in {*files} - self._kept:
+            (self._folder / file).unlink(missing_ok=True)
+            self._known.pop(file, None)
+
+    def read(self, member: int, files: Mapping[str, str]) -> dict[str, NDArray[Any]]:
+        """A member's chunks by name; see `read_chunks`."""
+        return dict(read_chunks(self._folder, member, files))
+
+
+def _content(content: NDArray[Any] | None, name: str) -> NDArray[Any]:
+    if content is None:
+        raise CheckpointError(
+            f"The file of the chunk {name} was deleted while a run needed it: go on from the last "
+            "checkpoint with `slipstream resume`."
+        )
+    return content

@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.training.wire import digest_of
 
+HAND_OVER_SECONDS = 60.0  # how old an owner's knowledge of its members' states may become
+BEAT_SECONDS = 10.0  # between two questions for news
+
 
 @dataclass(frozen=True)
 class ClusterOptions:

@@ -2,6 +2,7 @@
 
 The owner has every shard's state of at most a minute ago, and what it was asked since. Who takes a
 lost shard over is given both: a shard's numbers follow from what it is asked, so no bit differs.
+Of a replay each chunk is handed over once, into the files that checkpoints share.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ import pickle
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from slipstream.core import errors
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.training.cluster import Actor, ClusterOptions, Lost, connect
+from slipstream.training.bulk import HandedChunks
+from slipstream.training.cluster import HAND_OVER_SECONDS, Actor, ClusterOptions, Lost, connect
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.interruption import Interrupted, StoppedError
@@ -29,13 +31,22 @@ from slipstream.training.shard import cut
 from slipstream.training.wire import pack, unpack
 from slipstream.training.workers import Workers
 
-SAVE_SECONDS = 60.0
+if TYPE_CHECKING:
+    from slipstream.training.run import Run
+
 SERVICE = "slipstream.training.shard_service:ShardService"
 _GATHER_SECONDS = 3.0  # after an actor has come, for the next one
 _LOSSES = 6  # of actors in a row
 _CHANGING = ("reset", "set_state", "iterate")  # methods after which a shard is another one
 
 Call = tuple[str, tuple[Any, ...]]
+
+
+class _Handed(NamedTuple):
+    """What a shard goes on from: its small state, and files of its replays by their hashes."""
+
+    state: Any
+    files: Mapping[str, str]
 
 
 @dataclass(eq=False)
@@ -46,20 +57,20 @@ class _Part:
         members: which.
         actor: who has it; None: it waits for one.
         todo: calls that are to be answered; the last answer is what was asked for.
-        journal: calls since `state` that changed it.
-        state: as it was handed over; None: before the first time.
+        journal: calls since `handed` that changed it.
+        handed: None: before the first time.
     """
 
     members: range
     actor: Actor | None = None
     todo: deque[Call] = field(default_factory=deque)
     journal: list[Call] = field(default_factory=list)
-    state: Any = None
+    handed: _Handed | None = None
     answer: Any = None
 
     def move(self, actor: Actor, begin: Call) -> None:
         """To another actor, which makes up for what was done."""
-        known = [] if self.state is None else [("set_state", (self.state,))]
+        known = [] if self.handed is None else [("set_state", self.handed)]
         asked = [self.todo[-1]] if self.todo else []
         self.actor, self.todo = actor, deque([begin, *known, *self.journal, *asked])
 
@@ -70,8 +81,7 @@ class ClusterWorkers(Workers):
     Args:
         config, environment, go_on: see `make_workers`.
         options: which cluster.
-        run: its directory.
-        say: told in sentences.
+        run: who asks, and where its chunks are.
 
     Raises:
         SlipstreamError: the cluster cannot be used.
@@ -82,22 +92,17 @@ class ClusterWorkers(Workers):
         config: RunConfig,
         environment: Environment,
         options: ClusterOptions,
-        run: Path,
-        say: Callable[[str], None],
+        run: Run,
         go_on: Callable[[], None],
     ) -> None:
-        if config.agent.replay(int(config.training.num_envs)) is not None:
-            raise ConfigError(
-                f"The agent {config.agent_name} learns from a replay, which is not carried to a "
-                "cluster in a run: leave --cluster out, or search with `slipstream tune --cluster`."
-            )
-        self._run, self._go_on, self._say, self._config = run, go_on, say, config
+        self._run, self._go_on, self._say, self._config = run.path, go_on, run.say, config
+        self._chunks = HandedChunks(run.bulk)
         self._spare: list[Actor] = []
         self._losses, self._saved = 0, time.monotonic()
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-files-"))
-            work = work_for(f"the run {run.name}", SERVICE, environment, config, Path(folder))
-            self._cluster = stack.enter_context(connect(options, work, say))
+            work = work_for(f"the run {run.path.name}", SERVICE, environment, config, Path(folder))
+            self._cluster = stack.enter_context(connect(options, work, self._say))
             self._shared = self._cluster.share(work.arrays)
             own = self._shared if environment.data is not None else None
             self._begin = {"config": pickle.dumps(config), "environment": sent_as(environment, own)}
@@ -105,23 +110,42 @@ class ClusterWorkers(Workers):
             self.members = [part.members for part in self._parts]
             self._stack = stack.pop_all()
 
+    @property
+    def nodes(self) -> Sequence[Mapping[str, Any]]:
+        return self._cluster.standing()
+
     def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if method == "save_bulk":
-            return [{} for _ in self._parts]  # what has any is refused
+        if method == "get_state":  # for a checkpoint, whose files stay
+            return [one.state for one in self._hand_over()]
+        if method == "save_bulk":  # of the state that was just asked for
+            return [self._chunks.keep(one.files) for one in self._handed()]
         if method == "set_state":
-            arguments = [own[:1] for own in arguments]
+            arguments = [_Handed(state, dict(bulk[1])) for state, bulk in arguments]
+        began = time.monotonic()
         values = self._ask(self._parts, [(method, own) for own in arguments])
         for part, own in zip(self._parts, arguments, strict=True):
-            if method == "set_state":
-                part.state, part.journal = own[0], []
+            if isinstance(own, _Handed):
+                part.handed, part.journal = own, []
             elif method in _CHANGING:
                 part.journal.append((method, own))
-        if method == "iterate" and time.monotonic() - self._saved >= SAVE_SECONDS:
-            states = self._ask(self._parts, [("get_state", ())] * len(self._parts))
-            for part, part.state in zip(self._parts, states, strict=True):
-                part.journal = []
-            self._saved = time.monotonic()
+        now = time.monotonic()
+        if method == "iterate" and 2 * now - began - self._saved >= HAND_OVER_SECONDS:
+            self._hand_over()  # the next one would end too late
         return values
+
+    def _hand_over(self) -> list[_Handed]:
+        """Takes all shards' states, and what is new in their replays."""
+        found = self._ask(self._parts, [("hand_over", ())] * len(self._parts))
+        before = {file for one in self._handed() for file in one.files}
+        for part, one in zip(self._parts, found, strict=True):
+            files = self._chunks.take(one["chunks"])
+            part.handed, part.journal = _Handed(one["state"], files), []
+        self._chunks.drop(before - {file for one in self._handed() for file in one.files})
+        self._saved = time.monotonic()
+        return self._handed()
+
+    def _handed(self) -> list[_Handed]:
+        return [part.handed for part in self._parts if part.handed is not None]
 
     def of(self, member: int, method: str, *arguments: Any) -> Any:
         part = next(part for part in self._parts if member in part.members)
@@ -189,6 +213,9 @@ class ClusterWorkers(Workers):
         begins = method == "begin"
         if begins:
             facts = {"method": method, "members": arguments, **self._begin}
+        elif isinstance(arguments, _Handed):  # a replay is read when it is sent, not before
+            chunks = {str(m): self._chunks.read(m, arguments.files) for m in part.members}
+            facts = {"method": method, "state": arguments.state, "chunks": chunks}
         if not part.actor.send(pack(facts), [self._shared] if begins else []):
             self._lose(part, Lost(f"on {part.actor.node} is gone", "silent"))
 

@@ -21,6 +21,7 @@ from slipstream.training.events import (
     Started,
     Updated,
 )
+from slipstream.training.node_lines import cluster_part
 from slipstream.training.output import steady
 from slipstream.training.progress import Progress
 from slipstream.training.recent_episodes import PREFIX
@@ -154,6 +155,8 @@ def progress_line(event: Updated, members: int, per_second: float) -> str:
     own = [name for name in event.metrics if name.startswith(PREFIX)]
     for name in own[:_SHOWN]:
         parts.append(f"{name.removeprefix(PREFIX)} {spread(event.metrics[name])}")
+    if event.nodes:
+        parts.append(cluster_part(event.nodes, stretches=False))
     left = (progress.budget - progress.steps) * members
     if speed > 0 and left > 0:
         parts.append(f"ETA {clock(left / speed)}")

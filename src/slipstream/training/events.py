@@ -44,6 +44,8 @@ class Updated:
     members: tuple[int, ...]
     metrics: Values
     """Arrays [len(members)]; `score` is the mean return of recent training episodes."""
+    nodes: Sequence[Mapping[str, Any]] = ()
+    """Of a cluster, see `slipstream.training.cluster.Cluster.standing`."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.factory import kind_of
 from slipstream.training.gymnasium_environment import GYMNASIUM, GymnasiumEnvironment
+from slipstream.training.vector_environment import VectorEnvironment
 from slipstream.training.wire import digest_of, pack, unpack
 
 _DECIDING = ("slipstream", "torch", "numba", "numpy", "TA-Lib", "gymnasium")  # make numbers
@@ -162,8 +163,13 @@ def work_for(
         folder: empty; for the user's source files.
 
     Raises:
-        ConfigError: nodes cannot run the environment, or not on that device.
+        ConfigError: nodes cannot run the environment or the agent, or not on that device.
     """
+    if config.agent_name.endswith(".py"):
+        raise ConfigError(
+            f"The agent {config.agent_name} is a file of yours, which nodes of a cluster do not "
+            "have: an environment's file is laid out there, an agent's is not. Leave --cluster out."
+        )
     gpu = config.training.device != "cpu"
     if gpu and config.training.device != "cuda:0":
         raise ConfigError(
@@ -207,6 +213,11 @@ def _module_of(name: str) -> ModuleType | None:
     Raises:
         ConfigError: only this process can make it.
     """
+    if kind_of(name) is VectorEnvironment:
+        raise ConfigError(
+            f"{name} makes its copies on this machine, all at once; nodes of a cluster make their "
+            "own. Leave --cluster out, or register the environment and name it gym:my_module:ID."
+        )
     if kind_of(name) is not GymnasiumEnvironment:
         kernel = load_kernel(name)
         return None if kernel.built_in else kernel.module

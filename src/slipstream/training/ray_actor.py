@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from ray.exceptions import RayError
 
 from slipstream.core.errors import SlipstreamError
-from slipstream.training.cluster import Lost, Shared
+from slipstream.training.cluster import BEAT_SECONDS, Lost, Shared
 from slipstream.training.cluster_access import first_line
 from slipstream.training.wire import pack
 
-_BEAT_SECONDS = 15.0  # between two questions for news
-_SILENT_SECONDS = 60.0  # without an answer to one
+_SILENT_SECONDS = 60.0  # since its last word, a question for news being open
 
 
 class Process:
@@ -79,8 +78,8 @@ class RayActor:
         self.handle, self.place, self.ready, self._gone = handle, place, ready, gone
         self.pipe, self._bell = Pipe(duplex=False)
         self._inbox: queue.SimpleQueue[Future[Any] | bytes | Lost] = queue.SimpleQueue()
-        self._beat: tuple[Any, float] | None = None  # what was asked, and when
-        self._asked = time.monotonic()
+        self._question: Any = None  # for news, while it is open
+        self._heard = time.monotonic()  # its last word, or when it was given work
         self.came = self.busy = self.over = False
 
     @property
@@ -97,7 +96,7 @@ class RayActor:
         except (RayError, OSError):
             self._lose()
             return False
-        self.busy, self._asked = True, time.monotonic()
+        self.busy, self._heard = True, time.monotonic()
         self.place.bytes += len(request)
         answer.future().add_done_callback(self._deliver)
         return True
@@ -108,7 +107,7 @@ class RayActor:
         found = self._inbox.get()
         if not isinstance(found, Future):
             return found
-        self.busy, self._beat = False, None
+        self.busy, self._question = False, None
         try:
             answer: bytes = found.result()
         except RayError as error:
@@ -139,24 +138,22 @@ class RayActor:
 
     def look(self) -> None:
         """Asks a busy one for news now and then; gives one up that says nothing."""
-        now = time.monotonic()
         if self.over or not self.busy:
             return
-        if self._beat is None:
-            if now - self._asked >= _BEAT_SECONDS:
+        quiet = time.monotonic() - self._heard
+        if self._question is None:
+            if quiet >= BEAT_SECONDS:
                 with suppress(RayError):  # its answer tells
-                    self._beat = self.handle.news.remote(), now
-            return
-        asked, when = self._beat
-        if ray.wait([asked], timeout=0)[0]:
-            self._beat, self._asked = None, now
+                    self._question = self.handle.news.remote()
+        elif ray.wait([self._question], timeout=0)[0]:
+            asked, self._question, self._heard = self._question, None, time.monotonic()
             with suppress(Exception):
                 news = ray.get(asked)
                 if news:
                     self.place.bytes += len(news)
                     self._put(news)
-        elif now - when >= _SILENT_SECONDS:
-            self._put(Lost(f"on {self.node} has been silent for {now - when:.0f} s", "silent"))
+        elif quiet >= _SILENT_SECONDS:
+            self._put(Lost(f"on {self.node} has been silent for {quiet:.0f} s", "silent"))
             self._lose()
 
     def _lose(self) -> None:

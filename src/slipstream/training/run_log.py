@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -24,11 +25,13 @@ class RunLog:
     def __init__(self, logbook: Logbook) -> None:
         self._logbook, self._members = logbook, 1
         self._last = (0.0, 0)  # seconds and steps at the last writing
+        self._details: dict[str, Any] = {}
 
     def __call__(self, event: Event) -> None:
         """Listens."""
         steps = event.progress.steps * self._members
         if isinstance(event, Updated):
+            self._details = {"nodes": list(event.nodes)} if event.nodes else {}
             if self._logbook.due:
                 self._show(event, steps)
         elif isinstance(event, Started):
@@ -42,14 +45,14 @@ class RunLog:
                 "validated", steps=steps, split=event.split, scores=event.scores, best=event.best
             )
         elif isinstance(event, Checkpointed):
-            self._logbook.show(done=steps)
+            self._logbook.show(done=steps, details=self._details)
             self._logbook.note("checkpoint", steps=steps, folder=event.path.name)
         elif isinstance(event, Failed):
             self._logbook.note(
                 "member failed", steps=steps, member=event.member, reason=event.reason
             )
         elif isinstance(event, Finished):
-            self._logbook.show(done=steps)
+            self._logbook.show(done=steps, details=self._details)
 
     def _show(self, event: Updated, steps: int) -> None:
         now, (before, known) = time.monotonic(), self._last
@@ -63,4 +66,5 @@ class RunLog:
             rate=rate,
             eta=left / rate if rate > 0 else None,
             score=float(scores.mean()) if len(scores) else None,
+            details=self._details,
         )

@@ -10,6 +10,7 @@ from typing import Any
 from slipstream.core.reader import is_there
 from slipstream.training.console import clock, count, number, short
 from slipstream.training.lock import is_locked
+from slipstream.training.node_lines import node_lines
 from slipstream.training.status import Status, read_events, read_status
 
 _RESULT = "result.json"
@@ -22,6 +23,7 @@ def run_lines(folder: Path) -> list[str]:
     status, resume = read_status(folder), f"slipstream resume {folder}"
     if status is not None and status.judged() in ("running", "silent"):
         lines.append(progress_line(status))
+        lines += node_lines(status.details.get("nodes", ()), stretches=False)
     elif is_there(folder / _RESULT):
         lines.append("Complete.")
     elif status is None and is_locked(folder):  # of an older version

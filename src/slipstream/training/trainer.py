@@ -103,7 +103,8 @@ class Trainer:
         self.environment = environment.prepared(settings)
         self.members, self.num_envs = settings.members, int(settings.num_envs)
         self.seeds = [settings.seed + m for m in range(self.members)]
-        check_memory(config, self.environment)
+        if cluster is None:
+            check_memory(config, self.environment)
         check_curriculum(config.curriculum, self.environment, config.env_settings)
         self.progress = Progress(budget=settings.total_steps)
         self.best = np.full(self.members, -np.inf)
@@ -137,9 +138,8 @@ class Trainer:
             self._validate_if_due(workers)  # a signal may have cut the last validation short
             while not self.progress.finished and not stop.requested and not self._failed.all():
                 metrics = self._iterate(workers)
-                self.events.emit(
-                    Updated(self._snapshot(workers), tuple(range(self.members)), metrics)
-                )
+                everyone, now = tuple(range(self.members)), self._snapshot(workers)
+                self.events.emit(Updated(now, everyone, metrics, workers.nodes))
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
                 note_faults(self.directory, workers.call("faults"))

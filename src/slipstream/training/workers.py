@@ -10,7 +10,7 @@ well on threads.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,11 @@ class Workers(ABC):
     """
 
     members: list[range]
+
+    @property
+    def nodes(self) -> Sequence[Mapping[str, Any]]:
+        """See `slipstream.training.cluster.Cluster.standing`; empty on one machine."""
+        return ()
 
     @abstractmethod
     def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -86,7 +91,7 @@ def make_workers(
     if cluster is not None and run is not None:
         from slipstream.training.cluster_workers import ClusterWorkers
 
-        return ClusterWorkers(config, environment, cluster, run.path, run.say, go_on)
+        return ClusterWorkers(config, environment, cluster, run, go_on)
     training = config.training
     wanted = usable_cores() if training.shards == "auto" else int(training.shards)
     if training.device != "cpu":

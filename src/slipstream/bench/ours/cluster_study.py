@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,33 +11,43 @@ from typing import Any
 
 from slipstream.bench.ours.study import run_study
 from slipstream.bench.worker import serve
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.reader import StudyReader
 from slipstream.training.status import read_status
 
+_STORE = 512 * 2**20  # bytes of each node's: left alone, each takes a third of the memory
 
-def measure(config: Mapping[str, Any], folder: str, nodes: int) -> dict[str, float]:
+
+def measure(
+    config: Mapping[str, Any], folder: str, nodes: int, group_size: int | None = None
+) -> dict[str, float]:
     """Runs the config's study in `folder`.
 
     Args:
         config, folder: see `run_study`.
         nodes: of one core each; 0: forked workers, one per core.
+        group_size: members of a stretch at most.
 
     Returns:
-        `search`: wall seconds of the search; `work`: the workers' seconds in it; `stretches` and
-        `bytes`: of all phases; `owner`: seconds of processor time of the process that owns it, and
-        `wall` of it all, without starting Ray's nodes.
+        `search`: wall seconds of the search; `members` trained in it; `work`: the workers' seconds
+        in it, of which `train` is spent on training; `owner`: processor seconds in it of the
+        process that owns the study; `stretches` and `bytes`: of all phases, with `wall` seconds.
     """
     with _cluster(nodes) as address:
-        options = () if address is None else ("--cluster", address)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        options = [] if address is None else ["--cluster", address]
+        options += [] if group_size is None else ["--group-size", str(group_size)]
         ran = run_study(config, Path(folder), options=("--no-report", *options))
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
     status = read_status(Path(folder))
     told = [] if status is None else list(status.details.get("nodes", ()))
+    with StudyReader(StudyFolder(Path(folder))) as reader:
+        owner = reader.fact("cpu")["search"]
     return {
         "search": ran.search,
+        "members": float(ran.members),
         "work": ran.train + ran.evaluate + ran.rest,
+        "train": ran.train,
         "wall": ran.search + ran.confirm,
-        "owner": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "owner": owner,
         "stretches": float(sum(node["answers"] for node in told)),
         "bytes": float(sum(node["bytes"] for node in told)),
     }
@@ -54,10 +63,11 @@ def _cluster(nodes: int) -> Iterator[str | None]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    each = {"num_cpus": 1, "object_store_memory": _STORE}
+    made = Cluster(initialize_head=True, head_node_args=each)
     try:
         for _ in range(nodes - 1):
-            made.add_node(num_cpus=1)
+            made.add_node(**each)
         yield made.address
     finally:
         made.shutdown()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import safetensors.numpy
@@ -106,12 +107,7 @@ class LiveStates:
 
     def iteration(self, member: Member) -> int:
         """Rollouts that a member has learned from, as its file's head says; 0 without a file."""
-        try:
-            with self._path(member.name).open("rb") as file:
-                length = int.from_bytes(file.read(_CHECK + 8)[_CHECK:], "little")
-                facts = json.loads(file.read(length)).get("__metadata__", {})
-        except (OSError, ValueError):
-            return 0
+        facts = self._head(member.name)
         return int(facts["iteration"]) if facts.get("fingerprint") == fingerprint(member) else 0
 
     def policy(self, name: str) -> tuple[Tensors, Mapping[str, Any]] | None:
@@ -141,17 +137,30 @@ class LiveStates:
             Whether it is whole and the member's.
         """
         try:
-            facts, _ = _parsed(content)
+            facts = _facts(content)
             iteration = int(facts["iteration"])
-        except (KeyError, ValueError, TypeError, AttributeError, SafetensorError):
+        except (KeyError, ValueError, TypeError, AttributeError):
             return False
         if own is not None and facts.get("fingerprint") != own:
             return False
-        known, _ = self._read(name)
+        known = self._head(name)
         same = known.get("fingerprint") == facts.get("fingerprint")
         if not (same and int(known["iteration"]) > iteration):
             self._replace(name, content)
         return True
+
+    def _open(self, name: str) -> IO[bytes]:
+        return self._path(name).open("rb")
+
+    def _head(self, name: str) -> dict[str, str]:
+        """Facts of a file whose tensors are not looked at; nothing where it cannot be read."""
+        try:
+            with self._open(name) as file:
+                length = int.from_bytes(file.read(_CHECK + 8)[_CHECK:], "little")
+                facts: dict[str, str] = json.loads(file.read(length)).get("__metadata__", {})
+        except (OSError, ValueError):
+            return {}
+        return facts
 
     def _replace(self, name: str, *parts: bytes) -> None:
         path = self._path(name)
@@ -167,7 +176,29 @@ class LiveStates:
     def _read(self, name: str) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
         """Facts and tensors of a file; nothing where it is missing or damaged."""
         content = self.content(name)
-        return ({}, {}) if content is None else _parsed(content)
+        facts = {} if content is None else _facts(content)
+        return (facts, safetensors.numpy.load(content[_CHECK:])) if content and facts else ({}, {})
+
+
+class HeldStates(LiveStates):
+    """The same in memory: they end with their process, which a kill leaves nothing of."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, bytes] = {}
+
+    def drop(self, name: str) -> None:
+        self._held.pop(name, None)
+
+    def content(self, name: str) -> bytes | None:
+        return self._held.get(name)
+
+    def _open(self, name: str) -> IO[bytes]:
+        if name not in self._held:
+            raise FileNotFoundError(name)
+        return io.BytesIO(self._held[name])
+
+    def _replace(self, name: str, *parts: bytes) -> None:
+        self._held[name] = b"".join(parts)
 
 
 class PolicyStore:
@@ -224,14 +255,14 @@ class PolicyStore:
             ) from error
 
 
-def _parsed(content: bytes) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
-    """Facts and tensors of a state's file; nothing where it is damaged."""
-    body = content[_CHECK:]
+def _facts(content: bytes) -> dict[str, str]:
+    """What the head of a state's file says; nothing where any of it is damaged."""
+    body = memoryview(content)[_CHECK:]
     if zlib.crc32(body).to_bytes(_CHECK, "big") != content[:_CHECK]:
-        return {}, {}
+        return {}
     length = int.from_bytes(body[:8], "little")
-    facts = json.loads(body[8 : 8 + length]).get("__metadata__", {})
-    return facts, safetensors.numpy.load(body)
+    facts: dict[str, str] = json.loads(bytes(body[8 : 8 + length])).get("__metadata__", {})
+    return facts
 
 
 def _policy(facts: Mapping[str, str], tensors: Tensors) -> tuple[Tensors, Mapping[str, Any]] | None:

@@ -52,17 +52,19 @@ def run_stretch(
     source: EnvironmentSource,
     live: LiveStates,
     go_on: Callable[[], None] = lambda: None,
+    save_seconds: float | None = None,
 ) -> list[Outcome]:
     """Trains members of one shape side by side and scores each at its milestone.
 
     A member's numbers do not depend on the others; those with less to do leave earlier. States are
-    in `live` when this returns, and every minute before.
+    in `live` when this returns, and now and then before.
 
     Args:
         tasks: what to do.
         source: of environments.
         live: where members stand.
         go_on: called after every iteration; it may raise to leave. States are saved then.
+        save_seconds: between two times that states are saved; None: a minute.
 
     Returns:
         One outcome for each task, in their order.
@@ -70,8 +72,9 @@ def run_stretch(
     began = time.perf_counter()
     runners = [_begin(task, source, live) for task in tasks]
     under_way, policy = runners, None
+    every = SAVE_SECONDS if save_seconds is None else save_seconds
     while left := [one for one in runners if one.left > 0 and not one.failed]:
-        under_way, policy = left, _train(left, live, go_on)
+        under_way, policy = left, _train(left, live, go_on, every)
     _score([one for one in runners if not one.failed], under_way, policy, go_on)
     spent = sum(sum(one.seconds.values()) for one in runners)
     for one in runners:
@@ -87,7 +90,9 @@ def _begin(task: Task, source: EnvironmentSource, live: LiveStates) -> _Runner:
     return _Runner(task, place, state)
 
 
-def _train(runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], None]) -> Policy:
+def _train(
+    runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], None], every: float
+) -> Policy:
     """Advances all by as many iterations as the nearest milestone is away; their policies then."""
     for one in runners:
         if one.state is not None and not one.state.whole:
@@ -95,7 +100,7 @@ def _train(runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], Non
     population = Population([one.place for one in runners], [one.state for one in runners])
     for one in runners:
         one.state = None if one.state is None else one.state.lightened()
-    saved, pause = time.monotonic(), SAVE_SECONDS
+    saved, pause = time.monotonic(), every
     resumable = population.resumable
     try:
         for _ in range(min(one.left for one in runners)):
@@ -111,7 +116,7 @@ def _train(runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], Non
             if resumable and (began := time.monotonic()) - saved >= pause:
                 _keep(runners, population, live)
                 saved = time.monotonic()
-                pause = max(SAVE_SECONDS, (saved - began) / SAVE_SHARE)
+                pause = max(every, (saved - began) / SAVE_SHARE)
         _keep(runners, population, live)
         for one in runners:
             for phase, seconds in population.seconds.items():

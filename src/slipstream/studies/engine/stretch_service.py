@@ -1,27 +1,31 @@
-"""Stretches on a node of a cluster: states come with the request, and go back every minute."""
+"""Stretches on a node of a cluster: states come with the request, and go back every minute.
+
+They are in memory only: what an actor has goes with it.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
 import pickle
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import LiveStates
+from slipstream.studies.engine.state import HeldStates, LiveStates
 from slipstream.studies.engine.stretch import Task, run_stretch
 from slipstream.studies.engine.worker import keep_memory
 from slipstream.training.child import torch_threads
+from slipstream.training.cluster import BEAT_SECONDS, HAND_OVER_SECONDS
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.node import Arrays, NodeService
 from slipstream.training.wire import pack, unpack
 
+# What is saved waits for the next question; the rest is for the iteration under way.
+SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
 _BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
 
 
@@ -45,13 +49,12 @@ class _Request:
     """A request's tasks, and where their members stand.
 
     Args:
-        folder: for states.
         tasks: of the request.
         states: that came with it.
     """
 
-    def __init__(self, folder: str, tasks: Sequence[Task], states: Mapping[str, bytes]) -> None:
-        self.live, self._tasks = LiveStates(Path(folder)), tasks
+    def __init__(self, tasks: Sequence[Task], states: Mapping[str, bytes]) -> None:
+        self.live, self._tasks = HeldStates(), tasks
         for name, content in states.items():
             self.live.put(name, content)
         self.came = {task.member.name: self.live.iteration(task.member) for task in tasks}
@@ -84,12 +87,12 @@ class StretchService(NodeService):
         tasks: list[Task] = pickle.loads(asked["tasks"])
         made = [self.restored(one, arrays) for one in asked["environments"]]
         source = _Sent(tasks, [made[k] for k in asked["environment_of"]])
-        with tempfile.TemporaryDirectory(prefix="slipstream-stretch-") as folder:
-            under_way = self._under_way = _Request(folder, tasks, asked["states"])
-            facts = self._run(tasks, source, under_way.live)
-            self._under_way = None
-            # All that is newer, for news that were asked for at this moment may be passed over.
-            answer = pack({**facts, "states": under_way.newer(under_way.came)})
+        under_way = self._under_way = _Request(tasks, asked["states"])
+        facts = self._run(tasks, source, under_way.live)
+        self._under_way = None
+        # All that is newer, for news that were asked for at this moment may be passed over.
+        answer = pack({**facts, "states": under_way.newer(under_way.came)})
+        del under_way
         gc.collect()  # populations are cyclic: they would wait for one another
         return answer
 
@@ -101,7 +104,7 @@ class StretchService(NodeService):
 
     def _run(self, tasks: list[Task], source: EnvironmentSource, live: LiveStates) -> Any:
         try:
-            return {"done": _plain(run_stretch(tasks, source, live, self._go_on))}
+            return {"done": _plain(run_stretch(tasks, source, live, self._go_on, SAVE_SECONDS))}
         except _Leave:
             return {"left": True}
         except MemoryError:
