@@ -8,10 +8,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 import psutil
@@ -40,7 +42,7 @@ ray_actor._SILENT_SECONDS, ray_cluster._ROOM_SECONDS, ray_cluster._OWNER_SECONDS
 from slipstream.cli import main
 main()
 """
-TOKEN = "0123456789abcdef" * 4
+TOKEN = secrets.token_hex(32)  # its processes are told from another cluster's by it
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +120,13 @@ def begun(folder):
 
 
 def actors():
-    """Processes of actors of this machine."""
+    """Processes of actors of this cluster."""
     found = []
     for one in psutil.process_iter(["cmdline"]):
-        if (one.info["cmdline"] or [""])[0].startswith("ray::Process"):
-            found.append(one)
+        with suppress(psutil.Error):
+            mine = (one.info["cmdline"] or [""])[0].startswith("ray::Process")
+            if mine and one.environ().get("RAY_AUTH_TOKEN") == TOKEN:
+                found.append(one)
     return found
 
 

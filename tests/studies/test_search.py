@@ -25,7 +25,9 @@ PRUNING = {"startup": 3}
 
 def mirror(folder: Path, setup, url: str | None = None, said: list | None = None) -> Mirror:
     say = (said if said is not None else []).append
-    return Mirror(url, folder, "one", {"space": "s"}, setup.space.distributions, say)
+    made = Mirror(url, folder, "one", {"space": "s"}, setup.space.distributions, say)
+    made.pause = 0.0
+    return made
 
 
 def run(
@@ -39,6 +41,7 @@ def run(
         search = Search(setup, ledger, pool, HalfJudge(setup.study), storage, trials)
         search.run(tick or (lambda s: None))
         if storage:
+            storage.flush(last=True)
             storage.close()
         return contents(ledger), pool, search
 

@@ -19,7 +19,9 @@ from slipstream.studies.search.search import Search
 
 def open_mirror(folder: Path, url: str | None, said: list[str], timeout: float = 1.0) -> Mirror:
     distributions = plan().space.distributions
-    return Mirror(url, folder, "one", {"a": 1}, distributions, said.append, timeout)
+    mirror = Mirror(url, folder, "one", {"a": 1}, distributions, said.append, timeout)
+    mirror.pause = 0.0
+    return mirror
 
 
 PARAMS = {"agent.learning_rate": 1e-3, "agent.epochs": 2, "agent.activation": "tanh"}
@@ -87,6 +89,25 @@ def test_a_storage_that_is_locked_for_a_while_costs_nothing(tmp_path):
     assert [trial.params for trial in study.trials] == [PARAMS]
 
 
+def test_a_short_trial_is_written_in_one_go(tmp_path):
+    """Not at every change; what is written is the same."""
+    told = [Told(PARAMS, {8: 0.5}, {"folds": [1.0]}), Told(PARAMS, {8: 0.5, 16: 0.7})]
+    told[1].state, told[1].score = optuna.trial.TrialState.COMPLETE, 0.7
+    mirror = open_mirror(tmp_path, None, [])
+    mirror.pause = 3600.0
+    for one in told:
+        mirror.tell(0, one)
+        mirror.flush()
+    storage = open_storage(mirror.url)
+    assert not optuna.load_study(study_name="one", storage=storage).trials
+    mirror.flush(last=True)
+    (trial,) = optuna.load_study(study_name="one", storage=open_storage(mirror.url)).trials
+    assert (trial.value, trial.intermediate_values) == (0.7, {8: 0.5, 16: 0.7})
+    mirror.tell(0, told[1])
+    mirror.flush(last=True)  # it has ended: nothing is written again
+    mirror.close()
+
+
 def test_trials_added_by_others_end_the_mirror_not_the_study(tmp_path):
     said: list[str] = []
     mirror = open_mirror(tmp_path, None, said)
@@ -114,6 +135,7 @@ def test_a_study_on_postgresql(server, tmp_path):
         mirror = Mirror(server, tmp_path, "pg", {}, setup.space.distributions, said.append)
         search = Search(setup, ledger, FakePool(), HalfJudge(setup.study), mirror, 8)
         search.run()
+        mirror.flush(last=True)
         mirror.close()
     storage = open_storage(storage_url(server, tmp_path))
     study = optuna.load_study(study_name="pg", storage=storage)

@@ -12,7 +12,7 @@ from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.standing import Standing
 
-_LIVELY = 5.0  # seconds between two looks at the machine
+_LIVELY = 10.0  # seconds between two looks at the machine
 
 
 class Meter:

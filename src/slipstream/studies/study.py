@@ -34,6 +34,8 @@ from slipstream.training.interruption import Interrupted, Interruption
 from slipstream.training.logbook import Logbook
 from slipstream.training.state_version import check_state_version, state_version
 
+_INTERVAL_SECONDS = 20.0  # between two calculations of the best trial's interval
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -210,9 +212,9 @@ class Study:
                     force=self.options.force_deploy,
                     study_config=digest(self._identity),
                 )
+                mirror.flush(last=True)
         finally:
-            if mirror is not None:
-                mirror.close()
+            mirror.close()
         result = result_of(self.folder, plan, survey.facts, ledger, confirmed, deployed)
         self.folder.save_result(result)
         for sentence in result["sentences"]:
@@ -285,16 +287,19 @@ class Study:
         rungs = RungLog(plan.study.pruning, self._say)
         search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial).milestones)
         known: dict[int, tuple[float, float] | None] = {}
+        looked = 0.0
 
         def interval(trial: int) -> tuple[float, float] | None:
-            if trial not in known:
+            nonlocal looked  # it takes a while, and nobody hands out work meanwhile
+            if trial not in known and meter.elapsed - looked >= _INTERVAL_SECONDS:
+                looked = meter.elapsed
                 known[trial] = score_interval(
                     search.final_passes(trial),
                     plan.market,
                     plan.study.objective,
                     plan.study.penalty,
                 )
-            return known[trial]
+            return known.get(trial)
 
         def tick(search: Search) -> None:
             session.leave("search")

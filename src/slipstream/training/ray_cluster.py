@@ -32,7 +32,7 @@ from slipstream.training.wire import digest_of, unpack
 
 _VERSIONS = ((2, 52), (2, 61))  # before the first there are no tokens; below the second: tested
 _NAMESPACE = "slipstream"
-_TICK_SECONDS = 0.5
+_TICK_SECONDS, _FIRST_SECONDS = 1.0, 0.2  # between two looks; before the first actor has come
 _ROOM_SECONDS = 60.0  # for the first actor
 _OWNER_SECONDS = 10.0  # Ray needs a moment to notice that an owner was killed
 _TRIES = 3  # of actors in a row that do not come up
@@ -146,7 +146,7 @@ class RayCluster:
 
     def _watch(self) -> None:
         """The thread: sees nodes come, actors come up, and who says nothing any more."""
-        while not self._closed.wait(_TICK_SECONDS):
+        while not self._closed.wait(_TICK_SECONDS if self._came else _FIRST_SECONDS):
             try:
                 self._place()
                 for actor in self._actors():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from slipstream.studies.record.folder import DATABASE
 JOURNAL = "study.log"
 _IDENTITY = "slipstream"
 _RETRY_SECONDS = 30.0
+_PAUSE_SECONDS = 10.0  # between two writings
 _TROUBLE = (OptunaError, sqlalchemy.exc.SQLAlchemyError, OSError)
 
 
@@ -64,10 +65,15 @@ class Mirror:
         say: told in a sentence when the storage has to wait.
         timeout: seconds to wait for a locked file.
 
+    Attributes:
+        pause: seconds between two writings.
+
     Raises:
         ConfigError: the storage has a study of this name that is another one.
         ResourceError: it cannot be opened.
     """
+
+    pause = _PAUSE_SECONDS
 
     def __init__(
         self,
@@ -86,7 +92,7 @@ class Mirror:
         self._waiting: set[int] = set()
         self._ids: dict[int, int] = {}
         self._written: dict[int, Told] = {}
-        self._retry = 0.0
+        self._retry, self._flushed = 0.0, time.monotonic()
         self._given_up = False
         try:
             self._storage = open_storage(self.url, timeout)
@@ -148,12 +154,16 @@ class Mirror:
     def flush(self, last: bool = False) -> None:
         """Writes what is waiting, trial by trial; trouble is said once and tried again later.
 
+        Not at once: a trial that begins and ends between two writings is written in one go.
+
         Args:
             last: nothing will be tried later.
         """
         now = time.monotonic()
-        if self._given_up or not self._waiting or (now < self._retry and not last):
+        early = now < max(self._retry, self._flushed + self.pause)
+        if self._given_up or not self._waiting or (early and not last):
             return
+        self._flushed = now
         try:
             for number in sorted(self._waiting):
                 self._write(number, self._told[number])
@@ -180,7 +190,11 @@ class Mirror:
     def _write(self, number: int, told: Told) -> None:
         if number not in self._ids:
             self._ids[number] = self._create(number, told)
-        before = self._written.setdefault(number, Told(told.params))
+            self._written[number] = replace(
+                told, values=dict(told.values), attributes=dict(told.attributes)
+            )
+            return
+        before = self._written[number]
         if before.state.is_finished():
             return
         trial_id = self._ids[number]
@@ -199,14 +213,18 @@ class Mirror:
 
     def _create(self, number: int, told: Told) -> int:
         template = optuna.create_trial(
-            state=TrialState.RUNNING,
+            state=told.state,
+            value=told.score,
             params={name: told.params[name] for name in self._distributions},
             distributions=self._distributions,
+            user_attrs=dict(told.attributes),
+            intermediate_values=dict(told.values),
         )
         trial_id = self._storage.create_new_trial(self._study_id, template)
         given = self._storage.get_trial(trial_id).number
         if given != number:
-            self._storage.set_trial_state_values(trial_id, TrialState.FAIL)
+            if not told.state.is_finished():
+                self._storage.set_trial_state_values(trial_id, TrialState.FAIL)
             raise _Foreign(f"someone else added trials to it (ours is {number}, it has {given}).")
         return trial_id
 

@@ -94,7 +94,7 @@ class Search:
         self.scheduler = Scheduler(plan.study.trials_in_flight, limit, self)
 
     def run(self, tick: Callable[[Search], None] = lambda search: None) -> None:
-        """Trains until every trial asked has ended.
+        """Trains until every trial asked has ended; a mirror's last `flush` is the caller's.
 
         Args:
             tick: called after every wait; it may call `cut`, or raise to leave things as they are.
@@ -107,7 +107,6 @@ class Search:
             self._flush()
             tick(self)
             self._take(self._pool.collect(_POLL_SECONDS))
-        self._flush(last=True)
 
     def cut(self) -> None:
         """Asks no further trial; the number is recorded, so that a resumed study keeps to it."""
@@ -246,6 +245,6 @@ class Search:
         if self._mirror is not None:
             self._mirror.tell(trial, self._told[trial])
 
-    def _flush(self, last: bool = False) -> None:
+    def _flush(self) -> None:
         if self._mirror is not None:
-            self._mirror.flush(last)
+            self._mirror.flush()
