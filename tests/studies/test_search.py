@@ -144,6 +144,7 @@ def test_a_storage_that_lags_is_brought_up_to_date(tmp_path, url):
     with Ledger(tmp_path / "ledger.db") as ledger:
         again = mirror(tmp_path, setup, url, said)
         Search(setup, ledger, FakePool(), HalfJudge(setup.study), again, 12).run()
+        again.flush(last=True)
     study = optuna.load_study(study_name="one", storage=open_storage(storage_url(url, tmp_path)))
     assert [t.state.is_finished() for t in study.trials] == [True] * len(asks)
     assert [t.params for t in study.trials] == [params for _, _, params in asks]
@@ -178,7 +179,9 @@ setup = t.plan(pruning=t.PRUNING)
 pool = t.FakePool(int(sys.argv[2]), (), float(sys.argv[3]))
 with t.Ledger(folder / "ledger.db") as ledger:
     print("begun", flush=True)
-    t.Search(setup, ledger, pool, t.HalfJudge(setup.study), t.mirror(folder, setup), 12).run()
+    store = t.mirror(folder, setup)
+    t.Search(setup, ledger, pool, t.HalfJudge(setup.study), store, 12).run()
+    store.flush(last=True)
 print("ended", flush=True)
 """
 

@@ -64,7 +64,7 @@ class Session:
 
     def begin(self) -> None:
         """A phase begins: its seconds count from here."""
-        self._began, self._cpu = time.monotonic(), time.process_time()
+        self._began = self._counters()
 
     def train(self, jobs: Mapping[Slot, RunConfig], phase: str) -> dict[Slot, Outcome]:
         """Outcomes of members that need nobody's verdict."""
@@ -113,16 +113,23 @@ class Session:
             raise Interrupted(self.folder.path, f"slipstream study resume {self.folder.handle}")
 
     def spent(self, phase: str) -> None:
-        """Adds this session's seconds of a phase, and of the processor in it, to earlier ones'."""
-        now = {"seconds": time.monotonic() - self._began, "cpu": time.process_time() - self._cpu}
-        known = {name: self.ledger.fact(name, {}) for name in now}
+        """Adds what this session spent on a phase to what earlier ones did."""
+        spent = {name: now - self._began.get(name, 0.0) for name, now in self._counters().items()}
         self.begin()
-        self.ledger.record(
-            **{
-                name: {**known[name], phase: known[name].get(phase, 0.0) + now[name]}
-                for name in now
-            }
-        )
+        known = {name: self.ledger.fact(name, {}) for name in spent}
+        for name, value in spent.items():
+            known[name][phase] = known[name].get(phase, 0.0) + value
+        self.ledger.record(**known)
+
+    def _counters(self) -> dict[str, float]:
+        """On the clock, of this process's processor; of a cluster, how much was carried."""
+        nodes = self.pool.nodes
+        carried = {name: float(sum(node[name] for node in nodes)) for name in ("answers", "bytes")}
+        return {
+            "seconds": time.monotonic(),
+            "cpu": time.process_time(),
+            **(carried if nodes else {}),
+        }
 
     def _blank(self, phase: str) -> Standing:
         return Standing(phase, trials=self.plan.study.n_trials, elapsed=self.meter.elapsed)

@@ -13,7 +13,6 @@ from slipstream.bench.ours.study import run_study
 from slipstream.bench.worker import serve
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader
-from slipstream.training.status import read_status
 
 _STORE = 512 * 2**20  # bytes of each node's: left alone, each takes a third of the memory
 
@@ -30,26 +29,25 @@ def measure(
 
     Returns:
         `search`: wall seconds of the search; `members` trained in it; `work`: the workers' seconds
-        in it, of which `train` is spent on training; `owner`: processor seconds in it of the
-        process that owns the study; `stretches` and `bytes`: of all phases, with `wall` seconds.
+        in it; `owner`: processor seconds in it of the
+        process that owns the study; `stretches`, and `bytes` that were carried for them.
     """
     with _cluster(nodes) as address:
         options = [] if address is None else ["--cluster", address]
         options += [] if group_size is None else ["--group-size", str(group_size)]
         ran = run_study(config, Path(folder), options=("--no-report", *options))
-    status = read_status(Path(folder))
-    told = [] if status is None else list(status.details.get("nodes", ()))
     with StudyReader(StudyFolder(Path(folder))) as reader:
-        owner = reader.fact("cpu")["search"]
+        owner, stretches, carried = (
+            float((reader.fact(name) or {}).get("search", 0.0))
+            for name in ("cpu", "answers", "bytes")
+        )
     return {
         "search": ran.search,
         "members": float(ran.members),
         "work": ran.train + ran.evaluate + ran.rest,
-        "train": ran.train,
-        "wall": ran.search + ran.confirm,
         "owner": owner,
-        "stretches": float(sum(node["answers"] for node in told)),
-        "bytes": float(sum(node["bytes"] for node in told)),
+        "stretches": stretches,
+        "bytes": carried,
     }
 
 

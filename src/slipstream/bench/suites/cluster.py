@@ -47,7 +47,7 @@ def cluster(settings: SuiteOptions) -> Iterable[Row]:
         dense = _as_many_seats_see_it(cores)
         owner = _run(env, dense, cores, FOLDS)
     others = round(neighbours.share, 3)
-    yield _owner(owner, dense, far, others)
+    yield _owner(owner, dense, _work(far, size) / _SEATS, others)
     for nodes in (8, 16, 32, 64):
         yield _forecast(far, size, owner, nodes, others)
 
@@ -88,7 +88,7 @@ def _overhead(
 
 def _scaling(nodes: int, ran: Mapping[str, float], cores: int, others: float) -> Row:
     stretches = max(ran["stretches"], 1.0)
-    each = ran["work"] * ran["wall"] / (ran["search"] * stretches)
+    each = ran["work"] / stretches
     return Row(
         case="ray_nodes",
         unit=f"s of the search of {_SHORT.trials} trials on {nodes} nodes of one core ({cores} "
@@ -99,9 +99,13 @@ def _scaling(nodes: int, ran: Mapping[str, float], cores: int, others: float) ->
     )
 
 
-def _owner(owner: Mapping[str, float], size: Size, far: Mapping[str, float], others: float) -> Row:
+def _work(ran: Mapping[str, float], size: Size) -> float:
+    """The workers' seconds in the full search: they grow with iterations of training."""
+    return ran["work"] * FULL.members * FULL.iterations / (size.members * size.iterations)
+
+
+def _owner(owner: Mapping[str, float], size: Size, seconds: float, others: float) -> Row:
     """All that the owner does in the search, beside the time that so many seats take for it."""
-    seconds = FULL.members * far["work"] / far["members"] / _SEATS
     share = 100.0 * owner["owner"] / seconds
     return Row(
         case="ray_owner",
@@ -145,12 +149,10 @@ def forecast(
         owner: of one whose many short members kept the owner busy.
         seats: how many.
     """
-    iterations = FULL.members * FULL.iterations / (size.members * size.iterations)
-    sent = owner["bytes"] * owner["search"] / owner["wall"]
     bounds = {
-        "the seats": iterations * ran["work"] / seats,
+        "the seats": _work(ran, size) / seats,
         "the owner's core": owner["owner"] * FULL.members / owner["members"],
-        "the network": sent * FULL.members / owner["members"] / _NETWORK,
+        "the network": owner["bytes"] * FULL.members / owner["members"] / _NETWORK,
     }
     name = max(bounds, key=lambda one: bounds[one])
     return bounds[name], name
