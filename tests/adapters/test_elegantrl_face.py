@@ -1,11 +1,13 @@
 """ElegantRL's two vector protocols, and its PPO on them."""
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
 from slipstream.adapters.elegantrl import ElegantEnv, env_args
 from slipstream.adapters.errors import ActionError
+from slipstream.api import make_face
 from slipstream.core.errors import ConfigError
 
 
@@ -48,6 +50,36 @@ def test_a_single_copy_is_reset_by_its_caller():
     assert done is True and reward == 1.0
     env.reset()
     assert env.step(1)[2] is False
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_gymnasium_environments_through_workers(backend, handed):
+    kwargs = {"max_episode_steps": 6}
+    env = make_face("elegantrl", "gym:CartPole-v1", 3, backend=backend, workers=2, kwargs=kwargs)
+    alone = [gymnasium.make("CartPole-v1", **kwargs) for _ in range(3)]
+    try:
+        assert (env.state_dim, env.action_dim, env.if_discrete, env.max_step) == (4, 2, True, 6)
+        state, info = env.reset()
+        expected = np.stack([one.reset(seed=e)[0] for e, one in enumerate(alone)])
+        assert np.array_equal(state.numpy(), expected) and info == {}
+        for t in range(6):
+            actions = torch.tensor([t % 2, 1, (t + 1) % 2])
+            state, reward, terminal, truncate, info = env.step(actions)
+            came = [one.step(int(a)) for one, a in zip(alone, actions, strict=True)]
+            if t < 5:
+                assert np.array_equal(state.numpy(), np.stack([row[0] for row in came]))
+        assert truncate.all() and not terminal.any() and reward.dtype == torch.float32
+        assert np.array_equal(info["final_state"].numpy(), np.stack([row[0] for row in came]))
+        assert not torch.equal(state, info["final_state"])
+    finally:
+        env.close()
+
+
+def test_choices_and_dicts_of_gymnasium_environments_become_rows():
+    env = make_face("elegantrl", "gym:Blackjack-v1", 2, backend="serial")
+    assert env.state_dim == 32 + 11 + 2 and env.action_dim == 2
+    state, _ = env.reset()
+    assert state.sum(1).tolist() == [3.0, 3.0]
 
 
 def test_environments_that_do_not_fit_are_refused(kernel_file):

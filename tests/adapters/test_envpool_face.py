@@ -1,11 +1,14 @@
 """EnvPool's interface: the rows of NEXT_STEP, environment numbers, first come first served."""
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 from slipstream.adapters.envpool import Pool
 from slipstream.adapters.errors import ActionError, UnreadyError
 from slipstream.adapters.gymnasium_vector import make_vec
+from slipstream.api import make_face
 from slipstream.core.errors import ConfigError
 
 
@@ -61,6 +64,68 @@ def test_some_can_be_reset():
     assert obs.shape == (2, 4) and info["env_id"].tolist() == [1, 3]
     with pytest.warns(UserWarning, match="Seeds are fixed"):
         pool.reset(seed=1)
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_gymnasium_environments_step_as_under_sync_vector_env(backend, handed, alike):
+    pool = Pool("gym:CartPole-v1", 3, seed=5, backend=backend, workers=2)
+    sync = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 3)
+    try:
+        assert alike(handed.take(pool.reset())[0], sync.reset(seed=5)[0])
+        drawn = np.random.default_rng(0)
+        for _ in range(40):
+            actions = drawn.integers(0, 2, 3)
+            one, other = handed.take(pool.step(actions)), sync.step(actions)
+            assert alike(one[0], other[0]) and alike(one[2:4], other[2:4])
+            assert one[1].dtype == np.float32 and np.array_equal(one[1], other[1])
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_gymnasium_environments_step_at_their_own_pace(backend, handed, alike):
+    pool = Pool("gym:CartPole-v1", 4, batch_size=2, seed=5, backend=backend, workers=2)
+    alone = [SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")]) for _ in range(4)]
+    expected = [env.reset(seed=5 + e)[0][0] for e, env in enumerate(alone)]
+    drawn, seen = np.random.default_rng(0), np.zeros(4, int)
+    try:
+        pool.async_reset()
+        for _ in range(60):
+            obs, _, _, _, info = handed.take(pool.recv())
+            ids = info["env_id"]
+            assert all(alike(row, expected[e]) for row, e in zip(obs, ids.tolist(), strict=True))
+            actions = drawn.integers(0, 2, 2)
+            pool.send(actions, ids)
+            with pytest.raises(UnreadyError, match="results that were not received"):
+                pool.send(actions, ids)
+            for action, e in zip(actions, ids.tolist(), strict=True):
+                expected[e] = alone[e].step([action])[0][0]
+                seen[e] += 1
+        assert (seen > 0).all()
+        pool.async_reset()  # whatever is under way
+        assert len(pool.recv()[0]) == 2
+    finally:
+        pool.close()
+
+
+def test_nested_observations_are_batched():
+    pool = Pool("gym:Blackjack-v1", 3, batch_size=2, backend="serial")
+    pool.async_reset()
+    first, _, _, _, info = pool.recv()
+    assert [part.shape for part in first] == [(2,), (2,), (2,)]
+    pool.send(np.zeros(2, int), info["env_id"])
+    *_, info = pool.recv()  # one that waited, and one that was just sent
+    assert info["env_id"].tolist() == [2, 0]
+
+
+def test_settings_are_further_arguments():
+    assert make_face("envpool", "cartpole", 2, backend="serial", max_steps=5).spec
+    with pytest.raises(ConfigError, match="max_step"):
+        make_face("envpool", "cartpole", 2, backend="serial", max_stepz=5)
+    limited = make_face(
+        "envpool", "gym:CartPole-v1", 2, backend="serial", kwargs={"max_episode_steps": 7}
+    )
+    assert limited.spec.max_episode_steps == 7
 
 
 def test_wrong_use_is_named():

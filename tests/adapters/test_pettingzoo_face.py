@@ -1,5 +1,6 @@
 """Kernels with several players as PettingZoo's parallel environment."""
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -28,6 +29,8 @@ class Masked(ParallelFace):
 def test_their_checks_pass(kernel_file):
     parallel_api_test(ParallelFace("hockey"), num_cycles=50)
     parallel_api_test(Masked(kernel_file("duel"), backend="serial"), num_cycles=50)
+    parallel_api_test(make_vec("cartpole", backend="serial"), num_cycles=50)
+    parallel_api_test(make_vec("gym:Blackjack-v1", backend="serial"), num_cycles=50)
     parallel_seed_test(lambda: Masked(kernel_file("duel"), backend="serial"), num_cycles=20)
 
 
@@ -47,6 +50,34 @@ def test_players_end_together_and_see_masks_and_metrics(kernel_file):
     assert env.agents == []
 
 
+def test_worker_processes_give_the_same(kernel_file, alike):
+    ours = ParallelFace(kernel_file("duel"), backend="process", workers=1)
+    other = ParallelFace(kernel_file("duel"), backend="serial")
+    try:
+        seen, other_seen = ours.reset(seed=3), other.reset(seed=3)
+        assert alike(seen, other_seen)
+        for _ in range(5):
+            actions = {agent: int(info["action_mask"].argmax()) for agent, info in seen[1].items()}
+            came = ours.step(actions)
+            assert alike(came, other.step(actions))
+            seen = (came[0], came[4])
+            if not ours.agents:
+                break
+    finally:
+        ours.close()
+
+
+def test_one_player_is_one_agent(alike):
+    env = make_vec("gym:CartPole-v1", backend="serial", kwargs={"max_episode_steps": 2})
+    single = gymnasium.make("CartPole-v1")
+    obs, infos = env.reset(seed=4)
+    assert env.possible_agents == ["player_0"] and infos == {"player_0": {}}
+    assert alike(obs["player_0"], single.reset(seed=4)[0])
+    assert alike(env.step({"player_0": 1})[0]["player_0"], single.step(1)[0])
+    *_, truncations, _ = env.step({"player_0": 1})
+    assert truncations == {"player_0": True} and env.agents == []
+
+
 def test_wrong_use_is_named(kernel_file):
     env = make_vec(kernel_file("duel"), backend="serial")
     env.reset(seed=1)
@@ -54,7 +85,5 @@ def test_wrong_use_is_named(kernel_file):
         env.step({"player_0": 0})
     with pytest.raises(ActionError, match="no integer from 0 to 3"):
         env.step({"player_0": 9, "player_1": 0})
-    with pytest.raises(ConfigError, match="has one player"):
-        ParallelFace("cartpole", backend="serial")
     with pytest.raises(ConfigError, match="steps one copy"):
         make_vec(kernel_file("duel"), 2)

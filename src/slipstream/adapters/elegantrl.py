@@ -10,9 +10,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import make_batch
+from slipstream.adapters.copies import make_batch
 from slipstream.adapters.errors import ActionError, require
 from slipstream.core.errors import ConfigError
+from slipstream.vector.forms import observation_form
 
 # By name, so that this file needs torch only where it is used.
 torch = require("torch", "elegantrl", "The face for ElegantRL")
@@ -21,21 +22,22 @@ _NO_LIMIT = 12345  # steps of an episode without a time limit, as ElegantRL writ
 
 
 class ElegantEnv:
-    """Copies of a kernel; `env_class` of ElegantRL's `Config`.
+    """Copies of an environment; `env_class` of ElegantRL's `Config`.
 
-    Continuous actions run from -1 to 1, as ElegantRL's actors give them, and are stretched to the
+    States are rows of numbers; a Gymnasium environment's Dict or choice becomes one. Continuous
+    actions run from -1 to 1, as ElegantRL's actors give them, and are stretched to the
     environment's bounds. Tensors are fresh at every step. With one copy it is what ElegantRL calls
     a single environment: NumPy in and out, and the caller resets it.
 
     Args:
-        env_name: a kernel's name or path.
+        env_name: a kernel's name or path, or ``gym:ID``.
         num_envs: copies.
         protocol: "new": ``reset() -> (state, info)``, ``step -> (state, reward, terminal, truncate,
             info)``; "old": ``reset() -> state``, ``step -> (state, reward, done, info)``.
         gpu_id: where tensors are; -1 for the processor.
         backend, split, workers: as for `make_batch`.
         seed: random streams.
-        settings: fields of the environment's Config.
+        settings: fields of the environment's Config; ``kwargs`` of ``gym:ID``.
 
     Attributes:
         env_name, num_envs, max_step, state_dim, action_dim, if_discrete: what ElegantRL reads.
@@ -68,7 +70,9 @@ class ElegantEnv:
             settings=settings,
         )
         spec, action = self.batch.spec, self.batch.spec.action
+        self._form = observation_form(spec)
         if spec.players > 1 or len(spec.observation_shape) != 1 or not _fits(action):
+            self.batch.close()
             raise ConfigError(
                 f"{self.batch.name}: ElegantRL steps one player that sees a row of numbers and "
                 "takes one choice, or numbers within bounds; this environment shows "
@@ -82,11 +86,12 @@ class ElegantEnv:
         self.if_discrete = isinstance(action, spaces.Discrete)
         self.action_dim = int(action.n) if self.if_discrete else spec.action_width
         self._box = None if self.if_discrete else (action.low, action.high)
+        self._first = getattr(self.batch.action_space, "start", 0)
 
     def reset(self) -> Any:
         """Begins new episodes: states [num_envs, state_dim]."""
-        obs = self.batch.reset([None] * self.num_envs)
-        state = obs[0] if self.num_envs == 1 else self._tensor(obs)
+        states = self._states(self.batch.reset([None] * self.num_envs))
+        state = states[0] if self.num_envs == 1 else self._tensor(states)
         return state if self._old else (state, {})
 
     def step(self, action: Any) -> tuple[Any, ...]:
@@ -104,17 +109,17 @@ class ElegantEnv:
         array = np.asarray(action.detach().cpu() if hasattr(action, "detach") else action)
         came = self.batch.step(self._actions(array[None] if alone else array))
         if alone:
-            state, reward = came.obs[0], float(came.reward[0])
+            state, reward = self._states(came.obs)[0], float(came.reward[0])
             ends: tuple[Any, ...] = (bool(came.terminated[0]), bool(came.truncated[0]))
             info: dict[str, Any] = {}
         else:
-            state, reward = self._tensor(came.obs), self._tensor(came.reward)
+            state, reward = self._tensor(self._states(came.obs)), self._tensor(came.reward)
             ends = (self._tensor(came.terminated), self._tensor(came.truncated))
             info = {}
             if len(came.ended):
                 info = {
                     "ended": self._tensor(came.ended),
-                    "final_state": self._tensor(np.ascontiguousarray(came.finals)),
+                    "final_state": self._tensor(self._states(came.finals)),
                 }
         if self._old:
             done = ends[0] or ends[1] if alone else ends[0] | ends[1]
@@ -128,7 +133,7 @@ class ElegantEnv:
     def _actions(self, array: NDArray[Any]) -> NDArray[Any]:
         """As the environment takes them."""
         if self._box is None:
-            return array
+            return array if self._first == 0 else array + self._first
         if array.dtype.kind != "f" or (np.abs(array) > 1.0 + 1e-5).any():
             raise ActionError(
                 f"{self.batch.name}: ElegantRL's actions are numbers from -1 to 1, got "
@@ -136,6 +141,10 @@ class ElegantEnv:
             )
         low, high = self._box
         return np.asarray(low + (np.clip(array, -1.0, 1.0) + 1.0) * 0.5 * (high - low), np.float32)
+
+    def _states(self, obs: Any) -> NDArray[np.float32]:
+        """Observations as rows."""
+        return np.ascontiguousarray(self._form.rows(obs)[0], np.float32)
 
     def _tensor(self, array: NDArray[Any]) -> Any:
         return torch.from_numpy(array).to(self.device)
@@ -160,4 +169,32 @@ def env_args(target: str | Mapping[str, Any], num_envs: int, **options: Any) -> 
     return {"env_name": target, "num_envs": num_envs, **found, **options}
 
 
-make_vec = ElegantEnv
+def make_vec(
+    target: str | Mapping[str, Any],
+    num_envs: int = 1,
+    *,
+    protocol: str = "new",
+    gpu_id: int = -1,
+    backend: str = "auto",
+    split: str = "train",
+    workers: int | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> ElegantEnv:
+    """The same by the name that all faces have.
+
+    Args:
+        target: `env_name` of `ElegantEnv`, whose arguments the others are.
+        **settings: fields of the environment's Config; ``kwargs={...}`` of ``gym:ID``.
+    """
+    return ElegantEnv(
+        target,
+        num_envs,
+        protocol=protocol,
+        gpu_id=gpu_id,
+        backend=backend,
+        split=split,
+        workers=workers,
+        seed=seed,
+        settings=settings,
+    )

@@ -1,4 +1,4 @@
-"""EnvPool's interface over copies of a kernel: `send`, `recv`, environment numbers."""
+"""EnvPool's interface over any copies: `send`, `recv`, environment numbers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import make_batch
+from slipstream.adapters import nested
+from slipstream.adapters.batch import Outcome
+from slipstream.adapters.copies import make_batch
 from slipstream.adapters.errors import ActionError, UnreadyError
 from slipstream.core.errors import ConfigError
 
 
 class Rows(NamedTuple):
-    """Results of some copies, [n, ...] each."""
+    """Results of some copies, [n, ...] each; observations may be Dicts or Tuples of arrays."""
 
     ids: NDArray[np.int64]
-    obs: NDArray[Any]
+    obs: Any
     reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
@@ -27,21 +29,26 @@ class Rows(NamedTuple):
 
     def cut(self, n: int) -> tuple[Rows, Rows]:
         """The first n, and the rest."""
-        return Rows(*(part[:n] for part in self)), Rows(*(part[n:] for part in self))
+        first, rest = (
+            Rows(*(nested.at(part, own) for part in self))
+            for own in (slice(None, n), slice(n, None))
+        )
+        return first, rest
 
 
 class Pool:
-    """Copies of a kernel as EnvPool's ``env_type="gymnasium"`` shows them.
+    """Copies as EnvPool's ``env_type="gymnasium"`` shows them.
 
     Spaces are those of one environment. Autoreset is NEXT_STEP. `recv` gives the next `batch_size`
-    results in the order in which they were sent. Of an episode that is terminated and cut at once,
+    results: a kernel's in the order in which they were sent; of a Gymnasium environment in worker
+    processes the first that are ready. Of an episode that is terminated and cut at once,
     EnvPool tells the cut; here it is terminated only, which is what bootstrapping needs.
 
     Args:
-        target, num_envs, backend, split: as for `make_batch`.
+        target, num_envs, backend, split, workers: as for `make_batch`.
         batch_size: results of one `recv`; `num_envs` unless given.
         seed: of all copies; copy e has the stream of seed + e, as under Gymnasium.
-        settings: fields of the environment's Config.
+        settings: fields of the environment's Config; ``kwargs`` of ``gym:ID``.
     """
 
     def __init__(
@@ -53,23 +60,27 @@ class Pool:
         seed: int = 42,
         backend: str = "auto",
         split: str = "train",
+        workers: int | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
+        size = num_envs if batch_size is None else batch_size
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= num_envs:
+            raise ConfigError(
+                f"`batch_size` must be from 1 to num_envs={num_envs}, it is {batch_size!r}."
+            )
         self.batch = make_batch(
             target,
             num_envs,
             autoreset=AutoresetMode.NEXT_STEP,
             backend=backend,
             split=split,
+            workers=workers,
             settings=settings,
         )
         if self.batch.spec.players > 1:
+            self.batch.close()
             raise ConfigError(f"{self.batch.name} has several players: use the PettingZoo face.")
-        self.num_envs, self.batch_size = num_envs, batch_size or num_envs
-        if not 1 <= self.batch_size <= num_envs:
-            raise ConfigError(
-                f"`batch_size` must be from 1 to num_envs={num_envs}, it is {batch_size}."
-            )
+        self.num_envs, self.batch_size = num_envs, size
         self.observation_space = self.single_observation_space = self.batch.observation_space
         self.action_space = self.single_action_space = self.batch.action_space
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -77,7 +88,7 @@ class Pool:
         self.spec = self.batch.spec
         self._seeds: list[int | None] = [seed + e for e in range(num_envs)]
         self._elapsed = np.zeros(num_envs, np.int32)
-        self._waiting: list[Rows] = []  # in the order in which they were sent
+        self._waiting: list[Rows] = []  # in the order in which they were ready
 
     def __len__(self) -> int:
         return self.num_envs
@@ -94,6 +105,7 @@ class Pool:
 
     def async_reset(self) -> None:
         """Begins all episodes; `recv` gives their first observations."""
+        self.batch.settle()
         self._waiting = []
         self._begin(self.all_env_ids.astype(np.int64))
 
@@ -123,7 +135,7 @@ class Pool:
                     f"reset_mask must have shape ({self.num_envs},) and choose at least one"
                 )
             env_id = np.flatnonzero(mask)
-        if self._waiting:
+        if self._waiting or self.batch.under_way.any():
             raise UnreadyError(
                 f"{self.batch.name}: there are results that were not received; call `recv`, or "
                 "`async_reset` to begin anew."
@@ -141,19 +153,16 @@ class Pool:
             UnreadyError: a copy's last result was not received yet.
         """
         ids = self._ids(env_id)
-        for rows in self._waiting:
-            if len(twice := np.intersect1d(rows.ids, ids)):
+        for busy in [*(rows.ids for rows in self._waiting), np.flatnonzero(self.batch.under_way)]:
+            if len(twice := np.intersect1d(busy, ids)):
                 raise UnreadyError(
                     f"{self.batch.name}: copies {twice[:8].tolist()} have results that were not "
                     "received; call `recv` before sending to them again."
                 )
-        came = self.batch.step(action, None if env_id is None else ids)
-        elapsed = self._elapsed[ids] + 1  # of one that begins its next episode it was -1
-        self._elapsed[ids] = elapsed
-        self._elapsed[came.ended] = -1
-        cut = came.truncated & ~came.terminated
-        columns = (came.obs, came.reward, came.terminated, cut)
-        self._waiting.append(Rows(ids, *(column[ids] for column in columns), elapsed))
+        if self.batch.apart and self.is_async:
+            self.batch.send(action, ids)
+        else:
+            self._came(ids, self.batch.step(action, None if env_id is None else ids))
 
     def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """The next `batch_size` results: obs, reward float32, terminated, truncated, info.
@@ -161,12 +170,15 @@ class Pool:
         Raises:
             UnreadyError: fewer were sent; it would wait for ever.
         """
-        under_way = sum(len(rows.ids) for rows in self._waiting)
+        ready = sum(len(rows.ids) for rows in self._waiting)
+        under_way = ready + int(self.batch.under_way.sum())
         if under_way < self.batch_size:
             raise UnreadyError(
                 f"{self.batch.name}: `recv` waits for {self.batch_size} results, and {under_way} "
                 "are under way; call `send`, `reset` or `async_reset` first."
             )
+        if ready < self.batch_size:
+            self._came(*self.batch.recv(self.batch_size - ready))
         return self._take(self.batch_size)
 
     def step(self, action: Any, env_id: Any = None) -> tuple[Any, ...]:
@@ -178,6 +190,14 @@ class Pool:
         """Ends the copies; may be called again."""
         self.batch.close()
 
+    def _came(self, ids: NDArray[np.int64], came: Outcome) -> None:
+        """Keeps the results of these copies."""
+        elapsed = self._elapsed[ids] + 1  # of one that begins its next episode it was -1
+        self._elapsed[ids] = elapsed
+        self._elapsed[came.ended] = -1
+        cut = came.truncated & ~came.terminated
+        self._waiting.append(Rows(ids, came.obs, came.reward, came.terminated, cut, elapsed))
+
     def _begin(self, ids: NDArray[np.int64]) -> None:
         chosen = np.zeros(self.num_envs, np.bool_)
         chosen[ids] = True
@@ -187,7 +207,7 @@ class Pool:
         self._elapsed[ids] = 0
         flags = np.zeros((2, len(ids)), np.bool_)
         rewards = np.zeros(len(ids), np.float32)
-        self._waiting.append(Rows(ids, obs[ids], rewards, *flags, self._elapsed[ids]))
+        self._waiting.append(Rows(ids, nested.at(obs, ids), rewards, *flags, self._elapsed[ids]))
 
     def _take(self, n: int) -> tuple[Any, ...]:
         """The next n results."""
@@ -199,7 +219,7 @@ class Pool:
             self._waiting[:1] = [rest] if len(rest.ids) else []
         whole = parts[0]
         if len(parts) > 1:
-            whole = Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+            whole = Rows(*(nested.joined(columns) for columns in zip(*parts, strict=True)))
         ids = whole.ids.astype(np.int32)
         info = {"env_id": ids, "elapsed_step": whole.elapsed, "players": {"env_id": ids.copy()}}
         return whole.obs, whole.reward, whole.terminated, whole.truncated, info
@@ -217,4 +237,30 @@ class Pool:
         return ids.astype(np.int64)
 
 
-make_vec = Pool
+def make_vec(
+    target: str | Mapping[str, Any],
+    num_envs: int = 1,
+    *,
+    batch_size: int | None = None,
+    seed: int = 42,
+    backend: str = "auto",
+    split: str = "train",
+    workers: int | None = None,
+    **settings: Any,
+) -> Pool:
+    """The same by the name that all faces have.
+
+    Args:
+        target, num_envs, batch_size, seed, backend, split, workers: of `Pool`.
+        **settings: fields of the environment's Config; ``kwargs={...}`` of ``gym:ID``.
+    """
+    return Pool(
+        target,
+        num_envs,
+        batch_size=batch_size,
+        seed=seed,
+        backend=backend,
+        split=split,
+        workers=workers,
+        settings=settings,
+    )

@@ -10,9 +10,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import make_batch
-from slipstream.adapters.errors import ClosedError
-from slipstream.adapters.gymnasium_vector import each
+from slipstream.adapters.kernel_batch import make_kernel_batch
+from slipstream.adapters.nested import each
 from slipstream.core.errors import ConfigError
 
 
@@ -24,7 +23,7 @@ class EnvFace(gymnasium.Env[Any, Any]):
     has `action_mask`, bool [n], which `action_masks()` returns, too.
 
     Args:
-        target, backend, split: as for `make_batch`.
+        target, backend, split: as for `make_kernel_batch`.
         render_mode: None; kernels draw no pictures.
         **settings: fields of the environment's Config.
     """
@@ -38,7 +37,7 @@ class EnvFace(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         **settings: Any,
     ) -> None:
-        batch = make_batch(
+        batch = make_kernel_batch(
             target,
             1,
             autoreset=AutoresetMode.DISABLED,
@@ -66,7 +65,7 @@ class EnvFace(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         if options:
             raise ConfigError(f"{self.batch.name} has no reset options {sorted(options)}.")
-        self._check_open()
+        self.batch.check_open()
         if seed is None and not self._seeded:  # copies of their own accord would all be alike
             seed = int(self.np_random.integers(2**31))
         self._seeded = True
@@ -79,7 +78,7 @@ class EnvFace(gymnasium.Env[Any, Any]):
             ActionError: it is not in the action space.
             UnreadyError: the environment was not reset, or its episode has ended.
         """
-        self._check_open()
+        self.batch.check_open()
         came = self.batch.step(np.asarray(action)[None])
         info = self._info()
         if len(came.ended) and came.episodes.metrics:
@@ -107,7 +106,3 @@ class EnvFace(gymnasium.Env[Any, Any]):
     def _info(self) -> dict[str, Any]:
         mask = self.batch.mask
         return {} if mask is None else {"action_mask": mask[0].copy()}
-
-    def _check_open(self) -> None:
-        if self.batch.closed:
-            raise ClosedError(f"{self.batch.name} was closed; make it again to use it.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from slipstream.adapters.errors import ClosedError, Theirs, UnreadyError
+from slipstream.adapters.foreign_batch import AT_END, HANG_SECONDS
 from slipstream.adapters.gymnasium_vector import VectorFace, mode_of
 from slipstream.adapters.observation_mode import (
     check_alike,
@@ -24,16 +25,10 @@ from slipstream.adapters.observation_mode import (
     spaces,
 )
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.vector.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
+from slipstream.vector.native import native_env
 from slipstream.vector.process.faults import FaultPolicy
 
-_AT_END = {
-    AutoresetMode.NEXT_STEP: NEXT_STEP,
-    AutoresetMode.SAME_STEP: SAME_STEP,
-    AutoresetMode.DISABLED: DISABLED,
-}
 _OWN_CALLS = ("reset", "step", "close", "_setattr", "_check_spaces")
-HANG_SECONDS = 300.0  # of one call of a copy; Gymnasium would wait for ever
 
 
 class ForeignVectorFace(VectorFace):
@@ -60,6 +55,7 @@ class ForeignVectorFace(VectorFace):
         on_fault: "raise" what a copy raises; "restart" it alone: its episode ends truncated, and
             `infos["fault"]` says why.
         hang_seconds: of one call of a copy, after which it is given up.
+        kwargs: keyword arguments of every one of `env_fns`.
     """
 
     def __init__(
@@ -78,6 +74,7 @@ class ForeignVectorFace(VectorFace):
         workers: int | None = None,
         on_fault: str = "raise",
         hang_seconds: float = HANG_SECONDS,
+        kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         if worker is not None:
             raise ValueError(
@@ -86,17 +83,18 @@ class ForeignVectorFace(VectorFace):
             )
         workers = most_workers(workers, max_concurrency)
         mode, makers = mode_of(autoreset_mode), list(env_fns)
-        batched, single = spaces(observation_mode, makers)
+        batched, single = spaces(observation_mode, makers, kwargs)
         try:
             env = native_env(
                 makers,
                 backend=backend,
-                at_end=_AT_END[mode],
+                at_end=AT_END[mode],
                 workers=workers,
                 method=context or "forkserver",
                 policy=FaultPolicy(on_fault, hang_seconds),  # type: ignore[arg-type]
                 fixed=shared_memory is not False,
                 alike=observation_mode == "same",
+                kwargs=kwargs,
             )
         except (ConfigError, KernelError) as error:
             raise misfit(error, observation_mode) from None
@@ -288,5 +286,18 @@ class ForeignVectorFace(VectorFace):
             ) from None
         except BaseException:
             self._pending = None
+            with suppress(UserWarning):  # where warnings are errors, what was raised matters more
+                self._log_faults()
             raise
         self._pending = None
+
+    def _log_faults(self) -> None:
+        """All copies that failed, in Gymnasium's words: only one of their exceptions is raised."""
+        faults = self.env.drain_faults()
+        for fault in faults:
+            logger.error(
+                f"Received the following error from Worker-{fault.copy} - Shutting it down"
+            )
+            logger.error("%s", fault.text[max(0, fault.text.find("Traceback (")) :])
+        if faults:
+            logger.error("Raising the last exception back to the main process.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -12,12 +11,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import Batch, Outcome, make_batch
+from slipstream.adapters.batch import Batch, Outcome
 from slipstream.adapters.errors import ClosedError
+from slipstream.adapters.kernel_batch import make_kernel_batch
+from slipstream.adapters.nested import each
 from slipstream.core.errors import ConfigError
 from slipstream.training.factory import kind_of
 from slipstream.training.gymnasium_environment import GymnasiumEnvironment
-from slipstream.vector.foreign import make_gymnasium
 
 
 class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
@@ -204,16 +204,6 @@ class KernelVectorFace(VectorFace):
         return {} if mask is None else {"action_mask": mask.copy(), "_action_mask": chosen.copy()}
 
 
-def each(batch: Any) -> Sequence[Any]:
-    """Single observations of a batch of them; views."""
-    if isinstance(batch, Mapping):
-        parts = [each(part) for part in batch.values()]
-        return [dict(zip(batch, one, strict=True)) for one in zip(*parts, strict=True)]
-    if isinstance(batch, tuple):
-        return list(zip(*[each(part) for part in batch], strict=True))
-    return list(batch)
-
-
 def mode_of(autoreset_mode: str | AutoresetMode) -> AutoresetMode:
     """Gymnasium's constant, of its value, too."""
     try:
@@ -240,7 +230,7 @@ def make_vec(
         target: as for `slipstream.make_vec`: a kernel's name or file, or ``gym:ID``.
         num_envs: E.
         autoreset_mode: NextStep, SameStep or Disabled.
-        backend: of a kernel, see `make_batch`; of ``gym:ID`` process (auto) or serial.
+        backend: of a kernel, see `make_kernel_batch`; of ``gym:ID`` process (auto) or serial.
         workers: processes of the backend `process`.
         **options: of a kernel `split`, `statistics` (see `KernelVectorFace`) and the fields of its
             Config; of ``gym:ID`` its `kwargs`, and options of `ForeignVectorFace`.
@@ -248,18 +238,15 @@ def make_vec(
     if isinstance(target, str) and kind_of(target) is GymnasiumEnvironment:
         from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 
-        make = partial(
-            make_gymnasium, GymnasiumEnvironment.short_name(target), options.pop("kwargs", None)
-        )
         return ForeignVectorFace(
-            [make] * num_envs,
+            [GymnasiumEnvironment.short_name(target)] * num_envs,
             autoreset_mode=autoreset_mode,
             backend="process" if backend == "auto" else backend,
             workers=workers,
             **options,
         )
     statistics, split = options.pop("statistics", False), options.pop("split", "train")
-    batch = make_batch(
+    batch = make_kernel_batch(
         target,
         num_envs,
         autoreset=mode_of(autoreset_mode),

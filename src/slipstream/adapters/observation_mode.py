@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -31,7 +31,7 @@ def most_workers(workers: int | None, max_concurrency: Any) -> int | None:
 
 
 def spaces(
-    observation_mode: Any, makers: Sequence[Any]
+    observation_mode: Any, makers: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> tuple[Space[Any] | None, Space[Any] | None]:
     """The batched and the single observation space, where they are not those of all copies."""
     if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
@@ -51,7 +51,7 @@ def spaces(
         )
     shown = []
     for make in makers:
-        env = make_gymnasium(make)
+        env = make_gymnasium(make, kwargs)
         shown.append(env.observation_space)
         env.close()
     return batch_differing_spaces(shown), shown[0]

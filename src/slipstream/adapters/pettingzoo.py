@@ -1,15 +1,17 @@
-"""PettingZoo's parallel environment over one copy of a kernel with several players."""
+"""PettingZoo's parallel environment over one copy, of several players or of one."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from slipstream.adapters.batch import make_batch
+from slipstream.adapters.copies import make_batch
 from slipstream.adapters.errors import ActionError, UnreadyError, require
+from slipstream.adapters.nested import each
 from slipstream.core.errors import ConfigError
 
 _PETTINGZOO = require("pettingzoo", "pettingzoo", "The face for PettingZoo")
@@ -18,12 +20,14 @@ _PETTINGZOO = require("pettingzoo", "pettingzoo", "The face for PettingZoo")
 class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
     """One copy; agents ``player_0``, ``player_1``, ... act at the same time and end together.
 
+    What has one player, as a Gymnasium environment has, has the agent ``player_0`` alone.
+
     An info has `action_mask` where the kernel has a mask; when the episode ends, `metrics`.
 
     Args:
-        target, backend, split: as for `make_batch`.
-        render_mode: None; kernels draw no pictures.
-        settings: fields of the environment's Config.
+        target, backend, split, workers: as for `make_batch`.
+        render_mode: None; no pictures are drawn.
+        settings: fields of the environment's Config; ``kwargs`` of ``gym:ID``.
     """
 
     def __init__(
@@ -32,6 +36,7 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
         *,
         backend: str = "auto",
         split: str = "train",
+        workers: int | None = None,
         render_mode: str | None = None,
         **settings: Any,
     ) -> None:
@@ -41,14 +46,12 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
             autoreset=AutoresetMode.DISABLED,
             backend=backend,
             split=split,
+            workers=workers,
             settings=settings,
         )
-        if batch.spec.players < 2:
-            raise ConfigError(
-                f"{batch.name} has one player: use slipstream.adapters.gymnasium_env."
-            )
         if render_mode is not None:
-            raise ConfigError(f"{batch.name} draws no pictures; leave `render_mode` out.")
+            batch.close()
+            raise ConfigError(f"{batch.name} draws no pictures here; leave `render_mode` out.")
         self.batch, self.render_mode = batch, None
         self.metadata = {"name": f"slipstream_{batch.name}_v0", "render_modes": []}
         self.possible_agents = [f"player_{p}" for p in range(batch.spec.players)]
@@ -69,7 +72,7 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
         """
         obs = self.batch.reset([seed])
         self.agents = list(self.possible_agents)
-        return self._each(obs[0]), self._infos()
+        return self._each(each(obs)[0]), self._infos()
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
         """All agents act: observations, rewards, terminations, truncations, infos by agent.
@@ -86,16 +89,16 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
                 f"{self.batch.name}: `step` takes an action of each of {self.agents}, got those of "
                 f"{list(actions)}."
             )
-        rows = np.stack([np.asarray(actions[agent]) for agent in self.agents])
-        came = self.batch.step(rows[None])
+        rows = [np.asarray(actions[agent]) for agent in self.agents]
+        came = self.batch.step((np.stack(rows) if len(rows) > 1 else rows[0])[None])
         ends = bool(came.terminated[0]), bool(came.truncated[0])
         infos = self._infos()
         if len(came.ended) and came.episodes.metrics:
             for info in infos.values():
                 info["metrics"] = {k: float(v[0]) for k, v in came.episodes.metrics.items()}
-        rewards = dict(zip(self.agents, map(float, came.reward[0]), strict=True))
+        rewards = {agent: float(paid) for agent, paid in self._of(came.reward[0])}
         terminations, truncations = (dict.fromkeys(self.agents, one) for one in ends)
-        obs = self._each(came.obs[0])
+        obs = self._each(each(came.obs)[0])
         if any(ends):
             self.agents = []
         return obs, rewards, terminations, truncations, infos
@@ -107,17 +110,19 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
         """Ends the copy; may be called again."""
         self.batch.close()
 
-    def _each(self, rows: Any) -> dict[str, Any]:
-        return {agent: rows[p].copy() for p, agent in enumerate(self.possible_agents)}
+    def _of(self, players: Any) -> list[tuple[str, Any]]:
+        """Agents with their parts of what has an axis of players where there are several."""
+        parts = [players] if self.batch.spec.players == 1 else players
+        return list(zip(self.possible_agents, parts, strict=True))
+
+    def _each(self, shown: Any) -> dict[str, Any]:
+        return {agent: copy.deepcopy(own) for agent, own in self._of(shown)}
 
     def _infos(self) -> dict[str, dict[str, Any]]:
         mask = self.batch.mask
         if mask is None:
             return {agent: {} for agent in self.possible_agents}
-        return {
-            agent: {"action_mask": mask[0, p].astype(np.int8)}
-            for p, agent in enumerate(self.possible_agents)
-        }
+        return {agent: {"action_mask": own.astype(np.int8)} for agent, own in self._of(mask[0])}
 
 
 def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> ParallelFace:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import Batch, Outcome, make_batch
+from slipstream.adapters.batch import Batch, Outcome
 from slipstream.adapters.errors import UnreadyError, require
-from slipstream.adapters.gymnasium_vector import each
+from slipstream.adapters.kernel_batch import make_kernel_batch
+from slipstream.adapters.nested import each
 from slipstream.core.errors import ConfigError
 from slipstream.training.factory import kind_of
 from slipstream.training.gymnasium_environment import GymnasiumEnvironment
-from slipstream.vector.foreign import make_gymnasium
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stable-Baselines3")
 _MONITOR = require("stable_baselines3.common.monitor", "sb3", "The face for Stable-Baselines3")
@@ -193,8 +192,8 @@ def make_vec(
     """Copies of an environment as SB3's `VecEnv`.
 
     Args:
-        target, num_envs, backend, split, workers, seed: as for `make_batch`; or ``gym:ID``, whose
-            backends are process (auto) and serial, and which `VecEnv.seed` seeds.
+        target, num_envs, backend, split, workers, seed: as for `make_kernel_batch`; or ``gym:ID``,
+            whose backends are process (auto) and serial.
         info_keywords: as for `KernelVecEnv` and `ForeignVecEnv`.
         **settings: fields of the environment's Config; ``kwargs={...}`` of ``gym:ID``.
 
@@ -204,15 +203,18 @@ def make_vec(
     if isinstance(target, str) and kind_of(target) is GymnasiumEnvironment:
         from slipstream.adapters.sb3_foreign import ForeignVecEnv
 
-        make = partial(
-            make_gymnasium, GymnasiumEnvironment.short_name(target), settings.pop("kwargs", None)
-        )
+        kwargs = settings.pop("kwargs", None)
         if settings or split != "train":
             raise ConfigError(f"{target} takes `kwargs` only, not {sorted(settings) or 'split'}.")
         return ForeignVecEnv(
-            [make] * num_envs, backend=backend, workers=workers, info_keywords=info_keywords
+            [GymnasiumEnvironment.short_name(target)] * num_envs,
+            backend=backend,
+            workers=workers,
+            info_keywords=info_keywords,
+            kwargs=kwargs,
+            seed=seed,
         )
-    batch = make_batch(
+    batch = make_kernel_batch(
         target,
         num_envs,
         backend=backend,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -12,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.adapters.errors import Theirs, UnreadyError, require
+from slipstream.adapters.foreign_batch import HANG_SECONDS
 from slipstream.adapters.sb3 import chosen
-from slipstream.vector.foreign import make_gymnasium
 from slipstream.vector.native import SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
 
@@ -46,6 +45,8 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         info_keywords: of a copy's info when its episode ends, which `episode` has, too.
         on_fault: "raise" what a copy raises, or "restart" it alone.
         hang_seconds: of one call of a copy, after which it is given up.
+        kwargs: keyword arguments of every one of `env_fns`.
+        seed: of the first reset, as by `VecEnv.seed`; drawn by the environments unless given.
     """
 
     def __init__(
@@ -58,15 +59,19 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         monitor: bool = True,
         info_keywords: Sequence[str] = (),
         on_fault: str = "raise",
-        hang_seconds: float = 300.0,
+        hang_seconds: float = HANG_SECONDS,
+        kwargs: Mapping[str, Any] | None = None,
+        seed: int | None = None,
     ) -> None:
         self.env = native_env(
-            [partial(_asked, make) for make in env_fns],
+            list(env_fns),
             backend="process" if backend == "auto" else backend,
             at_end=SAME_STEP,
             workers=workers,
             method=start_method,
             policy=FaultPolicy(on_fault, hang_seconds),  # type: ignore[arg-type]
+            kwargs=kwargs,
+            wrap=Asked,
         )
         self.monitor, self.info_keywords = monitor, tuple(info_keywords)
         self._stepping, self._began = False, time.time()
@@ -78,6 +83,8 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             self.env.close()
             raise
         self.metadata = self.env.metadata
+        if seed is not None:
+            self.seed(seed)
 
     def reset(self) -> Any:
         """First observations; seeds and options given before are used once."""
@@ -166,7 +173,3 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         if self.render_mode != "rgb_array":
             return [None] * self.num_envs
         return self.env_method("render")
-
-
-def _asked(make: Callable[[], Any] | str) -> Asked:
-    return Asked(make_gymnasium(make))

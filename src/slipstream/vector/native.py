@@ -7,7 +7,8 @@ and infos are the environment's own. Training uses `VectorEnv` instead.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +20,9 @@ from slipstream.vector.native_form import NativeForm
 from slipstream.vector.native_infos import batch_infos
 from slipstream.vector.process.faults import Fault, FaultPolicy
 from slipstream.vector.process.job import Native, registered
-from slipstream.vector.process.layout import Layout, state_arrays
 from slipstream.vector.process.native_copies import DISABLED, NEXT_STEP, SAME_STEP
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
-
 RAISE = FaultPolicy("raise")
 Told = tuple[int, dict[str, Any], tuple[Any, dict[str, Any]] | None]
 
@@ -104,6 +103,32 @@ class NativeEnv(ABC):
             KernelError: a copy failed, where the policy is "raise"; its cause is what was raised.
         """
 
+    @abstractmethod
+    def send(self, actions: Any, copies: Any = None) -> None:
+        """Asks for a step of some copies, at their own pace in worker processes.
+
+        Args:
+            actions: of these copies, as for `step`.
+            copies: [n] which; all unless given.
+        """
+
+    @abstractmethod
+    def recv(self, count: int | None = None, timeout: float | None = None) -> NDArray[np.int64]:
+        """Waits for the first copies that are ready; which, in the order of their becoming so.
+
+        That order depends on timing. Their rows of the arrays hold the outcome until the next
+        `send` to them; so do `infos` and its like, which tell of all copies.
+
+        Args:
+            count: how many; all that are under way unless given.
+            timeout: seconds; TimeoutError after that.
+        """
+
+    @property
+    @abstractmethod
+    def under_way(self) -> NDArray[np.bool_]:
+        """Copies that were sent an action and not received since, bool [E]."""
+
     # What came of it.
 
     def observation(self) -> Any:
@@ -113,6 +138,27 @@ class NativeEnv(ABC):
         return self._observations.nested(
             [self.arrays[f"obs.{i}"].copy() for i in range(len(self._observations.leaves))]
         )
+
+    def observation_at(self, copies: NDArray[np.int64]) -> Any:
+        """Those of some copies, a fresh batch in their order."""
+        return self._batch_of(copies, np.zeros(len(copies), np.bool_))
+
+    def last_at(self, copies: NDArray[np.int64]) -> Any:
+        """What copies whose episode ended at this step showed last, a fresh batch."""
+        return self._batch_of(copies, self.arrays["kept"][copies])
+
+    def _batch_of(self, copies: NDArray[np.int64], final: NDArray[np.bool_]) -> Any:
+        """Their newest observations, or the last ones of the episodes that ended."""
+        if not self._observations.fixed:
+            shown = [self.final_of if own else self.observation_of for own in final.tolist()]
+            pairs = zip(shown, copies.tolist(), strict=True)
+            return self._observations.batched([show(copy) for show, copy in pairs])
+        parts = []
+        for i in range(len(self._observations.leaves)):
+            part = self.arrays[f"obs.{i}"][copies]
+            part[final] = self.arrays[f"final.{i}"][copies[final]]
+            parts.append(part)
+        return self._observations.nested(parts)
 
     def observation_of(self, copy: int) -> Any:
         """That of one copy, fresh, as the environment itself shows it."""
@@ -126,8 +172,8 @@ class NativeEnv(ABC):
         return self._single("final", copy) if self._observations.fixed and told is None else told
 
     def _single(self, name: str, copy: int) -> Any:
-        leaves = range(len(self._observations.leaves))
-        return self._observations.nested([_own(self.arrays[f"{name}.{i}"][copy]) for i in leaves])
+        rows = (self.arrays[f"{name}.{i}"][copy] for i in range(len(self._observations.leaves)))
+        return self._observations.nested([deepcopy(row) for row in rows])
 
     def info_list(self) -> list[dict[str, Any]]:
         """What each copy had to say besides, [E]; of an ended episode's successor under SAME_STEP.
@@ -244,6 +290,8 @@ def native_env(
     fixed: bool = True,
     alike: bool = True,
     crowd: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    wrap: Callable[[Any], Any] | None = None,
 ) -> NativeEnv:
     """E copies of foreign environments, stepped in this process or in workers.
 
@@ -255,13 +303,15 @@ def native_env(
         fixed: observations have places of fixed size where their space allows it; else they are
             handed over pickled, as they must be where it does not.
         alike: all copies must have the same observation space; else only its form.
+        kwargs: keyword arguments of every id, or of what makes a copy.
+        wrap: a wrapper that is laid around every copy.
 
     Raises:
         ConfigError, ResourceError, KernelError: they cannot be made.
     """
     if not envs:
         raise ConfigError("An environment of no copies was asked for; give at least one.")
-    probe = make_gymnasium(envs[0])
+    probe = make_gymnasium(envs[0], kwargs)
     ids = {env: registered(env) for env in envs if isinstance(env, str)}
     what = Native(
         tuple(envs),
@@ -271,7 +321,10 @@ def native_env(
         alike,
         fixed and NativeForm(probe.observation_space).fixed,
         tuple(data for data in ids.values() if data is not None),
+        dict(kwargs or {}),
+        wrap,
     )
+    probe = probe if wrap is None else wrap(probe)
     if backend == "serial":
         from slipstream.vector.native_serial import NativeSerialEnv
 
@@ -288,23 +341,3 @@ def native_env(
         )
     finally:
         probe.close()
-
-
-def native_layout(what: Native, num_envs: int) -> Layout:
-    """All that E native copies write and read."""
-    e = num_envs
-    arrays: dict[str, tuple[Sequence[int], Any]] = {}
-    actions = NativeForm(what.acted)
-    if len(actions.leaves) == 1 and not actions.leaves[0].path:
-        arrays["act"] = ((e, *actions.leaves[0].shape), actions.leaves[0].dtype)
-    for i, leaf in enumerate(NativeForm(what.shown, what.fixed).leaves):
-        for name in ("obs", "final"):
-            arrays[f"{name}.{i}"] = ((e, *leaf.shape), leaf.dtype)
-    arrays |= {"reward": ((e,), np.float64), "seed": ((e,), np.int64)}
-    arrays |= {"restarts": ((e,), np.uint64), **state_arrays(e)}
-    return Layout.of(arrays)
-
-
-def _own(value: Any) -> Any:
-    """A copy of a row; a scalar stays one."""
-    return value.copy() if isinstance(value, np.ndarray) else value

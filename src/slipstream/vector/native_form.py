@@ -11,6 +11,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from numpy.typing import NDArray
 
 from slipstream.vector.leaves import MisfitError, words_of
+from slipstream.vector.process.job import Native
+from slipstream.vector.process.layout import Layout, state_arrays
 
 
 class NativeLeaf(NamedTuple):
@@ -96,6 +98,21 @@ class NativeForm:
         ):
             return batch
         return None
+
+
+def native_layout(what: Native, num_envs: int) -> Layout:
+    """All that E native copies write and read."""
+    e = num_envs
+    arrays: dict[str, tuple[Sequence[int], Any]] = {}
+    actions = NativeForm(what.acted)
+    if len(actions.leaves) == 1 and not actions.leaves[0].path:
+        arrays["act"] = ((e, *actions.leaves[0].shape), actions.leaves[0].dtype)
+    for i, leaf in enumerate(NativeForm(what.shown, what.fixed).leaves):
+        for name in ("obs", "final"):
+            arrays[f"{name}.{i}"] = ((e, *leaf.shape), leaf.dtype)
+    arrays |= {"reward": ((e,), np.float64), "seed": ((e,), np.int64)}
+    arrays |= {"restarts": ((e,), np.uint64), **state_arrays(e)}
+    return Layout.of(arrays)
 
 
 def _leaves(space: spaces.Space[Any], path: tuple[Any, ...]) -> list[NativeLeaf] | None:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.vector.native import NativeEnv, Told, native_layout
+from slipstream.vector.native import NativeEnv, Told
+from slipstream.vector.native_form import native_layout
 from slipstream.vector.process.faults import Fault, FaultPolicy, Ledger
 from slipstream.vector.process.job import NO_BEGIN, Job, Native
 from slipstream.vector.process.native_copies import NativeCopies
@@ -41,6 +42,7 @@ class NativeSerialEnv(NativeEnv):
             self._copies.close()
             raise
         self._closed = self._begun = False
+        self._arrived: list[int] = []  # were stepped, and nobody has received them yet
 
     def _report(self, kind: str, copy: int, *rest: Any) -> None:
         self.ledger.add(Fault(kind, copy, 0, 0, *rest))
@@ -52,12 +54,16 @@ class NativeSerialEnv(NativeEnv):
         selected: NDArray[np.bool_] | None = None,
     ) -> None:
         self._open()
+        if self._arrived:
+            self._refuse_sent(self._arrived)
         self._told, self._begun = None, True
         self.arrays["selected"][:] = True if selected is None else selected
         self._copies.reset(list(seeds or [None] * self.num_envs), self._options(options))
 
     def step_async(self, actions: Any) -> None:
         self._open()
+        if self._arrived:
+            self._refuse_sent(self._arrived)
         array, each = self._actions_of(actions)
         self._told = None
         if array is not None:
@@ -65,6 +71,46 @@ class NativeSerialEnv(NativeEnv):
         else:
             self._copies.act(dict(enumerate(each or [])))
         self._copies.step(0)
+
+    def send(self, actions: Any, copies: Any = None) -> None:
+        """Steps them at once; `recv` gives them in this order."""
+        self._open()
+        rows = np.arange(self.num_envs) if copies is None else np.asarray(copies, np.int64)
+        self._refuse_sent(np.intersect1d(rows, self._arrived).tolist())
+        array = self._actions.as_array(actions, len(rows))
+        if array is not None:
+            self.arrays["act"][rows] = array
+        else:
+            each = self._actions.split(actions, len(rows))
+            self._copies.act(dict(zip(rows.tolist(), each, strict=True)))
+        for row in rows.tolist():
+            self._copies.step_one(row)
+        self._arrived += rows.tolist()
+
+    def recv(self, count: int | None = None, timeout: float | None = None) -> NDArray[np.int64]:
+        self._open()
+        count = len(self._arrived) if count is None else count
+        if not 1 <= count <= len(self._arrived):
+            raise ConfigError(
+                f"`recv` was asked for {count} copies, and {len(self._arrived)} were sent an "
+                "action."
+            )
+        ready = np.array(self._arrived[:count], np.int64)
+        del self._arrived[:count]
+        self._told = None
+        self.wait()
+        return ready
+
+    @property
+    def under_way(self) -> NDArray[np.bool_]:
+        return np.isin(np.arange(self.num_envs), self._arrived)
+
+    def _refuse_sent(self, busy: list[int]) -> None:
+        if busy:
+            raise ConfigError(
+                f"Copies {busy[:8]} were sent an action that nobody has received the outcome of; "
+                "`recv` it first."
+            )
 
     def wait(self, timeout: float | None = None) -> None:
         self.ledger.good(self.arrays["valid"])

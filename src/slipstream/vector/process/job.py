@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import gymnasium
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
+from slipstream.vector.foreign import make_gymnasium
 from slipstream.vector.loop import HOLD
 from slipstream.vector.process.layout import Layout
 
@@ -57,6 +58,8 @@ class Native:
         alike: all must have the same observation space.
         fixed: observations have places in the block; else they are pickled.
         registered: as of `Foreign`, of each id.
+        kwargs: keyword arguments of every maker.
+        wrap: what is laid around every copy.
     """
 
     makers: Sequence[Any]
@@ -66,6 +69,13 @@ class Native:
     alike: bool
     fixed: bool
     registered: Sequence[bytes] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrap: Callable[[Any], Any] | None = None
+
+    def make(self, row: int) -> Any:
+        """A new copy of a row; raises as `make_gymnasium` does."""
+        env = make_gymnasium(self.makers[row % len(self.makers)], self.kwargs)
+        return env if self.wrap is None else self.wrap(env)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.random import stream
-from slipstream.vector.foreign import flag, make_gymnasium, reward_of
+from slipstream.vector.foreign import flag, reward_of
 from slipstream.vector.leaves import MisfitError, words_of
 from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.native_form import NativeForm
@@ -76,7 +76,7 @@ class NativeCopies(Copies[Any]):
 
     def new(self, i: int) -> Any:
         what, row = self._what, self.rows[i]
-        env = make_gymnasium(what.makers[row % len(what.makers)])
+        env = what.make(row)
         if env.action_space != what.acted or (what.alike and env.observation_space != what.shown):
             raise ConfigError(
                 f"{what.name}: environment {row} has the spaces {env.observation_space} and "

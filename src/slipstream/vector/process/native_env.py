@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.vector.native import NativeEnv, Told, native_layout
+from slipstream.vector.native import NativeEnv, Told
+from slipstream.vector.native_form import native_layout
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultPolicy
 from slipstream.vector.process.job import NEXT, NO_BEGIN, Job, Native
@@ -99,6 +100,7 @@ class NativeProcessEnv(NativeEnv):
     ) -> None:
         self._idle()
         self.copies.ready()
+        self.copies.asked.stop()
         every, options = list(seeds or [None] * self.num_envs), self._options(options)
         self.arrays["selected"][:] = True if selected is None else selected
         calls = []
@@ -137,12 +139,6 @@ class NativeProcessEnv(NativeEnv):
         self.copies.talk("act", calls)
 
     def send(self, actions: Any, copies: Any = None) -> None:
-        """Asks for a step of some copies, at their own pace.
-
-        Args:
-            actions: of these copies, as for `step`.
-            copies: [n] which; all unless given.
-        """
         self._idle()
         self.copies.check_open()
         rows = np.arange(self.num_envs) if copies is None else np.asarray(copies, np.int64)
@@ -155,21 +151,16 @@ class NativeProcessEnv(NativeEnv):
         self.copies.asked.send(rows)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> NDArray[np.int64]:
-        """Waits for the first copies that are ready; which, in the order of their becoming so.
-
-        That order depends on timing. Their rows of the arrays hold the outcome until the next
-        `send` to them; so do `infos` and its like, which tell of all copies.
-
-        Args:
-            count: how many; all that are under way unless given.
-            timeout: seconds; TimeoutError after that.
-        """
         asked = self.copies.asked
         ready = asked.receive(int(asked.out.sum()) if count is None else count, timeout)
         self._told = None
         self.copies.ledger.good(self.arrays["valid"])
         self.copies.ledger.check()
         return ready
+
+    @property
+    def under_way(self) -> NDArray[np.bool_]:
+        return self.copies.asked.out
 
     def wait(self, timeout: float | None = None) -> None:
         if self._pending is None:

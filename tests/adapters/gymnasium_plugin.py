@@ -1,0 +1,14 @@
+"""A plugin for pytest: `AsyncVectorEnv` is slipstream's face before Gymnasium's tests import it.
+
+In a clone of Gymnasium::
+
+    PYTHONPATH=.:SLIPSTREAM/tests/adapters python -m pytest tests/vector -p gymnasium_plugin
+"""
+
+import gymnasium.vector
+import gymnasium.vector.async_vector_env
+
+from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
+
+gymnasium.vector.AsyncVectorEnv = ForeignVectorFace
+gymnasium.vector.async_vector_env.AsyncVectorEnv = ForeignVectorFace
