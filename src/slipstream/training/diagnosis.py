@@ -47,7 +47,7 @@ class Phases(NamedTuple):
 
     @property
     def wall(self) -> float:
-        return sum(getattr(self, name) for name in _LABELS)
+        return float(sum(self[:-1]))
 
     def share(self, name: str) -> float:
         """Of the whole, 0 to 1."""
