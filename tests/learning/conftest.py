@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.training.environment import Environment
 from slipstream.training.factory import resolve_environment
@@ -18,18 +19,20 @@ from slipstream.training.shard import Shard
 sys.path.insert(0, str(Path(__file__).parent))  # for planted_world
 
 Train = Callable[..., Shard]
+LOSSES = {"value_loss", "loss", "critic_loss"}
 
 
 @pytest.fixture
 def train() -> Iterator[Train]:
-    """train(environment, agent settings, seeds, num_envs, steps, stop, learner) -> the last shard.
+    """train(environment, agent, seeds, num_envs, steps, stop, learner) -> the last shard.
 
-    `environment` is an Environment or (name, settings); `stop(shard)` may end training early.
+    `environment` is an Environment or (name, settings), `agent` a config or settings of PPO;
+    `stop(shard)` may end training early.
     """
 
     def run(
         environment: Environment | tuple[str, Mapping[str, Any]],
-        agent: Mapping[str, Any],
+        agent: AgentConfig | Mapping[str, Any],
         *,
         seeds: list[int],
         num_envs: int,
@@ -39,15 +42,15 @@ def train() -> Iterator[Train]:
     ) -> Shard:
         if not isinstance(environment, Environment):
             environment = resolve_environment(*environment)
-        config = PPOConfig(**agent)
+        config = agent if isinstance(agent, AgentConfig) else PPOConfig(**agent)
         shard = Shard(environment, config, seeds, range(len(seeds)), num_envs, learner=learner)
         shard.reset()
         spent = 0
         while spent < steps and not stop(shard):
             metrics = shard.iterate(spent / steps)
-            spent += config.horizon * num_envs
+            spent += config.iteration_steps(num_envs) * num_envs
             assert not metrics["failed"].any()
-            assert np.isfinite(metrics["value_loss"]).all()
+            assert all(np.isfinite(metrics[name]).all() for name in LOSSES & metrics.keys())
         return shard
 
     yield run

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from slipstream.agents.dqn.config import DQNConfig
+from slipstream.agents.ppo.config import PPOConfig
+from slipstream.envs.forex import kernel as forex
 from slipstream.market.planted import (
     NOISE_COLUMNS,
     PlantedForex,
@@ -40,10 +43,10 @@ def _environment(folder, bars, seed, market, split):
     return resolve_environment("forex", settings)
 
 
-def _tracks(train, tmp_path, market, seeds, steps):
+def _tracks(train, tmp_path, market, seeds, steps, agent=None, num_envs=12):
     env = _environment(tmp_path / "seen", 60_000, 1, market, (0.98, 0.01, 0.01))
     fresh = _environment(tmp_path / "fresh", FRESH_BARS, FRESH_SEED, market, (0.05, 0.05, 0.9))
-    shard = train(env, AGENT, seeds=seeds, num_envs=12, steps=steps)
+    shard = train(env, agent or PPOConfig(**AGENT), seeds=seeds, num_envs=num_envs, steps=steps)
     evaluator = Evaluator(fresh, "test", members=len(seeds))
     tracks = [episodes[0] for episodes in evaluator.run(shard.agent.policy, record=True)]
     assert all(track.length >= 20_000 for track in tracks)
@@ -71,6 +74,22 @@ def test_a_planted_edge_is_found(train, tmp_path):
 @pytest.mark.long
 def test_a_planted_edge_is_found_by_eight_seeds(train, tmp_path):
     shares = _shares_of_optimum(*_tracks(train, tmp_path, STANDARD, list(range(8)), 300_000))
+    assert np.median(shares) >= 0.90
+    assert shares.min() >= 0.80
+
+
+def _by_dqn(train, tmp_path, seeds, steps):
+    agent = DQNConfig(**forex.SETTINGS["dqn"]["agent"])
+    return _shares_of_optimum(*_tracks(train, tmp_path, STANDARD, seeds, steps, agent, 1))
+
+
+def test_a_planted_edge_is_found_by_dqn(train, tmp_path):
+    assert _by_dqn(train, tmp_path, [0], 100_000).min() >= 0.80
+
+
+@pytest.mark.long
+def test_a_planted_edge_is_found_by_dqn_with_eight_seeds(train, tmp_path):
+    shares = _by_dqn(train, tmp_path, list(range(8)), 300_000)
     assert np.median(shares) >= 0.90
     assert shares.min() >= 0.80
 

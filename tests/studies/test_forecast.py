@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import namedtuple
 from dataclasses import replace
@@ -12,6 +13,7 @@ from fake_pool import MARKET, FakePool, plan
 from slipstream.core.errors import ResourceError
 from slipstream.studies.forecast import (
     Speed,
+    check_memory,
     confirm_members,
     forecast,
     measure,
@@ -19,6 +21,8 @@ from slipstream.studies.forecast import (
     round_trip,
 )
 from slipstream.studies.progress import Meter
+from slipstream.studies.search.plan import StudyPlan
+from slipstream.studies.setup import base_config, prepare
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
@@ -151,6 +155,44 @@ def test_a_short_disk_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, 300 * 2**20))
     with pytest.raises(ResourceError, match=r"0\.29 GiB are free"):
         forecast(plan(n_trials=500), SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path / "new")
+
+
+REPLAY = {"env": "cartpole", "agent": {"name": "dqn"}, "training": {"total_steps": 200_000}}
+
+
+def _with_replay(**agent):
+    base, study, space = prepare({**REPLAY, "agent": {"name": "dqn", **agent}}, {}, {})
+    return StudyPlan(base, study, space, 3, None)
+
+
+def test_what_replays_keep_and_take_is_told(tmp_path):
+    (told,) = (
+        sentence
+        for sentence in forecast(
+            _with_replay(), SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path
+        ).sentences
+        if "replays" in sentence
+    )
+    assert "its last 100,000 transitions, and learns no more from older ones" in told
+    # rows of an observation of 4 numbers, an action, a reward and an ending, float32: and a head
+    size = float(re.search(r"([\d.]+) MiB at most", told)[1])
+    assert size == pytest.approx(100_000 * 7 * 4 / 2**20, abs=0.05)
+    assert "agent.replay_size says how many" in told
+
+
+def test_a_study_keeps_less_than_a_run_unless_told():
+    sac = {"env": "pendulum", "agent": {"name": "sac"}}
+    assert base_config(sac).agent.replay_size == 100_000
+    given = {**sac, "agent": {"name": "sac", "replay_size": 500_000}}
+    assert base_config(given).agent.replay_size == 500_000
+
+
+def test_a_replay_that_memory_cannot_hold_is_refused():
+    setup = _with_replay(replay_size=10**12)
+    with pytest.raises(ResourceError, match=r"one member needs .* GiB.*Lower agent.replay_size"):
+        check_memory(setup, SPEC, None)
+    check_memory(_with_replay(replay_size=10**12, replay_mapped=True), SPEC, None)
+    check_memory(_with_replay(), SPEC, None)
 
 
 @pytest.mark.parametrize(("value", "told"), [(0.5, "30 s"), (12.2, "12 min"), (150, "2.5 h")])

@@ -8,11 +8,12 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
+from slipstream.market.planted import write_planted_forex
 from slipstream.nets.policy_file import pack
 from slipstream.training import suggested
 from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
-from slipstream.training.sizing import choose_num_envs
+from slipstream.training.sizing import choose_num_envs, resolve_num_envs
 
 
 def chosen(target, **training):
@@ -78,6 +79,25 @@ def test_copies_follow_from_the_budget(target, settings, copies):
         choice = chosen(target, members=members, **settings)
         assert choice.num_envs == copies
         assert choice.reason.startswith(f"{copies} cop")
+
+
+@pytest.mark.parametrize(("symbols", "copies"), [(1, 1), (3, 4)])
+def test_every_symbol_is_traded_by_an_agent_that_needs_one_copy(tmp_path, symbols, copies):
+    for k in range(symbols):
+        write_planted_forex(tmp_path, 3000, k, symbol=f"{['AUD', 'EUR', 'GBP'][k]}USD")
+    config = resolve(
+        {
+            "env": {"name": "forex", "data": {"folder": str(tmp_path), "spread_pips": 0.0}},
+            "agent": {"name": "dqn"},
+            "training": {"num_envs": "auto"},
+        }
+    )
+    environment = resolve_environment(config.env_name, config.env_settings)
+    assert choose_num_envs(config, environment).num_envs == copies
+    _, said = resolve_num_envs(resolve(config, {"training.num_envs": 1}), environment)
+    assert (said is None) == (symbols == 1)
+    if said is not None:
+        assert "1 of 3 training records" in said and "at least 3" in said
 
 
 def test_a_minibatch_that_is_the_users_is_kept():

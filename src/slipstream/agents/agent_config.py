@@ -82,6 +82,14 @@ class AgentConfig(Config):
         """The config without suggested sizes that do not fit; those `given` are the user's."""
         return self
 
+    def among_many(self, given: Container[str]) -> Self:
+        """The config of a study's member, of which hundreds are saved again and again.
+
+        Args:
+            given: names of fields that are the user's, which stay.
+        """
+        return self
+
     def fit(self, sizes: dict[str, Any], num_envs: int) -> tuple[str, ...]:
         """Makes sizes that a study suggests agree, in place; this config has what they lack.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
@@ -162,15 +163,43 @@ def forecast(
         f"disk about {disk / 2**30:.2f} GiB.",
     ]
     if kept:
-        sentences.append(
-            f"Of it are replays: a member under way saves all of its own, {kept / 2**20:,.1f} MiB "
-            "at most, at the end of every stretch; a smaller replay in agent costs less."
-        )
+        sentences.append(_kept_sentence(draws, kept))
     warnings: list[str] = []
     _learning(plan, provenance, sentences, warnings)
     if plan.market is not None:
         _findable(plan, speed, provenance, sentences)
     return Forecast(search, confirm, memory, disk, tuple(sentences), tuple(warnings))
+
+
+def _kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
+    """What members keep of their experience, what is lost by that, and what it takes."""
+    plans = [plan for config in draws if (plan := config.agent.replay(_copies(config)))]
+    most = max(plan.capacity for plan in plans)
+    text = f"Of it are replays: a member keeps its last {most:,} transitions"
+    if most < max(steps_of(config) for config in draws):
+        text += ", and learns no more from older ones"
+    return (
+        f"{text}; it saves all of them, {kept / 2**20:,.1f} MiB at most, at the end of every "
+        "stretch. agent.replay_size says how many."
+    )
+
+
+def check_memory(plan: StudyPlan, spec: Spec, observed: int | None) -> None:
+    """Refuses to begin where the replay of a single member does not fit: batches are made to.
+
+    Args:
+        plan, spec: of the study; observed: as for `forecast`.
+
+    Raises:
+        ResourceError: with the size and what to lower.
+    """
+    free = psutil.virtual_memory().available
+    kept = max(_replay(config, spec, observed, mapped=False) for config in plan.draws)
+    if kept > free:
+        raise ResourceError(
+            f"The replay of one member needs {kept / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of "
+            "memory are free. Lower agent.replay_size (or its range in study.space)."
+        )
 
 
 def check_disk(folder: Path, needed: int) -> None:
@@ -187,7 +216,8 @@ def check_disk(folder: Path, needed: int) -> None:
         raise ResourceError(
             f"The study needs about {(needed + _SPARE) / 2**30:.2f} GiB in {folder} (of it "
             f"{_SPARE / 2**30:.2f} to spare), and {free / 2**30:.2f} GiB are free there. Free some "
-            "space, run it from a folder on another disk, or lower --n-trials."
+            "space, run it from a folder on another disk, or lower --n-trials (of an agent with a "
+            "replay, agent.replay_size)."
         )
 
 
@@ -266,11 +296,13 @@ def _bytes(config: RunConfig, spec: Spec) -> int:
     return config.agent.bytes(spec, 1, _copies(config))
 
 
-def _replay(config: RunConfig, spec: Spec, observed: int | None) -> int:
-    """What of it is a replay, which is saved with the member's state."""
+def _replay(config: RunConfig, spec: Spec, observed: int | None, mapped: bool = True) -> int:
+    """What of it is a replay, which is saved with the member's state; `mapped` ones, too."""
     n = _copies(config)
-    kept = config.agent.replay(n)
-    return 0 if kept is None else replay_bytes(kept, spec, 1, n, observed)
+    plan = config.agent.replay(n)
+    if plan is None or (plan.mapped and not mapped):
+        return 0
+    return replay_bytes(plan, spec, 1, n, observed)
 
 
 def _reuse(config: RunConfig) -> float:

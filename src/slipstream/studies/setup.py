@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ def base_config(values: dict[str, Any]) -> RunConfig:
     if training.get("num_envs", "auto") == "auto":
         training["num_envs"] = _copies(values)
     config = RunConfig.from_mapping({**values, "training": training})
+    given = values.get("agent")
+    config = replace(
+        config, agent=config.agent.among_many(given if isinstance(given, Mapping) else ())
+    )
     if config.curriculum.phases:
         raise ConfigError(
             "A study scores its trials on one environment and has no `curriculum`: take the "

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.studies.config import StudyConfig, digest
-from slipstream.studies.forecast import check_disk, confirm_members, forecast, measure
+from slipstream.studies.forecast import check_disk, check_memory, confirm_members, forecast, measure
 from slipstream.studies.outcome.result import result_of
 from slipstream.studies.outcome.winner import confirm_best, deploy
 from slipstream.studies.progress import remaining_steps, standing
@@ -258,6 +258,7 @@ class Study:
 
         told = ledger.fact("forecast")
         if told is None:
+            check_memory(plan, survey.spec, survey.observed_bytes)
             speed = measure(pool, plan, tick)
             found = forecast(
                 *(plan, survey.spec, speed, survey.facts, self.folder.path, survey.observed_bytes)

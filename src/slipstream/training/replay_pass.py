@@ -59,6 +59,7 @@ class Keeping(NamedTuple):
     spent: NDArray[np.float64]
 
 
+# Long: what happens at a row, in the order in which it happens, stands in one place.
 def collect(
     begin: int, end: int, batch: Any, block: Any, by: Any, sent: Any, keeping: Any, store: Any,
     feed: Any, learner: Any,

@@ -53,7 +53,12 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
         // (length * MIN_ITERATIONS),
     }
     if agent.MOST_COPIES is not None:
-        bounds[f"the most for the agent {config.agent_name}"] = agent.MOST_COPIES
+        # Copies take the records in turn: with fewer, some symbol would never be seen.
+        kinds = len(environment.records("train"))
+        if kinds > agent.MOST_COPIES:
+            bounds[f"one for each of {kinds} training records"] = 1 << (kinds - 1).bit_length()
+        else:
+            bounds[f"the most for the agent {config.agent_name}"] = agent.MOST_COPIES
     if spec.max_episode_steps is not None and spec.market is None:  # a market pays at every bar
         limit = spec.max_episode_steps
         reason = f"{MIN_EPISODES} episodes of {limit:,} steps in each copy's share of {steps:,}"
@@ -75,9 +80,18 @@ def no_copies_fit(config: RunConfig, copies: int, lead: str) -> ConfigError:
 
 
 def resolve_num_envs(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
-    """The config with a number for `num_envs: auto`, and a sentence about the choice."""
-    if config.training.num_envs != "auto":
-        return config, None
+    """The config with a number for `num_envs: auto`, and a sentence about the choice.
+
+    A given number has one where it leaves out some of what could be trained on.
+    """
+    n, kinds = config.training.num_envs, len(environment.records("train"))
+    if n != "auto":
+        if n >= kinds:
+            return config, None
+        return config, (
+            f"{n} of {kinds} training records are trained on: copies take them (a market's "
+            f"symbols, say) in turn, and there are {n}. Give training.num_envs at least {kinds}."
+        )
     choice = choose_num_envs(config, environment)
     return config.with_training(num_envs=choice.num_envs), f"num_envs: auto is {choice.reason}."
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from collections.abc import Container
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -13,6 +14,7 @@ from slipstream.core.config import searched
 from slipstream.experience.replay.plan import ReplayPlan
 
 ITERATION_STEPS = 1024  # of a member, where `iteration_steps` is null
+STUDY_REPLAY = 100_000  # transitions of a study's member, where the user gives no number
 
 
 class OffPolicyConfig(AgentConfig):
@@ -30,7 +32,7 @@ class OffPolicyConfig(AgentConfig):
         "target_rate",
         "importance_exponent",
     )
-    # Acting is not paced by Python, and older copies of a policy only learn later.
+    # Acting is not paced by Python, and more copies learn no better by steps (docs/agents.md).
     MOST_COPIES: ClassVar[int | None] = 1
     LENGTHS: ClassVar[tuple[str, ...]] = ("iteration",)
     SIZES: ClassVar[tuple[str, ...]] = ("replay_size", "widths")
@@ -147,6 +149,12 @@ class OffPolicyConfig(AgentConfig):
     def rows(self, num_envs: int) -> int:
         """B."""
         return self.batch
+
+    def among_many(self, given: Container[str]) -> Self:
+        """With a replay of STUDY_REPLAY at most, unless its size is the user's."""
+        if "replay_size" in given or self.replay_size <= STUDY_REPLAY:
+            return self
+        return self.model_copy(update={"replay_size": max(STUDY_REPLAY, self.batch)})
 
     def check(self, num_envs: int) -> None:
         """Refuses a replay that holds less than a batch, or rings shorter than a return."""
