@@ -10,11 +10,14 @@ import pytest
 from recorded_study import record
 
 from slipstream.bench.fold import Fold, Setup, best, measure
+from slipstream.bench.machine import threads
 from slipstream.bench.ours.study import Ran
 from slipstream.bench.ours.study_replay import replay
 from slipstream.bench.study_figures import figures
-from slipstream.bench.study_settings import FULL, SLICE, study_config
+from slipstream.bench.study_settings import FULL, SLICE, Size, study_config
 from slipstream.bench.suite import cases_of, run_suite
+from slipstream.bench.suites.cluster import forecast
+from slipstream.bench.suites.study import pruned_rows
 from slipstream.core.errors import ConfigError
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.config import StudyConfig
@@ -35,6 +38,7 @@ def ran(**changes: float) -> Ran:
         "rungs": 0.0,
         "trials": 16,
         "members": 96,
+        "steps": 96 * 10 * 12 * 256,
         "test_bars": 50_000,
         "peak_bytes": 10**9,
     }
@@ -61,6 +65,18 @@ def test_a_slice_is_extrapolated_part_by_part() -> None:
     assert found.pruned == pytest.approx(trained * train + tested * passes + rest + 2.0)
     assert found.overhead == pytest.approx(1.0 - 75.0 / 80.0)
     assert found.forecast and found.how == "forecast from 96 members x 10 iterations"
+
+
+def test_a_study_says_what_it_trained_and_how_fast() -> None:
+    steps = 190_000_000
+    one = ran(trials=500, members=5700, steps=steps, rungs=0.5, search=39.0)
+    rows = {row.case: row for row in pruned_rows(one, figures(one, FULL, 2, rungs=True), 0.0)}
+    pruned, efficiency = rows["study_pruned"], rows["study_efficiency"]
+    assert pruned.ratio is not None and efficiency.ratio is not None
+    assert pruned.ratio.median == pytest.approx(steps / (3000 * 33 * 12 * 256)) and pruned.holds
+    assert efficiency.ours == pytest.approx(steps / 39.0)
+    assert efficiency.ratio.median == pytest.approx(60.0 / (threads() * 39.0))
+    assert rows["study_memory"].holds
 
 
 def test_the_full_study_is_measured_less_its_scores_at_rungs() -> None:
@@ -109,6 +125,15 @@ def test_a_late_bloomer_falls_victim_to_the_rule(tmp_path: Path) -> None:
     record(folder, [*first, (1.5, 99.0), (30.0, 30.0)])
     found = replay(folder.path)
     assert (found.stopped, found.top_left, found.top) == (1, 4, 5)
+
+
+def test_a_cluster_is_bound_by_seats_then_by_its_owner() -> None:
+    ran = {"work": 120.0}
+    owner = {"owner": 15.0, "members": 3000.0, "bytes": 1e9}
+    size = Size(trials=24, steps=100_000, confirmed=1, seeds=1, final_seeds=1)
+    assert forecast(ran, size, owner, 16) == (pytest.approx(120.0 * 500 / 24 / 16), "the seats")
+    assert forecast(ran, size, owner, 1024) == (15.0, "the owner's core")
+    assert forecast(ran, size, {**owner, "bytes": 1e10}, 1024) == (80.0, "the network")
 
 
 def test_prices_and_hours_are_for_studies_only(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import hashlib
 import math
 from collections.abc import Callable
@@ -102,12 +103,13 @@ def _is_constant_tuple(value: Any) -> bool:
     )
 
 
-def _global_names(code: CodeType) -> set[str]:
-    return {
+@functools.lru_cache(maxsize=4096)  # populations are assembled again and again
+def _global_names(code: CodeType) -> frozenset[str]:
+    return frozenset(
         str(i.argval)
         for i in dis.get_instructions(code)
         if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
+    )
 
 
 def _place(function: FunctionType) -> str:

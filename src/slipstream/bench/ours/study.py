@@ -31,6 +31,7 @@ class Ran(NamedTuple):
         train, evaluate, rest: the workers' seconds in the search, by kind.
         rungs: share of `evaluate` that went into scores before a trial's end.
         trials, members: of the search; asked and scored.
+        steps: of training in the search, all members together.
         test_bars: of one fold.
         peak_bytes: memory of all processes together, shared pages counted once.
     """
@@ -44,6 +45,7 @@ class Ran(NamedTuple):
     rungs: float
     trials: int
     members: int
+    steps: int
     test_bars: int
     peak_bytes: int
 
@@ -138,6 +140,7 @@ def _read(path: Path, report: float, peak: int) -> Ran:
         rungs=1.0 - len(stages) / max(sum(stages), 1),
         trials=len(trials),
         members=int(totals["outcomes"]),
+        steps=int(totals["steps"]),
         test_bars=_test_bars(facts),
         peak_bytes=peak,
     )
