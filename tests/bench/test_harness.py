@@ -251,11 +251,12 @@ def test_a_suite_of_cases_by_market_is_one_table(tmp_path: Path) -> None:
     ]
 
 
-def test_the_table_of_remedies_is_that_of_its_file() -> None:
+@pytest.mark.parametrize("name", ["portfolio", "performance"])
+def test_tables_of_the_docs_are_those_of_results(name: str) -> None:
     root = Path(__file__).parents[2]
-    page = (root / "docs" / "portfolio.md").read_text(encoding="utf-8")
-    assert "<!-- results/portfolio-remedies.json -->" in page
-    assert render(page, root / "results") == page
+    page = (root / f"docs/{name}.md").read_text(encoding="utf-8")
+    assert "<!-- results/" in page
+    assert render(page, root / "results") == page, "run `make docs`"
 
 
 def test_a_pass_is_written_down(tmp_path: Path) -> None:
