@@ -16,25 +16,39 @@ REASONS: dict[str, str] = {
     r"(complete|stopped|study): (status\.json|events\.jsonl) .*": (
         "what other processes are told decides nothing, and is written anew"
     ),
-    r"stopped: .*: status": "it reads the status, and whether there is a result",
+    r"stopped: (best|checkpoints)/.*: status": "it reads the status, and whether there is a result",
+    r"stopped: (config\.yaml|provenance\.json|(metrics|evaluations)\.csv) .*: status": (
+        "it reads the status, and whether there is a result"
+    ),
     r"complete: checkpoints/.*: evaluate": "an evaluation reads the best policies alone",
     r"complete: best/.*\.previous/.*": "it is read where the best is damaged",
     r"complete: best/.*: evaluate": "the policy before takes its place, and a line says so",
-    r"complete: (metrics|evaluations)\.csv (gone|empty|cut in half): evaluate": (
+    r"complete: (metrics|evaluations)\.csv (gone|empty|cut in half|nested): evaluate": (
         "rows that a kill left unfinished are left out; without rows there are no curves"
     ),
-    r"complete: (result|provenance)\.json gone: evaluate": "a run that was stopped has none yet",
+    r"complete: (metrics|evaluations)\.csv bits flipped: evaluate": (
+        "tables are for people and carry no hash: a number that is still one is believed"
+    ),
+    r"complete: result\.json gone: evaluate": "a run that was stopped has none yet",
+    r"complete: provenance\.json (gone|a mapping): evaluate": "nothing is known of its origin",
+    r"stopped: provenance\.json (gone|a mapping): resume .*": (
+        "a run goes on without what it said, as the refusal of a damaged one offers"
+    ),
     r"stopped: best/.*: resume .*": "a damaged best policy gives way to the one before or the next",
     r"stopped: (metrics|evaluations)\.csv .*: resume .*": (
         "the table is moved aside and kept, and a line says so"
     ),
-    r"stopped: checkpoints/.*: resume .*": "an older one takes its place, as a line says",
     r"study: study\.db.*": "the mirror for Optuna's tools decides nothing",
     r"study: ledger\.db-(shm|wal) .*": "SQLite makes them anew",
+    r"study: ledger\.db bits flipped: study (status|best|report)": (
+        "SQLite has no hash of its pages: what is not read is not missed"
+    ),
     r"study: (weights|policy)/.*": "what these commands print does not need weights",
     r"study: provenance\.json .*: study (status|resume|best)": "only the report reads it",
-    r"study: (study\.yaml|result\.json|ledger\.db) .*: study (status|resume|best)": (
-        "what is intact is told from the other files"
+    r"study: provenance\.json (gone|a mapping): study report": "nothing is known of its origin",
+    r"study: result\.json gone: study (status|best)": "a study that goes on has none yet",
+    r"study: (study\.yaml|ledger\.db) (?!gone|a folder|a FIFO).*: study resume": (
+        "a complete study is left as it is: its result says that it is"
     ),
 }
 

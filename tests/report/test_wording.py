@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from slipstream.market.calendar import span
 from slipstream.report import wording as wo
 
 LOUD = ("profitable", "outperforms")
@@ -151,4 +152,4 @@ def test_round_trip_in_pips_and_basis_points():
     ],
 )
 def test_less_than_a_year_is_told_in_days(days, per_year, text):
-    assert wo.span(days, per_year) == text
+    assert span(days, per_year) == text

@@ -93,7 +93,7 @@ def test_a_candidate_with_one_inactive_fold_cannot_win(tmp_path, exposure, fills
     found = confirm(setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS)
     rows = {row["trial"]: row for row in found.candidates}
     assert found.best == 7 and "lcb" not in rows[4]
-    assert rows[4]["excluded"].startswith("confirm-00004-1-2 is inactive: exposure ")
+    assert rows[4]["excluded"].startswith("fold 2 of seed 1 is inactive: exposure ")
     neither = confirm(setup, [4], {4: 2.0}, outcomes, FACTS)
     assert neither.best is None and "traded on every fresh seed" in neither.reason
 

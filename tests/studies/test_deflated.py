@@ -173,9 +173,11 @@ def test_the_floor_of_v_by_hand():
 
 def test_what_folds_and_holdout_can_confirm():
     """Ten candidates share 0.05 on the folds: 2.576 / 1.645 = 1.57 times the plain figure."""
-    told = de.findable({"folds": 4.0, "holdout": 1.0}, candidates=10)
+    told = de.findable({"folds": 4.0, "holdout": 0.5}, candidates=10, per_year=260.0)
     assert told["folds"]["sharpe"] == pytest.approx(2.5758 / 2.0, abs=1e-4)
-    assert told["holdout"]["sharpe"] == pytest.approx(1.6449, abs=1e-4)
+    assert told["holdout"]["sharpe"] == pytest.approx(1.6449 / 0.5**0.5, abs=1e-4)
     ratio = told["folds"]["sharpe"] / de.smallest_confirmable(4.0)
     assert ratio == pytest.approx(1.566, abs=1e-3)
-    assert de.findable({"folds": 4.0}, 1)["folds"]["sharpe"] == pytest.approx(0.8224, abs=1e-4)
+    assert (told["folds"]["span"], told["holdout"]["span"]) == ("4.00 years", "130 trading days")
+    alone = de.findable({"folds": 4.0}, 1, 260.0)
+    assert alone["folds"]["sharpe"] == pytest.approx(0.8224, abs=1e-4)

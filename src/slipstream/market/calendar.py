@@ -146,3 +146,11 @@ def _closed_before(time: IntArray) -> IntArray:
     nominal = week * 2 * DAY + np.maximum(second - 5 * DAY, 0)
     elapsed: IntArray = nominal - (local - time)
     return elapsed
+
+
+def span(days: int, per_year: float) -> str:
+    """ "1.16 years"; "42 trading days" where they are no year, "42 days" where every day is one."""
+    if days >= per_year:
+        return f"{days / per_year:.2f} years"
+    kind = "day" if per_year >= 365.0 else "trading day"
+    return f"{days} {kind}{'' if days == 1 else 's'}"

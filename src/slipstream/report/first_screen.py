@@ -6,9 +6,9 @@ read again.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
+from slipstream.market.calendar import span
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.page import KeyFigure
 from slipstream.report.split_view import SplitView
@@ -18,10 +18,10 @@ from slipstream.report.wording import (
     NOTHING,
     against,
     excludes_zero,
+    few_days,
     number,
     percent,
     share,
-    span,
 )
 from slipstream.studies.statistics.deflated import smallest_confirmable
 
@@ -127,12 +127,7 @@ def caveats(held: SplitView) -> list[str]:
     """What must be known before the figures are believed."""
     lines = looks(held.run)
     found, market = held.found, held.market
-    if found.years < 1.0 and found.days:
-        error = number(1.0 / math.sqrt(found.years))
-        lines.append(
-            f"{span(found.days, market.days_per_year)} are little: an annual Sharpe ratio from so "
-            f"few has a standard error of about {error}, whatever the skill."
-        )
+    lines += few_days(found.days, market.days_per_year)
     if found.total_return <= RUINED:
         lines.append(
             f"The account lost {share(-found.total_return, 1)}. Its Sharpe ratio, made of daily "

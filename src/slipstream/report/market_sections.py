@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from slipstream.market.calendar import span
 from slipstream.report import learning_figures, market_figures, market_tables, wording
 from slipstream.report.baselines import ORACLE
 from slipstream.report.inputs import RunEvaluation
@@ -101,9 +102,9 @@ def slope(held: SplitView) -> list[str]:
     if line is None:
         return []
     alpha, beta = line
-    span = "a year" if whole else f"over the {wording.span(held.found.days, yearly)}"
+    over = "a year" if whole else f"over the {span(held.found.days, yearly)}"
     return [
-        f"Against {name}: beta {wording.number(beta, 2)}, alpha {wording.percent(alpha)} {span}."
+        f"Against {name}: beta {wording.number(beta, 2)}, alpha {wording.percent(alpha)} {over}."
     ]
 
 

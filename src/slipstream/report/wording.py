@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from slipstream.core.percent import NOTHING, percent
+from slipstream.market.calendar import span
 from slipstream.studies.statistics.deflated import expected_best, smallest_confirmable
 
 
@@ -40,12 +41,15 @@ def against(mine: float, other: float) -> str:
     return f"{first} against {second}"
 
 
-def span(days: int, per_year: float) -> str:
-    """ "1.16 years"; "42 trading days" where they are no year, "42 days" where every day is one."""
-    if days >= per_year:
-        return f"{days / per_year:.2f} years"
-    kind = "day" if per_year >= 365.0 else "trading day"
-    return f"{days} {kind}{'' if days == 1 else 's'}"
+def few_days(days: int, per_year: float) -> list[str]:
+    """What less than a year of daily returns is worth; nothing where there is more, or none."""
+    if days == 0 or days >= per_year:
+        return []
+    error = number(1.0 / math.sqrt(days / per_year))
+    return [
+        f"{span(days, per_year)} are little: an annual Sharpe ratio from so few has a standard "
+        f"error of about {error}, whatever the skill."
+    ]
 
 
 def headline(

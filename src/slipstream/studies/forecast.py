@@ -255,7 +255,8 @@ def _findable(
     if folds:
         confirmation = plan.study.confirmation
         candidates = min(confirmation.top, plan.study.n_trials)
-        told = findable(tested_years(folds), candidates, confirmation.level)
+        years, per_year = tested_years(folds), market.days_per_year
+        told = findable(years, candidates, per_year, confirmation.level)
         sentences.append(findable_sentence(told))
     trip, bar = round_trip(provenance), bar_move(market, speed, provenance)
     if trip and bar:

@@ -227,7 +227,12 @@ def confirmation(
         )
         axes.plot([one["lcb"], one["value"]], [place, place], color=BLUE, linewidth=1.6)
         axes.plot(
-            one["value"], place, "D", color=BLUE, markersize=5, label="all" if place == 0 else ""
+            one["value"],
+            place,
+            "D",
+            color=BLUE,
+            markersize=5,
+            label="all seeds" if place == 0 else "",
         )
         axes.plot(
             one["lcb"],

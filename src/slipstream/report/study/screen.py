@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.market.calendar import span
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.first_screen import annual_sharpe
 from slipstream.report.page import KeyFigure
 from slipstream.report.statistics import sharpe
 from slipstream.report.study.view import Lines, StudyView
-from slipstream.report.wording import NOTHING, number, percent, share, span
+from slipstream.report.wording import NOTHING, number, percent, share
+from slipstream.studies.outcome.sentences import covered
 from slipstream.studies.statistics.deflated import smallest_confirmable
 
 
@@ -88,7 +90,7 @@ def _search(view: StudyView) -> list[KeyFigure]:
             KeyFigure(
                 "Smallest Sharpe that could be confirmed",
                 number(findable["folds"]["sharpe"]),
-                f"by {findable['folds']['years']:.2f} years of folds",
+                f"by {covered(findable['folds'])} of folds",
             )
         )
     return shown

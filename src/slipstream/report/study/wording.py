@@ -15,7 +15,13 @@ from slipstream.report.statistics import sharpe
 from slipstream.report.study.proof import lacking, outperformed
 from slipstream.report.study.view import Lines, StudyView
 from slipstream.report.wording import number, percent, share
-from slipstream.studies.outcome.sentences import NOT_UNDONE, holdout_bound, no_winner, one_of
+from slipstream.studies.outcome.sentences import (
+    NOT_UNDONE,
+    covered,
+    holdout_bound,
+    no_winner,
+    one_of,
+)
 from slipstream.studies.statistics.deflated import expected_best
 from slipstream.studies.statistics.overfitting import ON_NOISE
 
@@ -44,6 +50,8 @@ def warnings(view: StudyView) -> list[str]:
     elif result["winner"] is not None and view.market:
         bound = holdout_bound(result["holdout"] or {}, view.benchmark)
         lines += [text for text in (NOT_UNDONE, bound) if text]
+    if view.holdout is not None and view.days_per_year is not None:
+        lines += wording.few_days(len(view.holdout.time), view.days_per_year)
     lines.append(OPTIMISTIC)
     lines += [text for text in (_pruning(view), _pbo(result), _left_out(result)) if text]
     if (result.get("deployed") or {}).get("refit"):
@@ -149,7 +157,13 @@ def _pruning(view: StudyView) -> str:
     stopped = view.result["trials"]["pruned"]
     if not rungs:
         return ""
-    parts = [f"the rung at {share(rung['share'])} of the budget {standing(rung)}" for rung in rungs]
+    alike: dict[str, list[str]] = {}
+    for rung in rungs:
+        alike.setdefault(standing(rung), []).append(share(rung["share"]))
+    parts = [
+        f"the rung{'s' * (len(at) > 1)} at {' and '.join(at)} of the budget {words}"
+        for words, at in alike.items()
+    ]
     return f"Pruning stopped {plural(stopped, 'trial')}: {'; '.join(parts)}."
 
 
@@ -193,10 +207,10 @@ def chance(view: StudyView) -> list[str]:
         return []
     folds, later = findable["folds"], findable["holdout"]
     return [
-        f"The folds' test blocks cover {folds['years']:.2f} years. The smallest Sharpe that they "
+        f"The folds' test blocks cover {covered(folds)}. The smallest Sharpe that they "
         f"can confirm for {one_of(folds['candidates'])} is {number(folds['sharpe'])}.",
         *best_of(view),
-        f"The smallest Sharpe that the hold-out, {later['years']:.2f} years, can confirm is "
+        f"The smallest Sharpe that the hold-out, {covered(later)}, can confirm is "
         f"{number(later['sharpe'])}.",
     ]
 

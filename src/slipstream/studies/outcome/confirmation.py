@@ -209,14 +209,14 @@ def _why_not(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> s
         for fold in range(plan.folds):
             outcome = outcomes[Slot("confirm", trial, repeat, fold)]
             if outcome.failed or outcome.passes is None:
-                return f"{outcome.name} diverged: {outcome.reason}"
+                return f"fold {fold} of seed {repeat} diverged: {outcome.reason}"
             result = fold_score(outcome.passes, plan.market, plan.study.objective)
             if not np.isfinite(result.score):
-                return f"{outcome.name}: a test return is not a number"
+                return f"fold {fold} of seed {repeat}: a test return is not a number"
             if result.inactive:
                 return (
-                    f"{outcome.name} is inactive: exposure {100 * result.exposure:.2f} %, "
-                    f"{result.fills:.0f} fills"
+                    f"fold {fold} of seed {repeat} is inactive: exposure "
+                    f"{100 * result.exposure:.2f} %, {result.fills:.0f} fills"
                 )
     return ""
 

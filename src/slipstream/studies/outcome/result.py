@@ -162,8 +162,9 @@ def _findable(
     days = [seed["days"] for seed in (holdout or {}).get("seeds", ()) if seed.get("days")]
     if days:
         years["holdout"] = days[0] / plan.market.days_per_year
-    confirmation = plan.study.confirmation
-    return findable(years, len(confirmed.candidates) or confirmation.top, confirmation.level)
+    confirmation, per_year = plan.study.confirmation, plan.market.days_per_year
+    candidates = len(confirmed.candidates) or confirmation.top
+    return findable(years, candidates, per_year, confirmation.level)
 
 
 def _rungs(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, Any]]:

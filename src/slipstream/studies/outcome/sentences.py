@@ -71,7 +71,7 @@ def findable_sentence(told: Mapping[str, Any] | None) -> str:
     """The effect that this much test data can show.
 
     Args:
-        told: `years`, `candidates` and `sharpe` of ``folds`` and ``holdout``; None: nothing to say.
+        told: `span`, `candidates` and `sharpe` of ``folds`` and ``holdout``; None: nothing to say.
     """
     if told is None:
         return ""
@@ -79,9 +79,13 @@ def findable_sentence(told: Mapping[str, Any] | None) -> str:
     return (
         "The smallest annual Sharpe ratio that the test data can confirm: "
         f"{folds['sharpe']:.1f} on the folds for {one_of(folds['candidates'])} "
-        f"({folds['years']:.2f} years), {holdout['sharpe']:.1f} on the hold-out "
-        f"({holdout['years']:.2f} years)."
+        f"({covered(folds)}), {holdout['sharpe']:.1f} on the hold-out ({covered(holdout)})."
     )
+
+
+def covered(told: Mapping[str, Any]) -> str:
+    """How long a part of `findable` is; a result of an older version knows years only."""
+    return str(told.get("span") or f"{told['years']:.2f} years")
 
 
 def one_of(candidates: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.market.calendar import span
 from slipstream.studies.statistics.overfitting import NotComputed
 
 Floats = NDArray[np.float64]
@@ -99,24 +100,28 @@ def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
 
 
 def findable(
-    years: Mapping[str, float], candidates: int, level: float = LEVEL
-) -> dict[str, dict[str, float | None]]:
+    years: Mapping[str, float], candidates: int, per_year: float, level: float = LEVEL
+) -> dict[str, dict[str, Any]]:
     """For each span of test data its `years` and the smallest `sharpe` that it can confirm.
+
+    The `span` says the same in words: days, where they are no year.
 
     Args:
         years: of ``folds`` and ``holdout``.
         candidates: K, who are confirmed on the folds and share the level there; the hold-out is
             shown to one.
+        per_year: trading days of a year.
         level: of the bounds.
     """
     shared = {"folds": max(candidates, 1), "holdout": 1}
     return {
         name: {
-            "years": span,
+            "years": each,
+            "span": span(round(each * per_year), per_year),
             "candidates": shared[name],
-            "sharpe": smallest_confirmable(span, level / shared[name]),
+            "sharpe": smallest_confirmable(each, level / shared[name]),
         }
-        for name, span in years.items()
+        for name, each in years.items()
     }
 
 
