@@ -26,6 +26,10 @@ RunTasks: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
 """Runs tasks that do not depend on each other, side by side or in turn."""
 
 
+def _alone(task: Callable[[], None], run: Run) -> None:
+    task()
+
+
 class Learning(NamedTuple):
     """What learns from a replay in compiled code.
 
@@ -33,11 +37,13 @@ class Learning(NamedTuple):
         loop: compiled; ``loop(feed, by, ring, store, updates)`` makes updates [M] of each member;
             see `Link` for `store`.
         feed, by: its first arguments, as they are now.
+        share: runs a task that calls `loop`; other threads of a Run may take part in its updates.
     """
 
     loop: Any
     feed: Any
     by: Any
+    share: Callable[[Callable[[], None], Run], None] = _alone
 
 
 def in_sequence(tasks: Sequence[Callable[[], None]]) -> None:

@@ -73,7 +73,7 @@ class ReplayCollector(Collector):
         if self._follows:
             rollout.carry_over()
         self._follows = True
-        fused = self._fused()
+        fused = self._fused(run)
         if fused is not None:
             return fused
         for t in range(len(rollout.reward)):
@@ -95,7 +95,7 @@ class ReplayCollector(Collector):
             [one._replace(e=one.e + lo) for one, lo in zip(ended, starts, strict=True)]
         )
 
-    def _fused(self) -> Episodes | None:
+    def _fused(self, run: Run) -> Episodes | None:
         """The same in one compiled call, where it can be done; else None."""
         rollout, env = self.experience, self.envs[0]
         if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.link is None:
@@ -106,7 +106,7 @@ class ReplayCollector(Collector):
         assert isinstance(env, KernelVectorEnv)
         if self._pass is None:
             self._pass = ReplayPass(env, self.replay, acting, learning, rollout.rows, self.learned)
-        acted, stepped, learned = self._pass.run(rollout, acting, learning)
+        acted, stepped, learned = self._pass.run(rollout, acting, learning, run)
         self.seconds_policy += acted
         self.seconds_env += stepped
         self.seconds_learning += learned

@@ -7,13 +7,14 @@ every row.
 from __future__ import annotations
 
 import time
+from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Learning
+from slipstream.agents.agent import Learning, Run
 from slipstream.experience.replay.plan import updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
@@ -187,9 +188,12 @@ class ReplayPass:
         self._collect = module["collect"]
 
     def run(
-        self, rollout: Rollout, acting: Acting, learning: Learning
+        self, rollout: Rollout, acting: Acting, learning: Learning, run: Run
     ) -> tuple[float, float, float]:
         """Fills all rows, keeps them, and learns as often as is due.
+
+        Args:
+            run: whose threads may take part in updates.
 
         Returns:
             Seconds of acting (from every 16th row), stepping and keeping, and learning.
@@ -197,8 +201,17 @@ class ReplayPass:
         Raises:
             KernelError: a number that nobody can train on, or an index beyond an array.
         """
+        end, began, before = len(rollout.reward), time.perf_counter(), self._keeping.spent.copy()
+        learning.share(partial(self._run_rows, rollout, acting, learning), run)
+        rollout.valid[:] = True
+        acted, learned = (self._keeping.spent - before).tolist()
+        spent = time.perf_counter() - began
+        acted *= end / -(-end // SAMPLED)
+        acted = min(acted, spent - learned)  # a sample may have met an interruption
+        return acted, spent - acted - learned, learned
+
+    def _run_rows(self, rollout: Rollout, acting: Acting, learning: Learning) -> None:
         env, t, end, block = self._env, 0, len(rollout.reward), tuple(rollout.rows)
-        began, before = time.perf_counter(), self._keeping.spent.copy()
         while t < end:
             env.make_room()
             link = self._replay.link  # other arrays after making room
@@ -212,9 +225,3 @@ class ReplayPass:
                 raise env.named(error, self._sent) from error
             env.check(self._sent, t - 1)
         env.make_room()
-        rollout.valid[:] = True
-        acted, learned = (self._keeping.spent - before).tolist()
-        spent = time.perf_counter() - began
-        acted *= end / -(-end // SAMPLED)
-        acted = min(acted, spent - learned)  # a sample may have met an interruption
-        return acted, spent - acted - learned, learned

@@ -27,7 +27,7 @@ import numpy as np
 
 from slipstream.core import memory
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.vector import products
+from slipstream.vector import atomics, products
 from slipstream.vector.cache import (
     cache_folder,
     cannot_write,
@@ -125,7 +125,7 @@ def compile_module(
     facts = [text, reached.digest(), sys.version, numba.__version__, np.__version__]
     facts += [f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(bindings.items())]
     facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
-    facts += [repr(sorted(signatures.items())), repr(helpers.options), *helpers.forms[:1]]
+    facts += [repr(sorted(signatures.items())), repr(helpers.options), *sorted(helpers.forms)]
     # Their modules are named by all that they reach.
     linked = linked or {}
     facts += [f"{key}={f.__module__}.{f.__name__}" for key, f in sorted(linked.items())]
@@ -147,21 +147,22 @@ class _Helpers:
 
     Attributes:
         options: of Numba, for the next one.
-        forms: the digest of the products' forms, where one was reached.
+        forms: digests of the machine forms that were reached.
     """
 
     def __init__(self, numba: Any, inline: bool) -> None:
         self.njit: Any = numba.njit
         self.options = {**_HELPER_OPTIONS, "forceinline": inline}
-        self.forms: list[str] = []
+        self.forms: set[str] = set()
 
     def compiled(self, function: FunctionType) -> Any:
         if function.__module__ == memory.__name__:
             return compiled_prefetches()[function.__name__]
-        form = products.compiled_form(function.__module__, function.__name__)
-        if form is not None:
-            self.forms.append(products.digest())
-            return form
+        for forms in (products, atomics):
+            form = forms.compiled_form(function.__module__, function.__name__)
+            if form is not None:
+                self.forms.add(forms.digest())
+                return form
         return _one_form(self.njit(**self.options)(compiled_form(function)))
 
 

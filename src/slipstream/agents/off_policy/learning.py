@@ -7,6 +7,7 @@ agent and each way in which a replay keeps observations.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from slipstream.agents.agent import Learning, RunTasks, in_sequence
 from slipstream.agents.off_policy.base import OffPolicyAgent
+from slipstream.agents.off_policy.gate import admit, make_gate
 from slipstream.core.random import stream
 from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.replay import Replay
@@ -26,7 +28,10 @@ PURPOSE = np.uint64(REPLAY)
 
 # Bound by the renderer.
 update: Any = None  # (by, m, batch, weight, error): an agent's
+help_out: Any = None  # (by, batch, weight, error): takes part in another thread's updates
 gather: Any = None  # of the replay's storage
+
+_HELPING = np.zeros(0, np.int64)
 
 
 class Feed(NamedTuple):
@@ -70,9 +75,15 @@ def learn_member(feed: Any, by: Any, ring: Any, store: Any, m: int, updates: int
 
 
 def learn_members(feed: Any, by: Any, ring: Any, store: Any, updates: Any) -> None:
-    """`learn_member` for all; updates: int64 [M]."""
+    """`learn_member` for all; updates: int64 [M], or [0] to help whoever else learns by this."""
+    if len(updates) == 0:
+        help_out(by, feed.batch, feed.weight, feed.error)
     for m in range(len(updates)):
         learn_member(feed, by, ring, store, m, updates[m])
+
+
+def share_nothing(by: Any, batch: Any, weight: Any, error: Any) -> None:
+    """The `help_out` of agents whose updates are one thread's."""
 
 
 class CompiledLearning(OffPolicyAgent):
@@ -81,14 +92,21 @@ class CompiledLearning(OffPolicyAgent):
     Attributes:
         name: of the agent, for the module that is compiled.
         update_loop: the plain function (by, m, batch, weight, error) that is one update.
-        learner: its `by`, of this iteration.
+        help_loop: the plain function (by, batch, weight, error) by which another thread takes
+            part in a lone member's updates, through `gate`.
+        learner: the `by` of both, of this iteration.
     """
 
     name: ClassVar[str]
     update_loop: ClassVar[Callable[..., None]]
+    help_loop: ClassVar[Callable[..., None]] = staticmethod(share_nothing)
     learner: Any
     _loop: Any = None
     _feed: Feed | None = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.gate = make_gate()
 
     def learning(self, replay: Replay) -> Learning | None:
         return self._in_loops(replay)
@@ -98,13 +116,31 @@ class CompiledLearning(OffPolicyAgent):
     ) -> None:
         learning = self._in_loops(replay)
         assert replay.link is not None  # images are learned from in the torch form
-        learning.loop(learning.feed, learning.by, replay.ring, replay.link.store, updates)
+        by, store = (learning.feed, learning.by), replay.link.store
+        learning.share(partial(learning.loop, *by, replay.ring, store, updates), run)
 
     def _in_loops(self, replay: Replay) -> Learning:
         feed = self._feed = self._make_feed(replay)
         if self._loop is None:
-            self._loop = learning_loop(self.name, self.update_loop, feed, self.learner, replay)
-        return Learning(self._loop, feed, self.learner)
+            loops = self.update_loop, self.help_loop
+            self._loop = learning_loop(self.name, *loops, feed, self.learner, replay)
+        return Learning(self._loop, feed, self.learner, partial(self._share, replay))
+
+    def _share(self, replay: Replay, task: Callable[[], None], run: Run) -> None:
+        if self.help_loop is share_nothing or self.members > 1 or run is in_sequence:
+            task()
+            return
+
+        def lead() -> None:
+            try:
+                task()
+            finally:
+                admit(self.gate, False)
+
+        assert replay.link is not None
+        by = self._feed, self.learner
+        admit(self.gate, True)
+        run([lead, partial(self._loop, *by, replay.ring, replay.link.store, _HELPING)])
 
     def _make_feed(self, replay: Replay) -> Feed:
         if self._feed is not None:
@@ -125,16 +161,22 @@ class CompiledLearning(OffPolicyAgent):
 
 
 def learning_loop(
-    name: str, update: Callable[..., None], feed: Feed, by: Any, replay: Replay
+    name: str,
+    update: Callable[..., None],
+    help_out: Callable[..., None],
+    feed: Feed,
+    by: Any,
+    replay: Replay,
 ) -> Any:
     """`learn_members`, compiled for an agent and what its replay keeps.
 
     Args:
         name: of the agent.
-        update: a plain function; feed, by, replay: examples of the types.
+        update, help_out: plain functions; feed, by, replay: examples of the types.
     """
     functions: dict[str, Any] = {
         "update": update,
+        "help_out": help_out,
         "draw": draw,
         "new_priorities": new_priorities,
         "stream": stream,

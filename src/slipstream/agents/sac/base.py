@@ -28,7 +28,7 @@ class BaseSAC(OffPolicyAgent):
         specs: the environment's Spec, or one per member (they may differ in fixed scales).
         seeds: [M].
         num_envs: N, environments per member.
-        parts: gradient buffers.
+        parts: gradient buffers of the actor.
 
     Attributes:
         critics: both, with their targets.
@@ -62,7 +62,7 @@ class BaseSAC(OffPolicyAgent):
         self.numbers = int(np.prod(specs[0].observation_shape))
         self.critics = Critics(
             *(self.numbers, policy.actions.width, config.widths, config.activation, seeds),
-            *(len(policy.network.mlps[0].layers), parts),
+            *(len(policy.network.mlps[0].layers),),
         )
         self.temperature = Parameters({"log_alpha": (1,)}, self.members)
         fixed = config.per_member("temperature", self.members)

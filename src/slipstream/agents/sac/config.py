@@ -78,8 +78,8 @@ class SACConfig(OffPolicyConfig):
     )
     gradient_parts: Count | None = Field(
         None,
-        description="parts a batch's gradients are summed from, which two cores may share; null: "
-        "2 where a batch passes a network with 8 million multiplications or more, else 1",
+        description="parts that the actor's gradient is summed from, which two cores may share; "
+        "null: 2 where a batch passes a network with a million multiplications or more, else 1",
     )
 
     def parts(self, num_envs: int) -> int:
@@ -125,8 +125,9 @@ class SACConfig(OffPolicyConfig):
         )
         inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_width
         critics = 2 * 4 * _products(inputs, self.widths, 1)
-        kept = 4 + self.parts(num_envs)  # weights, moments, transposed matrices, gradients
-        return rollout + members * (kept * self.weight_bytes(spec) + (kept + 1) * critics)
+        kept = 4  # weights, moments, transposed matrices; then gradients, and targets
+        actor = (kept + self.parts(num_envs)) * self.weight_bytes(spec)
+        return rollout + members * (actor + (kept + 2) * critics)
 
 
 def _products(inputs: int, widths: tuple[int, ...], outputs: int) -> int:
@@ -135,4 +136,4 @@ def _products(inputs: int, widths: tuple[int, ...], outputs: int) -> int:
 
 Config = SACConfig
 
-_WORK_TO_SHARE = 8_000_000  # multiplications, from which on two cores gain more than they wait
+_WORK_TO_SHARE = 1_000_000  # multiplications, from which on two cores gain more than they wait

@@ -22,7 +22,6 @@ class Critics:
         activation: between layers.
         seeds: [M]; a member's first weights follow from its seed alone.
         first: number of the first matrix, those before it being the actor's.
-        parts: gradient buffers.
 
     Attributes:
         groups: weights of each critic; targets: float32 [M, P] of each, equal to them at first.
@@ -38,11 +37,10 @@ class Critics:
         activation: Activation,
         seeds: Sequence[int],
         first: int,
-        parts: int,
     ) -> None:
         sizes = (width + numbers, *widths, 1)
         self.mlp = Mlp("critic", sizes, activation, None)
-        self.groups = [Parameters(self.mlp.shapes(), len(seeds), parts) for _ in range(CRITICS)]
+        self.groups = [Parameters(self.mlp.shapes(), len(seeds)) for _ in range(CRITICS)]
         self.table = self.mlp.table(places(self.mlp.shapes())[0])
         for c, group in enumerate(self.groups):
             self.mlp.initialise(group.weights, seeds, first + c * len(self.mlp.layers))

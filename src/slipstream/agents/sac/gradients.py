@@ -1,7 +1,8 @@
-"""Gradients of one member's critics and actor, from a batch to weights in one pass over its rows.
+"""Gradients of one member's critics and actor, from a batch to weights.
 
-Plain loops that `loops.py` compiles; `torch_form.py` is what they calculate. A batch's rows may be
-cut into parts, each with a gradient of its own; a part's rows pass in blocks.
+Plain loops that `learning.py` compiles; `torch_form.py` is what they calculate. An update is a few
+tasks that may run side by side: the policy's part by parts of the batch's rows, the rest by critic,
+whose weights then pass through one core's memory only. Rows pass in blocks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from slipstream.agents.sac.learned import (
     ACTOR_LOSS,
     CRITIC_LOSS,
     CRITICS,
+    DONE,
     ENTROPY,
+    NEXT,
+    OWN,
     VALUE,
 )
 from slipstream.core.random import stream
@@ -31,14 +35,53 @@ from slipstream.vector.draws import LEARN, normal_at
 
 NOISE = 0  # of `Space.drawn`
 SQUASHED = 1
-LOG_PROB = 0  # of `Space.row`
-TARGET = 1
+FOLLOWING = 0  # of `Space.log_prob`
+HERE = 1
 _LEARN = np.uint64(LEARN)
 _ZERO = np.float32(0.0)
+_ONE = np.float32(1.0)
 
 
-def critic_gradient(by: Any, m: int, part: int, batch: Any, weight: Any, error: Any) -> None:
-    """Part `part` of the gradient of both critics of member m.
+def rows_of(by: Any, part: int) -> tuple[int, int]:
+    """The rows lo..hi-1 of a part."""
+    rows = len(by.space.actor_x)
+    return part * rows // by.parts, (part + 1) * rows // by.parts
+
+
+def prepare(by: Any, m: int, part: int, batch: Any) -> None:
+    """The critics' inputs of a part's rows: next actions, what was done, the policy's own actions.
+
+    Leaves of the own actions what `actor_gradient` takes.
+    """
+    space, k = by.space, by.net.width
+    lo, hi = rows_of(by, part)
+    for first in range(lo, hi, space.block):
+        last = min(first + space.block, hi)
+        draw_actions(by, m, batch.obs_next, first, last, NEXT, 0)
+        draw_actions(by, m, batch.obs, first, last, OWN, len(batch.reward))
+        for i in range(first, last):
+            to, x = space.critic_x[DONE, i], space.actor_x[i]
+            for j in range(k):
+                to[j] = batch.action[i, j]
+            for j in range(batch.obs.shape[1]):
+                to[k + j] = x[j]
+
+
+def target_values(by: Any, m: int, c: int) -> None:
+    """What target c of member m thinks of the next actions."""
+    net, space = by.net, by.space
+    last = len(net.critic) - 1
+    width, place = net.critic[last, OUTPUTS], net.critic[last, PLACE]
+    for first in range(0, len(space.actor_x), space.block):
+        b = min(space.block, len(space.actor_x) - first)
+        x, y = space.critic_x[NEXT, first : first + b], space.critic_y[c]
+        forward(by.learned.targets[c][m], net.critic, net.relu, x, y)
+        for i in range(b):
+            space.future[c, first + i] = float(y[b * place + i * width])
+
+
+def critic_gradient(by: Any, m: int, c: int, batch: Any, weight: Any) -> None:
+    """The gradient of critic c of member m.
 
         y = r + discount (min_c Q'_c(s', a') - alpha log p(a' | s')),  a' ~ p(. | s')
         L_c = mean(w (Q_c(s, a) - y)^2 / 2)
@@ -47,158 +90,148 @@ def critic_gradient(by: Any, m: int, part: int, batch: Any, weight: Any, error: 
     two critics.)
 
     Args:
-        by: Learner; batch: Batch.
-        weight: float32 [B], w; error: float32 [B], written: the critics' mean absolute error.
+        by: Learner; batch: Batch; weight: float32 [B], w.
     """
-    net, learned, space, statistics = by.net, by.learned, by.space, by.statistics[part]
-    rows, parts = len(batch.reward), len(by.statistics)
-    lo, hi = part * rows // parts, (part + 1) * rows // parts
-    statistics[:] = 0.0
+    net, learned, space = by.net, by.learned, by.space
+    rows = len(batch.reward)
     alpha = math.exp(float(learned.temperature.weights[m, 0]))
-    for c in range(CRITICS):
-        learned.critics[c].gradients[m, part, :] = _ZERO
+    gradient = learned.critics[c].gradients[m, 0]
+    gradient[:] = _ZERO
+    loss, total = 0.0, 0.0
     last = len(net.critic) - 1
     width, place = net.critic[last, OUTPUTS], net.critic[last, PLACE]
-    for first in range(lo, hi, len(space.actor_x)):
-        b = min(len(space.actor_x), hi - first)
-        x, at = space.critic_x[:b], b * place
-        draw_actions(by, m, batch.obs_next, first, b, first)
-        for c in range(CRITICS):
-            forward(learned.targets[c][m], net.critic, net.relu, x, space.critic_y[c])
+    for first in range(0, rows, space.block):
+        b = min(space.block, rows - first)
+        x, at = space.critic_x[DONE, first : first + b], b * place
+        y, d = space.critic_y[c], space.critic_d[c]
+        forward(learned.critics[c].weights[m], net.critic, net.relu, x, y)
+        d[at : at + b * width] = _ZERO
         for i in range(b):
-            least = min(space.critic_y[0, at + i * width], space.critic_y[1, at + i * width])
-            soft = float(least) - alpha * space.row[LOG_PROB, i]
-            discount = float(batch.discount[first + i])
+            row = first + i
+            least = min(space.future[0, row], space.future[1, row])
+            soft = least - alpha * space.log_prob[FOLLOWING, row]
+            discount = float(batch.discount[row])
             # after a termination, the next observation means nothing
             future = discount * soft if discount > 0.0 else 0.0
-            space.row[TARGET, i] = float(batch.reward[first + i]) + future
-            error[first + i] = _ZERO
-        take_actions(by, m, batch, first, x)
-        for c in range(CRITICS):
-            y, d = space.critic_y[c], space.critic_d
-            forward(learned.critics[c].weights[m], net.critic, net.relu, x, y)
-            d[at : at + b * width] = _ZERO
-            for i in range(b):
-                value = float(y[at + i * width])
-                gap = value - space.row[TARGET, i]
-                share = float(weight[first + i]) / rows
-                d[at + i * width] = share * gap
-                error[first + i] += abs(gap) / CRITICS
-                statistics[CRITIC_LOSS] += 0.5 * share * gap * gap
-                statistics[VALUE] += value / (CRITICS * rows)
-            backward(
-                *(learned.turned_critics[c][m], learned.critics[c].gradients[m, part]),
-                *(net.critic, net.relu, x, y, d),
-            )
+            value = float(y[at + i * width])
+            gap = value - (float(batch.reward[row]) + future)
+            share = float(weight[row]) / rows
+            d[at + i * width] = share * gap
+            space.gap[c, row] = gap
+            loss += 0.5 * share * gap * gap
+            total += value / (CRITICS * rows)
+        backward(learned.turned_critics[c][m], gradient, net.critic, net.relu, x, y, d)
+    by.statistics[c, CRITIC_LOSS], by.statistics[c, VALUE] = loss, total
 
 
-def actor_gradient(by: Any, m: int, part: int, batch: Any) -> None:
-    """Part `part` of the gradient of member m's actor.
-
-        L = mean(alpha log p(a | s) - min_c Q_c(s, a)),  a = tanh(mean + std noise)
-
-    (equations 7 and 9 there). `critic_gradient` comes first: it begins the statistics.
-
-    Args:
-        by: Learner; batch: Batch.
-    """
-    net, learned, space, statistics = by.net, by.learned, by.space, by.statistics[part]
-    rows, parts = len(batch.reward), len(by.statistics)
-    lo, hi = part * rows // parts, (part + 1) * rows // parts
-    gradient = learned.actor.gradients[m, part]
-    gradient[:] = _ZERO
-    alpha = math.exp(float(learned.temperature.weights[m, 0]))
+def action_gradient(by: Any, m: int, c: int) -> None:
+    """What critic c of member m thinks of the policy's own actions, and dQ/da there."""
+    net, learned, space = by.net, by.learned, by.space
     last = len(net.critic) - 1
     width, place = net.critic[last, OUTPUTS], net.critic[last, PLACE]
-    for first in range(lo, hi, len(space.actor_x)):
-        b = min(len(space.actor_x), hi - first)
-        at = b * place
-        draw_actions(by, m, batch.obs, first, b, rows + first)
-        for c in range(CRITICS):
-            forward(
-                *(learned.critics[c].weights[m], net.critic, net.relu, space.critic_x[:b]),
-                space.critic_y[c],
-            )
+    for first in range(0, len(space.actor_x), space.block):
+        b = min(space.block, len(space.actor_x) - first)
+        x, at = space.critic_x[OWN, first : first + b], b * place
+        y, d = space.critic_y[c], space.critic_d[c]
+        forward(learned.critics[c].weights[m], net.critic, net.relu, x, y)
+        d[at : at + b * width] = _ZERO
         for i in range(b):
-            least = min(space.critic_y[0, at + i * width], space.critic_y[1, at + i * width])
-            log_prob = space.row[LOG_PROB, i]
-            statistics[ACTOR_LOSS] += (alpha * log_prob - float(least)) / rows
-            statistics[ENTROPY] -= log_prob / rows
-        for c in range(CRITICS):
-            d = space.critic_d
-            d[at : at + b * width] = _ZERO
-            for i in range(b):
-                one, other = space.critic_y[0, at + i * width], space.critic_y[1, at + i * width]
-                d[at + i * width] = 1.0 if c == (0 if one <= other else 1) else 0.0
-            input_gradient(
-                *(learned.turned_critics[c][m], net.critic, net.relu, space.critic_y[c], d),
-                space.d_action[c, :b],
-            )
-        head_gradient(net, alpha, rows, b, space)
-        backward(
-            *(learned.turned_actor[m], gradient, net.actor, net.relu, space.actor_x[:b]),
-            *(space.actor_y, space.actor_d),
+            space.value[c, first + i] = float(y[at + i * width])
+            d[at + i * width] = _ONE
+        input_gradient(
+            *(learned.turned_critics[c][m], net.critic, net.relu, y, d),
+            space.d_action[c, first : first + b],
         )
 
 
-def head_gradient(net: Any, alpha: float, rows: int, b: int, space: Any) -> None:
-    """Writes d L / d head of b rows, from dQ/da of both critics.
+def actor_gradient(by: Any, m: int, part: int, error: Any) -> None:
+    """Part `part` of the gradient of member m's actor.
+
+        L = mean(alpha log p(a | s) - min_c Q_c(s, a)),  a = tanh(mean(s) + std(s) noise)
+
+    Where both critics agree, the first one's slope counts.
+
+    Args:
+        by: Learner.
+        error: float32 [B], rows of the part are written: the critics' mean absolute error.
+    """
+    net, learned, space = by.net, by.learned, by.space
+    rows, statistics = len(error), by.statistics[part]
+    lo, hi = rows_of(by, part)
+    alpha = math.exp(float(learned.temperature.weights[m, 0]))
+    gradient = learned.actor.gradients[m, part]
+    gradient[:] = _ZERO
+    loss, entropy, outputs = 0.0, 0.0, len(space.actor_y) // rows
+    for first in range(lo, hi, space.block):
+        last = min(first + space.block, hi)
+        for i in range(first, last):
+            error[i] = (abs(space.gap[0, i]) + abs(space.gap[1, i])) / CRITICS
+            log_prob = space.log_prob[HERE, i]
+            least = min(space.value[0, i], space.value[1, i])
+            loss += (alpha * log_prob - least) / rows
+            entropy -= log_prob / rows
+        y, d = space.actor_y[first * outputs : last * outputs], space.actor_d[part]
+        head_gradient(by, alpha, first, last, y, d)
+        x = space.actor_x[first:last]
+        backward(learned.turned_actor[m], gradient, net.actor, net.relu, x, y, d)
+    statistics[ACTOR_LOSS], statistics[ENTROPY] = loss, entropy
+
+
+def head_gradient(by: Any, alpha: float, first: int, last: int, y: Any, d: Any) -> None:
+    """Writes d L / d head of rows first..last-1 of B, from dQ/da of the critic that counts.
 
     d L / d mean = (2 alpha a - (1 - a^2) dQ/da) / B
     d L / d log std = d L / d mean std noise - alpha / B, 0 beyond the bounds of log std
+
+    Args:
+        y, d: float32 [b * all outputs], of the block.
     """
-    last, k = len(net.actor) - 1, net.width
-    width, place = net.actor[last, OUTPUTS], b * net.actor[last, PLACE]
-    space.actor_d[place : place + b * width] = _ZERO
-    for i in range(b):
-        at = place + i * width
+    net, space, k = by.net, by.space, by.net.width
+    top, b, rows = len(net.actor) - 1, last - first, len(space.actor_x)
+    width, place = net.actor[top, OUTPUTS], b * net.actor[top, PLACE]
+    d[place : place + b * width] = _ZERO
+    for i in range(first, last):
+        at = place + (i - first) * width
+        chosen = 0 if space.value[0, i] <= space.value[1, i] else 1
         for j in range(k):
             action, noise = math.tanh(space.drawn[SQUASHED, i, j]), space.drawn[NOISE, i, j]
-            slope = float(space.d_action[0, i, j]) + float(space.d_action[1, i, j])
+            slope = float(space.d_action[chosen, i, j])
             pull = (2.0 * alpha * action - (1.0 - action * action) * slope) / rows
-            space.actor_d[at + j] = pull
-            z = float(space.actor_y[at + k + j])
+            d[at + j] = pull
+            z = float(y[at + k + j])
             if LOG_STD_LOW <= z <= LOG_STD_HIGH:
-                space.actor_d[at + k + j] = pull * math.exp(z) * noise - alpha / rows
+                d[at + k + j] = pull * math.exp(z) * noise - alpha / rows
 
 
-def draw_actions(by: Any, m: int, obs: Any, first: int, b: int, place: int) -> None:
-    """Actions of member m's policy for rows first .. first + b - 1 of obs [B, D].
+def draw_actions(by: Any, m: int, obs: Any, first: int, last: int, kind: int, place: int) -> None:
+    """Actions of member m's policy for rows first..last-1 of obs [B, D].
 
-    Leaves the critics' inputs in space.critic_x, log p in space.row, and what derivatives need in
-    space.drawn. Row i takes the places (place + i) K, ... of the update's noise.
+    Leaves the critics' inputs of that kind, log p, and what derivatives need of the last drawn.
+    Row i takes the places (place + i) K, ... of the update's noise.
     """
     net, space, actor, k = by.net, by.space, by.learned.actor, by.net.width
     key = stream(by.seeds[m], _LEARN, np.uint64(actor.steps[m]))
-    x, numbers = space.actor_x[:b], obs.shape[1]
-    for i in range(b):
-        scale(by, m, obs[first + i], x[i])
-    forward(actor.weights[m], net.actor, net.relu, x, space.actor_y)
-    last = len(net.actor) - 1
-    width, begin = net.actor[last, OUTPUTS], b * net.actor[last, PLACE]
-    for i in range(b):
-        at, to = begin + i * width, space.critic_x[i]
+    numbers, outputs = obs.shape[1], len(space.actor_y) // len(space.actor_x)
+    for i in range(first, last):
+        scale(by, m, obs[i], space.actor_x[i])
+    y = space.actor_y[first * outputs : last * outputs]
+    forward(actor.weights[m], net.actor, net.relu, space.actor_x[first:last], y)
+    top = len(net.actor) - 1
+    width, begin = net.actor[top, OUTPUTS], (last - first) * net.actor[top, PLACE]
+    for i in range(first, last):
+        at, to, x = begin + (i - first) * width, space.critic_x[kind, i], space.actor_x[i]
         total = 0.0
         for j in range(k):
             noise = float(normal_at(key, (place + i) * k + j))
-            log_std = bounded_log_std(float(space.actor_y[at + k + j]))
-            u, density = draw_component(float(space.actor_y[at + j]), log_std, noise)
+            log_std = bounded_log_std(float(y[at + k + j]))
+            u, density = draw_component(float(y[at + j]), log_std, noise)
             space.drawn[NOISE, i, j] = noise
             space.drawn[SQUASHED, i, j] = u
             to[j] = math.tanh(u)
             total += density
-        space.row[LOG_PROB, i] = total
+        space.log_prob[FOLLOWING if kind == NEXT else HERE, i] = total
         for j in range(numbers):
-            to[k + j] = x[i, j]
-
-
-def take_actions(by: Any, m: int, batch: Any, first: int, x: Any) -> None:
-    """Critics' inputs of rows first, first + 1, ... of a batch: actions, scaled observations."""
-    for i in range(len(x)):
-        to = x[i]
-        for j in range(by.net.width):
-            to[j] = batch.action[first + i, j]
-        scale(by, m, batch.obs[first + i], to[by.net.width :])
+            to[k + j] = x[j]
 
 
 def scale(by: Any, m: int, row: Any, out: Any) -> None:

@@ -14,7 +14,8 @@ from slipstream.nets.adam import TrainState
 
 CRITICS = 2
 
-# Sums over the rows of a batch, each row's divided by B.
+# Sums over the rows of a batch, each row's divided by B; the first two from each critic, the others
+# from each part of the rows.
 STATISTICS = ("critic_loss", "value", "actor_loss", "entropy")
 CRITIC_LOSS = 0
 VALUE = 1
@@ -92,27 +93,46 @@ class Tally(NamedTuple):
     updates: NDArray[np.int64]
 
 
+# Kinds of actions, of `Space.critic_x`: the policy's after a transition, what was done in it, and
+# the policy's own in its place.
+NEXT = 0
+DONE = 1
+OWN = 2
+
+
 class Space(NamedTuple):
-    """Memory of one thread, for a block of b rows of one member.
+    """Memory of one member's update. Tasks that run side by side write places of their own.
+
+    Rows pass in blocks of b, so that what a block leaves stays in the processor's near memory.
 
     Attributes:
-        actor_x, critic_x: float32 [b, inputs], the columns of ones in place.
-        actor_y, actor_d, critic_d: float32 [b * all outputs]; critic_y: [2, b * all outputs].
-        d_action: float32 [2, b, columns], dQ/da of both critics.
-        drawn: float64 [2, b, K], noise and u of actions tanh(u).
-        row: float64 [2, b], log p of those actions, and targets or values.
-        lanes: float64 [LANES].
+        block: b.
+        actor_x: float32 [B, inputs], critic_x: float32 [3, B, inputs] by kind of action, the
+            columns of ones in place.
+        actor_y: float32 [B * all outputs]; actor_d: float32 [parts, b * all outputs].
+        critic_y, critic_d: float32 [2, b * all outputs].
+        drawn: float64 [2, B, K], noise and u of the policy's own actions tanh(u).
+        log_prob: float64 [2, B], of the next actions and of its own.
+        future: float64 [2, B], both targets' values of the next actions.
+        value: float64 [2, B], both critics' values of its own; d_action: float32 [2, B, columns],
+            their derivatives with respect to them.
+        gap: float64 [2, B], both critics' errors.
+        lanes: float64 [2, LANES].
     """
 
+    block: int
     actor_x: NDArray[np.float32]
     critic_x: NDArray[np.float32]
     actor_y: NDArray[np.float32]
     actor_d: NDArray[np.float32]
     critic_y: NDArray[np.float32]
     critic_d: NDArray[np.float32]
-    d_action: NDArray[np.float32]
     drawn: NDArray[np.float64]
-    row: NDArray[np.float64]
+    log_prob: NDArray[np.float64]
+    future: NDArray[np.float64]
+    value: NDArray[np.float64]
+    d_action: NDArray[np.float32]
+    gap: NDArray[np.float64]
     lanes: NDArray[np.float64]
 
 
@@ -121,8 +141,9 @@ class Learner(NamedTuple):
 
     Attributes:
         seeds: uint64 [M], of the members; with the number of an update one names its noise.
-        statistics: float64 [parts, S], sums over each part's rows, overwritten by an update.
-        space: of the thread that calls.
+        statistics: float64 [2 or more, S], sums of what a critic, or a part, saw; overwritten.
+        parts: of a batch's rows, which the actor's gradient is summed from.
+        gate: where threads come by the tasks of an update, see `off_policy/gate.py`.
     """
 
     net: Nets
@@ -133,3 +154,5 @@ class Learner(NamedTuple):
     statistics: NDArray[np.float64]
     tally: Tally
     space: Space
+    parts: int
+    gate: NDArray[np.int64]

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from slipstream.agents.sac.act import Explorer, explore_rows
-from slipstream.agents.sac.gradients import actor_gradient, critic_gradient
 from slipstream.agents.sac.learned import Learned, Learner, Nets, Scale, Settings, Space, Tally
-from slipstream.agents.sac.steps import step_actor, step_critic, turn_all
+from slipstream.agents.sac.steps import turn_all
 from slipstream.experience.compiled import (
     compile_loops,
     of_bool,
@@ -19,7 +18,6 @@ from slipstream.experience.compiled import (
     of_float64,
     of_int64,
 )
-from slipstream.experience.replay.compiled import BATCH
 from slipstream.nets.adam import TrainState
 from slipstream.nets.compiled import DECIDER
 
@@ -35,12 +33,13 @@ _SETTINGS = Settings(
 _SCALE = Scale(of_float32(2), of_float32(2), 1.0)
 _TALLY = Tally(of_float64(2), of_int64(1))
 _SPACE = Space(
-    *(of_float32(2), of_float32(2), of_float32(1), of_float32(1), of_float32(2), of_float32(1)),
-    *(of_float32(3), of_float64(3), of_float64(2), of_float64(1)),
+    *(1, of_float32(2), of_float32(3), of_float32(1), of_float32(2), of_float32(2), of_float32(2)),
+    *(of_float64(3), of_float64(2), of_float64(2), of_float64(2), of_float32(3), of_float64(2)),
+    of_float64(2),
 )
 _SEEDS = np.zeros(1, np.uint64)
 LEARNER = Learner(
-    *(_NET, _LEARNED, _SETTINGS, _SCALE, _SEEDS, of_float64(2), _TALLY, _SPACE),
+    *(_NET, _LEARNED, _SETTINGS, _SCALE, _SEEDS, of_float64(2), _TALLY, _SPACE, 1, of_int64(1)),
 )
 EXPLORER = Explorer(DECIDER, _SEEDS, of_int64(1), 1, 1)
 
@@ -52,21 +51,9 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     ),
     turn_all: (LEARNER,),
 }
-_OF_PARTS: dict[Callable[..., Any], tuple[Any, ...]] = {
-    critic_gradient: (LEARNER, 0, 0, BATCH, of_float32(1), of_float32(1)),
-    actor_gradient: (LEARNER, 0, 0, BATCH),
-    step_critic: (LEARNER, 0, 0),
-    step_actor: (LEARNER, 0),
-}
 
 
 @functools.cache
 def loops() -> dict[str, Any]:
-    """Compiled forms of what every run needs, by their names; `off_policy/learning.py` has more."""
+    """Compiled forms of the functions above, by their names; `off_policy/learning.py` has more."""
     return compile_loops("sac", _EXAMPLES)
-
-
-@functools.cache
-def part_loops() -> dict[str, Any]:
-    """Of the parts of an update that two cores share."""
-    return compile_loops("sac_parts", _OF_PARTS)

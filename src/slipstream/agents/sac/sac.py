@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Learning, RunTasks, in_sequence
-from slipstream.agents.off_policy.learning import CompiledLearning, Feed
+from slipstream.agents.agent import RunTasks, in_sequence
+from slipstream.agents.off_policy.learning import CompiledLearning
 from slipstream.agents.sac.act import Explorer
 from slipstream.agents.sac.base import BaseSAC
 from slipstream.agents.sac.config import SACConfig
 from slipstream.agents.sac.learned import (
     CRITICS,
+    DONE,
+    NEXT,
+    OWN,
     STATISTICS,
     Learned,
     Learner,
@@ -23,11 +25,10 @@ from slipstream.agents.sac.learned import (
     Scale,
     Space,
 )
-from slipstream.agents.sac.loops import loops, part_loops
-from slipstream.agents.sac.steps import update
+from slipstream.agents.sac.loops import loops
+from slipstream.agents.sac.steps import help_out, update
 from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec
-from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.adam import LANES
 from slipstream.nets.layers import BLOCK, OUTPUTS
@@ -36,7 +37,7 @@ from slipstream.nets.observations import LIMIT
 from slipstream.vector.fused import Acting
 
 _NO_MASK = np.zeros((0, 0), np.bool_)
-_WIDE = 128  # outputs of a layer, from which on its weights are read once for more rows
+_WIDE = 128  # outputs of a layer, from which on its weights are read once for twice as many rows
 
 
 class SAC(CompiledLearning, BaseSAC):
@@ -48,6 +49,7 @@ class SAC(CompiledLearning, BaseSAC):
 
     name = "sac"
     update_loop = staticmethod(update)
+    help_loop = staticmethod(help_out)
 
     def __init__(
         self, config: SACConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
@@ -69,26 +71,37 @@ class SAC(CompiledLearning, BaseSAC):
                 (turned[1], turned[2]),
             ),
         )
-        self._statistics = np.zeros((self._gradient_parts, len(STATISTICS)))
-        self._spaces = [self._space() for _ in range(max(self._gradient_parts, CRITICS))]
+        self._statistics = np.zeros((max(self._gradient_parts, CRITICS), len(STATISTICS)))
+        self._space = self._make_space()
         self._actor = self.policy.actor(num_envs)
         self._env_actions = np.zeros((self.members * num_envs, width), np.float32)
         self._loops = loops()
         self.refresh()
 
-    def _space(self) -> Space:
-        rows, net = -(-self.config.batch // self._gradient_parts), self._net
-        if max(self.config.widths) < _WIDE:
-            rows = min(rows, BLOCK)
-        actor, critic = (rows * int(table[:, OUTPUTS].sum()) for table in (net.actor, net.critic))
+    def _make_space(self) -> Space:
+        net, batch, parts = self._net, self.config.batch, self._gradient_parts
+        block = min(batch, BLOCK if max(self.config.widths) < _WIDE else 2 * BLOCK)
+        actor, critic = (int(table[:, OUTPUTS].sum()) for table in (net.actor, net.critic))
         numbers, k = self.numbers, net.width
-        actor_x = zeros((rows, input_width(numbers)))
-        critic_x = zeros((rows, input_width(numbers + k)))
-        actor_x[:, numbers], critic_x[:, k + numbers] = 1.0, 1.0
+        actor_x = zeros((batch, input_width(numbers)))
+        critic_x = zeros((len((NEXT, DONE, OWN)), batch, input_width(numbers + k)))
+        actor_x[:, numbers], critic_x[:, :, k + numbers] = 1.0, 1.0
+        both = (CRITICS, batch)
         return Space(
-            *(actor_x, critic_x, zeros((actor,)), zeros((actor,))),
-            *(zeros((CRITICS, critic)), zeros((critic,)), zeros((CRITICS, rows, net.columns))),
-            *(np.zeros((2, rows, k)), np.zeros((2, rows)), np.zeros(LANES)),
+            block=block,
+            actor_x=actor_x,
+            critic_x=critic_x,
+            actor_y=zeros((batch * actor,)),
+            actor_d=zeros((parts, block * actor)),
+            critic_y=zeros((CRITICS, block * critic)),
+            critic_d=zeros((CRITICS, block * critic)),
+            drawn=np.zeros((2, batch, k)),
+            log_prob=np.zeros((2, batch)),
+            future=np.zeros(both),
+            value=np.zeros(both),
+            d_action=zeros((*both, net.columns)),
+            gap=np.zeros(both),
+            lanes=np.zeros((CRITICS, LANES)),
         )
 
     def refresh(self) -> None:
@@ -101,7 +114,8 @@ class SAC(CompiledLearning, BaseSAC):
         )
         self.learner = Learner(
             *(self._net, self._learned, self.settings, Scale(scale.mean, scale.inverse_std, LIMIT)),
-            *(self.seeds, self._statistics, self.tally, self._spaces[0]),
+            *(self.seeds, self._statistics, self.tally, self._space),
+            *(self._gradient_parts, self.gate),
         )
         self._loops["turn_all"](self.learner)
 
@@ -115,37 +129,6 @@ class SAC(CompiledLearning, BaseSAC):
 
     def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
         return Acting(self._loops["explore_rows"], self._explorer)
-
-    def learning(self, replay: Replay) -> Learning | None:
-        """None for a lone member whose updates have parts: `learn` has them run side by side."""
-        alone = self.members == 1 and self._gradient_parts > 1
-        return None if alone else super().learning(replay)
-
-    def learn(
-        self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
-    ) -> None:
-        if run is in_sequence or self.members > 1 or self._gradient_parts == 1:
-            super().learn(replay, updates, run)
-            return
-        feed = self._feed = self._make_feed(replay)
-        for _ in range(int(updates[0])):
-            if feed.failed[0]:
-                return
-            drawn = feed.drawn, feed.weight, feed.batch
-            discount, beta = float(feed.discount[0]), float(feed.importance[0])
-            replay.fill(0, self.replay_key(0), feed.n_step, discount, beta, *drawn)
-            self._update_side_by_side(feed, run)
-            replay.reprioritise(0, feed.drawn, feed.error)
-
-    def _update_side_by_side(self, feed: Feed, run: RunTasks) -> None:
-        """`update` of `steps.py` for the one member, its parts as tasks."""
-        loops, parts = part_loops(), range(self._gradient_parts)
-        of = [self.learner._replace(space=space) for space in self._spaces]
-        given = (feed.batch, feed.weight, feed.error)
-        run([partial(loops["critic_gradient"], of[part], 0, part, *given) for part in parts])
-        run([partial(loops["step_critic"], of[c], 0, c) for c in range(CRITICS)])
-        run([partial(loops["actor_gradient"], of[part], 0, part, feed.batch) for part in parts])
-        loops["step_actor"](self.learner, 0)
 
     def update(
         self,

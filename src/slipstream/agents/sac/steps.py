@@ -8,10 +8,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipstream.agents.off_policy.gate import (
+    FIRST,
+    MEMBER,
+    PHASE,
+    claim,
+    finish,
+    next_of_others,
+    open_tasks,
+    wait_for,
+)
 from slipstream.agents.off_policy.steps import clipped_step, follow
-from slipstream.agents.sac.gradients import actor_gradient, critic_gradient
+from slipstream.agents.sac.gradients import (
+    action_gradient,
+    actor_gradient,
+    critic_gradient,
+    prepare,
+    target_values,
+)
 from slipstream.agents.sac.learned import CRITICS, ENTROPY
 from slipstream.nets.layers import turn, turn_rows
+
+# Phases of an update, each after the one before it is done.
+_PREPARE, _TARGETS, _CRITICS, _ACTOR = 0, 1, 2, 3
 
 
 def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
@@ -23,20 +42,53 @@ def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
     """
     if by.learned.actor.failed[m]:
         return
-    for part in range(len(by.statistics)):
-        critic_gradient(by, m, part, batch, weight, error)
-    for c in range(CRITICS):
-        step_critic(by, m, c)
-    for part in range(len(by.statistics)):
-        actor_gradient(by, m, part, batch)
+    share(by, m, _PREPARE, by.parts, batch, weight, error)
+    share(by, m, _TARGETS, CRITICS, batch, weight, error)
+    share(by, m, _CRITICS, CRITICS, batch, weight, error)
+    share(by, m, _ACTOR, by.parts, batch, weight, error)
     step_actor(by, m)
+
+
+def share(by: Any, m: int, phase: int, tasks: int, batch: Any, weight: Any, error: Any) -> None:
+    """Does the tasks 0, 1, ... of a phase, together with whoever helps."""
+    limit = open_tasks(by.gate, m, phase, tasks)
+    ticket = claim(by.gate)
+    while ticket >= 0:
+        work(by, m, phase, ticket - (limit - tasks), batch, weight, error)
+        finish(by.gate)
+        ticket = claim(by.gate)
+    wait_for(by.gate, limit)
+
+
+def help_out(by: Any, batch: Any, weight: Any, error: Any) -> None:
+    """Takes part in another thread's updates until its gate closes."""
+    gate = by.gate
+    ticket = next_of_others(gate)
+    while ticket >= 0:
+        work(by, gate[MEMBER], gate[PHASE], ticket - gate[FIRST], batch, weight, error)
+        finish(gate)
+        ticket = next_of_others(gate)
+
+
+def work(by: Any, m: int, phase: int, task: int, batch: Any, weight: Any, error: Any) -> None:
+    """One task: of a part of the rows, or of a critic."""
+    if phase == _PREPARE:
+        prepare(by, m, task, batch)
+    elif phase == _TARGETS:
+        target_values(by, m, task)
+    elif phase == _CRITICS:
+        critic_gradient(by, m, task, batch, weight)
+        step_critic(by, m, task)
+        action_gradient(by, m, task)
+    else:
+        actor_gradient(by, m, task, error)
 
 
 def step_critic(by: Any, m: int, c: int) -> None:
     """Moves critic c of member m by its gradient, and its target after it."""
     learned, settings = by.learned, by.settings
     weights = learned.critics[c]
-    step(by, weights, m)
+    step(by, weights, m, c)
     if weights.failed[m]:
         return
     if weights.steps[m] % settings.target_every == 0:
@@ -58,7 +110,7 @@ def step_actor(by: Any, m: int) -> None:
         actor.failed[m] = actor.failed[m] or learned.critics[c].failed[m]
     if actor.failed[m]:
         return
-    norm = step(by, actor, m)
+    norm = step(by, actor, m, 0)
     if actor.failed[m]:
         return
     turn(actor.weights[m], by.net.actor, learned.turned_actor[m])
@@ -72,18 +124,22 @@ def step_actor(by: Any, m: int) -> None:
     tally.updates[m] += 1
     if by.settings.automatic[m]:
         temperature.gradients[m, 0, 0] = entropy - by.settings.target_entropy[m]
-        step(by, temperature, m)
+        step(by, temperature, m, 0)
 
 
-def step(by: Any, weights: Any, m: int) -> float:
-    """A step of Adam for member m of a group, along all parts of its gradient; their norm."""
+def step(by: Any, weights: Any, m: int, lane: int) -> float:
+    """A step of Adam for member m of a group, along all parts of its gradient; their norm.
+
+    Args:
+        lane: which of the learner's lanes is free.
+    """
     gradient = weights.gradients[m, 0]
     for part in range(1, weights.gradients.shape[1]):  # always in this order
         other = weights.gradients[m, part]
         for i in range(len(gradient)):
             gradient[i] += other[i]
     limit, rate = by.settings.max_grad_norm[m], by.settings.learning_rate[m]
-    return clipped_step(weights, m, limit, rate, by.settings.adam_eps[m], by.space.lanes)
+    return clipped_step(weights, m, limit, rate, by.settings.adam_eps[m], by.space.lanes[lane])
 
 
 def turn_critic(net: Any, weights: Any, turned: Any) -> None:

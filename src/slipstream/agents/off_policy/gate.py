@@ -1,0 +1,84 @@
+"""A gate through which threads come by the tasks of an update, as plain loops.
+
+One thread leads: it opens some tasks that do not depend on each other, takes part in them and waits
+until all are done. Any number of helpers, none as well, claim tasks from the same gate; who does
+which changes no bit. A task is a ticket, and tickets are counted from the beginning of time, so no
+thread can mistake an old task for a new one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.vector import atomics
+from slipstream.vector.atomics import add, give_way, load, replace
+
+# Numbers of a gate; each that is written often has a cache line of its own.
+_NEXT = 0  # ticket that nobody has claimed yet
+_LIMIT = 8  # tickets that have been opened
+_DONE = 16  # tickets whose task is done
+_CLOSED = 24  # helpers leave
+MEMBER, PHASE, FIRST = 32, 33, 34  # what the tasks are, the first one's ticket
+_NUMBERS = 40
+
+_PATIENCE = 10_000  # looks, about ten microseconds, after which a waiting thread lets others run
+
+
+def make_gate() -> NDArray[np.int64]:
+    """A gate without tasks, closed to helpers."""
+    gate = np.zeros(_NUMBERS, np.int64)
+    gate[_CLOSED] = 1
+    return gate
+
+
+def admit(gate: NDArray[np.int64], helpers: bool) -> None:
+    """Lets helpers stay, or sends them away; called by the thread that leads, outside a loop."""
+    atomics.store(gate, _CLOSED, 0 if helpers else 1)
+
+
+def open_tasks(gate: Any, m: int, phase: int, tasks: int) -> int:
+    """Opens so many tasks of a member's phase; the ticket after the last one."""
+    limit = load(gate, _LIMIT) + tasks
+    gate[MEMBER], gate[PHASE], gate[FIRST] = m, phase, limit - tasks
+    add(gate, _LIMIT, tasks)
+    return limit
+
+
+def claim(gate: Any) -> int:
+    """A ticket whose task the caller now has to do, or -1 if all are claimed."""
+    ticket = load(gate, _NEXT)
+    while ticket < load(gate, _LIMIT):
+        if replace(gate, _NEXT, ticket, ticket + 1):
+            return ticket
+        ticket = load(gate, _NEXT)
+    return -1
+
+
+def finish(gate: Any) -> None:
+    """The caller has done its task."""
+    add(gate, _DONE, 1)
+
+
+def wait_for(gate: Any, limit: int) -> None:
+    """Waits until the tasks of all tickets below `limit` are done."""
+    looks = 0
+    while load(gate, _DONE) < limit:
+        looks += 1
+        if looks > _PATIENCE:
+            give_way()
+
+
+def next_of_others(gate: Any) -> int:
+    """Waits for a ticket as a helper; -1 when the gate has closed."""
+    looks = 0
+    while load(gate, _CLOSED) == 0:
+        ticket = claim(gate)
+        if ticket >= 0:
+            return ticket
+        looks += 1
+        if looks > _PATIENCE:
+            give_way()
+    return -1
