@@ -259,5 +259,5 @@ def test_a_replay_smaller_than_a_batch_is_refused():
 
 def test_parts_follow_from_a_members_own_sizes():
     assert SACConfig().parts(1) == SACConfig().parts(64) == 2
-    assert SACConfig(widths=(64, 64)).parts(1) == 1
-    assert SACConfig(widths=(64, 64), gradient_parts=3).parts(1) == 3
+    assert SACConfig(widths=(32, 32)).parts(1) == 1
+    assert SACConfig(widths=(32, 32), gradient_parts=3).parts(1) == 3

@@ -87,10 +87,15 @@ def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
         assert value.tobytes() == beside[name][each : 2 * each].tobytes(), name
 
 
-def test_a_pass_in_one_call_changes_no_bit(tmp_path):
-    """Interpreted copies cannot be linked: there acting, stepping and learning are apart."""
-    fused = trained(config_of(2), tmp_path / "fused")
-    apart = trained(config_of(2, **{"training.backend": "serial"}), tmp_path / "apart")
+@pytest.mark.parametrize(("members", "parts"), [(2, 1), (1, 2)])
+def test_a_pass_in_one_call_changes_no_bit(tmp_path, members, parts):
+    """Interpreted copies cannot be linked: there acting, stepping and learning are apart.
+
+    Two threads share the updates of a lone member, in both.
+    """
+    own = {"agent.gradient_parts": parts}
+    fused = trained(config_of(members, **own), tmp_path / "fused")
+    apart = trained(config_of(members, **own, **{"training.backend": "serial"}), tmp_path / "apart")
     assert_same(fused, apart)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any, cast
 
@@ -57,10 +58,38 @@ def compile_loops(
     return {entry.removeprefix("run_"): loop for entry, loop in module.items()}
 
 
+class Loops(Mapping[str, Any]):
+    """Compiled functions by their names, each compiled or loaded when it is first asked for.
+
+    A run uses few of them, and one that is never called need not be waited for.
+
+    Args:
+        name, functions: as for `compile_loops`; each is kept in a module of its own.
+    """
+
+    def __init__(self, name: str, functions: Mapping[Callable[..., Any], tuple[Any, ...]]) -> None:
+        self._name, self._made = name, dict[str, Any]()
+        self._functions = {f.__name__: (f, examples) for f, examples in functions.items()}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            function, examples = self._functions[name]
+            with self._lock:
+                self._made |= compile_loops(f"{self._name}_{name}", {function: examples})
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+
 @functools.cache
-def loops() -> dict[str, Any]:
+def loops() -> Loops:
     """Compiled forms of the functions of `advantages.py` and `moments.py`, by their names."""
-    return compile_loops(
+    return Loops(
         "experience",
         {
             advantages: (

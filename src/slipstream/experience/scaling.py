@@ -34,13 +34,12 @@ class RunningMoments:
         self.count = np.zeros(members)
         self.mean = np.zeros((members, width))
         self.m2 = np.zeros((members, width))
-        self._column_moments = loops()["column_moments"]
 
     @_QUIET
     def merge(self, rows: NDArray[np.float32], valid: NDArray[np.bool_]) -> None:
         """Adds the valid ones of rows [T, M * N, D], valid [T, M * N], to each member's sample."""
         count_b, mean_b, m2_b = (np.zeros(x.shape) for x in (self.count, self.mean, self.m2))
-        self._column_moments(rows, valid, count_b, mean_b, m2_b)
+        loops()["column_moments"](rows, valid, count_b, mean_b, m2_b)
         n, n_b = self.count[:, None], count_b[:, None]
         together = np.maximum(n + n_b, 1.0)
         d = mean_b - self.mean

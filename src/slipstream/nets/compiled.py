@@ -1,4 +1,4 @@
-"""The networks' loops over rows, compiled once and cached like the environments' loops.
+"""The networks' loops over rows, each compiled once and cached like the environments' loops.
 
 They are plain Python and release the interpreter lock when compiled.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.experience.compiled import (
-    compile_loops,
+    Loops,
     of_bool,
     of_float32,
     of_int64,
@@ -78,6 +78,6 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
 
 
 @functools.cache
-def loops() -> dict[str, Any]:
+def loops() -> Loops:
     """Compiled forms of the functions above, by their names."""
-    return compile_loops("nets", _EXAMPLES)
+    return Loops("nets", _EXAMPLES)

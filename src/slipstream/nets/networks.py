@@ -198,7 +198,6 @@ class MlpNetwork:
             self.mlps.append(Mlp("critic", (inputs, *widths, 1), activation, 1.0))
         offsets, _ = places(self.shapes())
         self.tables = np.stack([mlp.table(offsets) for mlp in self.mlps])
-        self._forward = loops()["forward_members"]
 
     def shapes(self) -> Shapes:
         return {name: shape for mlp in self.mlps for name, shape in mlp.shapes().items()}
@@ -228,5 +227,5 @@ class MlpNetwork:
         self, weights: Views, which: int, x: NDArray[Any], block: Array, out: Array
     ) -> Array:
         relu = self.activation == "relu"
-        self._forward(weights.flat, self.tables[which], relu, x, block, out)
+        loops()["forward_members"](weights.flat, self.tables[which], relu, x, block, out)
         return out

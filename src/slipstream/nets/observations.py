@@ -40,7 +40,6 @@ class ObservationScale:
         self._free = np.isnan(self._fixed_mean) | np.isnan(self._fixed_std)
         self.running = running
         self.moments = RunningMoments(len(specs), width)
-        self._scale_rows = loops()["scale_rows"]
         self._refresh()
 
     @np.errstate(over="ignore", invalid="ignore")  # a sick member is noticed by its gradient
@@ -60,7 +59,7 @@ class ObservationScale:
             begin: first row to write.
         """
         flat = obs.reshape(obs.shape[0], obs.shape[1], len(self.mean[0]))  # T may be 0
-        self._scale_rows(flat, self.mean, self.inverse_std, LIMIT, begin, out)
+        loops()["scale_rows"](flat, self.mean, self.inverse_std, LIMIT, begin, out)
 
     def learn(self, rollout: Rollout) -> None:
         """Takes a rollout's valid observations into the statistics."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.experience.compiled import compile_loops, of_bool, of_float32, of_float64, of_int64
+from slipstream.experience.compiled import Loops, of_bool, of_float32, of_float64, of_int64
 from slipstream.experience.replay.gather import Batch, gather, locate
 from slipstream.experience.replay.ring import Ring
 from slipstream.experience.replay.sampling import draw, new_priorities
@@ -54,9 +54,9 @@ def writing(action: Any, store: Any = ()) -> tuple[Any, ...]:
 
 
 @functools.cache
-def loops() -> dict[str, Any]:
+def loops() -> Loops:
     """Compiled forms of the replay's functions, by their names."""
-    return compile_loops(
+    return Loops(
         "replay",
         {
             begin: (RING, (), 0, 1, of_float32(2), of_bool(2)),
