@@ -26,7 +26,7 @@ RunTasks: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
 """Runs tasks that do not depend on each other, side by side or in turn."""
 
 
-def _alone(task: Callable[[], None], run: Run) -> None:
+def _alone(task: Callable[[], None], run: RunTasks) -> None:
     task()
 
 
@@ -37,13 +37,14 @@ class Learning(NamedTuple):
         loop: compiled; ``loop(feed, by, ring, store, updates)`` makes updates [M] of each member;
             see `Link` for `store`.
         feed, by: its first arguments, as they are now.
-        share: runs a task that calls `loop`; other threads of a Run may take part in its updates.
+        share: runs a task that calls `loop`; other threads of the RunTasks may take part in its
+            updates.
     """
 
     loop: Any
     feed: Any
     by: Any
-    share: Callable[[Callable[[], None], Run], None] = _alone
+    share: Callable[[Callable[[], None], RunTasks], None] = _alone
 
 
 def in_sequence(tasks: Sequence[Callable[[], None]]) -> None:

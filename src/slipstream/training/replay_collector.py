@@ -95,7 +95,7 @@ class ReplayCollector(Collector):
             [one._replace(e=one.e + lo) for one, lo in zip(ended, starts, strict=True)]
         )
 
-    def _fused(self, run: Run) -> Episodes | None:
+    def _fused(self, run: RunTasks) -> Episodes | None:
         """The same in one compiled call, where it can be done; else None."""
         rollout, env = self.experience, self.envs[0]
         if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.link is None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Learning, Run
+from slipstream.agents.agent import Learning, RunTasks
 from slipstream.experience.replay.plan import updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
@@ -188,7 +188,7 @@ class ReplayPass:
         self._collect = module["collect"]
 
     def run(
-        self, rollout: Rollout, acting: Acting, learning: Learning, run: Run
+        self, rollout: Rollout, acting: Acting, learning: Learning, run: RunTasks
     ) -> tuple[float, float, float]:
         """Fills all rows, keeps them, and learns as often as is due.
 

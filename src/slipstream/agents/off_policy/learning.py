@@ -126,7 +126,7 @@ class CompiledLearning(OffPolicyAgent):
             self._loop = learning_loop(self.name, *loops, feed, self.learner, replay)
         return Learning(self._loop, feed, self.learner, partial(self._share, replay))
 
-    def _share(self, replay: Replay, task: Callable[[], None], run: Run) -> None:
+    def _share(self, replay: Replay, task: Callable[[], None], run: RunTasks) -> None:
         if self.help_loop is share_nothing or self.members > 1 or run is in_sequence:
             task()
             return
