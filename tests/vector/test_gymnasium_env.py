@@ -10,8 +10,10 @@ from slipstream.core.random import stream
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.foreign import flat_spaces, make_gymnasium
 from slipstream.vector.foreign_copy import ForeignCopy, peeled
+from slipstream.vector.foreign_steps import step_each
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.vector.process.layout import WORDS
 from slipstream.vector.vector_env import member_indices
 
 
@@ -304,24 +306,30 @@ def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
     """Twice: the first episode is stepped through the wrappers, which check its first calls."""
     env = gymnasium.make("CartPole-v1", max_episode_steps=7)
     copy = ForeignCopy(env, "CartPole-v1", 0)
-    rows = np.zeros((1, 1), np.int64)
+    rows, rewards, hand = np.zeros((1, 1), np.int64), [0.0], [0] * WORDS
+    seen, ends = [], []
+
+    def store(copy, shown):
+        seen.append(shown)
+
+    def ended(copy, terminated, truncated):
+        ends.append((copy.length, terminated, truncated))
+
     for episode in range(3):
-        seen = [copy.reset(np.uint64(1), np.uint64(0), np.uint64(episode))]
-        truncated = []
+        copy.reset(1, 0, episode)
+        seen.clear(), ends.clear()
         for action in (0, 1) * 4:
-            shown, reward, terminated, cut = copy.step(action, rows, 0, 0)
-            seen.append(shown)
-            truncated.append(cut)
-            assert reward == 1.0 and not terminated
-            if cut:
+            step_each([(copy, action)], rows, rewards, hand, 0, store, ended)
+            assert rewards == [1.0]
+            if ends:
                 break
-        assert truncated == [False] * 6 + [True] and copy.length == 7
+        assert ends == [(7, False, True)]
         with np.errstate(over="ignore"):
             word = stream(np.uint64(1), np.uint64(0), np.uint64(episode))
         env.unwrapped.reset(seed=int(word & np.uint64(2**31 - 1)))
         again = [env.unwrapped.step(action)[0] for action in (0, 1, 0, 1, 0, 1, 0)]
-        assert np.array_equal(seen[1:], again)
-    step, limit = peeled(env)
-    assert step == env.unwrapped.step and limit == 7
+        assert np.array_equal(seen, again)
+    step, limit, checked = peeled(env)
+    assert copy.take == step == env.unwrapped.step and limit == 7 and not checked
     other = gymnasium.wrappers.RecordEpisodeStatistics(env)
     assert peeled(other)[0] == other.step

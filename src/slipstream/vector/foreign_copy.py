@@ -16,44 +16,84 @@ from slipstream.vector.leaves import MisfitError
 
 _NO_LIMIT = 2**62
 _SEED_MASK = np.uint64(2**31 - 1)  # Gymnasium seeds are non-negative and fit an int32 everywhere
+_AHEAD = 32  # episodes whose seeds are made at once
 
 
 class ForeignCopy:
-    """A Gymnasium environment behind a guard.
+    """A Gymnasium environment behind a guard; `step_each` in `foreign_steps.py` steps it.
 
     Args:
         env: the environment.
         name: of it, for messages, without ``gym:``.
         number: of this copy among all.
         limit: steps after which an episode is cut, besides the environment's own limit.
+        place: where its observations go if they are a vector of exactly this dtype and length;
+            None where they never are.
 
     Attributes:
         episode: number of the running episode.
         length, ret: its steps and the sum of its rewards so far.
         info: what it said besides, the last time.
+        take: the environment's own `step`, without wrappers that have nothing to do any more.
+        most: steps of an episode.
     """
 
-    def __init__(self, env: Any, name: str, number: int, limit: int | None = None) -> None:
+    __slots__ = (
+        "_checked", "_first", "_seeds", "_stream", "env", "episode", "info", "length", "limit",
+        "most", "name", "number", "place", "ret", "take",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        env: Any,
+        name: str,
+        number: int,
+        limit: int | None = None,
+        place: NDArray[Any] | None = None,
+    ) -> None:
         self.env, self.name, self.number, self.limit = env, name, number, limit
         self.episode = self.length = 0
         self.ret = 0.0
         self.info: Any = {}
-        self._step, self._limit = env.step, limit or _NO_LIMIT
+        self.take: Callable[[Any], Any] = env.step
+        self.most = limit or _NO_LIMIT
+        self._checked = True  # a wrapper may still have something to check
+        self._stream, self._first = (-1, -1), 0
+        self.show_in(place)
 
-    def reset(self, seed: np.uint64, index: np.uint64, episode: np.uint64) -> Any:
+    def show_in(self, place: NDArray[Any] | None) -> None:
+        """From now on its observations go there.
+
+        A view of memory takes only what has its format and length, so writing is the check, in
+        half the time of an array's.
+        """
+        self.place = None if place is None else place.data
+
+    def show(self, seen: Any) -> bool:
+        """Writes an observation into the copy's place; False where it does not fit it."""
+        if self.place is None:
+            return False
+        try:
+            self.place[:] = seen
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    def reset(self, seed: int, index: int, episode: int) -> Any:
         """Begins the episode with this number of the stream (seed, index); its first observation.
 
         Raises:
             KernelError: the environment raised, or returned something else.
         """
-        with np.errstate(over="ignore"):
-            word = stream(seed, index, episode)
-        self.episode, self.length, self.ret = int(episode), 0, 0.0
-        if self._step == self.env.step:
-            self._step, own = peeled(self.env)
-            self._limit = min(own, self.limit or own)
+        if self._stream != (seed, index) or not 0 <= episode - self._first < _AHEAD:
+            self._look_ahead(seed, index, episode)
+        word = self._seeds[episode - self._first]
+        self.episode, self.length, self.ret = episode, 0, 0.0
+        if self._checked:
+            self.take, own, self._checked = peeled(self.env)
+            self.most = min(own, self.limit or own)
         try:
-            came = self.env.reset(seed=int(word & _SEED_MASK))
+            came = self.env.reset(seed=word)
         except (Exception, SystemExit) as error:
             doing = f"`reset` of environment {self.number}, episode {self.episode}"
             raise raised(self.name, doing, error) from error
@@ -63,56 +103,45 @@ class ForeignCopy:
         seen, self.info = came
         return seen
 
-    def step(
-        self, action: Any, rows: NDArray[Any], row: int, t: int
-    ) -> tuple[Any, float, bool, bool]:
-        """Takes one action and counts it; observation, reward, terminated and truncated.
+    def _look_ahead(self, seed: int, index: int, episode: int) -> None:
+        """Gymnasium's seeds of this episode and the next ones, made together."""
+        self._stream, self._first = (seed, index), episode
+        with np.errstate(over="ignore"):
+            episodes = np.uint64(episode) + np.arange(_AHEAD, dtype=np.uint64)
+            words = stream(np.uint64(seed), np.uint64(index), episodes)
+        self._seeds: list[int] = (words & _SEED_MASK).tolist()
+
+    def explained(self, error: BaseException, action: list[Any], t: int) -> BaseException:
+        """What a step of it raised, with the copy's name; what is said already stays as it is.
 
         Args:
-            action: as the environment takes it.
-            rows: [E, K] of which row `row` is the same as agents know it.
-            t: the step's number in messages.
-
-        Raises:
-            KernelError: the environment raised, or returned something else.
+            error: what `step_each` raised.
+            action: the last one, as agents know it.
+            t: the step's number.
         """
-        try:
-            came = self._step(action)
-        except SlipstreamError:
-            raise
-        except (Exception, SystemExit) as error:
-            where = (
-                f"`step` of environment {self.number}, step {t}, episode {self.episode}, last "
-                f"action {rows[row].tolist()}"
-            )
-            raise raised(self.name, where, error) from error
-        if not (isinstance(came, tuple) and len(came) == 5):
-            raise self._no_step(came)
-        seen, reward, terminated, truncated, self.info = came
-        if (
-            type(reward) is not float
-            or type(terminated) is not bool
-            or type(truncated) is not bool
-            or reward - reward != 0.0
-        ):
-            last = f"(environment {self.number}, step {t}, last action {rows[row].tolist()})"
-            reward, terminated, truncated = self._checked(reward, terminated, truncated, last)
-        self.ret += reward
-        self.length += 1
-        return seen, reward, terminated, truncated or self.length >= self._limit
+        if isinstance(error, SlipstreamError) or not isinstance(error, (Exception, SystemExit)):
+            return error
+        where = (
+            f"`step` of environment {self.number}, step {t}, episode {self.episode}, last "
+            f"action {action}"
+        )
+        wrapped = raised(self.name, where, error)
+        wrapped.__cause__ = error
+        return wrapped
 
     def take_back(self, reward: float) -> None:
         """A step that was counted was not real: what it showed cannot be used."""
         self.length -= 1
         self.ret -= reward
 
-    def _no_step(self, came: Any) -> KernelError:
+    def no_step(self, came: Any) -> KernelError:
+        """Of something else than the five that a step returns."""
         size = f"a tuple of {len(came)}" if isinstance(came, tuple) else type(came).__name__
         what = f"{size} instead of (observation, reward, terminated, truncated, info)"
         return self.failure("step", what)
 
-    def _checked(
-        self, paid: Any, terminated: Any, truncated: Any, last: str
+    def checked(
+        self, paid: Any, terminated: Any, truncated: Any, action: list[Any], t: int
     ) -> tuple[float, bool, bool]:
         """What came in other types, or cannot be used."""
         reward, over, cut = reward_of(paid), flag(terminated), flag(truncated)
@@ -123,7 +152,8 @@ class ForeignCopy:
             raise self.failure("step", f"`{name}` {bad!r:.60} instead of True or False")
         if not np.isfinite(reward):
             raise KernelError(
-                f"gym:{self.name} returned the reward {reward} {last}; a reward must be finite."
+                f"gym:{self.name} returned the reward {reward} (environment {self.number}, step "
+                f"{t}, last action {action}); a reward must be finite."
             )
         return reward, over, cut
 
@@ -140,21 +170,23 @@ class ForeignCopy:
         )
 
 
-def peeled(env: Any) -> tuple[Callable[[Any], Any], int]:
+def peeled(env: Any) -> tuple[Callable[[Any], Any], int, bool]:
     """The innermost `step` that does the same, and the time limit that was passed by.
 
     `gymnasium.make` wraps every environment in a check of its first calls, a check that it was
-    reset, and a time limit. Once the first have passed they cost a microsecond a step.
+    reset, and a time limit. Once the first have passed they cost a microsecond a step; the third
+    value says whether they are still to pass.
     """
-    limit = _NO_LIMIT
+    limit, checked = _NO_LIMIT, False
     while True:
         kind = type(env)
         if kind is TimeLimit:
             limit = min(limit, env._max_episode_steps)
         elif kind is PassiveEnvChecker:
             if not (env.checked_step and getattr(env, "checked_data_reuse", True)):
+                checked = True
                 break
         elif kind is not OrderEnforcing:
             break
         env = env.env
-    return env.step, limit
+    return env.step, limit, checked

@@ -178,22 +178,25 @@ class ActionForm:
         self.start = start
         own = self.leaf.start if self.leaf.start is not None else np.zeros(1, np.int64)
         self._offset = None if start is None else own - start
-
-    @property
-    def single(self) -> int | None:
-        """What is added to a row's one number to make the action; None for any other action."""
-        if self.leaf.shape == () and self._offset is not None:
-            return int(self._offset[0])
-        return None
+        # What is added to a row's one number to make the action; None for any other action.
+        alone = self.leaf.shape == () and self._offset is not None
+        self._single = int(self._offset[0]) if alone and self._offset is not None else None
 
     def native(self, rows: NDArray[Any]) -> Any:
         """Actions [*lead, *shape] for rows [*lead, K]; a plain int for one choice."""
         lead, leaf = rows.shape[:-1], self.leaf
-        if not lead and (single := self.single) is not None:
-            return int(rows[0]) + single
+        if not lead and self._single is not None:
+            return int(rows[0]) + self._single
         own = rows if self._offset is None else rows + self._offset
         own = own.reshape((*lead, *leaf.shape))
         return own.astype(leaf.dtype)
+
+    def natives(self, rows: NDArray[Any]) -> list[Any]:
+        """The actions of rows [n, K], each as Gymnasium hands it over: one choice as np.int64."""
+        single = self._single
+        if single is None:
+            return [self.native(row) for row in rows]
+        return list(rows[:, 0] + single if single else rows[:, 0])
 
     def places(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         """Where rows of choices [..., K] lie in a mask of all components' choices."""

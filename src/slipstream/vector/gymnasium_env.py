@@ -5,24 +5,27 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import KernelError
+from slipstream.core.errors import SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign import flat_spaces, make_gymnasium, name_of, raised
 from slipstream.vector.foreign_copy import ForeignCopy
+from slipstream.vector.foreign_steps import gone_astray, step_each
 from slipstream.vector.forms import observation_form
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.native_infos import batch_infos
+from slipstream.vector.process.layout import AT, WORDS
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
 
 _TRIED = 10  # steps of a copy before anything else is done with it
+_NOT_FINITE = "that holds NaN or infinity"
 LONGEST_LOG = 10_000  # steps of an episode that are kept to be taken again
 
 
@@ -66,8 +69,8 @@ class GymnasiumVectorEnv(VectorEnv):
         except BaseException:
             self.close()
             raise
-        self._seeds, self._indices = seeds.copy(), indices.copy()
-        self._episode = np.zeros(self.num_envs, np.uint64)
+        self._seeds, self._indices = seeds.tolist(), indices.tolist()
+        self._episode = [0] * self.num_envs
         self._held = [False] * self.num_envs
         self._copies = [ForeignCopy(one, self.env_id, e, limit) for e, one in enumerate(self.envs)]
         self._at_end = at_end
@@ -75,14 +78,20 @@ class GymnasiumVectorEnv(VectorEnv):
         self._episodes: list[tuple[int, int, float, int]] = []
         shape = (self.num_envs, *self.spec.observation_shape)
         self._seen = np.zeros(shape, self.spec.observation_dtype)  # the newest observations
-        self._longest = log_shape(self.spec, at_end)[0]
-        self._taken: list[list[Any]] = [[] for _ in range(self.num_envs)]  # actions
+        self._flat = self._seen.reshape(-1)
+        self._steps = 0
+        longest, width = log_shape(self.spec, at_end)
+        # Actions of the newest steps, in turn; they are of all copies that go on.
+        self._log = np.zeros((longest, self.num_envs, width), log_dtype(self.spec))
+        self._paid, self._hand = [0.0] * self.num_envs, [0] * WORDS
         leaf = self.observations.leaves[0]
         # Arrays of numbers, which need no more than to be copied into their row.
         self._only = len(self.observations.leaves) == 1 and not leaf.path and leaf.sizes is None
         self._only = self._only and len(leaf.shape) == 1 and leaf.dtype.kind == "f"
         self._form = leaf.shape, leaf.dtype
-        self._first = self.actions.single  # what makes a row's one number the action
+        if self._only and leaf.dtype == self._seen.dtype:
+            for one in self._copies:
+                one.show_in(self._seen[one.number])
 
     def _make(self, kwargs: Mapping[str, Any] | None) -> None:
         """Makes the first copy, looks whether it can be used at all, then the others."""
@@ -115,29 +124,35 @@ class GymnasiumVectorEnv(VectorEnv):
             rows = self.actions.rows(np.stack(drawn), (self.num_envs,), self.spec.action_width)
             self.step_rows(rows, out, t)
 
-    def _write(
-        self, e: int, doing: str, observation: Any, row: NDArray[Any], paid: float | None = None
-    ) -> None:
+    def _write(self, copy: ForeignCopy, doing: str, observation: Any) -> None:
         try:
-            self.observations.write(observation, row)
+            self.observations.write(observation, self._seen[copy.number])
         except MisfitError as error:
-            if paid is not None:
-                self._copies[e].take_back(paid)
-            raise self._copies[e].misfit(doing, error) from None
+            raise copy.misfit(doing, error) from None
 
-    def _begin(self, e: int, obs: NDArray[Any]) -> None:
-        episode = self._episode[e]
-        self._episode[e] += np.uint64(1)
+    def _store(self, copy: ForeignCopy, seen: Any) -> None:
+        """A step's observation that is no vector of the rows' own dtype."""
+        shape, dtype = self._form
+        if self._only and type(seen) is np.ndarray and seen.dtype == dtype and seen.shape == shape:
+            self._seen[copy.number] = seen
+        else:
+            self._write(copy, "step", seen)
+
+    def _begin(self, e: int) -> None:
+        copy, episode = self._copies[e], self._episode[e]
+        self._episode[e] = episode + 1
         self._held[e] = False
-        self._taken[e] = []
-        first = self._copies[e].reset(self._seeds[e], self._indices[e], episode)
-        self._write(e, "reset", first, obs[e])
-        self._seen[e] = obs[e]
+        first = copy.reset(self._seeds[e], self._indices[e], episode)
+        if not copy.show(first):
+            self._write(copy, "reset", first)
+        elif not _finite(self._seen[e]):
+            raise copy.misfit("reset", MisfitError(_NOT_FINITE))
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self._finals, self._episodes = [], []
         for e in range(self.num_envs):
-            self._begin(e, obs)
+            self._begin(e)
+        obs[...] = self._seen
 
     def begin(
         self,
@@ -148,61 +163,57 @@ class GymnasiumVectorEnv(VectorEnv):
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         for e, j in zip(copies.tolist(), episodes.tolist(), strict=True):
-            self._seeds[e], self._indices[e], self._episode[e] = seed % 2**64, j, 0
-            self._begin(e, obs)
+            self._seeds[e], self._indices[e], self._episode[e] = int(seed) % 2**64, j, 0
+            self._begin(e)
+            obs[e] = self._seen[e]
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        obs, only, shape, dtype = out.obs, self._only, *self._form
-        reward, held, taken, first = out.reward, self._held, self._taken, self._first
         out.valid[:] = True
         out.terminated[:] = out.truncated[:] = False
-        for e, action in enumerate(self._natives(actions)):
-            if held[e]:
-                reward[e] = 0.0
-                continue
-            copy = self._copies[e]
-            seen, paid, terminated, truncated = copy.step(action, actions, e, t)
-            if only and type(seen) is np.ndarray and seen.dtype == dtype and seen.shape == shape:
-                obs[e] = seen
-            else:
-                self._write(e, "step", seen, obs[e], paid)
-            if len(taken[e]) < self._longest:
-                taken[e].append(action if first is not None else actions[e].copy())
-            reward[e] = paid
-            if terminated or truncated:
-                out.terminated[e], out.truncated[e] = terminated, truncated
-                self._end(e, t, terminated, out)
-        if only and not _finite(obs):
-            self._name_bad(out)
-        self._seen[...] = obs
+        if len(self._log):
+            self._log[self._steps % len(self._log)] = actions
+            self._steps += 1
+        stepping: Iterable[tuple[ForeignCopy, Any]]
+        stepping = zip(self._copies, self.actions.natives(actions), strict=True)
+        if True in self._held:
+            stepping = [pair for pair in stepping if not self._held[pair[0].number]]
+            self._paid[:] = [0.0] * self.num_envs
 
-    def _natives(self, rows: NDArray[Any]) -> list[Any]:
-        """Actions as the environment takes them, one for each copy."""
-        first = self._first
-        if first is None:
-            return [self.actions.native(row) for row in rows]
-        numbers: list[Any] = rows[:, 0].tolist()
-        return [n + first for n in numbers] if first else numbers
+        def ended(copy: ForeignCopy, terminated: bool, truncated: bool) -> None:
+            out.terminated[copy.number], out.truncated[copy.number] = terminated, truncated
+            self._end(copy, t, terminated)
 
-    def _end(self, e: int, t: int, terminated: bool, out: StepOut) -> None:
+        try:
+            step_each(stepping, actions, self._paid, self._hand, t, self._store, ended)
+        except SlipstreamError:
+            raise
+        except (Exception, SystemExit) as error:
+            at = self._hand[AT]
+            raise self._copies[at].explained(error, actions[at].tolist(), t) from error
+        if self._only and not _finite(self._flat):
+            self._name_bad()
+        out.reward[...] = self._paid
+        out.obs[...] = self._seen
+
+    def _end(self, copy: ForeignCopy, t: int, terminated: bool) -> None:
         """An episode is over: what it leaves, and the next one."""
-        copy = self._copies[e]
-        if not _finite(out.obs[e]):
-            self._name_bad(out)
+        e = copy.number
+        if self._only and not _finite(self._seen[e]):
+            self._name_bad()
         if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not terminated):
-            self._finals.append((out.obs[e].copy(), t, e))
+            self._finals.append((self._seen[e].copy(), t, e))
         self._episodes.append((t, e, copy.ret, copy.length))
         if self._at_end == HOLD:
             self._held[e] = True
         else:
-            self._begin(e, out.obs)
+            self._begin(e)
 
-    def _name_bad(self, out: StepOut) -> None:
+    def _name_bad(self) -> None:
         """Raises where a copy's observation holds NaN or infinity."""
         for e, one in enumerate(self._copies):
-            if not np.isfinite(out.obs[e]).all():
-                one.take_back(float(out.reward[e]))
-                raise one.misfit("step", MisfitError("that holds NaN or infinity"))
+            if not np.isfinite(self._seen[e]).all():
+                one.take_back(self._paid[e])
+                raise one.misfit("step", MisfitError(_NOT_FINITE))
 
     def infos(self) -> dict[str, Any]:
         told = [(e, one.info) for e, one in enumerate(self._copies) if one.info]
@@ -229,18 +240,20 @@ class GymnasiumVectorEnv(VectorEnv):
         """
         length = np.array([copy.length for copy in self._copies], np.int64)
         log = np.zeros((self.num_envs, *log_shape(self.spec, self._at_end)), log_dtype(self.spec))
-        for e, taken in enumerate(self._taken):
-            if taken and self._first is not None:
-                log[e, : len(taken), 0] = np.array(taken) - self._first
-            elif taken:
-                log[e, : len(taken)] = taken
+        for e, n in enumerate(length.tolist()):
+            if n <= len(self._log):
+                log[e, :n] = self._log[self._turns(n), e]
         return {
-            "episode": self._episode.copy(),
+            "episode": np.array(self._episode, np.uint64),
             "length": length,
             "ret": np.array([copy.ret for copy in self._copies]),
             "seen": self._seen.copy(),
             "actions": log,
         }
+
+    def _turns(self, length: int) -> NDArray[np.int64]:
+        """Where the newest steps' actions are."""
+        return np.arange(self._steps - length, self._steps) % max(1, len(self._log))
 
     def set_state(
         self,
@@ -252,32 +265,35 @@ class GymnasiumVectorEnv(VectorEnv):
         self._finals, self._episodes = [], []
         self.fresh = 0
         for e in range(self.num_envs):
-            self._episode[e] = state["episode"][e]
-            if not self._replay(e, state, obs):
-                self._episode[e] = state["episode"][e]
-                self._begin(e, obs)
+            self._episode[e] = episode = int(state["episode"][e])
+            if not self._replay(e, state):
+                self._episode[e] = episode
+                self._begin(e)
                 self.fresh += 1
+        obs[...] = self._seen
 
-    def _replay(self, e: int, state: Mapping[str, NDArray[Any]], obs: NDArray[Any]) -> bool:
+    def _replay(self, e: int, state: Mapping[str, NDArray[Any]]) -> bool:
         """Whether copy e stands where the state says once it has taken its actions again."""
-        actions = state.get("actions")  # older checkpoints have none
-        if actions is None or not state["length"][e] <= actions.shape[1] or not self._episode[e]:
+        if "actions" not in state or not self._episode[e]:  # older checkpoints have none
             return False
-        self._episode[e] -= np.uint64(1)
+        actions, length = state["actions"], int(state["length"][e])
+        if length > actions.shape[1]:
+            return False
+        self._episode[e] -= 1
+        copy, taken = self._copies[e], actions[e, :length].astype(self.spec.action_dtype)
+        natives = self.actions.natives(taken)
         try:
-            self._begin(e, obs)
-            for row in actions[e, : int(state["length"][e])].astype(self.spec.action_dtype):
-                native = self.actions.native(row)
-                seen, _, *ends = self._copies[e].step(native, row[None], 0, 0)
-                self._write(e, "step", seen, obs[e])
-                self._taken[e].append(native if self._first is not None else row)
-                if any(ends):
-                    return False  # the episode went on when it was saved
-            self._seen[e] = obs[e]
-        except KernelError:
+            self._begin(e)
+            step_each(
+                ((copy, native) for native in natives),
+                np.zeros((self.num_envs, 1)), self._paid, self._hand, 0, self._store, gone_astray,
+            )  # fmt: skip
+        except (Exception, SystemExit):
             return False
-        same_return = self._copies[e].ret == state["ret"][e]
-        return bool(same_return and np.array_equal(obs[e], state["seen"][e]))
+        if length <= len(self._log):
+            self._log[self._turns(length), e] = taken
+        same_return = copy.ret == state["ret"][e]
+        return bool(same_return and np.array_equal(self._seen[e], state["seen"][e]))
 
     def close(self) -> None:
         for env in self.envs:
@@ -298,7 +314,6 @@ def log_dtype(spec: Spec) -> np.dtype[Any]:
     return np.min_scalar_type(max(spec.components)) if spec.components else spec.action_dtype
 
 
-def _finite(numbers: NDArray[Any]) -> bool:
+def _finite(flat: NDArray[Any]) -> bool:
     """Whether all are; one product is a tenth of the time of looking at each, but may overflow."""
-    flat = numbers.reshape(-1)
     return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())

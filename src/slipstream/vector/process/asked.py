@@ -47,6 +47,8 @@ class Asked:
         Raises:
             ConfigError: steps are under way.
         """
+        if not self._mode:
+            return
         if self.out.any() or any(self._half_links):
             raise ConfigError(
                 f"Steps of {self._copies.ledger.name} are under way that were sent and not "

@@ -26,14 +26,18 @@ class Bell:
 
     def ring(self) -> None:
         """Wakes who listens now or later."""
-        with suppress(BlockingIOError, BrokenPipeError):  # it rings already; nobody is left
+        try:
             os.write(self.fds[1], _ONE)
+        except (BlockingIOError, BrokenPipeError):
+            return  # it rings already; nobody is left
 
     def hush(self) -> None:
         """Ends the ringing."""
-        with suppress(BlockingIOError):
+        try:
             while len(os.read(self.fds[0], _MOST)) == _MOST:
                 pass
+        except BlockingIOError:
+            pass
 
     def close(self) -> None:
         """Once."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.vector.process.faults import backoff
 from slipstream.vector.process.job import Job
+from slipstream.vector.process.layout import WORDS
 
 FRESH = ("terminated", "truncated", "ended", "kept", "lost", "told")
 """Flags of a step, false before it."""
@@ -39,6 +40,8 @@ class Copies(ABC, Generic[Copy]):
         rows: of the copies here, in order; what is kept of each is in lists of the same order.
         ranges: the same as (lo, hi).
         asleep: copies that are held at their episode's end or down.
+        place_of: number of the copy that has a row.
+        hand: words of which `hand[AT]` is the row at hand.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Copies(ABC, Generic[Copy]):
         at_hand: Callable[[int | None], None],
     ) -> None:
         self.job, self._report, self.at_hand = job, report, at_hand
+        self.hand: Any = [0] * WORDS
         self.rows: list[int] = []
         self.ranges: list[tuple[int, int]] = []
         self.copies: list[Copy | None] = []
@@ -88,6 +92,8 @@ class Copies(ABC, Generic[Copy]):
         for lo, hi in self.ranges:
             self.parts.append((range(first, first + hi - lo), slice(lo, hi)))
             first += hi - lo
+        self.place_of = {row: i for i, row in enumerate(self.rows)}
+        self._flags = [[self.at[name][rows] for name in FRESH] for _, rows in self.parts]
 
     @abstractmethod
     def new(self, i: int) -> Copy:
@@ -155,7 +161,7 @@ class Copies(ABC, Generic[Copy]):
         """Steps the copies of one range."""
         which, index = self.parts[part]
         asleep = self.asleep
-        self.clear(index)
+        self.clear_part(part)
         for i, action in zip(which, self.natives(which, index), strict=True):
             if asleep[i]:
                 self.wake(i)
@@ -163,10 +169,16 @@ class Copies(ABC, Generic[Copy]):
                 self.advance(i, action, t)
         self.at_hand(None)
 
-    def clear(self, index: slice | NDArray[np.int64] | None = None) -> None:
-        """Before a step of all, or of some rows."""
-        at = self.at
-        index = self.index if index is None else index
+    def clear_part(self, part: int) -> None:
+        """Before a step of the copies of one range."""
+        index = self.parts[part][1]
+        self.at["valid"][index], self.at["reward"][index] = True, 0.0
+        for flags in self._flags[part]:
+            flags.fill(False)
+
+    def clear(self) -> None:
+        """Before something else of all copies."""
+        at, index = self.at, self.index
         at["valid"][index], at["reward"][index] = True, 0.0
         for name in FRESH:
             at[name][index] = False
@@ -237,9 +249,7 @@ class Copies(ABC, Generic[Copy]):
     def grow(self, arrays: dict[str, NDArray[Any]], lo: int, hi: int, begun: bool) -> None:
         """Takes on the copies of rows lo..hi-1, made here; arrays that are larger."""
         self.attach(arrays)
-        if hi <= lo:
-            return
-        which = self._room(lo, hi)
+        which = self._room(lo, hi) if hi > lo else []
         self._index()
         self.make_some(which)
         if begun:
@@ -271,8 +281,8 @@ class Copies(ABC, Generic[Copy]):
         for one in lists:
             one[:] = [one[i] for i in keep]
         self.ranges = [(lo, min(hi, size)) for lo, hi in self.ranges if lo < size]
-        self._index()
         self.attach(arrays)
+        self._index()
 
     def close(self) -> None:
         """Closes the environments."""

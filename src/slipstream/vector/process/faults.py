@@ -79,6 +79,7 @@ class Ledger:
         self.fresh: deque[Fault] = deque(maxlen=_KEPT)
         self._times: deque[float] = deque()
         self._rows = np.zeros(num_envs, np.int64)  # in a row, by copy
+        self._any = False  # of them is not 0
         self._lost: dict[int, int] = {}  # in a row, by worker
         self._reason: str | None = None
         self._worst: Fault | None = None
@@ -95,6 +96,7 @@ class Ledger:
             self._lost[fault.worker] = in_a_row = self._lost.get(fault.worker, 0) + 1
         else:
             self._rows[fault.copy] += 1
+            self._any = True
             in_a_row = int(self._rows[fault.copy])
         if self.policy.on_fault == "raise":
             self._stop(fault, "a fault is an error here (on_fault: raise)")
@@ -116,8 +118,9 @@ class Ledger:
 
     def good(self, valid: np.ndarray[tuple[int], np.dtype[np.bool_]], lo: int = 0) -> None:
         """Forgets what went wrong in a row for copies lo, lo + 1, ... that made a good step."""
-        if self._rows.any():
+        if self._any:
             self._rows[lo : lo + len(valid)][valid] = 0
+            self._any = bool(self._rows.any())
 
     def worked(self, worker: int) -> None:
         """A worker did what it was told."""

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.vector.foreign import make_gymnasium, name_of
 from slipstream.vector.foreign_copy import ForeignCopy
+from slipstream.vector.foreign_steps import gone_astray, step_each
 from slipstream.vector.forms import action_form, observation_form
 from slipstream.vector.leaves import MisfitError, store
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.process.copies import Copies, one_action, same_spaces
 from slipstream.vector.process.job import Foreign, Job, register
+from slipstream.vector.process.layout import AT
 
 _SURELY = 1e37  # a sum of squares below it is of finite numbers, in float32 and float64
 _NOT_FINITE = "that holds NaN or infinity"
@@ -44,10 +46,18 @@ class ForeignCopies(Copies[ForeignCopy]):
         if self._image:  # the block has channels first
             self._obs = [np.moveaxis(obs, 1, -1) for obs in self._obs]
             self._final = [np.moveaxis(final, 1, -1) for final in self._final]
-        self._acted, self._reward, self._log = arrays["actions"], arrays["reward"], arrays["log"]
-        self._longest, self._first = self._log.shape[1], self._actions.single
-        # A view of single numbers is written to in a third of the time of a row.
-        self._numbers = self._log[..., 0] if self._first is not None else None
+        self._acted, self._log = arrays["actions"], arrays["log"]
+        self._longest = self._log.shape[1]
+        # Views of memory take and give single numbers in half the time of arrays.
+        self._paid, self._episode = arrays["reward"].data, arrays["episode"].data
+        self._streams = arrays["seed"].data, arrays["index"].data
+        for row, copy in zip(self.rows, self.copies, strict=True):
+            if copy is not None:
+                copy.show_in(self._place(row))
+
+    def _place(self, row: int) -> NDArray[Any] | None:
+        """Where a copy's observations go if they are vectors of numbers."""
+        return self._obs[0][row] if self._only is not None and len(self._only.shape) == 1 else None
 
     def new(self, i: int) -> ForeignCopy:
         what, spec = self._what, self._spec
@@ -59,7 +69,7 @@ class ForeignCopies(Copies[ForeignCopy]):
         wrong = same_spaces(env, self._name, self.rows[i], spaces)
         if wrong is not None:
             raise ConfigError(wrong)
-        return ForeignCopy(env, self._name, self.rows[i], what.limit)
+        return ForeignCopy(env, self._name, self.rows[i], what.limit, self._place(self.rows[i]))
 
     def end_copy(self, copy: ForeignCopy) -> None:
         copy.env.close()
@@ -87,52 +97,71 @@ class ForeignCopies(Copies[ForeignCopy]):
                 self.fault(i, error, running=False)
 
     def step_part(self, part: int, t: int) -> None:
-        super().step_part(part, t)
         which, index = self.parts[part]
+        self.clear_part(part)
+        self._note_actions(index)
+        actions, copies = self.natives(which, index), self.copies[which.start : which.stop]
+        if True not in self.asleep:
+            self._step_each(zip(copies, actions, strict=True), index.start, t)
+        else:
+            asleep = self.asleep[which.start : which.stop]
+            pairs = zip(copies, actions, asleep, strict=True)
+            awake = [(copy, action) for copy, action, sleeps in pairs if not sleeps]
+            self._step_each(awake, index.start, t)
+            for i, sleeps in zip(which, asleep, strict=True):
+                if sleeps:
+                    self.wake(i)
         self._look(which, index)
-        at, copies = self.at, [self.copies[i] for i in which]
+        at, copies = self.at, self.copies[which.start : which.stop]
         at["ret"][index] = [0.0 if copy is None else copy.ret for copy in copies]
         at["length"][index] = [0 if copy is None else copy.length for copy in copies]
 
-    def step_one(self, i: int) -> None:
-        super().step_one(i)
-        if self.copies[i] is not None and not self.asleep[i] and not self._finite(self.rows[i]):
-            self.fault(i, self._unreal(i))
-        at, row, copy = self.at, self.rows[i], self.copies[i]
-        at["ret"][row], at["length"][row] = (0.0, 0) if copy is None else (copy.ret, copy.length)
+    def _note_actions(self, index: slice) -> None:
+        """Every copy's action into its log, at the place that its episode has come to."""
+        if self._longest:
+            length = np.minimum(self.at["length"][index], self._longest - 1)
+            self._log[np.arange(index.start, index.stop), length] = self._acted[index]
 
     def advance(self, i: int, action: Any, t: int) -> None:
-        row, copy, only = self.rows[i], self.copies[i], self._only
-        assert copy is not None
-        try:
-            self.at_hand(row)
-            seen, paid, terminated, truncated = copy.step(action, self._acted, row, t)
-            if (
-                only is not None
-                and type(seen) is np.ndarray
-                and seen.dtype == only.dtype
-                and seen.shape == only.shape
-            ):
-                self._obs[0][row] = seen
-            else:
-                self._store_step(row, copy, seen, paid)
-            if copy.length <= self._longest:
-                if self._numbers is not None:
-                    self._numbers[row, copy.length - 1] = action - self._first
-                else:
-                    self._log[row, copy.length - 1] = self._acted[row]
-            self._reward[row] = paid
-            if terminated or truncated:
-                self._end(i, copy, terminated, truncated)
-        except BaseException as error:
-            self.fault(i, error)
+        self._step_each([(self.copies[i], action)], self.rows[i], t)
 
-    def _store_step(self, row: int, copy: ForeignCopy, seen: Any, paid: float) -> None:
-        try:
+    def _step_each(self, stepping: Any, first: int, t: int) -> None:
+        """Steps copies that are awake, from row `first` on; those that fail are begun again."""
+        hand, stepping = self.hand, iter(stepping)
+        hand[AT] = first
+        while True:
+            try:
+                self.at_hand(hand[AT])
+                step_each(stepping, self._acted, self._paid, hand, t, self._store_step, self._ended)
+                return
+            except BaseException as error:
+                row = hand[AT]
+                i = self.place_of[row]
+                copy = self.copies[i]
+                assert copy is not None
+                self.fault(i, copy.explained(error, one_action(self._acted, row), t))
+
+    def step_one(self, i: int) -> None:
+        row = self.rows[i]
+        self._note_actions(slice(row, row + 1))
+        super().step_one(i)
+        if self.copies[i] is not None and not self.asleep[i] and not self._finite(row):
+            self.fault(i, self._unreal(i))
+        at, copy = self.at, self.copies[i]
+        at["ret"][row], at["length"][row] = (0.0, 0) if copy is None else (copy.ret, copy.length)
+
+    def _store_step(self, copy: ForeignCopy, seen: Any) -> None:
+        """Of what is no vector of the space's own dtype."""
+        only, row = self._only, copy.number
+        if (
+            only is not None
+            and type(seen) is np.ndarray
+            and seen.dtype == only.dtype
+            and seen.shape == only.shape
+        ):
+            self._obs[0][row] = seen
+        else:
             self._store(row, copy, "step", seen)
-        except BaseException:
-            copy.take_back(paid)
-            raise
 
     def replay(self) -> None:
         """Takes `length` actions of the log in the episode before `episode` again.
@@ -151,45 +180,41 @@ class ForeignCopies(Copies[ForeignCopy]):
                 self.begin_next(i, again=True)
                 copy = self.copies[i]
                 assert copy is not None
-                for numbers in logs[i, : int(lengths[i])].astype(at["actions"].dtype):
-                    self.at_hand(row)
-                    native = self._actions.native(numbers)
-                    seen, _, *ends = copy.step(native, numbers[None], 0, 0)
-                    self.at_hand(None)
-                    self._store(row, copy, "step", seen)
-                    if copy.length <= at["log"].shape[1]:
-                        at["log"][row, copy.length - 1] = numbers
-                    if any(ends):
-                        break  # the episode went on when it was saved
-                else:
-                    at["astray"][row] = False
-                    at["ret"][row], at["length"][row] = copy.ret, copy.length
+                taken = logs[i, : int(lengths[i])]
+                at["log"][row, : len(taken)] = taken
+                natives = self._actions.natives(taken.astype(self._acted.dtype))
+                self.at_hand(row)
+                step_each(
+                    ((copy, native) for native in natives),
+                    self._acted, self._paid, self.hand, 0, self._store_step, gone_astray,
+                )  # fmt: skip
+                at["astray"][row] = False
+                at["ret"][row], at["length"][row] = copy.ret, copy.length
             except BaseException:
-                self.at_hand(None)
+                pass
+            self.at_hand(None)
 
     def natives(self, which: range, index: slice) -> list[Any]:
-        rows = self.at["actions"][index]
-        first = self._actions.single
-        if first is not None:
-            return [n + first for n in rows[:, 0].tolist()]
-        return [self._actions.native(row) for row in rows]
+        return self._actions.natives(self._acted[index])
 
     def native(self, i: int) -> Any:
-        return self._actions.native(self.at["actions"][self.rows[i]])
+        return self._actions.natives(self._acted[self.rows[i]][None])[0]
 
     def begin_next(self, i: int, *, again: bool = False) -> None:
         at, copy, row = self.at, self.copies[i], self.rows[i]
         assert copy is not None
         if again:
-            at["episode"][row] -= at["episode"][row] > 0
-        episode = at["episode"][row]
-        at["episode"][row] += np.uint64(1)
+            self._episode[row] -= self._episode[row] > 0
+        episode = self._episode[row]
+        self._episode[row] = episode + 1
         at["held"][row] = at["down"][row] = self.asleep[i] = False
         at["ret"][row], at["length"][row] = 0.0, 0
         self.at_hand(row)
-        first = copy.reset(at["seed"][row], at["index"][row], episode)
+        seeds, indices = self._streams
+        first = copy.reset(seeds[row], indices[row], episode)
         self.at_hand(None)
-        self._store(row, copy, "reset", first)
+        if not copy.show(first):
+            self._store(row, copy, "reset", first)
         if not self._finite(row):
             raise copy.misfit("reset", MisfitError(_NOT_FINITE))
 
@@ -224,19 +249,19 @@ class ForeignCopies(Copies[ForeignCopy]):
 
     def _look(self, which: range, index: slice) -> None:
         """One product over all copies says whether any observation is not finite."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            for leaf in self._floats:
-                flat = self._obs[leaf][index].reshape(-1).astype(np.float32, copy=False)
-                if not np.isfinite(flat.dot(flat)):
-                    break
-            else:
-                return
+        for leaf in self._floats:
+            flat = self._obs[leaf][index].reshape(-1)
+            if not (flat.dtype.itemsize > 2 and flat.dot(flat) < _SURELY):
+                break
+        else:
+            return
         for i in which:
             if self.copies[i] is not None and not self.asleep[i] and not self._finite(self.rows[i]):
                 self.fault(i, self._unreal(i))
 
-    def _end(self, i: int, copy: ForeignCopy, terminated: bool, truncated: bool) -> None:
-        at, row, at_end = self.at, self.rows[i], self.job.at_end
+    def _ended(self, copy: ForeignCopy, terminated: bool, truncated: bool) -> None:
+        at, row, at_end = self.at, copy.number, self.job.at_end
+        i = self.place_of[row]
         if not self._finite(row):
             raise self._unreal(i)
         at["terminated"][row], at["truncated"][row], at["ended"][row] = terminated, truncated, True
@@ -252,6 +277,7 @@ class ForeignCopies(Copies[ForeignCopy]):
             self.begin_next(i)
         except BaseException as error:
             self.fault(i, error, running=False)
+        self.at_hand(row)  # the others are still to be stepped
 
     def lose(self, i: int) -> None:
         super().lose(i)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import anonymous_file
 from slipstream.vector.process.launcher import Launcher
-from slipstream.vector.process.layout import BEAT, COMMAND, DONE, REPORTS, SEQUENCE, WORDS
+from slipstream.vector.process.layout import AT, BEAT, COMMAND, DONE, REPORTS, SEQUENCE, WORDS
 from slipstream.vector.process.worker import HANG_SIGNAL
 
 DOWN, IDLE, STARTING, UP = range(4)
@@ -49,7 +49,7 @@ class Link:
         self.heard = 0
         self.hung = False
         self._sequence = 0
-        self._beat, self._since, self._warned = -1, 0.0, 0.0
+        self._beat, self._since, self._warned = (-1, -1), 0.0, 0.0
         self._last_words = -1
 
     @property
@@ -88,7 +88,7 @@ class Link:
         assert self.pipe is not None
         self.words[REPORTS], self.heard = 0, 0
         self._since = self._warned = 0.0
-        self._beat = -1
+        self._beat = (-1, -1)
         self.state = STARTING
         with suppress(OSError):  # gone already: its end will be heard
             self.pipe.send_bytes(job)
@@ -116,7 +116,7 @@ class Link:
 
     def watch(self, hang_seconds: float) -> None:
         """Looks whether the call at hand takes too long: a signal first, then the end."""
-        now, beat = time.monotonic(), self.words[BEAT]
+        now, beat = time.monotonic(), (self.words[BEAT], self.words[AT])
         if beat != self._beat or not self._since:
             self._beat, self._since, self._warned = beat, now, 0.0
             return

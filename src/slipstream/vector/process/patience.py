@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 SPIN_SECONDS = 50e-6  # about what being woken costs
-_ORDERED = ("x86_64", "AMD64")  # writes of one core are seen in their order by the others
+_ORDERED = platform.machine() in ("x86_64", "AMD64")
+"""Writes of one core are seen in their order by the others."""
 _LOOKS = 16  # between two looks at the clock
 
 
@@ -18,8 +19,7 @@ def spin_seconds(workers: int, cores: int) -> float:
     looks would take the time from who works. Nor where another core may see "done" before what
     was done.
     """
-    ordered = platform.machine() in _ORDERED
-    return SPIN_SECONDS if ordered and workers < cores else 0.0
+    return SPIN_SECONDS if _ORDERED and workers < cores else 0.0
 
 
 def spin(ready: Callable[[], bool], seconds: float) -> bool:

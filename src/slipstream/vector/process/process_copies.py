@@ -95,7 +95,7 @@ class ProcessCopies:
                 self._packed,
                 describe,
                 self.ledger,
-                self.spin,
+                usable_cores(),
             )
         except BaseException:
             self.block.close()
@@ -193,9 +193,10 @@ class ProcessCopies:
         """Whether any copy was alive at the last step, or is by now."""
         if self._fresh and not self._stepping:
             return True
-        idle = self.block["down"] | self.block["held"]
-        if not idle.any() and self._stepping:
+        down, held = self.block["down"], self.block["held"]
+        if self._stepping and not np.count_nonzero(down) and not np.count_nonzero(held):
             return True
+        idle = down | held
         return any(not idle[link.rows].all() for link in self._stepping if link.state == UP)
 
     def blank(self, at: Rows) -> None:

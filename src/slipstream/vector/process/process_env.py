@@ -88,7 +88,7 @@ class ProcessVectorEnv(VectorEnv):
             copies_layout, spec, leaves, reward=reward, log=log, mask_width=mask_width
         )
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
-        self._episodes: list[tuple[NDArray[Any], ...]] = []
+        self._episodes: list[tuple[Any, ...]] = []
         self.copies = ProcessCopies(
             self._layout(self.num_envs),
             self.num_envs,
@@ -232,11 +232,13 @@ class ProcessVectorEnv(VectorEnv):
         """Notes what ended at a step of some rows."""
         block = self.block
         over = block["ended"][rows] | block["lost"][rows]
-        if not over.any():
+        if not np.count_nonzero(over):
             return
         at = np.arange(self.num_envs)[rows][over]
         columns = [block[name][at] for name in ("ended_ret", "ended_length", "lost", "metrics")]
-        self._episodes.append((np.full(len(at), t), at, *columns))
+        self._episodes.append((t, at, *columns))
+        if not np.count_nonzero(block["kept"]):
+            return
         kept = at[block["kept"][at]]
         if len(kept):
             rows = self._joined([final[kept] for final in self._final])
@@ -250,7 +252,7 @@ class ProcessVectorEnv(VectorEnv):
     def _show(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
         first = self._leaves[0]
         if len(self._leaves) == 1 and first.sizes is None and self.observations.layout != "same":
-            np.copyto(obs, self._obs[0].reshape(obs.shape), casting="unsafe")
+            np.copyto(obs, self.block["obs.0"].reshape(obs.shape), casting="unsafe")
         else:
             obs[...] = self._joined(self._obs)
         if mask is not None and self.mask_width:
@@ -276,9 +278,11 @@ class ProcessVectorEnv(VectorEnv):
         ended, self._episodes = self._episodes, []
         block = self.block
         if not ended:
-            none = [block[n][:0] for n in ("ended_ret", "ended_length", "lost", "metrics")]
-            ended = [(np.zeros(0, np.int64), np.zeros(0, np.int64), *(n.copy() for n in none))]
-        t, e, ret, length, lost, metrics = (np.concatenate(c) for c in zip(*ended, strict=True))
+            names = ("ended_ret", "ended_length", "lost", "metrics")
+            ended = [(0, np.zeros(0, np.int64), *(block[name][:0].copy() for name in names))]
+        times, *columns = zip(*ended, strict=True)
+        e, ret, length, lost, metrics = map(np.concatenate, columns)
+        t = np.repeat(np.array(times, np.int64), [len(at) for at in columns[0]])
         named = {m.name: metrics[:, i].copy() for i, m in enumerate(self.spec.metrics)}
         return Episodes(t, e, ret, length, named, lost if lost.any() else None)
 

@@ -144,7 +144,9 @@ class _Worker:
         kind: Any = ForeignCopies
         if isinstance(job.what, Native):
             kind = NativeCopies
-        return kind(job, self._block.arrays, self._report, self._at_hand)
+        copies = kind(job, self._block.arrays, self._report, self._at_hand)
+        copies.hand = self.words
+        return copies
 
     def _handed(self) -> list[int]:
         """The open files that follow a message."""

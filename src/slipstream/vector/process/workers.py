@@ -16,7 +16,7 @@ from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, Ledger
 from slipstream.vector.process.layout import AT, REPORTS
 from slipstream.vector.process.link import DOWN, STARTING, UP, Link
-from slipstream.vector.process.patience import spin
+from slipstream.vector.process.patience import spin, spin_seconds
 from slipstream.vector.process.worker import TALK
 
 _LOOK_MS = 50  # longest sleep between two looks at workers that say nothing
@@ -33,7 +33,7 @@ class Workers:
         pack: makes worker w's job as bytes; its argument says whether it follows a lost one.
         describe: a lost copy's episode, step and last action, for messages.
         ledger: counts faults.
-        spin: seconds of looking before a wait sleeps.
+        cores: that the workers and this process share.
 
     Attributes:
         block: may be replaced by a larger one, see `move`.
@@ -47,9 +47,9 @@ class Workers:
         pack: Callable[[int, bool], bytes],
         describe: Callable[[int], tuple[int, int, list[Any]]],
         ledger: Ledger,
-        spin: float,
+        cores: int,
     ) -> None:
-        self.block, self._pack, self._ledger, self._spin = block, pack, ledger, spin
+        self.block, self._pack, self._ledger, self._cores = block, pack, ledger, cores
         self._describe, self._crowd = describe, crowd
         self._done = Bell()
         self.links: list[Link] = []
@@ -168,7 +168,10 @@ class Workers:
     @property
     def complete(self) -> bool:
         """Whether all workers are there, and were before."""
-        return not self._arrived and all(link.state == UP for link in self.links)
+        for link in self.links:
+            if link.state != UP:
+                return False
+        return not self._arrived
 
     def order(self, command: int, links: Sequence[Link]) -> list[Link]:
         """Has workers do something and waits for them; those that were lost over it."""
@@ -191,11 +194,12 @@ class Workers:
                 pending.pop()
             return not pending
 
-        if spin(ready, self._spin):
-            return True
         hang = self._ledger.policy.hang_seconds
         until = None if timeout is None else time.monotonic() + timeout
         while True:
+            # Looking is for free where those that still work leave a core to spare.
+            if spin(ready, spin_seconds(len(pending), self._cores)):
+                return True
             pending = [link for link in pending if link.state == UP and not link.done]
             self._pending = pending
             if not pending:
@@ -214,7 +218,8 @@ class Workers:
         """After `wait`: hears what workers have to report; those that were lost."""
         lost = []
         for link in links:
-            self.hear_reports(link)
+            if link.words[REPORTS] != link.heard:
+                self.hear_reports(link)
             if link.state == UP:
                 self._ledger.worked(link.number)
             else:
