@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -40,7 +41,7 @@ def measure(
     workers: int | None = None,
     receive: int = 0,
 ) -> dict[str, Any]:
-    """Steps per second, start and stop in seconds, memory, and how evenly steps went.
+    """Steps per second, processor time of a step, start and stop in seconds, memory.
 
     Args:
         env, rounds: see `maker`.
@@ -55,17 +56,20 @@ def measure(
     copies.reset(out.obs)
     started = time.perf_counter() - began
     actions = np.random.default_rng(0).integers(0, 2, (_ROWS, num_envs, 1))
+    spent = processor_seconds()
     if receive:
-        rate = _received(copies, receive, seconds)
+        steps, wall = _received(copies, receive, seconds)
     else:
-        rate = _stepped(copies, actions, out, seconds)
+        steps, wall = _stepped(copies, actions, out, seconds)
+    spent = processor_seconds() - spent
     pids = [child.pid for child in psutil.Process().children(recursive=True)]
     memory = sum(map(memory_of, [os.getpid(), *pids]))
     backend = copies.backend
     began = time.perf_counter()
     copies.close()
     return {
-        "steps_per_second": rate,
+        "steps_per_second": steps / wall,
+        "cpu": spent / steps,
         "start": started,
         "stop": time.perf_counter() - began,
         "memory": memory,
@@ -73,7 +77,39 @@ def measure(
     }
 
 
-def _stepped(copies: VectorEnv, actions: Any, out: Any, seconds: float) -> float:
+def processor_seconds() -> float:
+    """Of this process and those that it started, so far."""
+    mine = psutil.Process()
+    times = [one.cpu_times() for one in (mine, *mine.children(recursive=True))]
+    return sum(own.user + own.system for own in times)
+
+
+def alone(env: str, num_envs: int, seconds: float, rounds: int = 0) -> dict[str, float]:
+    """Steps per second of so many processes at once that step one copy each, with no layer.
+
+    `steps_per_cpu_second` counts the processor time that they took.
+    """
+    with multiprocessing.get_context("fork").Pool(num_envs) as pool:
+        found = pool.starmap(_loop, [(env, rounds, seconds)] * num_envs, chunksize=1)
+    return {
+        "steps_per_second": sum(steps / wall for steps, wall, _ in found),
+        "steps_per_cpu_second": sum(one[0] for one in found) / sum(one[2] for one in found),
+    }
+
+
+def _loop(env: str, rounds: int, seconds: float) -> tuple[int, float, float]:
+    """Steps, seconds and processor seconds of the environment's own loop."""
+    copy = maker(env, rounds)()
+    copy.reset()
+    steps, began, cpu = 0, time.perf_counter(), time.thread_time()
+    while time.perf_counter() - began < seconds:
+        for _ in range(_ROWS):
+            copy.step(0)
+        steps += _ROWS
+    return steps, time.perf_counter() - began, time.thread_time() - cpu
+
+
+def _stepped(copies: VectorEnv, actions: Any, out: Any, seconds: float) -> tuple[int, float]:
     for t in range(_ROWS):
         copies.step(actions[t], out)
     steps, began = 0, time.perf_counter()
@@ -82,19 +118,19 @@ def _stepped(copies: VectorEnv, actions: Any, out: Any, seconds: float) -> float
             copies.step(actions[t], out)
         copies.drain_finals(), copies.drain_episodes()
         steps += _ROWS * copies.num_envs
-    return steps / (time.perf_counter() - began)
+    return steps, time.perf_counter() - began
 
 
-def _received(copies: VectorEnv, count: int, seconds: float) -> float:
+def _received(copies: VectorEnv, count: int, seconds: float) -> tuple[int, float]:
     copies.send(np.zeros(copies.num_envs, np.int64))
     steps, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
         ready = copies.recv(count)
         steps += count
         copies.send(np.zeros(count, np.int64), ready.copies)
-    rate = steps / (time.perf_counter() - began)
+    spent = time.perf_counter() - began
     copies.recv()
-    return rate
+    return steps, spent
 
 
 def kill(env: str, num_envs: int, rounds: int, workers: int) -> dict[str, float]:
@@ -129,7 +165,7 @@ def kill(env: str, num_envs: int, rounds: int, workers: int) -> dict[str, float]
 
 def answer(what: str = "measure", **settings: Any) -> dict[str, Any]:
     """One of the measurements."""
-    return kill(**settings) if what == "kill" else measure(**settings)
+    return {"kill": kill, "alone": alone}.get(what, measure)(**settings)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from slipstream.bench.ours.vector_layer import processor_seconds
 from slipstream.bench.vector_envs import maker
 from slipstream.bench.worker import serve
 from slipstream.vector.process.pool import memory_of
@@ -38,7 +39,7 @@ def made(kind: str, env: str, rounds: int, num_envs: int) -> Any:
 def measure(
     kind: str, env: str, num_envs: int, seconds: float, rounds: int = 0
 ) -> dict[str, float]:
-    """Steps per second, start and stop in seconds, memory."""
+    """Steps per second, processor time of a step, start and stop in seconds, memory."""
     began = time.perf_counter()
     copies = made(kind, env, rounds, num_envs)
     copies.reset()
@@ -46,18 +47,20 @@ def measure(
     actions = np.random.default_rng(0).integers(0, 2, (_ROWS, num_envs))
     for t in range(_ROWS):
         copies.step(actions[t])
-    steps, began = 0, time.perf_counter()
+    steps, began, spent = 0, time.perf_counter(), processor_seconds()
     while time.perf_counter() - began < seconds:
         for t in range(_ROWS):
             copies.step(actions[t])
         steps += _ROWS * num_envs
     rate = steps / (time.perf_counter() - began)
+    spent = processor_seconds() - spent
     pids = [child.pid for child in psutil.Process().children(recursive=True)]
     memory = sum(map(memory_of, [os.getpid(), *pids]))
     began = time.perf_counter()
     copies.close()
     return {
         "steps_per_second": rate,
+        "cpu": spent / steps,
         "start": started,
         "stop": time.perf_counter() - began,
         "memory": memory,

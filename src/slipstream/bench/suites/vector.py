@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cache
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from slipstream.bench.alternate import alternate
 from slipstream.bench.machine import Neighbours, threads
-from slipstream.bench.row import Goal, Row, judged
+from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.vector_faces import face_cost, sb3_on_us
 from slipstream.bench.suites.vector_faults import chaos, worker_kill
-from slipstream.bench.vector_envs import rounds_for
-from slipstream.bench.worker import WorkerError, run_worker
-
-_CARTPOLE = "CartPole-v1"
-_NAMES = {
-    "gym_sync": "Gymnasium SyncVectorEnv",
-    "gym_async": "Gymnasium AsyncVectorEnv (shared memory)",
-    "sb3_dummy": "SB3 DummyVecEnv",
-    "sb3_subproc": "SB3 SubprocVecEnv",
-    "envpool": "EnvPool",
-}
-PEERS = ("gym_sync", "gym_async", "sb3_dummy", "sb3_subproc")
-
-
-@cache
-def rounds(microseconds: int) -> int:
-    """Of `work`, for so much processor time alone."""
-    return rounds_for(1e-6 * microseconds)
+from slipstream.bench.suites.vector_systems import (
+    CARTPOLE,
+    NAMES,
+    few_copies,
+    heavy,
+    in_turns,
+    median_of,
+    ratio_of,
+    rounds,
+    systems,
+)
+from slipstream.bench.worker import run_worker
 
 
 def ours(env: str, num_envs: int, seconds: float, **more: Any) -> dict[str, Any]:
@@ -49,106 +45,86 @@ def rate(answer: dict[str, Any]) -> float:
 
 
 def _beside(
-    settings: SuiteOptions, case: str, env: str, copies: int, kind: str, goal: Goal, backend: str
+    settings: SuiteOptions, case: str, cell: dict[str, Any], mine: str, kind: str, goal: Goal
 ) -> Row:
-    measured = alternate(
-        lambda: rate(ours(env, copies, settings.seconds, backend=backend)),
-        lambda: rate(peer(kind, env, copies, settings.seconds)),
-        runs=settings.runs,
-        until=settings.until,
+    """A backend of ours and one peer, in turn."""
+    turns = 2 * settings.runs
+    asked = {"systems": (mine, kind), **cell}
+    (rates,), others = in_turns([asked], seconds=0.25 * settings.seconds, turns=turns)
+    ratio = ratio_of(rates, mine, kind)
+    return Row(
+        case=case,
+        unit=f"steps/s ({cell['env']}, {cell['num_envs']} copies, backend {mine})",
+        ours=median_of(rates, mine),
+        peer=median_of(rates, kind),
+        peer_name=NAMES[kind],
+        ratio=ratio,
+        runs=turns,
+        others_cpu=others,
+        **judged(goal, ratio.median),
     )
-    unit = f"steps/s ({env}, {copies} copies, backend {backend})"
-    return measured.row(case, unit, goal, _NAMES[kind])
 
 
 def cheap_vs_async(settings: SuiteOptions) -> Iterable[Row]:
     """A cheap environment in 64 copies."""
-    goal = Goal(">=", 10)
-    yield _beside(settings, "cheap_vs_async", _CARTPOLE, 64, "gym_async", goal, "process")
+    cell = {"env": CARTPOLE, "num_envs": 64}
+    yield _beside(settings, "cheap_vs_async", cell, "process", "gym_async", Goal(">=", 10))
 
 
 def cheap_vs_subproc(settings: SuiteOptions) -> Iterable[Row]:
     """The same against SB3."""
-    goal = Goal(">=", 10)
-    yield _beside(settings, "cheap_vs_subproc", _CARTPOLE, 64, "sb3_subproc", goal, "process")
+    cell = {"env": CARTPOLE, "num_envs": 64}
+    yield _beside(settings, "cheap_vs_subproc", cell, "process", "sb3_subproc", Goal(">=", 10))
 
 
 def serial_vs_dummy(settings: SuiteOptions) -> Iterable[Row]:
     """One after another in this process, one copy and eight."""
     for copies in (1, 8):
-        yield _beside(
-            settings, "serial_vs_dummy", _CARTPOLE, copies, "sb3_dummy", Goal(">=", 1.3), "serial"
-        )
-
-
-def few_copies(settings: SuiteOptions) -> Iterable[Row]:
-    """`auto` beside the best of the others, with few copies; the worst ratio decides."""
-    settings = with_runs(settings, 1)
-    kinds: Sequence[tuple[str, dict[str, int]]] = (
-        (_CARTPOLE, {}),
-        ("Acrobot-v1", {}),
-        ("work", {"rounds": rounds(100)}),
-    )
-    with Neighbours() as neighbours:
-        cells = [
-            _beside_the_best(settings, env, copies, more)
-            for env, more in kinds
-            for copies in (1, 2, 4, 8)
-        ]
-    worst = min(cells, key=lambda cell: cell["ratio"])
-    yield Row(
-        case="few_copies",
-        unit=f"worst ratio of 12, of {worst['env']} in {worst['copies']} copies (backend auto)",
-        ours=worst["ratio"],
-        peer_name="the best of SB3's and Gymnasium's",
-        runs=settings.runs,
-        others_cpu=round(neighbours.share, 3),
-        cells=tuple(cells),
-        **judged(Goal(">=", 0.97), worst["ratio"]),
-    )
-
-
-def _beside_the_best(
-    settings: SuiteOptions, env: str, copies: int, more: dict[str, int]
-) -> dict[str, Any]:
-    """One environment in so many copies, beside the quickest of the others."""
-    seconds = 0.4 * settings.seconds
-    best = max(PEERS, key=lambda kind: rate(peer(kind, env, copies, 0.5 * seconds, **more)))
-    measured = alternate(
-        lambda: rate(ours(env, copies, seconds, backend="auto", **more)),
-        lambda: rate(peer(best, env, copies, seconds, **more)),
-        runs=settings.runs,
-        until=settings.until,
-    )
-    assert measured.ratio is not None
-    return {
-        "env": "100 us" if env == "work" else env,
-        "copies": copies,
-        "ours": measured.ours,
-        "peer": measured.peer,
-        "peer_name": _NAMES[best],
-        "ratio": measured.ratio.median,
-    }
+        cell = {"env": CARTPOLE, "num_envs": copies}
+        yield _beside(settings, "serial_vs_dummy", cell, "serial", "sb3_dummy", Goal(">=", 1.3))
 
 
 def heavy_efficiency(settings: SuiteOptions) -> Iterable[Row]:
-    """A step of 1 ms of processor time, 16 copies a core."""
+    """A step of 1 ms of processor time, 16 copies a core, beside the same loop with no layer.
+
+    The loop's own speed is that of one process, by its processor time. What as many processes
+    reach as there are cores, which neither wait nor are waited for, is in the cells: a core may be
+    slower while its neighbours work.
+    """
     own = rounds(1000)
     cores = threads()
 
-    def share() -> float:
-        found = rate(ours("work", 16 * cores, settings.seconds, rounds=own, workers=cores))
-        return found * 0.001 / cores
+    def alone() -> float:
+        found = ours("work", 1, settings.seconds, what="alone", rounds=own)
+        return float(found["steps_per_cpu_second"]) * cores
 
-    measured = alternate(share, runs=settings.runs, until=settings.until)
-    yield measured.row(
-        "heavy_efficiency", f"of what {cores} cores do of 1 ms steps alone", Goal(">=", 0.95)
+    with Neighbours() as neighbours:
+        together = ours("work", cores, settings.seconds, what="alone", rounds=own)
+        bound = float(together["steps_per_second"]) / alone()
+    measured = alternate(
+        lambda: rate(ours("work", 16 * cores, settings.seconds, rounds=own, workers=cores)),
+        alone,
+        runs=settings.runs,
+        until=settings.until,
     )
+    row = measured.row(
+        "heavy_efficiency",
+        f"steps/s (1 ms of processor time alone, {16 * cores} copies, {cores} workers)",
+        Goal(">=", 0.95),
+        f"{cores} cores x the environment's own speed",
+    )
+    cell = {
+        "what": f"{cores} processes at once with no layer, of {cores} x one",
+        "ratio": bound,
+        "others_cpu": round(neighbours.share, 3),
+    }
+    yield replace(row, cells=(cell,))
 
 
 def image_vs_async(settings: SuiteOptions) -> Iterable[Row]:
     """Observations of 84x84x4 bytes, 16 copies."""
-    yield _beside(settings, "image_vs_async", "image", 16, "gym_async", Goal(">=", 3), "process")
+    cell = {"env": "image", "num_envs": 16}
+    yield _beside(settings, "image_vs_async", cell, "process", "gym_async", Goal(">=", 3))
 
 
 def uneven_async(settings: SuiteOptions) -> Iterable[Row]:
@@ -174,7 +150,7 @@ def start_stop(settings: SuiteOptions) -> Iterable[Row]:
     kept: list[dict[str, Any]] = []
 
     def start() -> float:
-        kept.append(ours(_CARTPOLE, 512, 0.1))
+        kept.append(ours(CARTPOLE, 512, 0.1))
         return float(kept[-1]["start"])
 
     measured = alternate(start, runs=settings.runs, until=settings.until, less_is_better=True)
@@ -191,70 +167,43 @@ def start_stop(settings: SuiteOptions) -> Iterable[Row]:
     )
 
 
-def systems(settings: SuiteOptions) -> Iterable[Row]:
-    """1, 4, 8 and 12 copies everywhere: the table of the systems before us.
+def footprint(settings: SuiteOptions) -> Iterable[Row]:
+    """64 copies of CartPole: memory a copy, time to start, processor time of a step.
 
-    With --full also 10 ms and frames.
+    Memory is of all processes together, shared parts counted once.
     """
-    settings = with_runs(settings, 1)
-    seconds = 0.4 * settings.seconds
-    kinds: Sequence[tuple[str, str, dict[str, int]]] = (
-        ("cheap (CartPole)", _CARTPOLE, {}),
-        ("1 ms", "work", {"rounds": rounds(1000)}),
-        ("10 ms", "work", {"rounds": rounds(10_000)}),
-        ("84x84x4", "image", {}),
-    )
-    for label, env, more in kinds if settings.full else kinds[:2]:
-        for copies in (1, 4, 8, 12):
-            cells = []
-            with Neighbours() as neighbours:
-                for backend in ("serial", "process", "auto"):
-                    found = rate(ours(env, copies, seconds, backend=backend, **more))
-                    cells.append({"system": f"slipstream {backend}", "steps_per_second": found})
-                others = (*PEERS, "envpool") if env == _CARTPOLE else PEERS
-                for kind in others:
-                    found_peer = _or_none(kind, env, copies, seconds, more)
-                    cells.append({"system": _NAMES[kind], "steps_per_second": found_peer})
-            auto = cells[2]["steps_per_second"]
-            best = max(
-                (cell for cell in cells[3:7] if cell["steps_per_second"]),
-                key=lambda cell: cell["steps_per_second"],
-            )
-            yield Row(
-                case="systems",
-                unit=f"steps/s ({label}, {copies} copies, backend auto)",
-                ours=auto,
-                peer=best["steps_per_second"],
-                peer_name=f"{best['system']}, the best of four",
-                others_cpu=round(neighbours.share, 3),
-                cells=tuple(cells),
-            )
+    settings = with_runs(settings, 2)
+    found: dict[str, list[dict[str, Any]]] = {}
 
+    def side(kind: str) -> Callable[[], float]:
+        def measured() -> float:
+            one = ours if kind == "ours" else partial(peer, kind)
+            found.setdefault(kind, []).append(one(CARTPOLE, 64, 0.5))
+            return float(found[kind][-1]["memory"]) / 64 / 2**20
 
-def _or_none(
-    kind: str, env: str, copies: int, seconds: float, more: dict[str, int]
-) -> float | None:
-    """EnvPool need not be there."""
-    try:
-        return rate(peer(kind, env, copies, seconds, **more))
-    except WorkerError:
-        if kind != "envpool":
-            raise
-        return None
+        return measured
 
-
-def memory(settings: SuiteOptions) -> Iterable[Row]:
-    """Memory of all processes together, shared parts counted once, by copy."""
-    settings = with_runs(settings, 3)
     for kind in ("gym_async", "sb3_subproc"):
-        measured = alternate(
-            lambda: float(ours(_CARTPOLE, 64, 0.1)["memory"]) / 64 / 2**20,
-            lambda kind=kind: float(peer(kind, _CARTPOLE, 64, 0.1)["memory"]) / 64 / 2**20,
-            runs=settings.runs,
-            until=settings.until,
-            less_is_better=True,
+        found.clear()
+        memory = alternate(
+            side("ours"), side(kind), runs=settings.runs, until=0.0, less_is_better=True
         )
-        yield measured.row("memory", "MiB (PSS) a copy, of 64", None, _NAMES[kind])
+        yield memory.row("memory", "MiB (PSS) a copy, of 64 (CartPole)", None, NAMES[kind])
+        for name, unit, factor in (
+            ("start", "seconds until 64 copies are reset", 1.0),
+            ("cpu", "us of processor time a step, all processes (64 copies)", 1e6),
+        ):
+            mine, theirs = ([factor * one[name] for one in found[k]] for k in ("ours", kind))
+            yield Row(
+                case=f"{name}_64",
+                unit=unit,
+                ours=statistics.median(mine),
+                peer=statistics.median(theirs),
+                peer_name=NAMES[kind],
+                ratio=Ratio.of([b / a for a, b in zip(mine, theirs, strict=True)]),
+                runs=len(mine),
+                others_cpu=memory.others_cpu,
+            )
 
 
 CASES: dict[str, Case] = {
@@ -271,5 +220,6 @@ CASES: dict[str, Case] = {
     "sb3_on_us": sb3_on_us,
     "start_stop": start_stop,
     "systems": systems,
-    "memory": memory,
+    "heavy": heavy,
+    "footprint": footprint,
 }
