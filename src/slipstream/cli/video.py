@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _FRAMES = 3_000  # at most: a policy that never fails must not fill the disk
 _PER_SECOND = 30
+_LAST = 1_500  # ms that an animated picture shows its end
 
 
 def film(run: Run, path: Path, opponent: str | None = None) -> Path:
@@ -91,9 +92,9 @@ def _write_gif(path: Path, frames: list[NDArray[np.uint8]]) -> None:
     from PIL import Image
 
     pictures = [Image.fromarray(frame) for frame in frames]
-    pictures[0].save(
-        path, save_all=True, append_images=pictures[1:], duration=round(1000 / _PER_SECOND), loop=0
-    )
+    each = [round(1000 / _PER_SECOND)] * len(pictures)
+    each[-1] = _LAST
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=each, loop=0)
 
 
 def _write_mp4(path: Path, frames: list[NDArray[np.uint8]]) -> None:

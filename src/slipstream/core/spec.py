@@ -19,6 +19,20 @@ class Metric(NamedTuple):
     unit: str = ""
 
 
+class Reflection(NamedTuple):
+    """What a mirror image of an environment looks like that follows the same rules.
+
+    Attributes:
+        observation: which numbers change their sign.
+        action: of a Box whose bounds there lie symmetrically: which numbers change their sign.
+        choices: of a Discrete space: what each choice becomes.
+    """
+
+    observation: tuple[int, ...]
+    action: tuple[int, ...] = ()
+    choices: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class MarketSpec:
     """What reports and annualisation need to know about a market environment.
@@ -58,6 +72,7 @@ class Spec:
         trace: STATE fields recorded after every step of an evaluation.
         players: rows per environment when more than one agent acts.
         winner: of a game of two, the metric that says who won: above 0 player 1, below 0 player 2.
+        reflection: a mirror image that follows the same rules; agents may learn from both.
         max_episode_steps: time limit, at least 1, kept by the batch loop; None for none.
         stagger: draw the first episode's length uniformly in 1..max_episode_steps while training,
             so that copies do not reset together.
@@ -79,6 +94,7 @@ class Spec:
     trace: tuple[str, ...] = ()
     players: int = 1
     winner: str | None = None
+    reflection: Reflection | None = None
     max_episode_steps: int | None = None
     stagger: bool = False
     scale_reward: bool = False

@@ -17,7 +17,7 @@ from pydantic import Field
 from slipstream.core import config, kernel
 from slipstream.core.bounds import Gravity, Magnitude, SomeBars, TimeStep
 from slipstream.core.random import uniform
-from slipstream.core.spec import Spec
+from slipstream.core.spec import Reflection, Spec
 
 
 class Config(config.Config):
@@ -143,5 +143,6 @@ def spec(p: Any, d: Any) -> Spec:
     return Spec(
         observation=spaces.Box(-bound, bound, dtype=np.float32),
         action=spaces.Discrete(2),
+        reflection=Reflection((0, 1, 2, 3), choices=(1, 0)),  # left and right
         max_episode_steps=p.max_steps,
     )

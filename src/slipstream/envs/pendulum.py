@@ -17,7 +17,7 @@ from pydantic import Field
 from slipstream.core import config, kernel
 from slipstream.core.bounds import Gravity, Magnitude, SomeBars, TimeStep
 from slipstream.core.random import uniform
-from slipstream.core.spec import Spec
+from slipstream.core.spec import Reflection, Spec
 
 
 class Config(config.Config):
@@ -103,5 +103,6 @@ def spec(p: Any, d: Any) -> Spec:
     return Spec(
         observation=spaces.Box(-bound, bound, dtype=np.float32),
         action=spaces.Box(-p.max_torque, p.max_torque, (1,), np.float32),
+        reflection=Reflection((1, 2), action=(0,)),  # clockwise and not
         max_episode_steps=p.max_steps,
     )

@@ -28,8 +28,8 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
     spec = environment.spec
     if spec.market is None and spec.max_episode_steps is None:
         found.append(
-            f"{config.short_name} has no time limit: an evaluation cuts an episode after "
-            f"{config.evaluation.max_steps:,} steps (evaluation.max_steps)."
+            f"{config.short_name} declares no time limit: an evaluation cuts an episode that did "
+            f"not end by itself after {config.evaluation.max_steps:,} steps (evaluation.max_steps)."
         )
     return tuple(found)
 

@@ -63,6 +63,7 @@ class DQNConfig(OffPolicyConfig):
 
     def check_spaces(self, spec: Spec) -> None:
         """Takes one choice of n."""
+        super().check_spaces(spec)
         if len(spec.components) == 1:
             return
         fit = "ppo" if spec.components else "sac or ppo"

@@ -11,7 +11,9 @@ from pydantic import Field
 from slipstream.agents.agent_config import AgentConfig
 from slipstream.agents.numbers import Count, Epsilon, Fraction, Positive, Share, Steps, StepSize
 from slipstream.core.config import searched
+from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import ReplayPlan
+from slipstream.experience.replay.reflection import check_reflection
 
 ITERATION_STEPS = 1024  # of a member, where `iteration_steps` is null
 STUDY_REPLAY = 100_000  # transitions of a study's member, where the user gives no number
@@ -108,6 +110,11 @@ class OffPolicyConfig(AgentConfig):
         description="rewards summed before bootstrapping",
         json_schema_extra=searched(choices=[1, 3, 5], by_default=False),
     )
+    reflect: bool = Field(
+        False,
+        description="half of what is learned from is turned into its mirror image, where the "
+        "environment says what that is (hockey)",
+    )
     iteration: Count | None = Field(
         None,
         description="steps of each copy between two looks at metrics and validation; null: 1,024 "
@@ -133,6 +140,11 @@ class OffPolicyConfig(AgentConfig):
         """Once learning has begun, rounded up."""
         return math.ceil(self.iteration_steps(num_envs) * num_envs * self.updates_per_step)
 
+    def check_spaces(self, spec: Spec) -> None:
+        """Refuses to reflect what has no mirror image."""
+        if self.reflect:
+            check_reflection(spec)
+
     def replay(self, num_envs: int) -> ReplayPlan:
         """What is kept, and when it is learned from."""
         return ReplayPlan(
@@ -143,6 +155,7 @@ class OffPolicyConfig(AgentConfig):
             updates_per_step=self.updates_per_step,
             n_step=self.n_step,
             alpha=self.priority_exponent if self.prioritised else 0.0,
+            reflect=self.reflect,
             mapped=self.replay_mapped,
         )
 

@@ -19,6 +19,7 @@ from slipstream.agents.off_policy.base import OffPolicyAgent
 from slipstream.agents.off_policy.gate import admit, make_gate
 from slipstream.core.random import stream
 from slipstream.experience.replay.gather import Batch
+from slipstream.experience.replay.reflection import Signs, reflect
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.replay.sampling import draw, new_priorities
 from slipstream.vector import render
@@ -41,6 +42,7 @@ class Feed(NamedTuple):
         seeds: uint64 [M]; made: int64 [M], updates that each has made, which names its draws.
         failed: bool [M], members that learn no more.
         discount, importance: float64 [M]; n_step: rewards summed.
+        signs: what reflects batches.
         batch: Batch of B rows; drawn: int64 [B]; weight, error: float32 [B]. Overwritten.
     """
 
@@ -50,6 +52,7 @@ class Feed(NamedTuple):
     discount: NDArray[np.float64]
     importance: NDArray[np.float64]
     n_step: int
+    signs: Signs
     batch: Batch
     drawn: NDArray[np.int64]
     weight: NDArray[np.float32]
@@ -70,6 +73,7 @@ def learn_member(feed: Any, by: Any, ring: Any, store: Any, m: int, updates: int
         key = stream(feed.seeds[m], PURPOSE, np.uint64(feed.made[m]))
         draw(ring, m, key, feed.importance[m], feed.drawn, feed.weight)
         gather(ring, store, m, feed.drawn, feed.n_step, feed.discount[m], feed.batch)
+        reflect(feed.signs, key, feed.batch)
         update(by, m, feed.batch, feed.weight, feed.error)
         new_priorities(ring, m, feed.drawn, feed.error)
 
@@ -153,6 +157,7 @@ class CompiledLearning(OffPolicyAgent):
             discount=self.config.per_member("discount", self.members),
             importance=self.importance,
             n_step=self.config.n_step,
+            signs=replay.signs,
             batch=replay.make_batch(rows),
             drawn=np.zeros(rows, np.int64),
             weight=np.ones(rows, np.float32),
@@ -179,6 +184,7 @@ def learning_loop(
         "help_out": help_out,
         "draw": draw,
         "new_priorities": new_priorities,
+        "reflect": reflect,
         "stream": stream,
     }
     link = replay.link

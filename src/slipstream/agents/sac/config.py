@@ -91,6 +91,7 @@ class SACConfig(OffPolicyConfig):
 
     def check_spaces(self, spec: Spec) -> None:
         """Takes real actions within bounds."""
+        super().check_spaces(spec)
         if isinstance(spec.action, spaces.Box):
             if np.isfinite([spec.action.low, spec.action.high]).all():
                 return

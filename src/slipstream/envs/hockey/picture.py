@@ -17,7 +17,7 @@ _GOALS = (BODIES - 2, BODIES - 1)
 
 def picture(s: Any, p: Any, d: Any) -> NDArray[np.uint8]:
     """uint8 [480, 600, 3] of a STATE record; an ordinary function, which is not compiled."""
-    from PIL import Image, ImageDraw
+    from PIL import Image, ImageDraw, ImageFont
 
     image = Image.new("RGB", (_WIDTH, _HEIGHT), _TABLE)
     draw = ImageDraw.Draw(image)
@@ -33,7 +33,9 @@ def picture(s: Any, p: Any, d: Any) -> NDArray[np.uint8]:
     r = PUCK_RADIUS * _SCALE
     draw.ellipse((px - r, py - r, px + r, py + r), fill=_PUCK)
     score = {1: "1 : 0", -1: "0 : 1"}.get(int(s.winner), "0 : 0")
-    draw.text((_WIDTH // 2, 10), f"{score}   {int(s.time) * 0.02:.1f} s", fill=_WALL, anchor="ma")
+    text, font = f"{score}   {int(s.time) * 0.02:.1f} s", ImageFont.load_default(size=16)
+    draw.rectangle((_WIDTH // 2 - 70, 0, _WIDTH // 2 + 70, 19), fill=_TABLE)
+    draw.text((_WIDTH // 2, 2), text, fill=_WALL, anchor="ma", font=font)
     return np.asarray(image, np.uint8)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from slipstream.experience.compiled import Loops, of_bool, of_float32, of_float64, of_int64
 from slipstream.experience.replay.gather import Batch, gather, locate
+from slipstream.experience.replay.reflection import NOTHING, reflect
 from slipstream.experience.replay.ring import Ring
 from slipstream.experience.replay.sampling import draw, new_priorities
 from slipstream.experience.replay.tree import rebuild
@@ -65,6 +66,7 @@ def loops() -> Loops:
             draw: (RING, 0, KEY, 0.0, of_int64(1), of_float32(1)),
             new_priorities: (RING, 0, of_int64(1), of_float32(1)),
             gather: (RING, (), 0, of_int64(1), 1, 1.0, BATCH),
+            reflect: (NOTHING, KEY, BATCH),
             locate: (RING, 0, of_int64(1), 1, 1.0, of_int64(2), BATCH),
             rebuild: (of_float32(1), of_float32(1), of_int64(1)),
         },

@@ -16,6 +16,7 @@ from slipstream.experience.replay.compiled import loops
 from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.kernel_fields import KernelFields
 from slipstream.experience.replay.plan import ReplayPlan
+from slipstream.experience.replay.reflection import NOTHING, signs_of
 from slipstream.experience.replay.ring import ENDING, GOES_ON, NONE, TRUNCATED, Ring, move_on
 from slipstream.experience.replay.sizes import keeps_fields, slots_of
 from slipstream.experience.replay.storage import Link, Pixels, Rows, Storage, allocate
@@ -52,6 +53,7 @@ class Replay:
     Attributes:
         ring: what compiled loops take.
         storage: of the observations.
+        signs: what reflects batches; empty where they stay as they are.
         slots: S of each ring.
     """
 
@@ -68,6 +70,7 @@ class Replay:
         self.plan, self.spec, self.members, self.num_envs = plan, spec, members, num_envs
         copies, self.slots = members * num_envs, slots_of(plan, spec, num_envs)
         self.storage = choose_storage(plan, spec, copies, self.slots, envs, choices > 0)
+        self.signs = signs_of(spec) if plan.reflect else NOTHING
         levels, nodes = tree_levels(num_envs * self.slots)
         if plan.alpha == 0.0:
             nodes = 0
@@ -196,6 +199,8 @@ class Replay:
         """
         self._loops["draw"](self.ring, m, key, beta, index, weight)
         self.storage.gather(self.ring, m, index, n_step, gamma, batch)
+        if len(self.signs.obs):
+            self._loops["reflect"](self.signs, key, batch)
 
     def sample(
         self,

@@ -1,0 +1,80 @@
+"""The game with up and down swapped is the same game: states, steps, and what agents are told."""
+
+import numpy as np
+import pytest
+
+from slipstream.core.discover import load_kernel
+from slipstream.envs.hockey.setup import put
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import HOLD
+from slipstream.vector.records import Records
+from slipstream.vector.vector_env import blank, member_indices
+
+CENTER_Y = 4.0
+
+
+def games(starts, **config):
+    """Copies that begin with player 2 at (x, y) and the puck at (px, py), [n, 4]."""
+    kernel = load_kernel("hockey")
+    loaded = kernel.load(kernel.configure(config))
+    env = KernelVectorEnv(kernel, loaded, *member_indices([0], len(starts)), at_end=HOLD)
+    out = blank(env)
+    env.reset(out.obs)
+    key = env.state["key"].copy()
+    env.state[:] = 0
+    env.state["key"], env.state["limit"] = key, 250
+    for i, start in enumerate(starts):
+        put(Records(env.state)[i], loaded.data, *start)
+    return env, out
+
+
+def mirrored(declared, obs, actions):
+    """Observations and actions of the mirror image."""
+    obs, actions = obs.copy(), actions.copy()
+    obs[..., list(declared.observation)] *= -1.0
+    if declared.choices:
+        return obs, np.array(declared.choices)[actions]
+    actions[..., list(declared.action)] *= -1.0
+    return obs, actions
+
+
+@pytest.mark.parametrize("config", [{}, {"keep": False}, {"action_fineness": 3}])
+def test_the_mirror_image_of_a_game_is_a_game(config):
+    """Both sides see and do the opposite up and down; only the last bits of their numbers differ,
+    and collisions enlarge those, so that the median copy is compared for longer than the worst."""
+    draw, n = np.random.default_rng(3), 64
+    x, px = draw.uniform(7.5, 8.5, n), draw.uniform(3.0, 6.5, n)
+    y, py = draw.uniform(-1.5, 1.5, n), draw.uniform(-1.0, 1.0, n)
+    here, out = games(np.stack([x, CENTER_Y + y, px, CENTER_Y + py], axis=1), **config)
+    there, image = games(np.stack([x, CENTER_Y - y, px, CENTER_Y - py], axis=1), **config)
+    declared = here.spec.reflection
+    discrete = "action_fineness" in config
+    moves = np.zeros((n, 2, here.spec.action_width), here.spec.action_dtype)
+    ends = np.zeros((2, n), bool)
+    for t in range(60):
+        if t % 5 == 0:
+            shape = moves.shape
+            moves = draw.integers(0, 14, shape) if discrete else draw.uniform(-1, 1, shape)
+            moves = np.ascontiguousarray(moves, here.spec.action_dtype)
+        same, opposite = mirrored(declared, out.obs, moves)
+        here.step(moves, out, t)
+        there.step(np.ascontiguousarray(opposite, moves.dtype), image, t)
+        ends |= [out.terminated, image.terminated]
+        same, _ = mirrored(declared, out.obs, moves)
+        apart = np.abs(same - image.obs).max(axis=(1, 2))
+        if t == 3:
+            assert apart.max() < 1e-4
+    assert np.median(apart) < 1e-2
+    assert (ends[0] == ends[1]).mean() > 0.9 and np.abs(out.obs[..., 13]).max() > 0.1
+    np.testing.assert_allclose(np.median(np.abs(out.reward - image.reward), axis=0), 0.0, atol=1e-3)
+
+
+def test_swapping_left_and_right_instead_would_show():
+    """The hockey project's mistake: actions 0 are no opposites of each other up and down."""
+    (declared,) = {load_kernel("hockey").spec(p, None).reflection for p in _records()}
+    assert declared.choices == (0, 1, 2, 4, 3, 6, 5, 7)
+
+
+def _records():
+    kernel = load_kernel("hockey")
+    return kernel.load(kernel.configure({"action_fineness": 2})).params["train"]
