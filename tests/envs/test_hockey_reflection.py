@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.discover import load_kernel
+from slipstream.envs.hockey.kernel import decode
 from slipstream.envs.hockey.setup import put
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
@@ -32,13 +33,11 @@ def mirrored(declared, obs, actions):
     """Observations and actions of the mirror image."""
     obs, actions = obs.copy(), actions.copy()
     obs[..., list(declared.observation)] *= -1.0
-    if declared.choices:
-        return obs, np.array(declared.choices)[actions]
     actions[..., list(declared.action)] *= -1.0
     return obs, actions
 
 
-@pytest.mark.parametrize("config", [{}, {"keep": False}, {"action_fineness": 3}])
+@pytest.mark.parametrize("config", [{}, {"keep": False}])
 def test_the_mirror_image_of_a_game_is_a_game(config):
     """Both sides see and do the opposite up and down; only the last bits of their numbers differ,
     and collisions enlarge those, so that the median copy is compared for longer than the worst."""
@@ -48,14 +47,11 @@ def test_the_mirror_image_of_a_game_is_a_game(config):
     here, out = games(np.stack([x, CENTER_Y + y, px, CENTER_Y + py], axis=1), **config)
     there, image = games(np.stack([x, CENTER_Y - y, px, CENTER_Y - py], axis=1), **config)
     declared = here.spec.reflection
-    discrete = "action_fineness" in config
     moves = np.zeros((n, 2, here.spec.action_width), here.spec.action_dtype)
     ends = np.zeros((2, n), bool)
     for t in range(60):
         if t % 5 == 0:
-            shape = moves.shape
-            moves = draw.integers(0, 14, shape) if discrete else draw.uniform(-1, 1, shape)
-            moves = np.ascontiguousarray(moves, here.spec.action_dtype)
+            moves = draw.uniform(-1, 1, moves.shape).astype(np.float32)
         same, opposite = mirrored(declared, out.obs, moves)
         here.step(moves, out, t)
         there.step(np.ascontiguousarray(opposite, moves.dtype), image, t)
@@ -69,12 +65,20 @@ def test_the_mirror_image_of_a_game_is_a_game(config):
     np.testing.assert_allclose(np.median(np.abs(out.reward - image.reward), axis=0), 0.0, atol=1e-3)
 
 
-def test_swapping_left_and_right_instead_would_show():
-    """The hockey project's mistake: actions 0 are no opposites of each other up and down."""
-    (declared,) = {load_kernel("hockey").spec(p, None).reflection for p in _records()}
-    assert declared.choices == (0, 1, 2, 4, 3, 6, 5, 7)
-
-
-def _records():
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("fineness", [2, 3])
+def test_a_choice_becomes_the_one_that_means_the_mirrored_action(fineness, keep):
+    """Left and right stay as they are, which the hockey project had the wrong way round."""
     kernel = load_kernel("hockey")
-    return kernel.load(kernel.configure({"action_fineness": 2})).params["train"]
+    loaded = kernel.load(kernel.configure({"action_fineness": fineness, "keep": keep}))
+    p = loaded.params["train"][0]
+    choices = kernel.spec(p, loaded.data).reflection.choices
+    sign = np.array([1.0, -1.0, -1.0, 1.0])
+    for choice, image in enumerate(choices):
+        acts = []
+        for one in (choice, image):
+            s = Records(np.zeros(1, kernel.STATE))[0]
+            decode(s, p, np.array([one]), 0)
+            acts.append(np.array(list(s.act[0])))
+        np.testing.assert_array_equal(acts[0] * sign, acts[1])
+    assert choices[1 : 2 * fineness - 1] == tuple(range(1, 2 * fineness - 1))  # left, right

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from slipstream.core.config import Config
 from slipstream.core.discover import list_kernels
-from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import check_account
 from slipstream.core.reader import seal
@@ -24,12 +23,18 @@ from slipstream.nets.policy import Policy
 from slipstream.training.environment import LONGEST, Environment, Sections
 from slipstream.training.files import plain
 from slipstream.training.film import Film
-from slipstream.training.kernel_section import complete_section, divided, window_section
+from slipstream.training.kernel_section import (
+    check_divisible,
+    complete_section,
+    divided,
+    window_section,
+)
 from slipstream.training.machine_file import Identity
 from slipstream.training.own_kernel import check_own_kernel
 from slipstream.training.self_play.config import DEFAULTS
 from slipstream.training.self_play.game_kernel import game_kernel, seated, self_play_of
 from slipstream.training.self_play.opponents import Opponents
+from slipstream.training.self_play.outcomes import opponent_names
 from slipstream.training.self_play.seat_env import seat_spec
 from slipstream.training.self_play.self_play import SelfPlay
 from slipstream.training.shares import Shares
@@ -38,9 +43,8 @@ from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.vector_env import VectorEnv
 
-# The most of a member, however large the budget.
-MARKET_COPIES = 64  # measured: 12 copies reach 95 % of the optimum in 100,000 steps, 256 reach 86 %
-KERNEL_COPIES = 256
+# Of a member at most. In 100,000 steps 12 copies reach 95 % of a market's optimum, 256 86 %.
+MARKET_COPIES, KERNEL_COPIES = 64, 256
 
 
 @dataclass(frozen=True)
@@ -137,12 +141,7 @@ class KernelEnvironment(Environment):
         market = found.spec.market
         if market is None:
             return found
-        if kernel.load_folds is None:
-            raise ConfigError(
-                f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
-                "out what an observation remembers. Define it as docs/extending.md shows, or train "
-                "with `slipstream train`."
-            )
+        check_divisible(kernel)
         market = replace(market, benchmark="benchmark" in found.spec.trace)
         return replace(found, spec=replace(found.spec, market=market))
 
@@ -218,15 +217,8 @@ class KernelEnvironment(Environment):
 
     @property
     def opponent_names(self) -> Mapping[int, str]:
-        if self.judge is not None:
-            return self.judge.opponent_names
-        own = getattr(self.kernel.module, "PLAYERS", ())
-        found = {-number: name for number, name in enumerate(own)}
-        return (
-            found
-            if self.self_play is None
-            else found | self.self_play.evaluation.settled().short_names
-        )
+        met = self.judge or self
+        return opponent_names(met.kernel.module, met.self_play)
 
     @property
     def folds(self) -> int | None:
@@ -277,8 +269,7 @@ class KernelEnvironment(Environment):
         if self.judge is not None:
             return self.judge.evaluation(split, copies, members, backend, longest)
         total = members * copies
-        split = split if split in self.loaded.params else "train"
-        spec = self.spec_of(self.loaded.params[split])
+        spec = self.spec_of(self.records(split))
         more: dict[str, Any] = {}
         if self.shares is not None:
             more = self.shares.dealt(total, longest or 0)
@@ -289,7 +280,7 @@ class KernelEnvironment(Environment):
             self.loaded,
             np.zeros(total, np.uint64),
             np.tile(np.arange(copies, dtype=np.uint64), members),  # of a market: its record
-            split=split,
+            split=split if split in self.loaded.params else "train",
             backend=self.chosen_backend(backend),
             stagger=False,
             time_limit=spec.market is None,
@@ -315,22 +306,16 @@ class KernelEnvironment(Environment):
             ConfigError: one that is missing, of another game or shape; no game of two.
         """
         seats = self.self_play or SelfPlay.of(DEFAULTS, self.short_name(self.name), self.spec)
-        seats = seats.against(opponents, deterministic)
-        return replace(self, spec=seat_spec(seats.spec), self_play=seats, judge=None)
+        own = seats.against(opponents, deterministic)
+        return replace(self, spec=seat_spec(own.spec), self_play=own, judge=None)
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> KernelEnvironment:
         counts = [len(own) for own in records]
         limits = [self.spec_of(own).max_episode_steps or 0 for own in records]
         every = tuple(record for own in records for record in own)
-        return KernelEnvironment(
-            self.name,
-            self.spec_of(records[0]),
-            self.kernel,
-            replace(self.loaded, params={"train": every}),
-            Shares.of(counts, limits),
-            self.self_play,
-            self.judge,
-        )
+        loaded, shares = replace(self.loaded, params={"train": every}), Shares.of(counts, limits)
+        spec = self.spec_of(records[0])
+        return replace(self, spec=spec, loaded=loaded, shares=shares, measured=None)
 
     def records(self, split: str) -> tuple[Any, ...]:
         return self.loaded.params[split if split in self.loaded.params else "train"]

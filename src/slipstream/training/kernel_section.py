@@ -54,6 +54,20 @@ def window_section(
     return chosen
 
 
+def check_divisible(kernel: Kernel) -> None:
+    """Refuses a market whose data cannot be divided into folds.
+
+    Raises:
+        ConfigError: says what to define.
+    """
+    if kernel.load_folds is None:
+        raise ConfigError(
+            f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
+            "out what an observation remembers. Define it as docs/extending.md shows, or train "
+            "with `slipstream train`."
+        )
+
+
 def divided(kernel: Kernel, config: Config, plan: FoldPlan, known: Sequence[Loaded]) -> Loaded:
     """What a kernel loads for a study's folds, from what was read for other settings if it can.
 

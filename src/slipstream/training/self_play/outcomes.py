@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.training.track import Track
 
+if TYPE_CHECKING:
+    from slipstream.training.self_play.self_play import SelfPlay
+
 NUMBERS = ("seat", "opponent", "snapshot")  # metrics whose means say nothing
+
+
+def opponent_names(module: ModuleType, seats: SelfPlay | None) -> dict[int, str]:
+    """Who the numbers in the metric `opponent` of evaluations mean.
+
+    Args:
+        module: of the kernel; its constant `PLAYERS` names players of its own.
+        seats: of self-play; None without.
+    """
+    found = {-number: name for number, name in enumerate(getattr(module, "PLAYERS", ()))}
+    return found if seats is None else found | seats.evaluation.settled().short_names
 
 
 def by_opponent(tracks: Sequence[Track], names: Mapping[int, str]) -> dict[str, list[Track]]:
