@@ -15,7 +15,7 @@ _TESTS = Path(__file__).parents[4] / "tests" / "envs"
 
 def measure(seconds: float) -> dict[str, float]:
     """Steps per second, resets included, bots in NumPy as the tests have them."""
-    oracle, world = _module("hockey_oracle"), _module("hockey_world")
+    oracle, world = tests_module("hockey_oracle"), tests_module("hockey_world")
     game, seed = oracle.Hockey(), 0
     steps, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
@@ -28,7 +28,7 @@ def measure(seconds: float) -> dict[str, float]:
     return {"steps_per_second": steps / (time.perf_counter() - began)}
 
 
-def _module(name: str) -> Any:
+def tests_module(name: str) -> Any:
     """A file of the tests, which are not installed: the case runs in a checkout."""
     if name in sys.modules:
         return sys.modules[name]

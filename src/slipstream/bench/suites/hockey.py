@@ -6,12 +6,14 @@ import statistics
 from collections.abc import Iterable
 
 from slipstream.bench.alternate import alternate
-from slipstream.bench.hockey_settings import against_bots, against_itself
-from slipstream.bench.machine import Neighbours
+from slipstream.bench.hockey_settings import against_bots, against_itself, from_a_replay
+from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Row, judged
-from slipstream.bench.suite import Case, SuiteOptions
+from slipstream.bench.suite import Case, SuiteOptions, with_runs
+from slipstream.bench.suites.members import rate
 from slipstream.bench.worker import run_worker
 
+_SB3 = "peers.sb3_hockey"
 _SEEDS = (0, 1, 2)
 _HALF_AN_HOUR, _LIMIT = 1_800.0, 3_600.0  # seconds
 
@@ -81,6 +83,53 @@ def hockey_selfplay(settings: SuiteOptions) -> Iterable[Row]:
     )
 
 
+def _replay(
+    case: str, settings: SuiteOptions, agent: str, widths: list[int], batch: int, every: int,
+    goal: float | None,
+) -> Row:  # fmt: skip
+    """One learner beside SB3's on the oracle, with the better number of torch's threads."""
+    levels = 2 if agent == "dqn" else 0
+    freq = {"batch_size": batch, "train_freq": every, "gradient_steps": 1}
+
+    def peer(n: int, seconds: float) -> float:
+        asked = {"agent": agent, "levels": levels, "settings": freq, "widths": widths}
+        return rate(run_worker(_SB3, {**asked, "threads": n, "seconds": seconds}, threads=n))
+
+    best = max(sorted({1, threads()}), key=lambda n: peer(n, 1.0))
+    own = {"widths": widths, "batch": batch, "updates_per_step": 1 / every}
+    measured = alternate(
+        lambda: _training(from_a_replay(agent, levels, **own), settings),
+        lambda: peer(best, settings.seconds),
+        runs=settings.runs,
+        until=settings.until,
+    )
+    shape, steps = "x".join(map(str, widths)), "step" if every == 1 else f"{every} steps"
+    return measured.row(
+        case,
+        f"training steps/s of one {agent} against the weak bot ({shape}, an update of {batch} rows "
+        f"every {steps}: equal work)",
+        None if goal is None else Goal(">=", goal),
+        f"SB3 {agent.upper()} on box2d 2.3.10 under our oracle, {best} "
+        f"thread{'s' if best > 1 else ''}",
+    )
+
+
+def hockey_dqn(settings: SuiteOptions) -> Iterable[Row]:
+    """DQN, 14 choices, at SB3's own pace."""
+    yield _replay("hockey_dqn", with_runs(settings, 3), "dqn", [64, 64], 64, 4, 15)
+
+
+def hockey_dqn_large(settings: SuiteOptions) -> Iterable[Row]:
+    """With the hockey project's networks, batches and pace: products are nearly all of it."""
+    settings = with_runs(settings, 3)
+    yield _replay("hockey_dqn_large", settings, "dqn", [256, 512, 256], 512, 1, None)
+
+
+def hockey_sac(settings: SuiteOptions) -> Iterable[Row]:
+    """SAC with the hockey project's networks, an update of 256 rows every step."""
+    yield _replay("hockey_sac", with_runs(settings, 3), "sac", [256, 256, 256], 256, 1, 4)
+
+
 def hockey_95(settings: SuiteOptions) -> Iterable[Row]:
     """Wall-clock from nothing to a policy that wins 95 % of its games against each bot."""
     answers = []
@@ -114,6 +163,9 @@ CASES: dict[str, Case] = {
     "hockey_vs_real": hockey_vs_real,
     "hockey_ppo": hockey_ppo,
     "hockey_selfplay": hockey_selfplay,
+    "hockey_dqn": hockey_dqn,
+    "hockey_dqn_large": hockey_dqn_large,
+    "hockey_sac": hockey_sac,
     "hockey_95": hockey_95,
 }
 FULL_ONLY = ("hockey_95",)
