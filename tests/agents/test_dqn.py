@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -314,33 +311,6 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, own):
     run.close()
     again = Run.open(run.path)
     resume(again)
-    again.close()
-    assert_same_state(whole, again)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("size", [150, 20_000], ids=["wrapped", "not wrapped"])
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path, size):
-    config = config_of("cartpole", 2, 30_000, 1, **{"agent.replay_size": size})
-    whole = trained(config, tmp_path / "whole")
-    Run.create(config, tmp_path / "killed").close()
-    program = (
-        "import sys; from slipstream.training.run import Run; from slipstream.training import "
-        "trainer; run = Run.open(sys.argv[1]); trainer.resume(run); run.close()"
-    )
-    draw, path = np.random.default_rng(5), tmp_path / "killed"
-    for _ in range(6):
-        command = [sys.executable, "-c", program, str(path)]
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        before = checkpoint.checkpoints(path / "checkpoints")[-1:]
-        while child.poll() is None and checkpoint.checkpoints(path / "checkpoints")[-1:] == before:
-            time.sleep(0.01)
-        time.sleep(float(draw.uniform(0, 0.5)))
-        child.kill()
-        child.wait()
-    again = Run.open(path)
-    if again.result is None:
-        resume(again)
     again.close()
     assert_same_state(whole, again)
 
