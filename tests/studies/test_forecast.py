@@ -13,7 +13,6 @@ from fake_pool import MARKET, FakePool, plan
 from slipstream.core.errors import ResourceError
 from slipstream.studies.forecast import (
     Speed,
-    check_memory,
     confirm_members,
     forecast,
     measure,
@@ -21,6 +20,7 @@ from slipstream.studies.forecast import (
     round_trip,
 )
 from slipstream.studies.progress import Meter
+from slipstream.studies.room import check_memory
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.setup import base_config, prepare
 from slipstream.studies.space.space import SearchSpace

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
-from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
-from slipstream.experience.replay.sizes import replay_bytes
 from slipstream.market.finding import plural
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.outcome.sentences import findable_sentence
 from slipstream.studies.record.rows import Slot
+from slipstream.studies.room import check_disk, copies_of, kept_bytes, kept_sentence
 from slipstream.studies.search.plan import StudyPlan, iterations, rows_of, steps_of
 from slipstream.studies.search.search import MemberPool
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
@@ -31,7 +28,6 @@ _WARM, _MEASURED = 1, 2  # milestones of the measured slice
 _WORK = ("env", "policy", "update")  # phases of training
 _OUTCOME_BYTES = 600  # a row of the ledger without its days
 _POLL_SECONDS = 0.5
-_SPARE = 256 * 2**20  # bytes that a disk must have left
 
 
 @dataclass(frozen=True)
@@ -146,7 +142,7 @@ def forecast(
     stages = len(plan.stages(plan.base).milestones)
     search = searched * (train + stages * test) / 60
     confirm = confirmed * (train + test) / 60
-    kept = max(_replay(config, spec, observed) for config in draws)
+    kept = max(kept_bytes(config, spec, observed) for config in draws)
     memory = speed.members * (max(_bytes(config, spec) for config in draws) + kept)
     disk = _disk(plan, spec, speed.passes, kept)
     check_disk(folder, disk)
@@ -163,62 +159,12 @@ def forecast(
         f"disk about {disk / 2**30:.2f} GiB.",
     ]
     if kept:
-        sentences.append(_kept_sentence(draws, kept))
+        sentences.append(kept_sentence(draws, kept))
     warnings: list[str] = []
     _learning(plan, provenance, sentences, warnings)
     if plan.market is not None:
         _findable(plan, speed, provenance, sentences)
     return Forecast(search, confirm, memory, disk, tuple(sentences), tuple(warnings))
-
-
-def _kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
-    """What members keep of their experience, what is lost by that, and what it takes."""
-    plans = [plan for config in draws if (plan := config.agent.replay(_copies(config)))]
-    most = max(plan.capacity for plan in plans)
-    text = f"Of it are replays: a member keeps its last {most:,} transitions"
-    if most < max(steps_of(config) for config in draws):
-        text += ", and learns no more from older ones"
-    return (
-        f"{text}; it saves all of them, {kept / 2**20:,.1f} MiB at most, at the end of every "
-        "stretch. agent.replay_size says how many."
-    )
-
-
-def check_memory(plan: StudyPlan, spec: Spec, observed: int | None) -> None:
-    """Refuses to begin where the replay of a single member does not fit: batches are made to.
-
-    Args:
-        plan, spec: of the study; observed: as for `forecast`.
-
-    Raises:
-        ResourceError: with the size and what to lower.
-    """
-    free = psutil.virtual_memory().available
-    kept = max(_replay(config, spec, observed, mapped=False) for config in plan.draws)
-    if kept > free:
-        raise ResourceError(
-            f"The replay of one member needs {kept / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of "
-            "memory are free. Lower agent.replay_size (or its range in study.space)."
-        )
-
-
-def check_disk(folder: Path, needed: int) -> None:
-    """Refuses to begin what the disk cannot hold.
-
-    Raises:
-        ResourceError: with what is free and what is needed.
-    """
-    place = folder
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    if free < needed + _SPARE:
-        raise ResourceError(
-            f"The study needs about {(needed + _SPARE) / 2**30:.2f} GiB in {folder} (of it "
-            f"{_SPARE / 2**30:.2f} to spare), and {free / 2**30:.2f} GiB are free there. Free some "
-            "space, run it from a folder on another disk, or lower --n-trials (of an agent with a "
-            "replay, agent.replay_size)."
-        )
 
 
 def _learning(
@@ -289,32 +235,18 @@ def round_trip(provenance: Mapping[str, Any]) -> float | None:
 
 def _updates(config: RunConfig) -> int:
     """Optimiser updates of a member of this config."""
-    return iterations(config) * config.agent.updates(_copies(config))
+    return iterations(config) * config.agent.updates(copies_of(config))
 
 
 def _bytes(config: RunConfig, spec: Spec) -> int:
     """What a member more takes while it is trained."""
-    return config.agent.bytes(spec, 1, _copies(config))
-
-
-def _replay(config: RunConfig, spec: Spec, observed: int | None, mapped: bool = True) -> int:
-    """What of it is a replay, which is saved with the member's state; `mapped` ones, too."""
-    n = _copies(config)
-    plan = config.agent.replay(n)
-    if plan is None or (plan.mapped and not mapped):
-        return 0
-    return replay_bytes(plan, spec, 1, n, observed)
+    return config.agent.bytes(spec, 1, copies_of(config))
 
 
 def _reuse(config: RunConfig) -> float:
     """How often a member learns from a step."""
-    n = _copies(config)
+    n = copies_of(config)
     return config.agent.updates(n) * config.agent.rows(n) / rows_of(config)
-
-
-def _copies(config: RunConfig) -> int:
-    assert isinstance(config.training.num_envs, int)
-    return config.training.num_envs
 
 
 def _seconds(config: RunConfig, base: RunConfig, spec: Spec, speed: Speed) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.studies.config import StudyConfig, digest
-from slipstream.studies.forecast import check_disk, check_memory, confirm_members, forecast, measure
+from slipstream.studies.forecast import confirm_members, forecast, measure
 from slipstream.studies.outcome.result import result_of
 from slipstream.studies.outcome.winner import confirm_best, deploy
 from slipstream.studies.progress import remaining_steps, standing
@@ -19,6 +19,7 @@ from slipstream.studies.record.identity import check_data, check_same, identity
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, shown, storage_url
 from slipstream.studies.record.study_file import write_study
+from slipstream.studies.room import check_disk, check_memory
 from slipstream.studies.search.judge import Judge
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.rung_log import RungLog

@@ -1,0 +1,83 @@
+"""What memory and disk must hold of a study: refused before anything is trained."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from slipstream.core.errors import ResourceError
+from slipstream.core.spec import Spec
+from slipstream.experience.replay.sizes import replay_bytes
+from slipstream.studies.search.plan import StudyPlan, steps_of
+from slipstream.training.config import RunConfig
+
+_SPARE = 256 * 2**20  # bytes that a disk must have left
+
+
+def check_disk(folder: Path, needed: int) -> None:
+    """Refuses to begin what the disk cannot hold.
+
+    Raises:
+        ResourceError: with what is free and what is needed.
+    """
+    place = folder
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if free < needed + _SPARE:
+        raise ResourceError(
+            f"The study needs about {(needed + _SPARE) / 2**30:.2f} GiB in {folder} (of it "
+            f"{_SPARE / 2**30:.2f} to spare), and {free / 2**30:.2f} GiB are free there. Free some "
+            "space, run it from a folder on another disk, or lower --n-trials (of an agent with a "
+            "replay, agent.replay_size)."
+        )
+
+
+def check_memory(plan: StudyPlan, spec: Spec, observed: int | None) -> None:
+    """Refuses to begin where the replay of a single member does not fit: batches are made to.
+
+    Args:
+        plan, spec: of the study; observed: bytes that a replay may keep in
+            place of an observation, see `Environment`.
+
+    Raises:
+        ResourceError: with the size and what to lower.
+    """
+    free = psutil.virtual_memory().available
+    kept = max(kept_bytes(config, spec, observed, mapped=False) for config in plan.draws)
+    if kept > free:
+        raise ResourceError(
+            f"The replay of one member needs {kept / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of "
+            "memory are free. Lower agent.replay_size (or its range in study.space)."
+        )
+
+
+def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
+    """What members keep of their experience, what is lost by that, and what it takes."""
+    plans = [plan for config in draws if (plan := config.agent.replay(copies_of(config)))]
+    most = max(plan.capacity for plan in plans)
+    text = f"Of it are replays: a member keeps its last {most:,} transitions"
+    if most < max(steps_of(config) for config in draws):
+        text += ", and learns no more from older ones"
+    return (
+        f"{text}; it saves all of them, {kept / 2**20:,.1f} MiB at most, at the end of every "
+        "stretch. agent.replay_size says how many."
+    )
+
+
+def kept_bytes(config: RunConfig, spec: Spec, observed: int | None, mapped: bool = True) -> int:
+    """What of it is a replay, which is saved with the member's state; `mapped` ones, too."""
+    n = copies_of(config)
+    plan = config.agent.replay(n)
+    if plan is None or (plan.mapped and not mapped):
+        return 0
+    return replay_bytes(plan, spec, 1, n, observed)
+
+
+def copies_of(config: RunConfig) -> int:
+    """N of a config whose number is known."""
+    assert isinstance(config.training.num_envs, int)
+    return config.training.num_envs
