@@ -1,4 +1,4 @@
-"""Writes the tables of a page: ``python -m slipstream.bench.page PAGE RESULTS``."""
+"""Writes the tables and pictures of a page: ``python -m slipstream.bench.page PAGE RESULTS``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from slipstream.bench.table import markdown, pivot
 
 # <!-- results/env.json --> ... <!-- end -->: what stands between is replaced.
 _MARK = re.compile(r"(<!-- results/(?P<file>[\w-]+\.json) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+# <!-- figure results/vector.json throughput --> ... <!-- end -->: a picture of that file's rows.
+_FIGURE = re.compile(
+    r"(<!-- figure results/(?P<file>[\w-]+)\.json (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 
 
 def render(page: str, results: Path) -> str:
@@ -37,10 +42,34 @@ def _section(result: Mapping[str, Any]) -> str:
     return f"{table(result['rows'])}\n\n{facts}"
 
 
+def illustrate(page: str, results: Path, folder: Path) -> str:
+    """The page with its pictures, drawn into `folder`; places without measurements say so."""
+
+    def drawn(match: re.Match[str]) -> str:
+        from slipstream.bench.vector_figures import FIGURES
+
+        words, draw = FIGURES[match["name"]]
+        path = results / f"{match['file']}.json"
+        figure = draw(json.loads(path.read_text())["rows"]) if path.is_file() else None
+        body = "Not measured yet."
+        if figure is not None:
+            from slipstream.report.canvas import png
+
+            name = f"{match['file']}-{match['name']}.png"
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_bytes(png(figure))
+            body = f"![{words}]({folder.name}/{name})"
+        return f"{match[1]}\n{body}\n\n{match[4]}"
+
+    return _FIGURE.sub(drawn, page)
+
+
 def main(page: str, results: str) -> None:
-    """Rewrites the page in place."""
-    path = Path(page)
-    path.write_text(render(path.read_text(encoding="utf-8"), Path(results)), encoding="utf-8")
+    """Rewrites the page in place; pictures go into the folder `figures` beside it."""
+    path, files = Path(page), Path(results)
+    text = render(path.read_text(encoding="utf-8"), files)
+    text = illustrate(text, files, path.parent / "figures")
+    path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,11 @@ def made(kind: str, env: str, rounds: int, num_envs: int) -> Any:
     return SubprocVecEnv(makers, start_method="fork")
 
 
+def layer(num_envs: int, kind: str, env: str, rounds: int = 0) -> Any:
+    """The same as ``vec:slipstream.bench.peers.vector_layers:layer``, for an agent of ours."""
+    return made(kind, env, rounds, num_envs)
+
+
 def measure(
     kind: str, env: str, num_envs: int, seconds: float, rounds: int = 0
 ) -> dict[str, float]:

@@ -100,7 +100,7 @@ def systems(settings: SuiteOptions) -> Iterable[Row]:
     turns = 5 if settings.full else 3
     found, others = in_turns(asked, seconds=0.5 if settings.full else 0.1, turns=turns)
     for (label, copies), rates in zip(labels, found, strict=True):
-        yield _table(f"{label}, {copies} copies, backend auto", "auto", rates, turns, others)
+        yield _table(label, copies, "auto", rates, turns, others)
 
 
 def heavy(settings: SuiteOptions) -> Iterable[Row]:
@@ -114,15 +114,15 @@ def heavy(settings: SuiteOptions) -> Iterable[Row]:
     turns = 5 if settings.full else 3
     found, others = in_turns(asked, seconds=0.5, turns=turns)
     for label, rates in zip(labels, found, strict=True):
-        yield _table(f"{label}, 8 copies, backend process", "process", rates, turns, others)
+        yield _table(label, 8, "process", rates, turns, others)
 
 
-def _table(what: str, mine: str, rates: Turns, turns: int, others: float) -> Row:
+def _table(env: str, copies: int, mine: str, rates: Turns, turns: int, others: float) -> Row:
     """A row of one of ours beside the best of the others, with all that were measured."""
     best = best_of(rates, PEERS)
     return Row(
         case="systems",
-        unit=f"steps/s ({what})",
+        unit=f"steps/s ({env}, {copies} copies, backend {mine})",
         ours=median_of(rates, mine),
         peer=median_of(rates, best),
         peer_name=f"{NAMES[best]}, the best of four",
@@ -130,7 +130,12 @@ def _table(what: str, mine: str, rates: Turns, turns: int, others: float) -> Row
         runs=turns,
         others_cpu=others,
         cells=tuple(
-            {"system": NAMES[name], "steps_per_second": own and statistics.median(own)}
+            {
+                "system": NAMES[name],
+                "env": env,
+                "copies": copies,
+                "steps_per_second": own and statistics.median(own),
+            }
             for name, own in rates.items()
         ),
     )
