@@ -237,6 +237,44 @@ def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
         assert other.fresh == fresh
 
 
+def test_actions_are_kept_over_more_steps_than_an_episode_has(monkeypatch):
+    from slipstream.vector import gymnasium_env
+
+    monkeypatch.setattr(gymnasium_env, "LONGEST_LOG", 4)
+    env, other = toys(terminate_at=3), toys(terminate_at=3)
+    out = begun(env)
+    for steps in (4, 7, 3):
+        walk(env, out, steps, steps)
+        other.set_state(env.get_state(), blank(other).obs)
+        assert other.fresh == 0
+        for name, value in env.get_state().items():
+            assert np.array_equal(value, other.get_state()[name]), name
+
+
+def test_actions_come_as_gymnasium_hands_them_over():
+    env = toys()
+    begun(env)
+    step(env, 0, 2)
+    (action,) = env.envs[0].unwrapped.seen
+    assert action == 7 and type(action) is np.int64  # as of Discrete.sample() and SyncVectorEnv
+
+
+def test_every_episode_has_the_seed_of_its_number():
+    class Seeds(Toy):
+        def reset(self, *, seed=None, options=None):
+            self.seen.append(seed)
+            return super().reset(seed=seed)
+
+    env = Seeds()
+    copy = ForeignCopy(env, "seeds", 0)
+    asked = [(2, 5, e) for e in [*range(70), 3, 40, 39]] + [(2, 6, 39), (3, 6, 39), (3, 6, 40)]
+    for numbers in asked:
+        copy.reset(*numbers)
+    with np.errstate(over="ignore"):
+        words = [stream(*(np.uint64(n) for n in numbers)) for numbers in asked]
+    assert env.seen == [int(word & np.uint64(2**31 - 1)) for word in words]
+
+
 def test_checkpoints_of_older_versions_begin_fresh_episodes():
     env, out = toys(), blank(toys())
     env.set_state({"episode": np.array([3, 1], np.uint64)}, out.obs)

@@ -137,6 +137,18 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
         assert pids == [link.pid for link in env.workers.links], "in the same processes"
 
 
+def test_a_copy_may_hang_in_the_step_in_which_its_neighbour_begins_again(tmp_path):
+    with faulty("sleep", str(tmp_path / "mark"), limit=2) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        pids = [link.pid for link in env.workers.links]
+        env.step(actions_for(env), out, 0)
+        env.step(actions_for(env, 1), out, 1)  # copy 0 of the same worker has ended
+        assert out.valid.tolist() == [True, False, True, True]
+        assert out.truncated.all() and [fault.kind for fault in env.drain_faults()] == ["hung"]
+        assert pids == [link.pid for link in env.workers.links], "in the same processes"
+
+
 def test_a_hang_says_where_it_was(tmp_path):
     with faulty("sleep", str(tmp_path / "mark")) as env:
         out = blank(env)

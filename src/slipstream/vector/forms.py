@@ -196,7 +196,7 @@ class ActionForm:
         single = self._single
         if single is None:
             return [self.native(row) for row in rows]
-        return list(rows[:, 0] + single if single else rows[:, 0])
+        return list((rows + single if single else rows).flat)
 
     def places(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         """Where rows of choices [..., K] lie in a mask of all components' choices."""

@@ -168,8 +168,9 @@ class GymnasiumVectorEnv(VectorEnv):
             obs[e] = self._seen[e]
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        out.valid[:] = True
-        out.terminated[:] = out.truncated[:] = False
+        out.valid.fill(True)
+        out.terminated.fill(False)
+        out.truncated.fill(False)
         if len(self._log):
             self._log[self._steps % len(self._log)] = actions
             self._steps += 1

@@ -185,7 +185,7 @@ class ProcessVectorEnv(VectorEnv):
         self.copies.run(BEGIN, self.copies.rows_of(self.block["selected"]))
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        copies, block = self.copies, self.block
+        copies, block = self.copies, self.block.arrays
         copies.check_open()
         if not copies.begun:
             raise ConfigError("Call `reset()` before the first `step(actions)`.")
@@ -230,7 +230,7 @@ class ProcessVectorEnv(VectorEnv):
 
     def _collect(self, t: int, rows: Rows = slice(None)) -> None:
         """Notes what ended at a step of some rows."""
-        block = self.block
+        block = self.block.arrays
         over = block["ended"][rows] | block["lost"][rows]
         if not np.count_nonzero(over):
             return
