@@ -74,6 +74,8 @@ def test_nothing_is_proved_on_bars_that_were_used():
     text = wo.verdict("validation", 0.5, (1.0, 2.0), unseen=False)
     assert "profitable" not in text
     assert "no proof" in text
+    (line,) = wo.comparisons(0.5, {"flat": 0.0}, None, {"flat": (1.0, 2.0)}, unseen=False)
+    assert line.endswith("but on bars that prove nothing.") and "chance" not in line
 
 
 @pytest.mark.parametrize("name", ["flat", "buy and hold", "always short", "EMA 20/50 cross"])

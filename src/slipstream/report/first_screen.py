@@ -46,7 +46,7 @@ def verdict(held: SplitView) -> str:
     if found.total_return <= RUINED:
         return f"The account is ruined: {gain} {bars}{beside}."
     if not run.unseen:
-        return f"No proof: {gain} on {held.name} bars that it learned from or was chosen on."
+        return f"No proof: {gain} on {held.name} bars that are not known to be new to it."
     if found.interval is None:
         return f"Too few days to judge: {gain} {bars}{beside}."
     if found.interval[1] < 0.0:

@@ -80,6 +80,7 @@ def _opening(held: SplitView) -> list[str]:
             name: sharpe_interval(mine.daily_returns - rival.daily_returns, yearly)
             for name, rival in held.rivals.items()
         },
+        unseen=run.unseen,
     )
     lines += wording.random_traders(percentile(mine.total_return, held.draws), len(held.draws))
     return [*lines, *seed_band(held), *_terms(held)]

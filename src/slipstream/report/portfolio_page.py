@@ -47,6 +47,7 @@ def _opening(held: SplitView) -> list[str]:
             name: sharpe_interval(mine.daily_returns - rival.daily_returns, yearly)
             for name, rival in held.rivals.items()
         },
+        unseen=run.unseen,
     )
     better = [name for name, one in held.assets.items() if one.total_return < mine.total_return]
     lines.append(

@@ -121,9 +121,7 @@ def verdict(
     """
     gain = f"{percent(total_return)} after costs on the {split} bars"
     if not unseen:
-        return (
-            f"The agent ends at {gain}; it has learned from them or was chosen on them: no proof."
-        )
+        return f"The agent ends at {gain}: no proof, for they are not known to be new to it."
     if excludes_zero(interval) and total_return > 0.0:
         if proven:
             return (
@@ -152,6 +150,7 @@ def comparisons(
     interval: tuple[float, float] | None,
     differences: Mapping[str, tuple[float, float] | None],
     proven: Collection[str] = (),
+    unseen: bool = True,
 ) -> list[str]:
     """One sentence per baseline.
 
@@ -161,7 +160,9 @@ def comparisons(
         interval: of the agent's Sharpe ratio.
         differences: interval of the Sharpe ratio of the daily returns minus each baseline's.
         proven: baselines that the agent has been shown to be better than; studies only.
+        unseen: as for `verdict`.
     """
+    doubt = "by no more than chance may explain" if unseen else "on bars that prove nothing"
     lines = []
     for name, other in others.items():
         if agent <= other:
@@ -170,10 +171,7 @@ def comparisons(
             shown = "outperforms" if name in proven else "is ahead of"
             lines.append(f"The agent {shown} {name}: {against(agent, other)}.")
         else:
-            lines.append(
-                f"The agent is ahead of {name}, {against(agent, other)}, but by no more than "
-                "chance may explain."
-            )
+            lines.append(f"The agent is ahead of {name}, {against(agent, other)}, but {doubt}.")
     return lines
 
 
