@@ -1,6 +1,7 @@
 """`train_single_run`: arguments, names, files and keys of the hockey project's trainer."""
 
 import csv
+import inspect
 import json
 import re
 
@@ -8,6 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
+from slipstream.experience.replay.plan import updates_due
 from slipstream.training.config import resolve
 
 CONFIG = {
@@ -45,12 +47,28 @@ def outcome(tmp_path_factory):
     return base, result
 
 
+# Arguments in their order, and keys of what is returned, as that project has them.
+ARGUMENTS = [
+    *("config_path", "base_output_dir", "run_name", "verbose", "eval_freq_steps"),
+    *("eval_num_games", "eval_weak_opponent", "device", "checkpoint_path", "num_envs"),
+]
+KEYS = [
+    *("run_name", "final_reward", "mean_reward", "total_episodes", "total_steps"),
+    *("total_gradient_steps", "evaluation_results"),
+]
+FOLDERS = ["configs", "csvs", "models", "plots"]
+
+
+def test_the_call_takes_their_arguments():
+    assert list(inspect.signature(slipstream.train_single_run).parameters) == ARGUMENTS
+
+
 def test_keys_and_counts_of_the_result(outcome):
-    _, result = outcome
-    assert set(result) == {
-        *("run_name", "final_reward", "mean_reward", "total_episodes", "total_steps"),
-        *("total_gradient_steps", "evaluation_results"),
-    }
+    base, result = outcome
+    assert list(result) == KEYS
+    assert sorted(p.name for p in base.iterdir() if p.is_dir()) == FOLDERS
+    assert all(result[key] is not None for key in KEYS)
+    assert isinstance(result["final_reward"], float) and isinstance(result["total_steps"], int)
     assert result["total_episodes"] >= 7
     assert result["total_gradient_steps"] == 4 * result["total_steps"] // 64
     one = result["evaluation_results"][0]
@@ -93,6 +111,19 @@ def test_their_sections_are_read_as_a_mapping_too():
     config = resolve(CONFIG, {"env.opponents": {"strong": 1.0}})
     assert config.env_settings["opponents"]["strong"] == 1.0
     assert [phase.name for phase in config.curriculum.phases] == ["shooting", "game"]
+
+
+@pytest.mark.parametrize(
+    "agent", [{"type": "DDDQN", "hyperparameters": {"hidden_dim": [8]}}, {"type": "SAC"}]
+)
+def test_more_environments_are_no_fewer_updates(agent):
+    """Theirs made one training call for each step of all environments together."""
+    values = {**CONFIG, "agent": agent, "training": {"warmup_steps": 1000, "updates_per_step": 1}}
+    due = {}
+    for copies in (1, 16):
+        config = resolve(values, {"training.num_envs": copies})
+        due[copies] = updates_due(config.agent.replay(copies).schedule, 17_000)
+    assert due == {1: 16_000, 16: 16_000}
 
 
 def test_another_environment_is_refused(tmp_path):

@@ -71,6 +71,24 @@ TEXTS: dict[str, str] = {
 }
 
 
+_SEATS = (
+    "opponents={week: 1}",
+    "opponents={weak: 0}",
+    "opponents={weak: -1}",
+    "opponents=weak",
+    "opponents=[weak]",
+    "mode=shooting",
+    "mode={normal: 0}",
+    "self_play={opponents: {runs/none: 1}}",
+    "self_play={opponents: {strong: 1}}",
+    "self_play={opponents: {random: 0}}",
+    "self_play={evaluation: {none.onnx: 1}}",
+    "self_play={slots: 0}",
+    "self_play={snapshot_iterations: null}",
+    "one={agent: 1, weak: 1}",
+)
+
+
 def curricula() -> Iterator[Case]:
     for name, section in SECTIONS.items():
         text = yaml.safe_dump({"env": "cartpole", "curriculum": section})
@@ -92,6 +110,11 @@ def curricula() -> Iterator[Case]:
         "none": ("evaluate", "{folder}/none", "--games", "0"),
         "ranks of bots alone": ("rank", "strong", "weak"),
         "ranks of one": ("rank", "{folder}/none"),
+        "films and games": ("evaluate", "{folder}/none", "--video", "a.gif", "--games", "3"),
+        **{f"seats: {one}": ("train", "hockey", "--set", f"env.{one}") for one in _SEATS},
+        "seats: an image of what has none": (
+            *("train", "tictactoe", "--set", "agent.name=dqn", "--set", "agent.reflect=true"),
+        ),
     }.items():
         yield Case(f"games: {name}", argv)
 

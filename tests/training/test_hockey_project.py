@@ -145,6 +145,7 @@ def test_other_agents():
     [
         (("surprise",), 1, "surprise"),
         (("training", "warmup"), 1, "warmup"),
+        (("curriculum", "phases"), [], "no phase"),
         (("curriculum", "phases", 0, "environment", "mode"), "SHOOTING", "mode"),
         (("curriculum", "phases", 0, "environment", "keep_mode"), False, "keep_mode"),
         (("curriculum", "phases", 0, "environment"), {}, "mixture"),

@@ -106,7 +106,13 @@ class _Phase(Config):
 
 
 class _Curriculum(Config):
-    phases: tuple[_Phase, ...] = Field(min_length=1)
+    phases: tuple[_Phase, ...]
+
+    @model_validator(mode="after")
+    def _some(self) -> _Curriculum:
+        if not self.phases:
+            raise ValueError("there is no phase: give one at least")
+        return self
 
 
 class _Hyperparameters(Config):
