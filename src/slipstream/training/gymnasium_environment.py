@@ -73,7 +73,10 @@ class GymnasiumEnvironment(Environment):
 
     @classmethod
     def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        return name, validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
+        section = validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
+        if not section["metrics"]:  # a run without them is what it was before there were any
+            del section["metrics"]
+        return name, section
 
     @classmethod
     def short_name(cls, name: str) -> str:
@@ -98,12 +101,14 @@ class GymnasiumEnvironment(Environment):
 
     @classmethod
     def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        unknown = sorted(set(settings) - {"kwargs"})
+        unknown = sorted(set(settings) - {"kwargs", "metrics"})
         if unknown:
-            raise ConfigError(f"`env.{unknown[0]}` is not a key of {name}; it takes `kwargs` only.")
-        kwargs = dict(settings.get("kwargs") or {})
+            raise ConfigError(
+                f"`env.{unknown[0]}` is not a key of {name}; it takes `kwargs` and `metrics` only."
+            )
+        kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
         one = np.zeros(1, np.uint64)
-        probe = GymnasiumVectorEnv(_id(name), one, one, kwargs=kwargs)
+        probe = GymnasiumVectorEnv(_id(name), one, one, kwargs=kwargs, metrics=names)
         try:
             probe.try_out()
             seconds, source = step_seconds(probe), _source(probe.envs[0])
@@ -174,6 +179,7 @@ class GymnasiumEnvironment(Environment):
             with suppress(SlipstreamError):  # what only this process can make is stepped here
                 return self._in_processes(seeds, indices, halves, **more)
         if chosen == "serial":
+            more["metrics"] = [metric.name for metric in self.spec.metrics]
             return GymnasiumVectorEnv(_id(self.name), seeds, indices, kwargs=self.kwargs, **more)
         return self._in_processes(seeds, indices, halves, **more)
 

@@ -111,6 +111,10 @@ class EvaluationConfig(Config):
 class GymnasiumConfig(Config):
     """The `env` section of a ``gym:ID`` target."""
 
-    given: ClassVar[tuple[str, ...]] = ("kwargs",)
+    given: ClassVar[tuple[str, ...]] = ("kwargs", "metrics")
 
     kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")
+    metrics: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (),
+        description='to follow: names in the last info of an episode, or in its "episode"',
+    )

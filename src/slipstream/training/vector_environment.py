@@ -44,6 +44,8 @@ class VectorEnvironment(GymnasiumEnvironment):
 
     @classmethod
     def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
+        if settings.get("metrics"):
+            raise ConfigError(f"`env.metrics` is for gym:ID; leave it out of {name}.")
         kwargs, one = dict(settings.get("kwargs") or {}), np.zeros(1, np.uint64)
         with _around(name, kwargs, one, one) as probe:
             return cls(name, probe.spec, kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.spec import Spec
+from slipstream.core.spec import Metric, Spec
 from slipstream.vector.foreign import flat_spaces, make_gymnasium, name_of, raised
 from slipstream.vector.foreign_copy import ForeignCopy
 from slipstream.vector.foreign_steps import gone_astray, step_each
 from slipstream.vector.forms import observation_form
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.vector.native_infos import batch_infos
+from slipstream.vector.native_infos import batch_infos, episode_numbers
 from slipstream.vector.process.layout import AT, WORDS
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
 
@@ -44,6 +44,7 @@ class GymnasiumVectorEnv(VectorEnv):
         kwargs: keyword arguments of the environment.
         at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
         limit: steps after which an episode is cut, besides the environment's own limit.
+        metrics: names of numbers in the info of an episode's last step, see `episode_numbers`.
 
     Raises:
         ConfigError, ResourceError, KernelError: it cannot be made, or breaks Gymnasium's interface.
@@ -60,12 +61,13 @@ class GymnasiumVectorEnv(VectorEnv):
         kwargs: Mapping[str, Any] | None = None,
         at_end: int = RESET,
         limit: int | None = None,
+        metrics: Sequence[str] = (),
     ) -> None:
         self.env_id, self._source = name_of(env), env
         self.num_envs = len(seeds)
         self.envs: list[Any] = []
         try:
-            self._make(kwargs)
+            self._make(kwargs, metrics)
         except BaseException:
             self.close()
             raise
@@ -75,7 +77,8 @@ class GymnasiumVectorEnv(VectorEnv):
         self._copies = [ForeignCopy(one, self.env_id, e, limit) for e, one in enumerate(self.envs)]
         self._at_end = at_end
         self._finals: list[tuple[NDArray[Any], int, int]] = []
-        self._episodes: list[tuple[int, int, float, int]] = []
+        self._episodes: list[tuple[float, ...]] = []
+        self._names = [metric.name for metric in self.spec.metrics]
         shape = (self.num_envs, *self.spec.observation_shape)
         self._seen = np.zeros(shape, self.spec.observation_dtype)  # the newest observations
         self._flat = self._seen.reshape(-1)
@@ -93,7 +96,7 @@ class GymnasiumVectorEnv(VectorEnv):
             for one in self._copies:
                 one.show_in(self._seen[one.number])
 
-    def _make(self, kwargs: Mapping[str, Any] | None) -> None:
+    def _make(self, kwargs: Mapping[str, Any] | None, metrics: Sequence[str]) -> None:
         """Makes the first copy, looks whether it can be used at all, then the others."""
         first = make_gymnasium(self._source, kwargs)
         self.envs.append(first)
@@ -106,6 +109,7 @@ class GymnasiumVectorEnv(VectorEnv):
         spec = Spec(
             observation=observation,
             action=action,
+            metrics=tuple(map(Metric, metrics)),
             max_episode_steps=limit,
             native_observation=native,
             native_action=acted,
@@ -203,7 +207,8 @@ class GymnasiumVectorEnv(VectorEnv):
             self._name_bad()
         if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not terminated):
             self._finals.append((self._seen[e].copy(), t, e))
-        self._episodes.append((t, e, copy.ret, copy.length))
+        own = episode_numbers(copy.info, self._names) if self._names else ()
+        self._episodes.append((t, e, copy.ret, copy.length, *own))
         if self._at_end == HOLD:
             self._held[e] = True
         else:
@@ -228,11 +233,11 @@ class GymnasiumVectorEnv(VectorEnv):
         return Finals(obs, np.array([row[1:] for row in rows], np.int64).reshape(-1, 2))
 
     def drain_episodes(self) -> Episodes:
-        rows, self._episodes = np.array(self._episodes, np.float64).reshape(-1, 4), []
-        places = rows[:, :2].astype(np.int64)
-        return Episodes(
-            places[:, 0], places[:, 1], rows[:, 2].copy(), rows[:, 3].astype(np.int64), {}
-        )
+        width = 4 + len(self._names)
+        rows, self._episodes = np.array(self._episodes, np.float64).reshape(-1, width), []
+        t, e, length = rows[:, [0, 1, 3]].T.astype(np.int64)
+        named = {name: rows[:, 4 + k].copy() for k, name in enumerate(self._names)}
+        return Episodes(t, e, rows[:, 2].copy(), length, named)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Number, length, return and newest observation of each copy's episode, and its actions.

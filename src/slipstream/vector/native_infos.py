@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,26 @@ def batch_infos(rows: Sequence[tuple[int, dict[str, Any]]], num_envs: int) -> di
     for row, info in rows:
         _add(batch, info, row, num_envs)
     return batch
+
+
+def episode_numbers(info: Any, names: Sequence[str]) -> list[float]:
+    """Numbers that the last info of an episode has under these names; NaN for what is none.
+
+    They are looked for in ``info["episode"]``, where wrappers put them, then in `info` itself.
+    """
+    outer = info if isinstance(info, Mapping) else {}
+    inner = outer.get("episode")
+    inner = inner if isinstance(inner, Mapping) else {}
+    return [_number(inner[name] if name in inner else outer.get(name)) for name in names]
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, (int, float, np.number, np.bool_, np.ndarray)) and np.size(value) == 1:
+        try:
+            return float(np.asarray(value).item())
+        except (TypeError, ValueError, OverflowError):
+            pass
+    return math.nan
 
 
 def _add(batch: dict[str, Any], info: dict[str, Any], row: int, num_envs: int) -> None:

@@ -14,6 +14,7 @@ from slipstream.vector.foreign_steps import gone_astray, step_each
 from slipstream.vector.forms import action_form, observation_form
 from slipstream.vector.leaves import MisfitError, store
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.vector.native_infos import episode_numbers
 from slipstream.vector.process.copies import Copies, one_action, same_spaces
 from slipstream.vector.process.job import Foreign, Job, register
 from slipstream.vector.process.layout import AT
@@ -30,6 +31,7 @@ class ForeignCopies(Copies[ForeignCopy]):
         self._what, self._spec = job.what, job.spec
         register(job.what.registered)
         self._name = name_of(job.what.env)
+        self._names = [metric.name for metric in job.spec.metrics]
         form = observation_form(job.spec)
         self._leaves, self._actions = form.leaves, action_form(job.spec)
         self._image = form.layout == "image"
@@ -266,6 +268,8 @@ class ForeignCopies(Copies[ForeignCopy]):
             raise self._unreal(i)
         at["terminated"][row], at["truncated"][row], at["ended"][row] = terminated, truncated, True
         at["ended_ret"][row], at["ended_length"][row] = copy.ret, copy.length
+        if self._names:
+            at["metrics"][row] = episode_numbers(copy.info, self._names)
         if at_end == RESET_KEEP_ALL or (at_end == RESET and not terminated):
             at["kept"][row] = True
             for final, obs in zip(self._final, self._obs, strict=True):
