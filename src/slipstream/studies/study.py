@@ -14,6 +14,7 @@ from slipstream.studies.forecast import confirm_members, forecast, measure
 from slipstream.studies.outcome.result import result_of
 from slipstream.studies.outcome.winner import confirm_best, deploy
 from slipstream.studies.progress import remaining_steps, standing
+from slipstream.studies.rare_interval import RareInterval
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.identity import check_data, check_same, identity
 from slipstream.studies.record.ledger import Ledger
@@ -27,15 +28,12 @@ from slipstream.studies.search.search import Search
 from slipstream.studies.session import PolicyPool, Session
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.standing import Standing
-from slipstream.studies.statistics.interval import score_interval
 from slipstream.training import provenance
 from slipstream.training.config import RunConfig
 from slipstream.training.files import write_text
 from slipstream.training.interruption import Interrupted, Interruption
 from slipstream.training.logbook import Logbook
 from slipstream.training.state_version import check_state_version, state_version
-
-_INTERVAL_SECONDS = 20.0  # between two calculations of the best trial's interval
 
 
 @dataclass(frozen=True)
@@ -288,20 +286,7 @@ class Study:
         )
         rungs = RungLog(plan.study.pruning, self._say)
         search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial).milestones)
-        known: dict[int, tuple[float, float] | None] = {}
-        looked = 0.0
-
-        def interval(trial: int) -> tuple[float, float] | None:
-            nonlocal looked  # it takes a while, and nobody hands out work meanwhile
-            if trial not in known and meter.elapsed - looked >= _INTERVAL_SECONDS:
-                looked = meter.elapsed
-                known[trial] = score_interval(
-                    search.final_passes(trial),
-                    plan.market,
-                    plan.study.objective,
-                    plan.study.penalty,
-                )
-            return known.get(trial)
+        interval = RareInterval(plan, search, meter)
 
         def tick(search: Search) -> None:
             session.leave("search")
