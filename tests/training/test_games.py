@@ -93,6 +93,17 @@ def test_a_policys_own_folder_is_an_opponent(other_game):
     assert np.array_equal(games.result, run.result) and games.two == "member-000"
 
 
+def test_a_runs_own_snapshots_are_an_opponent(runs, other_game):
+    """Those in its last checkpoint: 256 steps with a snapshot after 10 iterations of 128 leave the
+    first one, untrained weights."""
+    [games] = slipstream.evaluate_games(other_game, ["snapshots"], games=6)
+    assert games.two == "snapshots" and len(games.result) == 6
+    again = slipstream.evaluate_games(other_game, ["snapshots"], games=6)[0]
+    assert np.array_equal(games.result, again.result)
+    with pytest.raises(ConfigError, match="not trained against snapshots"):
+        slipstream.evaluate_games(runs[0], ["snapshots"], games=2)
+
+
 def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_path):
     with pytest.raises(ConfigError, match="trained on tictactoe, and this game is hockey"):
         slipstream.evaluate_games(runs[0], [str(other_game.path)], games=2)

@@ -16,6 +16,7 @@ from slipstream.training.deployed import DeployedPolicy, deployed_folder
 from slipstream.training.environment import Environment
 from slipstream.training.factory import carried_settings, chosen_environment
 from slipstream.training.run import Run
+from slipstream.training.self_play.config import SNAPSHOTS
 
 if TYPE_CHECKING:
     from slipstream.training.games import Games
@@ -64,7 +65,7 @@ def evaluate_games(
     Args:
         path: a run.
         opponents: names of the game's bots (`random` in any game), directories of other runs,
-            policies' folders, ONNX files; all bots unless given.
+            policies' folders, ONNX files, `snapshots` of the run's own; all bots unless given.
         games: against each.
         seed: of the games; one that chose no policy unless given.
         member: whose policy; the best one's unless given.
@@ -78,7 +79,10 @@ def evaluate_games(
     name, settings = run.config.env_name, run.config.env_settings
     whole.check_game(name)
     chosen = whole.bots(name) if opponents is None else opponents
-    others = [whole.opponent_of(name, text) for text in chosen]
+    others = [
+        whole.snapshots_of(run) if text == SNAPSHOTS else whole.opponent_of(name, text)
+        for text in chosen
+    ]
     one = whole.player_of(run, member)
     number = run.config.evaluation.test_seed if seed is None else seed
     for two in others:  # refused before anything takes time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ from slipstream.training.environment import LONGEST
 from slipstream.training.files import write_sealed
 from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.run import Run
-from slipstream.training.self_play.config import RANDOM
+from slipstream.training.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
 from slipstream.training.self_play.game_kernel import is_game
+from slipstream.training.self_play.pool import Pool
 from slipstream.vector.vector_env import VectorEnv, blank
 
 COPIES = 1_024  # at once; their number changes nothing but speed
 _SIDES = ("left", "right")
 _FILE = "games.json"
+_POOL = "opponents.pool."  # in a checkpoint
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,14 @@ class Player:
         policy: whose games are counted; the second player needs none.
         env: settings that the policy was trained under.
         place: of a policy on disk; None for a bot.
+        pool: of a run's snapshots, where those play.
     """
 
     name: str
     policy: Policy | None = None
     env: Mapping[str, Any] | None = None
     place: str | None = None
+    pool: Pool | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,26 @@ def bots(env_name: str) -> list[str]:
 def _has_bots(env_name: str) -> bool:
     """Whether a kernel acts in the second seat by itself, by its keys `opponents` and `side`."""
     return {"opponents", "side"} <= set(KernelEnvironment.model(env_name).model_fields)
+
+
+def snapshots_of(run: Run) -> Player:
+    """The snapshots that the last checkpoint of a run's best member has, met as in training.
+
+    Raises:
+        ConfigError: it was not trained against any.
+    """
+    member, found = best_member(run), run.load_checkpoint()
+    tensors = {} if found is None else found[0]
+    own = {k: v[member : member + 1] for k, v in tensors.items() if k.startswith(_POOL)}
+    if not own:
+        raise ConfigError(
+            f"{run.path} was not trained against snapshots of its own, and has none: name another "
+            "opponent."
+        )
+    seats = SelfPlayConfig.model_validate(run.config.env_settings["self_play"])
+    pool = Pool(best_policy(run, member), seats.model_copy(update={"deterministic": True}))
+    pool.load_state_dict({k.removeprefix(_POOL): value for k, value in own.items()})
+    return Player(SNAPSHOTS, pool=pool)
 
 
 def opponent_of(env_name: str, text: str) -> Player:
@@ -213,13 +237,17 @@ def game_against(
         ConfigError: `two` does not fit the game, or the game does not say who won.
     """
     changed = {**settings, "self_play": None}
-    trained = two.place is not None or not _has_bots(env_name)
+    bot = two.place is None and two.pool is None
+    trained = not bot or not _has_bots(env_name)
     if _has_bots(env_name):
         who = "agent" if trained else two.name
         changed |= {"opponents": {who: 1.0}, "side": _SIDES[seat]}
     environment = KernelEnvironment.load(env_name, changed)
     if trained:
         environment = environment.against({two.place or two.name: 1.0}, deterministic=True)
+        assert environment.self_play is not None
+        seats = replace(environment.self_play, pool=two.pool)
+        environment = replace(environment, self_play=seats)
     if "won" not in [metric.name for metric in environment.spec.metrics]:
         raise ConfigError(
             f"`{environment.short_name(env_name)}` does not say who won: name a metric in its "
