@@ -10,12 +10,15 @@ import pytest
 import torch
 
 from slipstream import api
+from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.ppo import torch_ppo
+from slipstream.agents.sac.config import SACConfig
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.nets import torch_device
 from slipstream.training import checkpoint
 from slipstream.training.config import resolve
 from slipstream.training.events import Checkpointed
+from slipstream.training.factory import resolve_environment
 from slipstream.training.learner import check_learner, last_device, learner_of
 from slipstream.training.run import Run
 from slipstream.training.sections import TrainingConfig
@@ -147,6 +150,31 @@ def test_images_learn_in_the_torch_form(tmp_path):
     )
     assert run.provenance["learner"] == "torch"
     assert run.result["members"][0]["best_score"] > 8.0  # of 10; half of them by chance
+
+
+def test_dqn_learns_from_images(tmp_path):
+    agent = {
+        **{"name": "dqn", "widths": [16], "batch": 32, "learning_starts": 100, "iteration": 256},
+        **{"learning_rate": 3e-3, "exploration_steps": 500, "discount": 0.5},
+    }
+    run = api.train(
+        {"env": {"name": "gym:Pictures-v0"}, "agent": agent},
+        out=tmp_path / "run",
+        total_steps=1536,
+        report=False,
+        say=lambda sentence: None,
+    )
+    assert run.provenance["learner"] == "torch"
+    assert run.result["members"][0]["best_score"] > 8.0
+
+
+def test_what_does_not_learn_from_images_is_refused():
+    spec = resolve_environment("gym:Pictures-v0", {}).spec
+    DQNConfig().check_spaces(spec)
+    with pytest.raises(ConfigError, match=r"agent\.dueling is for rows of numbers"):
+        DQNConfig(dueling=True).check_spaces(spec)
+    with pytest.raises(ConfigError, match=r"uint8 images\. An agent that fits: ppo"):
+        SACConfig().check_spaces(spec)
 
 
 def test_images_are_killed_and_resumed(tmp_path):

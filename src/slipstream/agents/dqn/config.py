@@ -62,8 +62,13 @@ class DQNConfig(OffPolicyConfig):
     )
 
     def check_spaces(self, spec: Spec) -> None:
-        """Takes one choice of n."""
+        """Takes one choice of n; the network of images has no streams."""
         super().check_spaces(spec)
+        if self.dueling and spec.is_image:
+            raise ConfigError(
+                "agent.dueling is for rows of numbers, and this environment's observations are "
+                "images: take it out, or set it to false."
+            )
         if len(spec.components) == 1:
             return
         fit = "ppo" if spec.components else "sac or ppo"

@@ -47,7 +47,9 @@ class Group:
         self._host.append(torch.from_numpy(agent.targets["values"][members]))
         moving, target = self._carried()
         gradient = torch.zeros_like(moving.weights)
-        leaves = {k: v.requires_grad_() for k, v in self._named(moving.weights).items()}
+        # The network of images has a critic, too, which has no part in the values of choices.
+        weights = self._named(moving.weights).items()
+        leaves = {k: v.requires_grad_() for k, v in weights if not k.startswith("critic.")}
         self._online = Online(
             moving, target, leaves, self._named(target), (gradient, self._named(gradient))
         )

@@ -90,8 +90,13 @@ class SACConfig(OffPolicyConfig):
         return 2 if work >= _WORK_TO_SHARE else 1
 
     def check_spaces(self, spec: Spec) -> None:
-        """Takes real actions within bounds."""
+        """Takes real actions within bounds, and rows of numbers."""
         super().check_spaces(spec)
+        if spec.is_image:
+            raise ConfigError(
+                "sac learns from rows of numbers, and this environment's observations are uint8 "
+                "images. An agent that fits: ppo (`agent: {name: ppo}`)."
+            )
         if isinstance(spec.action, spaces.Box):
             if np.isfinite([spec.action.low, spec.action.high]).all():
                 return
