@@ -16,6 +16,7 @@ from slipstream.core.discover import load_kernel
 from slipstream.core.errors import DataError
 from slipstream.training.cluster import Shared
 from slipstream.training.environment import Environment
+from slipstream.training.factory import kind_of
 from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.premises import Premises
 from slipstream.training.wire import digest_of
@@ -40,6 +41,10 @@ class NodeService(ABC):
     def __init__(self, needs: bytes, arrays: Arrays) -> None:
         self._premises = Premises.read(needs)
         self.notes = self._premises.compare(arrays)
+        file, name = self._premises.file, self._premises.env
+        # Loaded here and now: Ray may take the folder away when another node of this machine goes.
+        kernel = kind_of(file or name) is KernelEnvironment
+        self._kernel = load_kernel(file or name) if kernel else None
         self._first = arrays
         self._data: dict[str, Arrays] = {}  # by their digests, as this process uses them
         self._leaving = threading.Event()
@@ -67,7 +72,8 @@ class NodeService(ABC):
             return bare
         if sent["digest"] not in self._data:
             self._take(sent["digest"], sent["writable"], [self._first, *arrays])
-        kernel = load_kernel(self._premises.file or self._premises.env)
+        kernel = self._kernel
+        assert kernel is not None
         return replace(bare, kernel=kernel).with_data(kernel.Data(*self._data[sent["digest"]]))
 
     def _take(self, digest: str, writable: Sequence[bool], arrays: Sequence[Arrays]) -> None:

@@ -112,7 +112,8 @@ class RayActor:
             answer: bytes = found.result()
         except RayError as error:
             self._lose()
-            node_died = "node" in type(error).__name__.lower() or not _alive(self.place.id)
+            named = type(error).__name__.lower()
+            node_died = "node" in named or "unavailable" in named or not _alive(self.place.id)
             how = "went away" if node_died else f"died: {first_line(error)}"
             return Lost(f"on {self.node} {how}", "silent" if node_died else "died")
         except Exception as error:  # raised by its service: of this node, or a defect

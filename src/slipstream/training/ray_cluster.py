@@ -10,6 +10,7 @@ import os
 import platform
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -251,7 +252,9 @@ def _join(options: ClusterOptions, work: Work, say: Callable[[str], None]) -> No
     token = own or not lets_in_everybody(options, say)
     environment = {"working_dir": str(work.files)} if work.files is not None else None
     more: dict[str, Any] = {"num_cpus": usable_cores(), "include_dashboard": False} if own else {}
-    with _handlers_kept():
+    with suppress(AttributeError):  # pages of a lost node's state; what happened we say ourselves
+        ray._private.worker.print_to_stdstream = lambda *message, **how: None
+    with _handlers_kept(), _silence():
         os.environ["RAY_AUTH_MODE"] = "token" if token else "disabled"
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # what matters is raised, too
@@ -286,6 +289,20 @@ def _own(name: str) -> Any:
                     f"Another process of this cluster works on {name}: stop it there first."
                 ) from error
             time.sleep(0.5)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Drops what Ray's compiled parts write past Python's streams; what matters is raised, too."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @contextmanager
