@@ -210,15 +210,14 @@ def test_a_run_and_a_kernel_of_the_users(nodes, tmp_path):
         "from slipstream.envs.cartpole import Config, Params, Data, STATE, load, reset, step, "
         "observe, spec\n"
     )
-    words = ("train", pole, "--members", "2", "--total-steps", "200_000", "--no-report")
+    words = ("train", pole, "--members", "2", "--total-steps", "600_000", "--no-report")
     alone = [sys.executable, "-c", MAIN, *map(str, words), "--out", "alone"]
     subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True)
     late = nodes.add_node(num_cpus=1)
     process = owner(nodes, tmp_path, *words, "--out", "far")
     until(lambda: (tmp_path / "far" / "metrics.csv").exists())
-    time.sleep(2.0)
-    nodes.add_node(num_cpus=1)
     nodes.remove_node(late, allow_graceful=False)
+    nodes.add_node(num_cpus=1)
     code, said = ended(process)
     assert code == 0 and "another one goes on" in said, said
     for m in range(2):

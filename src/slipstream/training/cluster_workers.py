@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from slipstream.training.run import Run
 
 SERVICE = "slipstream.training.shard_service:ShardService"
-_GATHER_SECONDS = 3.0  # after an actor has come, for the next one
+_GATHER_SECONDS = 10.0  # after an actor has come, for the next one
 _LOSSES = 6  # of actors in a row
 _CHANGING = ("reset", "set_state", "iterate")  # methods after which a shard is another one
 
