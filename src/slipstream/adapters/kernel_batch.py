@@ -136,6 +136,7 @@ class KernelBatch(Batch):
         return whole
 
 
+# Long: a line for each argument.
 def make_kernel_batch(
     target: str | Mapping[str, Any],
     num_envs: int,

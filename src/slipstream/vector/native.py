@@ -279,6 +279,7 @@ class NativeEnv(ABC):
         return options
 
 
+# Long: a line for each argument.
 def native_env(
     envs: Sequence[Any],
     *,
