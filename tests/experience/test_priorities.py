@@ -41,12 +41,12 @@ def test_sums_are_those_of_the_leaves(leaves):
     edges = np.cumsum(known.astype(np.float64))
     target = rng.random(200) * edges[-1]
     found = np.zeros(200, np.int64)
-    find_leaves(tree, levels, target.copy(), found)
+    find_leaves(tree[None], 0, levels, target.copy(), found)
     # to the rounding of sums
     assert (np.searchsorted(edges, target - 1e-6 * edges[-1], side="right") <= found).all()
     assert (np.searchsorted(edges, target + 1e-6 * edges[-1], side="right") >= found).all()
     beyond = np.full(1, edges[-1] * 1.01)
-    find_leaves(tree, levels, beyond, found[:1])
+    find_leaves(tree[None], 0, levels, beyond, found[:1])
     assert known[found[0]] > 0  # rounding never leads to a leaf that cannot be drawn
     again, low = np.zeros_like(tree), np.full_like(least, np.inf)
     again[:leaves] = known

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.core.memory import prefetch
 from slipstream.core.random import word
 from slipstream.experience.replay.ring import ENDING, NONE
 from slipstream.experience.replay.tree import find_leaves, smallest, sum_leaves, total
@@ -70,8 +71,11 @@ def _draw_by_priority(ring: Any, m: int, key: Any, beta: float, index: Any, weig
         for b in range(first, last):
             u = float(word(key, np.uint64(b)) >> _SHIFT_11) * _TO_UNIT
             target[b - first] = (float(b) + u) * part
-        find_leaves(tree, levels, target[: last - first], index[first:last])
+        find_leaves(ring.tree, m, levels, target[: last - first], index[first:last])
+    slots = ring.rows.shape[1]
     for b in range(len(index)):
+        n = index[b] // slots
+        prefetch(ring.rows[m * ring.copies + n], index[b] - n * slots, 0)  # gathered soon
         weight[b] = math.exp(beta * math.log(low / float(tree[index[b]])))
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.memory import prefetch
+
 BRANCHES = 16
 _NOTHING = np.float32(0.0)
 _ENDLESS = np.float32(math.inf)
@@ -102,24 +104,40 @@ def smallest(least: Any, levels: Any) -> float:
     return float(low)
 
 
-def find_leaves(tree: Any, levels: Any, target: Any, leaves: Any) -> None:
+def find_leaves(trees: Any, m: int, levels: Any, target: Any, leaves: Any) -> None:
     """The leaves in which targets fall, of leaves laid end to end as intervals of their size.
 
     Rounding may carry a target beyond the end of a node's parts: the last one of any size is taken.
 
     Args:
+        trees: float32 [M, nodes]; m: whose leaves.
         target: float64 [B], overwritten; leaves: int64 [B], written.
     """
+    tree = trees[m]
     leaves[:] = 0
     for level in range(len(levels) - 1, -1, -1):
         for b in range(len(target)):
-            first = levels[level] + BRANCHES * leaves[b]
-            chosen, begin, before = 0, 0.0, 0.0
-            for i in range(BRANCHES):  # without a branch, which nobody could foretell
+            # First a quarter of the parts, then one of it; without a branch, which nobody could
+            # foretell.
+            first, sought = levels[level] + BRANCHES * leaves[b], target[b]
+            part, begin, before = 0, 0.0, 0.0
+            for i in range(0, BRANCHES, 4):
+                a = first + i
+                low = float(tree[a]) + float(tree[a + 1])
+                high = float(tree[a + 2]) + float(tree[a + 3])
+                size = low + high
+                here = (size > 0.0) & (before <= sought)
+                part = i if here else part
+                begin = before if here else begin
+                before += size
+            chosen, before = part, begin
+            for i in range(part, part + 4):
                 size = float(tree[first + i])
-                here = (size > 0.0) & (before <= target[b])
+                here = (size > 0.0) & (before <= sought)
                 chosen = i if here else chosen
                 begin = before if here else begin
                 before += size
-            target[b] -= begin
+            target[b] = sought - begin
             leaves[b] = BRANCHES * leaves[b] + chosen
+            if level > 0:
+                prefetch(trees, m, levels[level - 1] + BRANCHES * leaves[b])
