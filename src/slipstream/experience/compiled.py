@@ -58,6 +58,9 @@ def compile_loops(
     return {entry.removeprefix("run_"): loop for entry, loop in module.items()}
 
 
+_COMPILING = threading.Lock()  # threads of a crew may ask for a loop at once
+
+
 class Loops(Mapping[str, Any]):
     """Compiled functions by their names, each compiled or loaded when it is first asked for.
 
@@ -70,12 +73,11 @@ class Loops(Mapping[str, Any]):
     def __init__(self, name: str, functions: Mapping[Callable[..., Any], tuple[Any, ...]]) -> None:
         self._name, self._made = name, dict[str, Any]()
         self._functions = {f.__name__: (f, examples) for f, examples in functions.items()}
-        self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
             function, examples = self._functions[name]
-            with self._lock:
+            with _COMPILING:
                 self._made |= compile_loops(f"{self._name}_{name}", {function: examples})
         return self._made[name]
 
