@@ -12,6 +12,20 @@ def gymnasium_vec(num_envs, mode="NextStep"):
     return SyncVectorEnv([_cartpole] * num_envs, autoreset_mode=mode)
 
 
+def own_vec(num_envs):
+    """One random stream for all copies, and no `reset_mask`."""
+    return gymnasium.make_vec(
+        "CartPole-v1",
+        num_envs=num_envs,
+        vectorization_mode="vector_entry_point",
+        max_episode_steps=20,
+    )
+
+
+def broken(num_envs, licence=None):
+    raise RuntimeError(f"no licence {licence}")
+
+
 def sb3_vec(num_envs):
     from stable_baselines3.common.vec_env import DummyVecEnv
 

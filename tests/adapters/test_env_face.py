@@ -54,6 +54,12 @@ def test_the_checker_of_stable_baselines_finds_nothing(name, settings):
     assert not [one for one in said if not any(advice in one for advice in ADVICE)]
 
 
+def test_spaces_belong_to_the_client():
+    one, two = EnvFace("pendulum", backend="serial"), EnvFace("pendulum", backend="serial")
+    one.observation_space.dtype = np.float64  # as CleanRL's SAC does, before the first reset
+    assert one.reset(seed=1)[0].dtype == two.reset(seed=1)[0].dtype == np.float32
+
+
 def test_an_episode_that_has_ended_waits_and_tells_its_metrics(kernel_file):
     env = EnvFace(kernel_file("clock"), backend="serial", records=[[2, 0]])
     with pytest.raises(UnreadyError, match="call `reset`"):

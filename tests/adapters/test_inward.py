@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for inward_world
 # EnvPool makes its own spaces so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered:UserWarning")
 
-KINDS = ("NextStep", "SameStep", "Disabled", "sb3", "envpool")
+KINDS = ("NextStep", "SameStep", "Disabled", "own", "sb3", "envpool")
 
 
 def target(kind):
@@ -25,6 +25,8 @@ def target(kind):
     if kind == "envpool":
         pytest.importorskip("envpool", reason="needs requirements-peers.lock")
         return "vec:inward_world:pool", {}
+    if kind == "own":
+        return "vec:inward_world:own_vec", {}
     return "vec:inward_world:gymnasium_vec", {"mode": kind}
 
 
@@ -50,14 +52,14 @@ def test_episodes_are_whole_and_what_is_no_step_is_not_valid(kind):
                 assert row[0] == pytest.approx(before[e, 0] + 0.02 * before[e, 1], abs=1e-6)
                 cut += 1
             steps[ended] = 0
-            if kind in ("NextStep", "envpool"):
+            if kind in ("NextStep", "own", "envpool"):
                 assert (~out.valid).sum() <= 3
             else:
                 assert out.valid.all()
         assert cut > 0
 
 
-@pytest.mark.parametrize("kind", ["NextStep", "sb3", "envpool"])
+@pytest.mark.parametrize("kind", ["NextStep", "own", "sb3", "envpool"])
 def test_our_agents_train_on_them_and_are_evaluated(kind, tmp_path):
     name, kwargs = target(kind)
     config = {
@@ -76,5 +78,7 @@ def test_our_agents_train_on_them_and_are_evaluated(kind, tmp_path):
 def test_wrong_names_are_refused():
     with pytest.raises(ConfigError, match="write vec:MODULE:FUNCTION"):
         slipstream.make_vec("vec:no_such_module:pool", 2)
+    with pytest.raises(ConfigError, match=r"RuntimeError: no licence 7 when .*\(1, licence=7\)"):
+        slipstream.make_vec("vec:inward_world:broken", 2, kwargs={"licence": 7})
     with pytest.raises(ConfigError, match="is no vector environment that is known here"):
         slipstream.make_vec("vec:builtins:range", 2)

@@ -62,7 +62,7 @@ def test_foreign_environments_step_as_under_dummy_vec_env(backend, alike, handed
         assert ours.get_attr("gravity", [0, 2]) == [9.8, 1.0]
         assert ours.env_method("get_wrapper_attr", "force_mag", indices=1) == [10.0]
         assert ours.env_is_wrapped(gymnasium.wrappers.TimeLimit) == [True] * 3
-        assert ours.env_is_wrapped(Monitor, 0) == [False]
+        assert ours.env_is_wrapped(Monitor, 0) == [True]  # the infos have its statistics
         ours.set_options({"low": -0.01, "high": 0.01})
         assert np.abs(ours.reset()).max() <= 0.01
         assert np.abs(ours.reset()).max() > 0.01  # options are used once
@@ -120,6 +120,8 @@ def test_wrong_use_is_named():
     face.set_options({"low": 0})
     with pytest.raises(ConfigError, match="no reset options"):
         face.reset()
+    with pytest.raises(ConfigError, match="has 2 players, and SB3 steps one: use the PettingZoo"):
+        make_vec("tictactoe", 2, backend="serial")
     with pytest.raises(ConfigError, match="takes `kwargs` only"):
         make_vec("gym:CartPole-v1", 2, low=3)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +59,7 @@ class Batch(ABC):
         autoreset: what follows an episode's end.
 
     Attributes:
-        observation_space, action_space: of one copy, its own.
+        observation_space, action_space: of one copy, its own; the caller's.
         mask: bool [E, n], the choices allowed now; None where all always are.
         apart: `send` and `recv` step copies at their own pace.
     """
@@ -69,8 +71,9 @@ class Batch(ABC):
         self, name: str, spec: Spec, actions: ActionForm, num_envs: int, autoreset: AutoresetMode
     ) -> None:
         self.name, self.spec, self.num_envs, self.autoreset = name, spec, num_envs, autoreset
-        self.observation_space = spec.native_observation or spec.observation
-        self.action_space = spec.native_action or spec.action
+        # Clients change them: CleanRL's SAC sets another dtype.
+        self.observation_space = deepcopy(spec.native_observation or spec.observation)
+        self.action_space = deepcopy(spec.native_action or spec.action)
         self._form = actions
         self._players = () if spec.players == 1 else (spec.players,)
         self._waiting = np.zeros(num_envs, np.bool_)  # ended, and not begun again
@@ -128,6 +131,11 @@ class Batch(ABC):
         if not self.closed:
             self.closed = True
             self.end()
+
+    def __del__(self) -> None:
+        """Closes what its owner forgot to close, as ElegantRL does."""
+        with suppress(Exception):
+            self.close()
 
     def check_open(self) -> None:
         """Refuses what was closed."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from slipstream.core.errors import ConfigError, KernelError
+from slipstream.adapters.gymnasium_vector import VectorFace
+from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.vector import vector_env
@@ -48,12 +51,18 @@ class _Gymnasium:
                 "`autoreset_mode`, one of gymnasium.vector.AutoresetMode."
             )
         self._over = np.zeros(self.num_envs, np.bool_)
+        self._masks = self._mode is AutoresetMode.DISABLED or _takes_masks(env.unwrapped)
 
     def reset(self, seeds: list[int]) -> Any:
         self._over[:] = False
-        return self.env.reset(seed=seeds)[0]
+        try:
+            return self.env.reset(seed=seeds)[0]
+        except (gymnasium.error.Error, TypeError):  # some have one stream for all copies
+            return self.env.reset(seed=seeds[0])[0]
 
     def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> Any:
+        if not self._masks:
+            return None
         self._over[mask] = False
         return self.env.reset(seed=seeds, options={"reset_mask": mask.copy()})[0]
 
@@ -174,7 +183,7 @@ class InwardEnv(vector_env.VectorEnv):
         self._resets += 1
         self._finals, self._episodes = [], []
         self._count_from_zero(slice(None))
-        self._rows = self._flat(self._door.reset(words))
+        self._rows = self._flat(self._asked(self._door.reset, words))
         obs[...] = self._rows
 
     def begin(
@@ -195,10 +204,10 @@ class InwardEnv(vector_env.VectorEnv):
         words = self._words(np.full(self.num_envs, seed % 2**64, np.uint64), numbers, 0)
         self._count_from_zero(copies)
         if self._rows is None or chosen.all():
-            self._rows = self._flat(self._door.reset(words))
+            self._rows = self._flat(self._asked(self._door.reset, words))
         else:
             each = [word if own else None for word, own in zip(words, chosen, strict=True)]
-            came = self._door.reset_some(chosen, each)
+            came = self._asked(self._door.reset_some, chosen, each)
             if came is None:
                 self._skipped[copies] = True
             else:
@@ -206,12 +215,7 @@ class InwardEnv(vector_env.VectorEnv):
         obs[copies] = self._rows[copies]
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
-        try:
-            came = self._door.step(self.actions.native(actions))
-        except (ConfigError, KernelError):
-            raise
-        except Exception as error:
-            raise KernelError(f"{self._name} raised {type(error).__name__}: {error}.") from error
+        came = self._asked(self._door.step, self.actions.native(actions))
         rows = self._rows = self._flat(came.obs)
         over = came.terminated | came.truncated
         real = ~(came.fresh | self._skipped | self._held)
@@ -259,6 +263,18 @@ class InwardEnv(vector_env.VectorEnv):
     def close(self) -> None:
         self._door.env.close()
 
+    def _asked(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """What their code answers; what it raises, in a paragraph."""
+        try:
+            return call(*arguments)
+        except SlipstreamError:
+            raise
+        except Exception as error:
+            raise KernelError(
+                f"{self._name} raised {type(error).__name__}: {error!s:.300} in `{call.__name__}`. "
+                "Mend the environment, or the function that makes it."
+            ) from error
+
     def _count_from_zero(self, copies: Any) -> None:
         self._ret[copies], self._length[copies] = 0.0, 0
         self._held[copies] = self._skipped[copies] = False
@@ -288,6 +304,16 @@ def _row(batch: Any, e: int) -> Any:
     if isinstance(batch, tuple):
         return tuple(_row(part, e) for part in batch)
     return np.array(batch[e])
+
+
+def _takes_masks(env: Any) -> bool:
+    """Whether its `reset` knows ``reset_mask``: others would begin all copies, and say nothing."""
+    if isinstance(env, (SyncVectorEnv, AsyncVectorEnv, VectorFace)):
+        return True
+    try:
+        return "reset_mask" in inspect.getsource(type(env))
+    except (OSError, TypeError):
+        return False
 
 
 def _door(env: Any) -> Any:

@@ -39,8 +39,14 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
     """
 
     def __init__(self, batch: Batch, *, info_keywords: Sequence[str] = ()) -> None:
-        if batch.autoreset is not AutoresetMode.SAME_STEP or batch.spec.players > 1:
-            raise ConfigError(f"{batch.name}: SB3 steps one player, with autoreset SameStep.")
+        if batch.autoreset is not AutoresetMode.SAME_STEP:
+            raise ConfigError(f"{batch.name}: SB3 steps with autoreset SameStep.")
+        if batch.spec.players > 1:
+            raise ConfigError(
+                f"{batch.name} has {batch.spec.players} players, and SB3 steps one: use the "
+                "PettingZoo face, bots of the environment's own (`opponents` of hockey), or "
+                "self-play (`slipstream train`, docs/self-play.md)."
+            )
         known = [metric.name for metric in batch.spec.metrics]
         unknown = sorted(set(info_keywords) - set(known))
         if unknown:

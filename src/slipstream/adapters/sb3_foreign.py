@@ -17,6 +17,7 @@ from slipstream.vector.native import SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stable-Baselines3")
+_MONITOR = require("stable_baselines3.common.monitor", "sb3", "The face for Stable-Baselines3")
 
 
 class Asked(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -165,7 +166,9 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             return self.env.call(method_name, method_args, method_kwargs, at)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """Whether some copies have such a wrapper."""
+        """Whether some copies have such a wrapper, or the infos the statistics of a `Monitor`."""
+        if self.monitor and wrapper_class is _MONITOR.Monitor:
+            return [True] * len(chosen(indices, self.num_envs))
         return self.env_method("is_wrapped", wrapper_class, indices=indices)
 
     def get_images(self) -> list[Any]:

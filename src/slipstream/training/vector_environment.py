@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.training.environment import Sections
 from slipstream.training.gymnasium_environment import GymnasiumEnvironment
 from slipstream.training.machine_file import Identity
@@ -72,7 +72,18 @@ class VectorEnvironment(GymnasiumEnvironment):
 
 def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> VectorEnv:
     """Copies as ours."""
-    made = _function(name)(len(who[0]), **kwargs)
+    copies = len(who[0])
+    try:
+        made = _function(name)(copies, **kwargs)
+    except SlipstreamError:
+        raise
+    except Exception as error:
+        given = "".join(f", {key}={value!r}" for key, value in kwargs.items())
+        raise ConfigError(
+            f"{name} raised {type(error).__name__}: {error!s:.400} when it was called with "
+            f"({copies}{given}). Mend the function: it makes so many copies, and takes "
+            "`env.kwargs` by name."
+        ) from error
     inward = importlib.import_module("slipstream.adapters.inward")
     env: VectorEnv = inward.InwardEnv(made, *who, name=name, **more)
     return env

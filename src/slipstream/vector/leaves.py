@@ -30,7 +30,7 @@ def describe(space: spaces.Space[Any]) -> dict[str, Any]:
         ConfigError: it has no fixed size.
     """
     if isinstance(space, spaces.Box):
-        return {"kind": "box", "shape": list(space.shape), "dtype": space.dtype.name}
+        return {"kind": "box", "shape": list(space.shape), "dtype": np.dtype(space.dtype).name}
     if isinstance(space, spaces.MultiBinary):
         return {"kind": "binary", "shape": list(space.shape), "dtype": space.dtype.name}
     if isinstance(space, spaces.Discrete):
