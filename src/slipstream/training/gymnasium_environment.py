@@ -147,9 +147,13 @@ class GymnasiumEnvironment(Environment):
         backend: str = "auto",
         longest: int = LONGEST,
     ) -> VectorEnv:
-        zeros = np.zeros(members * min(copies, FOREIGN_COPIES), np.uint64)  # each must be made
+        pool = WorkerPool.current()
+        most = pool.max_concurrent_envs if pool is not None else None
+        each = min(copies, FOREIGN_COPIES, max(1, (most or copies * members) // members))
+        zeros = np.zeros(members * each, np.uint64)  # each must be made
         limit = longest if self.spec.max_episode_steps is None else None
-        return self._stepped(backend, zeros, zeros, at_end=HOLD, limit=limit)
+        more: dict[str, Any] = {"at_end": HOLD, "limit": limit}
+        return self._stepped(backend, zeros, zeros, evaluates=True, **more)
 
     def prepared(self, training: TrainingConfig) -> Environment:
         workers = None if training.workers == "auto" else training.workers
@@ -172,16 +176,17 @@ class GymnasiumEnvironment(Environment):
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
         halves: bool = False,
+        evaluates: bool = False,
         **more: Any,
     ) -> VectorEnv:
         chosen = self.chosen_backend(backend)
         if backend == "auto" and self._processes_pay(len(seeds)):
             with suppress(SlipstreamError):  # what only this process can make is stepped here
-                return self._in_processes(seeds, indices, halves, **more)
+                return self._in_processes(seeds, indices, halves, evaluates, **more)
         if chosen == "serial":
             more["metrics"] = [metric.name for metric in self.spec.metrics]
             return GymnasiumVectorEnv(_id(self.name), seeds, indices, kwargs=self.kwargs, **more)
-        return self._in_processes(seeds, indices, halves, **more)
+        return self._in_processes(seeds, indices, halves, evaluates, **more)
 
     def _processes_pay(self, copies: int) -> bool:
         way = self.way(copies)
@@ -194,8 +199,10 @@ class GymnasiumEnvironment(Environment):
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
         halves: bool,
+        evaluates: bool,
         **more: Any,
     ) -> VectorEnv:
+        pool = WorkerPool.current()
         workers, way = self.workers, self.way(len(seeds))
         if workers is None and _in_child():
             workers = 1
@@ -210,7 +217,7 @@ class GymnasiumEnvironment(Environment):
             workers=workers,
             policy=self.policy,
             halves=halves,
-            crowd=WorkerPool.current(),
+            crowd=pool.beside() if pool is not None and evaluates else pool,
             **more,
         )
 

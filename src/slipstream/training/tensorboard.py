@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from slipstream.training.recent_episodes import PREFIX
 _POINTS = 500  # of a curve at most
 _EVENTS = 5_000  # of all members together: writing one costs about 0.1 ms
 _FLUSH_SECONDS = 5.0
+_LOADING = threading.Lock()
 
 # Metric of an update -> SB3's tag; what it has no name for stands under train/ by its own.
 _TAGS = {
@@ -177,12 +179,13 @@ def _time(progress: Progress) -> dict[str, float]:
 
 def _load_without_torch() -> None:
     """tensorboardX imports torch where it finds it: seconds, and nothing here asks for it."""
-    if not {"tensorboardX", "torch"} & sys.modules.keys():
-        sys.modules["torch"] = None  # type: ignore[assignment]  # not to be found
-        try:
-            import tensorboardX  # noqa: F401
-        finally:
-            del sys.modules["torch"]
+    with _LOADING:  # trainings in several threads
+        if not {"tensorboardX", "torch"} & sys.modules.keys():
+            sys.modules["torch"] = None  # type: ignore[assignment]  # not to be found
+            try:
+                import tensorboardX  # noqa: F401
+            finally:
+                del sys.modules["torch"]
 
 
 def _session(parameters: Mapping[str, float | str | bool]) -> Sequence[Any]:

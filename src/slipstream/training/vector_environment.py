@@ -64,6 +64,7 @@ class VectorEnvironment(GymnasiumEnvironment):
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
         halves: bool = False,
+        evaluates: bool = False,
         **more: Any,
     ) -> VectorEnv:
         self.chosen_backend(backend)

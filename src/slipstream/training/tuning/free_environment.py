@@ -76,6 +76,7 @@ class FreeEnvironment(GymnasiumEnvironment):
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
         halves: bool = False,
+        evaluates: bool = False,
         **more: Any,
     ) -> VectorEnv:
         return FreeVectorEnv(self.spec, len(seeds))

@@ -88,9 +88,20 @@ class WorkerPool(Crowd):
                 )
             time.sleep(_LOOK_SECONDS)
         self._mine += copies
+        try:
+            self.check_memory(copies, name)
+        except BaseException:
+            self.release(copies)
+            raise
+
+    def check_memory(self, copies: int, name: str) -> None:
+        """Refuses more copies than its memory has room for.
+
+        Raises:
+            ResourceError: by what copies of that environment took before.
+        """
         expected = self.used + copies * self._each.get(name, 0.0)
         if expected > self.memory:
-            self.release(copies)
             raise ResourceError(
                 f"{copies} more copies of {name} would take about {expected / 2**20:,.0f} MiB with "
                 f"all that run, and the pool may take {self.memory / 2**20:,.0f}. Lower num_envs, "
@@ -106,6 +117,13 @@ class WorkerPool(Crowd):
         self._mine -= copies
         self._budget.give(copies)
 
+    def beside(self) -> Crowd:
+        """Its workers for copies that step only while those of a lease wait: they are not counted.
+
+        An evaluation is such: a training of as many copies as there may be could never have one.
+        """
+        return _Beside(self)
+
     @property
     def used(self) -> float:
         """Bytes of its workers now."""
@@ -118,6 +136,18 @@ class WorkerPool(Crowd):
     def __exit__(self, *_: object) -> None:
         WorkerPool._current = None
         self.close()
+
+
+class _Beside(Crowd):
+    """A pool without its count; see `WorkerPool.beside`."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self.take, self.start = pool.take, pool.start  # type: ignore[method-assign]
+        self.ending, self.give_back = pool.ending, pool.give_back  # type: ignore[method-assign]
+
+    def claim(self, copies: int, name: str) -> None:
+        self._pool.check_memory(copies, name)
 
 
 def memory_of(pid: int) -> float:
