@@ -14,12 +14,16 @@ from slipstream.bench.worker import serve
 from slipstream.vector.vector_env import blank
 
 OURS = ("serial", "process", "auto")
+Step = Callable[[list[Any]], None]
 
 
 def stepper(
     system: str, env: str, rounds: int, num_envs: int, steps: int, workers: int | None
-) -> tuple[Callable[[], None], Any]:
+) -> tuple[Step, Any]:
     """What takes so many steps of every copy of a system, and what closes them.
+
+    It is handed a list. Gymnasium's environments spend the step after an end on a reset; the flags
+    of each of their steps go there, so that only transitions are counted.
 
     Args:
         system: a backend of ours, or a kind of `vector_layers.py`.
@@ -33,16 +37,20 @@ def stepper(
         theirs = made_by_peer(system, env, rounds, num_envs)
         theirs.reset()
 
-        def step_theirs() -> None:
+        next_step = system.startswith("gym")
+
+        def step_theirs(flags: list[Any]) -> None:
             for t in range(steps):
-                theirs.step(actions[t])
+                came = theirs.step(actions[t])
+                if next_step:
+                    flags.append(came[2:4])
 
         return step_theirs, theirs
     ours = made_by_us(env, rounds, num_envs, system, workers)
     out, rows = blank(ours), actions[..., None]
     ours.reset(out.obs)
 
-    def step_ours() -> None:
+    def step_ours(flags: list[Any]) -> None:
         for t in range(steps):
             ours.step(rows[t], out)
         ours.drain_finals(), ours.drain_episodes()
@@ -68,13 +76,13 @@ def measure(
         seconds: of each system in each turn, at least one call.
         turns: of all systems.
     """
-    opened: dict[str, tuple[Callable[[], None], Any]] = {}
+    opened: dict[str, tuple[Step, Any]] = {}
     rates: dict[str, list[float] | None] = {system: [] for system in systems}
     try:
         for system in systems:
             try:
                 opened[system] = stepper(system, env, rounds, num_envs, steps, workers)
-                opened[system][0]()
+                opened[system][0]([])
             except ImportError:
                 rates[system] = None
         for turn in range(turns):
@@ -88,15 +96,16 @@ def measure(
     return rates
 
 
-def _rate(step: Callable[[], None], made: int, seconds: float) -> float:
-    """Steps per second of a call that makes so many, repeated for so long."""
-    calls, began = 0, time.perf_counter()
-    while True:
-        step()
+def _rate(step: Step, made: int, seconds: float) -> float:
+    """Transitions per second of a call that takes so many steps, repeated for so long."""
+    flags: list[Any] = []
+    calls, spent, began = 0, 0.0, time.perf_counter()
+    while spent < seconds:
+        step(flags)
         calls += 1
         spent = time.perf_counter() - began
-        if spent >= seconds:
-            return calls * made / spent
+    resets = sum(int(np.count_nonzero(over | cut)) for over, cut in flags)
+    return (calls * made - resets) / spent
 
 
 def answer(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def worker_kill(settings: SuiteOptions) -> Iterable[Row]:
 
 def chaos(settings: SuiteOptions) -> Iterable[Row]:
     """Kills and hangs at random over a training; 1,000 with --full, else 40."""
-    asked = {"faults": 1000, "seed": 0, "steps": 350_000} if settings.full else {"faults": 40}
+    asked = {"faults": 1000, "seed": 0, "steps": 450_000} if settings.full else {"faults": 40}
     with Neighbours() as neighbours:
         found = run_worker("ours.vector_chaos", asked, threads=1, timeout=7200.0)
     left = sum(found[name] for name in ("runs_lost", "processes_left", "memory_files_left"))
