@@ -38,6 +38,7 @@ BUDGET = ("--total-steps", "100_000")
 PROGRAM = """
 from slipstream.training import cluster_workers, ray_actor, ray_cluster
 cluster_workers.HAND_OVER_SECONDS = ray_actor.BEAT_SECONDS = 1.0
+cluster_workers._GATHER_SECONDS = 120.0  # a run waits for both nodes, however busy the machine is
 ray_actor._SILENT_SECONDS, ray_cluster._ROOM_SECONDS, ray_cluster._OWNER_SECONDS = 8.0, {room}, 10.0
 from slipstream.cli import main
 main()
