@@ -1,7 +1,17 @@
-"""One thread a process: test workers share the cores and must not wait for each other."""
+"""One thread a process, for test workers share the cores; no machine file but the tests' own."""
 
 import os
+
+import pytest
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def machine_files(tmp_path_factory):
+    """What a developer measured of this machine changes no test; child processes follow it, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLIPSTREAM_MACHINE", str(tmp_path_factory.mktemp("machine")))
+        yield

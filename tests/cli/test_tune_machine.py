@@ -16,7 +16,7 @@ from slipstream.training.tuning.tuner import Findings
 @pytest.fixture
 def measured(monkeypatch, tmp_path):
     """Findings in place of measurements."""
-    monkeypatch.setattr(machine_file, "private_folder", lambda name: tmp_path)
+    monkeypatch.setenv("SLIPSTREAM_MACHINE", str(tmp_path))
     config = resolve("gym:CartPole-v1", {"training.num_envs": 8})
     found = Findings(config, resolve_environment("gym:CartPole-v1", {}))
     for copies, rate in ((8, 1000.0), (16, 1900.0), (32, 2000.0)):

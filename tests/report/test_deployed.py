@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from datetime import UTC, datetime
 
 import pytest
 
@@ -97,6 +99,29 @@ def test_the_command_takes_the_study_or_the_policys_folder(deployed, prices, mon
         assert str(deployed / "policy-window/report.html") in capsys.readouterr().out
     tracks = slipstream.evaluate(deployed, data=prices / "other", start="2020-03-02")
     assert [track.name for track in tracks["window"][0]] == ["EURUSD"]
+
+
+@pytest.mark.parametrize("early", [{"start": -1}, {"stop": 0}, {"symbols": ["EURUSD"]}])
+def test_the_studys_own_bars_are_not_scored_again(deployed, early):
+    policy = DeployedPolicy.open(deployed / "policy")
+    end = policy.facts["environment"]["windows_utc_seconds"]["development"][1]
+    chosen = {name: end + value if name != "symbols" else value for name, value in early.items()}
+    with pytest.raises(ConfigError, match=r"hold-out that is opened once.*are new to it") as told:
+        policy.environment(**chosen)
+    (date,) = re.findall("`--from ([^`]+)`", str(told.value))
+    moment = datetime.fromisoformat(date).replace(tzinfo=UTC)
+    assert int(moment.timestamp()) == end
+    assert "window" in policy.environment(start=end).splits()  # the remedy works
+
+
+def test_a_policy_that_was_not_recommended_is_told(deployed, prices, tmp_path):
+    tensors, manifest = checkpoint.load(deployed / "policy")
+    place = checkpoint.save(tmp_path / "policy", tensors, {**manifest, "forced": True})
+    window = {"data": prices / "other", "draws": 2}
+    (note,) = set(evaluate_deployed(place, **window).notes) - set(
+        evaluate_deployed(deployed / "policy", **window).notes
+    )
+    assert note == "The study recommended nothing; deployed by --force-deploy."
 
 
 @pytest.mark.parametrize(

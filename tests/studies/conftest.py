@@ -24,6 +24,7 @@ from slipstream.training.config import resolve
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))  # for fake_cluster
+sys.path.append(str(Path(__file__).parents[1] / "report"))  # for study_world
 
 TOY = str(Path(__file__).with_name("toy_market.py"))
 SIZES = {"training.num_envs": 6, "agent.horizon": 16, "agent.minibatch": 24, "agent.widths": [16]}

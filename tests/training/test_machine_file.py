@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import slipstream
+from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.reader import SEAL, seal
 from slipstream.nets.policy_file import pack
-from slipstream.training import backend, machine_file
+from slipstream.training import backend, lock, machine_file
 from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
 from slipstream.training.machine_file import Identity, Measured, Way, recall, remember
@@ -20,7 +21,7 @@ FOUND = Measured("2026-11-22", {1: Way("serial", 1), 8: Way("process", 2)})
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine_file, "private_folder", lambda name: tmp_path)
+    monkeypatch.setenv("SLIPSTREAM_MACHINE", str(tmp_path))
     return tmp_path
 
 
@@ -47,6 +48,42 @@ def test_other_machines_keep_theirs_and_are_passed_over(monkeypatch):
     assert recall(IDENTITY)[0] == FOUND
 
 
+def test_fewer_cores_are_named(monkeypatch):
+    here = machine_file.this_machine() | {"cores": 2}
+    monkeypatch.setattr(machine_file, "this_machine", lambda: here)
+    remember(IDENTITY, FOUND)
+    monkeypatch.setattr(machine_file, "this_machine", lambda: {**here, "cores": 1})
+    measured, said = recall(IDENTITY)
+    assert measured is None and "or with other cores" in said
+    assert said.index(", 2 cores, ") < said.index("there are here") < said.index(", 1 core, ")
+
+
+def test_another_format_is_passed_over_and_written_anew():
+    path = remember(IDENTITY, FOUND)
+    values = json.loads(path.read_text()) | {"format": 2}
+    path.write_text(json.dumps(_with_seal(values)))
+    measured, said = recall(IDENTITY)
+    assert measured is None and "has format 2" in said and "reads 1" in said
+    remember(IDENTITY, FOUND)
+    assert recall(IDENTITY) == (FOUND, None)
+
+
+def test_two_processes_do_not_write_at_once(folder, monkeypatch):
+    monkeypatch.setattr(lock, "_PATIENCE_SECONDS", 0.0)
+    with lock.take_lock(folder, ""), pytest.raises(ConfigError, match="Another process is writing"):
+        remember(IDENTITY, FOUND)
+    remember(IDENTITY, FOUND)
+
+
+def test_a_folder_that_cannot_be_made_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SLIPSTREAM_MACHINE", str(tmp_path / "file/below"))
+    measured, said = recall(IDENTITY)
+    assert measured is None and "file/below may not be written" in said
+    with pytest.raises(ResourceError, match="file/below may not be written"):
+        remember(IDENTITY, FOUND)
+
+
 def test_what_has_changed_since_is_passed_over():
     remember(IDENTITY, FOUND)
     measured, said = recall(replace(IDENTITY, source="other"))
@@ -63,6 +100,7 @@ def test_what_has_changed_since_is_passed_over():
         lambda values: json.dumps({**values, "format": 2}),  # the seal is of other facts
         lambda values: _sealed(values, {"8": {"backend": "process"}}),
         lambda values: _sealed(values, {"8": {"backend": "process", "workers": 0}}),
+        lambda values: _sealed(values, {"8": {"backend": "process", "workers": float("inf")}}),
         lambda values: _sealed(values, {"many": {"backend": "process", "workers": 2}}),
     ],
 )
@@ -76,9 +114,13 @@ def test_a_damaged_file_is_a_warning_and_written_anew(damage):
 
 
 def _sealed(values, copies):
-    del values[SEAL]
     values["machines"][0]["copies"] = copies
-    return json.dumps({**values, SEAL: seal(values)})
+    return json.dumps(_with_seal(values))
+
+
+def _with_seal(values):
+    del values[SEAL]
+    return {**values, SEAL: seal(values)}
 
 
 CONFIG = {

@@ -85,19 +85,18 @@ def test_copies_follow_from_the_budget(target, settings, copies):
 def test_every_symbol_is_traded_by_an_agent_that_needs_one_copy(tmp_path, symbols, copies):
     for k in range(symbols):
         write_planted_forex(tmp_path, 3000, k, symbol=f"{['AUD', 'EUR', 'GBP'][k]}USD")
-    config = resolve(
-        {
-            "env": {"name": "forex", "data": {"folder": str(tmp_path), "spread_pips": 0.0}},
-            "agent": {"name": "dqn"},
-            "training": {"num_envs": "auto"},
-        }
-    )
+    env = {"name": "forex", "data": {"folder": str(tmp_path), "spread_pips": 0.0}}
+    values = {"env": env, "training": {"num_envs": "auto"}}
+    config = resolve({**values, "agent": {"name": "dqn"}})
     environment = resolve_environment(config.env_name, config.env_settings)
     assert choose_num_envs(config, environment).num_envs == copies
     _, said = resolve_num_envs(resolve(config, {"training.num_envs": 1}), environment)
     assert (said is None) == (symbols == 1)
     if said is not None:
         assert "1 of 3 training records" in said and "at least 3" in said
+    sized, said = resolve_num_envs(resolve(values, {"training.total_steps": 100}), environment)
+    assert sized.training.num_envs == 1 and said.startswith("num_envs: auto is 1 copy")
+    assert ("1 of 3 training records" in said) == (symbols == 3)
 
 
 def test_a_minibatch_that_is_the_users_is_kept():

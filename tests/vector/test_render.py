@@ -15,7 +15,7 @@ import pytest
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.vector import render
-from slipstream.vector.cache import cache_folder, sweep
+from slipstream.vector.cache import cache_folder, private_folder, sweep
 from slipstream.vector.compile import bindings
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.reached import Reached
@@ -189,6 +189,35 @@ def test_home_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = cache_folder()
     assert folder.parent == tmp_path and folder.name.startswith("slipstream-")
+
+
+def test_no_home_at_all(tmp_path, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("SLIPSTREAM_CACHE")
+    assert cache_folder().parent == tmp_path and cache_folder() != tmp_path / "cache"
+
+
+def test_what_is_remembered_cannot_be_written(cache, monkeypatch):
+    cache.mkdir(mode=0o700)
+    (cache / "machine").write_text("")
+    with pytest.raises(ResourceError, match="What slipstream remembers cannot be written"):
+        private_folder("machine")
+
+
+def test_sweep_leaves_what_is_remembered(cache, monkeypatch):
+    kept = [private_folder(name) for name in ("bench", "checked", "leases", "machine")]
+    later = time.time() + 1e9
+    monkeypatch.setattr("slipstream.vector.cache.time.time", lambda: later)
+    (cache / "unused_module").mkdir()
+    sweep(cache)
+    assert sorted(cache.iterdir()) == kept
 
 
 def test_sweep_forgets_what_nobody_loads(cache, monkeypatch):

@@ -33,6 +33,7 @@ from slipstream.training.run import Run
 from slipstream.training.track import values
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
+_FORCED = "The study recommended nothing; deployed by --force-deploy."
 
 
 def evaluate_run(
@@ -125,7 +126,9 @@ def evaluate_deployed(
     market = environment.spec.market is not None
     facts, backend = deployed.facts, deployed.config.training.chosen_backend
     new = begins_after(environment, facts, ("development", "holdout"))
-    notes = [] if new or not market else [_NOT_NEW.format("study's own prices end")]
+    notes = [_FORCED] if facts.get("forced") else []
+    if market and not new:
+        notes.append(_NOT_NEW.format("study's own prices end"))
     compiled = isinstance(environment, KernelEnvironment)
     work = {"Study": f"{facts.get('study')}, trial {facts.get('trial')}: {facts.get('label')}"}
     return gather(

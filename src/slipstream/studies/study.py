@@ -203,6 +203,7 @@ class Study:
                     self.folder, plan, ledger, pool, asked, self._logbook, self._say, self._show
                 )
                 search = self._search(session, mirror)
+                mirror.flush(last=True)  # after the search's clock: phases that follow are long
                 confirmed = confirm_best(session, search, survey.facts.get("folds"))
                 deployed = deploy(
                     session,
@@ -211,9 +212,11 @@ class Study:
                     force=self.options.force_deploy,
                     study_config=digest(self._identity),
                 )
-                mirror.flush(last=True)
         finally:
-            mirror.close()
+            try:
+                mirror.flush(last=True)  # after a signal or an error, too
+            finally:
+                mirror.close()
         result = result_of(self.folder, plan, survey.facts, ledger, confirmed, deployed)
         self.folder.save_result(result)
         for sentence in result["sentences"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +61,26 @@ class DeployedPolicy:
         """What it is scored on; arguments as for `chosen_environment`.
 
         Raises:
-            ConfigError: a market without a choice of bars: the study's own were scored by it.
+            ConfigError: bars that the study has used, which scored them itself.
         """
         carried = carried_settings(self.facts)
-        chosen = (data, symbols, start, stop)
-        if self.policy.conditions.get("symbols") and all(one is None for one in chosen):
-            raise ConfigError(
-                f"{self.path} was scored by its study, on a hold-out that is opened once: see "
-                "study.html. Give other prices with `--data FOLDER`, or newer bars of the same "
-                "ones with `--from DATE`."
-            )
+        if data is None and self.policy.conditions.get("symbols"):
+            self._check_new(start)
         return chosen_environment(self.config, data, symbols, start, stop, carried)
+
+    def _check_new(self, start: int | None) -> None:
+        """Refuses a window of the study's own prices that begins before these end."""
+        windows = (self.facts.get("environment") or {}).get("windows_utc_seconds") or {}
+        end = max((int(window[1]) for window in windows.values()), default=None)
+        if start is not None and (end is None or start >= end):
+            return
+        new = "DATE" if end is None else _iso(end)
+        known = "" if end is None else f"; bars from {new} (UTC) on are new to it"
+        raise ConfigError(
+            f"{self.path} was scored by its study, on a hold-out that is opened once: see "
+            f"study.html{known}. Give other prices with `--data FOLDER`, or newer bars of the same "
+            f"ones with `--from {new}`."
+        )
 
     def evaluate(self, environment: Environment, *, record: bool = True) -> Tracks:
         """Its tracks by split, as `training.best.evaluate_policies` returns them."""
@@ -79,6 +89,12 @@ class DeployedPolicy:
     def remarks(self, environment: Environment) -> list[str]:
         """Sentences about data that it was not trained on, and yet acts on here."""
         return differences(self.policy.conditions, environment.conditions)
+
+
+def _iso(second: int) -> str:
+    """A moment as `--from` takes it: the date alone at midnight UTC."""
+    moment = datetime.fromtimestamp(second, UTC).replace(tzinfo=None)
+    return moment.isoformat().removesuffix("T00:00:00")
 
 
 def deployed_folder(path: Path) -> Path | None:

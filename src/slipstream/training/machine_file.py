@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -21,7 +22,8 @@ import psutil
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.reader import read_json
-from slipstream.training.files import write_sealed
+from slipstream.training.files import disk_errors, write_sealed
+from slipstream.training.lock import take_lock
 from slipstream.training.provenance import processor
 from slipstream.vector.cache import private_folder
 
@@ -91,13 +93,19 @@ def recall(identity: Identity) -> tuple[Measured | None, str | None]:
         found = read_json(path, ResourceError, f"Delete it, or {again}.", _SHAPE)
         if found is None:
             return None, None
-        entries = found["machines"]
-        mine = next((one for one in entries if one["machine"] == this_machine()), None)
-        if mine is None:
-            others = ", ".join(sorted({str(one["machine"].get("processor")) for one in entries}))
+        if found["format"] != _FORMAT:
             return None, (
-                f"{path} was measured on another machine ({others}) and is passed over; {again} "
-                "to measure this one."
+                f"{path} has format {found['format']}, and this version of slipstream reads "
+                f"{_FORMAT}: it is passed over; {again} to write it anew."
+            )
+        entries, here = found["machines"], this_machine()
+        mine = next((one for one in entries if one["machine"] == here), None)
+        if mine is None:
+            others = "; ".join(sorted({_described(one["machine"]) for one in entries}))
+            return None, (
+                f"{path} was measured on another machine, or with other cores or memory "
+                f"({others}), than there are here ({_described(here)}), and is passed over; "
+                f"{again} to measure these."
             )
         if mine["source"] != identity.source or mine["version"] != _version():
             return None, (
@@ -114,13 +122,9 @@ def remember(identity: Identity, measured: Measured) -> Path:
 
     Raises:
         ResourceError: it cannot be written.
+        ConfigError: another process keeps its folder locked.
     """
-    path = _path(identity)
-    try:
-        before = read_json(path, ResourceError, "", _SHAPE) or {"machines": []}
-    except ResourceError:  # damaged: written anew
-        before = {"machines": []}
-    machine = this_machine()
+    path, machine = _path(identity), this_machine()
     entry = {
         "machine": machine,
         "source": identity.source,
@@ -128,12 +132,26 @@ def remember(identity: Identity, measured: Measured) -> Path:
         "measured": measured.date,
         "copies": {str(copies): way._asdict() for copies, way in measured.ways.items()},
     }
-    others = [one for one in before["machines"] if one["machine"] != machine]
     about = {"name": identity.name, "settings": identity.settings}
-    write_sealed(
-        path, {"format": _FORMAT, "environment": about, "machines": [*others, entry]}
-    )  # fmt: skip
+    refusal = (
+        f"Another process is writing into {path.parent}, and {path.name} was not written. Run "
+        f"`slipstream tune-machine {identity.name}` again when it has ended."
+    )
+    with take_lock(path.parent, refusal):  # a process beside this one may add its machine's entry
+        others = [one for one in _entries(path) if one["machine"] != machine]
+        write_sealed(
+            path, {"format": _FORMAT, "environment": about, "machines": [*others, entry]}
+        )  # fmt: skip
     return path
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """What is written; none of a file that is damaged or of another format: it is written anew."""
+    try:
+        found = read_json(path, ResourceError, "", _SHAPE)
+    except ResourceError:
+        return []
+    return list(found["machines"]) if found is not None and found["format"] == _FORMAT else []
 
 
 def this_machine() -> dict[str, Any]:
@@ -145,10 +163,31 @@ def this_machine() -> dict[str, Any]:
     }
 
 
+def _described(machine: Mapping[str, Any]) -> str:
+    """``AMD EPYC, 2 cores, 24 GiB``."""
+    processor, cores, memory = (machine.get(key) for key in ("processor", "cores", "memory_gib"))
+    return f"{processor}, {cores} {'core' if cores == 1 else 'cores'}, {memory} GiB"
+
+
+def _folder() -> Path:
+    """`$SLIPSTREAM_MACHINE`, else `machine` in the cache folder.
+
+    Raises:
+        ResourceError: it cannot be made.
+    """
+    given = os.environ.get("SLIPSTREAM_MACHINE")
+    if not given:
+        return private_folder("machine")
+    folder = Path(given)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def _path(identity: Identity) -> Path:
     about = json.dumps([identity.name, identity.settings], sort_keys=True, default=str)
     name = hashlib.sha256(about.encode()).hexdigest()[:20]
-    return private_folder("machine") / f"{name}.json"
+    return _folder() / f"{name}.json"
 
 
 def _ways(copies: Mapping[str, Any], path: Path, again: str) -> dict[int, Way]:
@@ -159,7 +198,7 @@ def _ways(copies: Mapping[str, Any], path: Path, again: str) -> dict[int, Way]:
     """
     try:
         ways = {int(n): Way(str(one["backend"]), int(one["workers"])) for n, one in copies.items()}
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ResourceError(f"{path} cannot be read: {error!r}. Delete it, or {again}.") from error
     if any(n < 1 or way.workers < 1 for n, way in ways.items()):
         raise ResourceError(f"{path} cannot be read: a number below 1. Delete it, or {again}.")

@@ -44,6 +44,6 @@ def check_own_kernel(
     try:
         passed.touch()
     except OSError as error:
-        raise cannot_write(passed.parent, error) from error
+        raise cannot_write(passed.parent, error, "A passed check") from error
     say(f"{kernel.module.__file__} passed its check (run once for each version of it).")
     return True

@@ -82,18 +82,26 @@ def no_copies_fit(config: RunConfig, copies: int, lead: str) -> ConfigError:
 def resolve_num_envs(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
     """The config with a number for `num_envs: auto`, and a sentence about the choice.
 
-    A given number has one where it leaves out some of what could be trained on.
+    Either number has one where it leaves out some of what could be trained on.
     """
-    n, kinds = config.training.num_envs, len(environment.records("train"))
+    n = config.training.num_envs
     if n != "auto":
-        if n >= kinds:
-            return config, None
-        return config, (
-            f"{n} of {kinds} training records are trained on: copies take them (a market's "
-            f"symbols, say) in turn, and there are {n}. Give training.num_envs at least {kinds}."
-        )
+        return config, _left_out(n, environment)
     choice = choose_num_envs(config, environment)
-    return config.with_training(num_envs=choice.num_envs), f"num_envs: auto is {choice.reason}."
+    sentences = [f"num_envs: auto is {choice.reason}.", _left_out(choice.num_envs, environment)]
+    said = " ".join(sentence for sentence in sentences if sentence)
+    return config.with_training(num_envs=choice.num_envs), said
+
+
+def _left_out(copies: int, environment: Environment) -> str | None:
+    """A sentence where there are more training records than copies that take them in turn."""
+    kinds = len(environment.records("train"))
+    if copies >= kinds:
+        return None
+    return (
+        f"{copies} of {kinds} training records are trained on: copies take them (a market's "
+        f"symbols, say) in turn, and there are {copies}. Give training.num_envs at least {kinds}."
+    )
 
 
 def check_memory(config: RunConfig, environment: Environment) -> int:

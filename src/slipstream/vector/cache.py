@@ -22,6 +22,7 @@ from slipstream.core.errors import ResourceError
 _DAYS_KEPT = 90
 _HOURS_UNFINISHED = 24  # after which a folder that was being filled belongs to a process long gone
 _SEAL, _UNFINISHED = "seal.json", ".unfinished-"
+_REMEMBERED = ("bench", "checked", "leases", "machine")  # folders beside the modules, never swept
 
 
 def cache_folder() -> Path:
@@ -30,15 +31,13 @@ def cache_folder() -> Path:
     Raises:
         ResourceError: somebody else owns or may write it, and it holds code that runs.
     """
-    base = os.environ.get("SLIPSTREAM_CACHE")
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(base) if base else home / "slipstream"
     try:
+        folder = _wanted()
         _make(folder)
         if not os.access(folder, os.W_OK):
             _refuse_strangers(folder)
             raise PermissionError(folder)
-    except OSError:
+    except (OSError, RuntimeError):  # the latter of a user without a home
         user = getattr(os, "getuid", lambda: "user")()
         folder = Path(tempfile.gettempdir()) / f"slipstream-{user}"
         if folder.is_symlink():  # anybody may write there: it could lead anywhere
@@ -51,13 +50,22 @@ def cache_folder() -> Path:
     return folder
 
 
+def _wanted() -> Path:
+    base = os.environ.get("SLIPSTREAM_CACHE")
+    if base:
+        return Path(base)
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return (Path(caches) if caches else Path.home() / ".cache") / "slipstream"
+
+
 def private_folder(name: str) -> Path:
     """A folder of that name in the cache, for what is remembered beside compiled code."""
+    assert name in _REMEMBERED
     folder = cache_folder() / name
     try:
         _make(folder)
     except OSError as error:
-        raise cannot_write(folder, error) from error
+        raise cannot_write(folder, error, "What slipstream remembers") from error
     return folder
 
 
@@ -147,10 +155,10 @@ def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def cannot_write(folder: Path, error: OSError) -> ResourceError:
+def cannot_write(folder: Path, error: OSError, what: str = "Compiled code") -> ResourceError:
     """What to tell a user whose disk is full or read-only."""
     return ResourceError(
-        f"Compiled code cannot be written to {folder}: {error.strerror or error}. Make room there, "
+        f"{what} cannot be written to {folder}: {error.strerror or error}. Make room there, "
         "or set SLIPSTREAM_CACHE to a folder that can be written."
     )
 
@@ -160,6 +168,8 @@ def sweep(folder: Path) -> None:
     now = time.time()
     # Loose files are of versions that kept all modules in one folder.
     for path in (*folder.glob("*.py"), *folder.glob("__pycache__/*"), *folder.glob("*/")):
+        if path.name in _REMEMBERED:
+            continue
         kept = _HOURS_UNFINISHED * 3600 if path.name.startswith(_UNFINISHED) else _DAYS_KEPT * 86400
         try:
             used = (path / _SEAL if (path / _SEAL).exists() else path).stat()
