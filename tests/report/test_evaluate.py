@@ -2,12 +2,14 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from slipstream import api
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
+from slipstream.core.spec import Metric
 from slipstream.report.curves import curves, episode_curves
 from slipstream.report.episode_section import episode_sections
 from slipstream.report.evaluate import evaluate_run
@@ -90,6 +92,25 @@ def test_episodes_that_never_change_are_not_drawn():
     (section,) = episode_sections((still, *moving))
     text = " ".join(section.sentences)
     assert "Always the same: length 5." in text and "metrics.csv and TensorBoard: m16, m17." in text
+
+
+def test_metrics_are_told_apart_from_the_length_and_from_numbers_of_players():
+    columns = {"length": [3.0, 4.0], "episode/length": [5.0, 5.0], "episode/opponent": [0.0, 1.0]}
+    table = {"steps": [1.0, 2.0], "member": [0.0, 0.0], **columns}
+    config = SimpleNamespace(training=SimpleNamespace(members=1))
+    spec = SimpleNamespace(metrics=(Metric("length", "m"), Metric("opponent", "number")))
+    run = SimpleNamespace(metrics=lambda: table, config=config)
+    found = episode_curves(run, spec, ("seat", "opponent"))
+    assert [(c.name, c.unit) for c in found] == [("length", "steps"), ("episode/length", "m")]
+    assert [c.name for c in episode_curves(run, spec)][2:] == ["opponent"]
+
+
+def test_a_sentence_lists_no_more_names_than_can_be_read():
+    """And curves of one name are no trouble."""
+    steps, same = np.array([1.0, 2.0]), np.array([[5.0], [5.0]])
+    still = [Curve("length", steps, same + k, "") for k in range(25)]
+    (section,) = episode_sections((*still, Curve("length", steps, same * [[1.0], [2.0]], "")))
+    assert section.sentences[1].endswith("length 24 and 5 more.")
 
 
 def test_chosen_bars_need_prices(game):

@@ -2,13 +2,24 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import slipstream
-from slipstream.core.errors import ConfigError
-from slipstream.training.games import Player, bots, opponent_of, play, player_of, wilson
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.training.games import (
+    Games,
+    Player,
+    bots,
+    opponent_of,
+    play,
+    player_of,
+    read_games,
+    wilson,
+    write_games,
+)
 from slipstream.training.ranking import round_robin
 
 SMALL = {
@@ -63,6 +74,21 @@ def test_a_table_is_written_and_bots_are_the_default(runs):
     assert (strong.result < 1).all()  # nobody wins after 256 steps of training
 
 
+def test_a_table_without_a_seal_is_read_and_another_shape_is_refused(tmp_path):
+    """Those of older versions have none."""
+    run, path = SimpleNamespace(path=tmp_path), tmp_path / "games.json"
+    write_games(
+        run, [Games("run", "weak", np.array([1, 0]), np.array([True, False]), np.ones(2))], 0
+    )
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps({key: written[key] for key in ("seed", "games")}))
+    assert read_games(run) == written["games"] and written["games"][0]["two"] == "weak"
+    written["games"][0]["won"] = 0.5
+    path.write_text(json.dumps({"games": written["games"]}))
+    with pytest.raises(CheckpointError, match=r"`won` is 0\.5, not a list"):
+        read_games(run)
+
+
 @pytest.fixture(scope="module")
 def other_game(tmp_path_factory):
     """A run of tic-tac-toe, a game whose kernel has no players of its own."""
@@ -90,7 +116,7 @@ def test_a_policys_own_folder_is_an_opponent(other_game):
     folder = other_game.best_folder(0)
     [games] = slipstream.evaluate_games(other_game, [str(folder)], games=4)
     [run] = slipstream.evaluate_games(other_game, [str(other_game.path)], games=4)
-    assert np.array_equal(games.result, run.result) and games.two == "member-000"
+    assert np.array_equal(games.result, run.result) and games.two == "run/member-000"
 
 
 def test_a_runs_own_snapshots_are_an_opponent(runs, other_game):
@@ -147,5 +173,8 @@ def test_round_robin_ranks_the_stronger_first(runs):
     assert places == round_robin(names, 12, 0)
     with pytest.raises(ConfigError, match="two or more"):
         round_robin(names[:1], 12, 0)
+    folders = [str(run.best_folder(0)) for run in runs]
+    places = round_robin(folders, 4, 0)
+    assert {p.name for p in places} == {"run0/member-000", "run1/member-000"}
     with pytest.raises(ConfigError, match="bots alone"):
         round_robin(["strong", "weak"], 12, 0)

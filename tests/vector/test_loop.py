@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.core.errors import KernelError
+from slipstream.core.errors import CheckpointError, KernelError
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 
 TIME, START, RECORD, SUM = range(4)
@@ -198,6 +198,15 @@ def test_state_goes_on_bit_for_bit(make, steps, backend):
         got = other.step(i % 5)
         for mine, theirs in zip(got[:4], expected[:4], strict=True):
             assert (mine == theirs).all()
+
+
+def test_a_state_of_before_a_field_is_refused(make):
+    env = make(backend="serial")
+    state, (field, *_) = env.get_state(), env.kernel.STATE.names
+    del state[f"state.{field}"]
+    obs = np.zeros((3, *env.spec.observation_shape), env.spec.observation_dtype)
+    with pytest.raises(CheckpointError, match=rf"lacks `state\.{field}`.*Begin anew"):
+        env.set_state(state, obs)
 
 
 def test_backends_restore_each_other(make, steps):

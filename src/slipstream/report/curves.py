@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -56,16 +56,20 @@ def _curve(
     return Curve(name, grid[::stride], values[::stride], unit)
 
 
-def episode_curves(run: Run, spec: Spec) -> tuple[Curve, ...]:
+def episode_curves(run: Run, spec: Spec, left_out: Collection[str] = ()) -> tuple[Curve, ...]:
     """Length and metrics of recent training episodes over steps, where the tables have them.
 
     Args:
         run: whose tables are read.
         spec: of its environment, whose metrics have units.
+        left_out: metrics whose means say nothing.
     """
     table, members = run.metrics(), run.config.training.members
     named = {"length": ("length", "steps")}
-    named |= {f"{PREFIX}{metric.name}": metric for metric in spec.metrics}
+    for metric in spec.metrics:
+        column = f"{PREFIX}{metric.name}"
+        if metric.name not in left_out:  # one that is called `length`, too, goes by its column
+            named[column] = (column if metric.name in named else metric.name, metric.unit)
     return tuple(
         _curve(name, table, members, unit, column)
         for column, (name, unit) in named.items()

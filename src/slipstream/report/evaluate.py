@@ -30,6 +30,7 @@ from slipstream.training.games import read_games
 from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.remarks import remarks
 from slipstream.training.run import Run
+from slipstream.training.self_play.outcomes import NUMBERS
 from slipstream.training.track import values
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
@@ -82,7 +83,9 @@ def evaluate_run(
         member_reason="the best on validation" if len(members) > 1 else "",
         same_settings=same,
         curves=curves(run, environment.spec.market is not None),
-        episodes=episode_curves(run, environment.spec),
+        episodes=episode_curves(
+            run, environment.spec, NUMBERS if environment.opponent_names else ()
+        ),
         trials=len(members),  # the shown one is the best of them
         holdout_reads=reads,
         notes=_notes(run, environment),

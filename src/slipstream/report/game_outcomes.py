@@ -33,16 +33,18 @@ def outcomes(
         tracks: its fresh games.
         names: of the numbers in their metric `opponent`.
     """
-    met = by_opponent(tracks, names)
-    return tuple(_outcomes(run, member, name, own, len(met) == 1) for name, own in met.items())
+    met, columns = by_opponent(tracks, names), run.evaluations()
+    # Validations met several, whomever fresh games meet: `won` is over all of them.
+    several = len(met) > 1 or any(f"won_{name}" in columns for name in names.values())
+    return tuple(_outcomes(run, member, name, own, several) for name, own in met.items())
 
 
-def _outcomes(run: Run, member: int, name: str, tracks: Sequence[Track], only: bool) -> Outcomes:
+def _outcomes(run: Run, member: int, name: str, tracks: Sequence[Track], several: bool) -> Outcomes:
     won = int(sum(track.metrics["won"] for track in tracks))
     lost = int(sum(track.metrics["lost"] for track in tracks))
     table = run.evaluations()
     rows = [k for k, m in enumerate(table.get("member", [])) if m == member]
-    columns = [f"{what}{'' if only else f'_{name}'}" for what in ("won", "lost")]
+    columns = [f"{what}{f'_{name}' if several else ''}" for what in ("won", "lost")]
 
     def column(key: str) -> Floats:
         values = table.get(key, [None] * len(table.get("member", [])))

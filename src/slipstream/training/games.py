@@ -22,6 +22,7 @@ from slipstream.training.environment import LONGEST
 from slipstream.training.files import write_sealed
 from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.run import Run
+from slipstream.training.run_path import BEST, CONFIG
 from slipstream.training.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
 from slipstream.training.self_play.game_kernel import is_game
 from slipstream.training.self_play.pool import Pool
@@ -31,6 +32,15 @@ COPIES = 1_024  # at once; their number changes nothing but speed
 _SIDES = ("left", "right")
 _FILE = "games.json"
 _POOL = "opponents.pool."  # in a checkpoint
+_SHARE: list[Any] = [(int, float)]  # with both ends of its interval
+_SHAPE: dict[str, Any] = {
+    "games": [
+        {
+            **{"two": str, "games": int, "mean_length": (int, float)},
+            **dict.fromkeys(("won", "drawn", "lost"), _SHARE),
+        }
+    ]
+}
 
 
 @dataclass(frozen=True)
@@ -158,9 +168,31 @@ def opponent_of(env_name: str, text: str) -> Player:
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
             f"a run; {did_you_mean(text, known)}"
         )
-    if (Path(text) / "config.yaml").is_file():
-        return player_of(text)
-    return Player(Path(text).stem, place=text)
+    found = run_of(text)
+    if found is None:
+        return Player(Path(text).stem, place=text)
+    run, member = found
+    player = player_of(run, member)
+    if member is None:
+        return player
+    return replace(player, name=f"{run.path.name}/{run.best_folder(member).name}")
+
+
+def run_of(text: str) -> tuple[Run, int | None] | None:
+    """The run that a path means, and the member whose own folder it is; None where it means none.
+
+    Args:
+        text: a run's directory (no member), or a folder in its `best`.
+    """
+    folder = Path(text).expanduser().absolute()
+    if (folder / CONFIG).is_file():
+        return Run.open(folder), None
+    if folder.parent.name != BEST or not (folder.parents[1] / CONFIG).is_file():
+        return None
+    run = Run.open(folder.parents[1])
+    members = range(run.config.training.members)
+    own = next((m for m in members if run.best_folder(m).name == folder.name), None)
+    return None if own is None else (run, own)
 
 
 def check_game(env_name: str) -> None:
@@ -299,6 +331,5 @@ def read_games(run: Run) -> list[dict[str, Any]]:
         CheckpointError: the file is damaged.
     """
     remedy = f"Delete it: `slipstream evaluate {run.path} --games 1000` writes it again."
-    shape: dict[str, Any] = {"games": [{}]}
-    found = read_json(run.path / _FILE, CheckpointError, remedy, shape, lambda values: True)
+    found = read_json(run.path / _FILE, CheckpointError, remedy, _SHAPE)
     return [] if found is None else list(found["games"])

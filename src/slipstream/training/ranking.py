@@ -6,14 +6,12 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.training.games import Games, Player, bots, opponent_of, play
-from slipstream.training.run import Run
+from slipstream.training.games import Games, Player, bots, opponent_of, play, run_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ def round_robin(names: Sequence[str], games: int, seed: int) -> list[Place]:
     Two bots do not meet. Games count in an order drawn from `seed`, for a rating depends on it.
 
     Args:
-        names: directories of runs of one game, and names of its bots.
+        names: directories of runs of one game or folders in their `best`, and names of its bots.
         games: of every pair.
         seed: of the games.
 
@@ -63,16 +61,17 @@ def round_robin(names: Sequence[str], games: int, seed: int) -> list[Place]:
 
 
 def _game_of(names: Sequence[str]) -> str:
-    """The kernel that the first run among them plays."""
+    """The kernel that the first run among them plays, or the run of the first member's folder."""
     for name in names:
-        if Path(name).is_dir():
-            kernel_name = Run.open(name).config.env_name
+        found = run_of(name)
+        if found is not None:
+            kernel_name = found[0].config.env_name
             if bots(kernel_name):
                 return kernel_name
             raise ConfigError(f"{name} plays `{kernel_name}`, which is no game for two.")
     raise ConfigError(
-        f"None of {', '.join(names)} is the directory of a run: bots alone have nothing to be "
-        "compared with. Give the directory of at least one."
+        f"None of {', '.join(names)} is the directory of a run or a folder in its `best`: bots "
+        "alone have nothing to be compared with. Give the directory of at least one run."
     )
 
 

@@ -26,7 +26,7 @@ from slipstream.vector.loop import (
 )
 from slipstream.vector.records import Records
 from slipstream.vector.rerun import Rerun, no_number
-from slipstream.vector.steps import refuse_misfits
+from slipstream.vector.steps import refuse_misfits, refuse_missing
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 BACKENDS = ("compiled", "serial")
@@ -336,7 +336,9 @@ class KernelVectorEnv(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        for name, values in self._fields():
+        fields = dict(self._fields())
+        refuse_missing(state, fields)
+        for name, values in fields.items():
             values[...] = state[name]
         self.book["which"] += self._ranges[:, 0]
         self.counts[:] = 0

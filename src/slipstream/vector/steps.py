@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from slipstream.core.errors import CheckpointError
 
 
 class StepOut(NamedTuple):
@@ -149,3 +151,18 @@ def refuse_misfits(
                 f"`{name}` must be a C-contiguous {dtype} array of shape {shape}; it is "
                 f"{array.dtype} of shape {array.shape} with strides {array.strides}."
             )
+
+
+def refuse_missing(state: Mapping[str, NDArray[Any]], names: Iterable[str]) -> None:
+    """Names what a saved state lacks, for a kernel may have got fields since; nothing is fine.
+
+    Raises:
+        CheckpointError: it lacks some.
+    """
+    missing = [f"`{name}`" for name in names if name not in state]
+    if missing:
+        raise CheckpointError(
+            f"The saved state of the copies lacks {', '.join(missing)}: it was written when the "
+            "kernel had other fields, and there is nothing to go on from. Begin anew into another "
+            "directory (--out); `slipstream evaluate` still reads the run."
+        )

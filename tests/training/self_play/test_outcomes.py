@@ -1,9 +1,12 @@
 """Evaluation games by opponent: in evaluations.csv, and on the page."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import slipstream
+from slipstream.report.game_outcomes import outcomes as outcomes_of
 from slipstream.report.game_outcomes import section
 from slipstream.report.report import evaluate_run
 from slipstream.training.games import read_games
@@ -34,6 +37,21 @@ def test_shares_by_hand():
 def test_one_opponent_or_none_needs_no_columns():
     assert outcome_shares([[game(1, 0, 0)] * 2], NAMES) == {}
     assert outcome_shares([[Track("episode", 1.0, 9, {})]], {}) == {}
+
+
+def test_metrics_of_these_names_are_no_game_where_nobody_is_named():
+    assert by_opponent([game(1, 0, float("nan"))], {}) == {}
+
+
+@pytest.mark.parametrize(("several", "expected"), [(True, 0.25), (False, 0.75)])
+def test_curves_are_those_against_who_is_named(several, expected):
+    """Fresh games met `weak` alone: `won` is against it only if validations met nobody else."""
+    table = {"member": [0.0], "steps": [64.0], "won": [0.75], "lost": [0.0]}
+    if several:
+        table |= {"won_weak": [0.25], "lost_weak": [0.5], "won_first": [1.0], "lost_first": [0.0]}
+    run = SimpleNamespace(evaluations=lambda: table)
+    (found,) = outcomes_of(run, 0, [game(1, 0, -1)], NAMES)
+    assert found.opponent == "weak" and found.shares[0, 0] == expected
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +101,10 @@ def test_a_page_has_a_table_and_a_curve_for_each(tmp_path):
     )
     slipstream.evaluate_games(found, ["idle"], games=4)
     assert read_games(found)[0]["two"] == "idle"
-    outcomes = evaluate_run(found).game.outcomes
+    evaluation = evaluate_run(found)
+    assert {"won", "catches"} <= {curve.name for curve in evaluation.episodes}
+    assert "opponent" not in {curve.name for curve in evaluation.episodes}
+    outcomes = evaluation.game.outcomes
     assert [one.opponent for one in outcomes] == ["idle", "weak"]
     assert sum(one.won + one.drawn + one.lost for one in outcomes) == 12
     for one in outcomes:

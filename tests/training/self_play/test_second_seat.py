@@ -6,7 +6,7 @@ import pytest
 
 import slipstream
 from slipstream.cli.main import main
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import ConfigError, KernelError
 from slipstream.training.config import resolve
 
 PENNIES = str(Path(__file__).parents[3] / "examples/kernels/pennies.py")
@@ -55,6 +55,23 @@ def test_who_has_a_seat_by_other_keys_is_not_overruled():
     assert config.seated() == (config, None)
     with pytest.raises(ConfigError, match="one seat"):
         slipstream.train(config, report=False)
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        '["random"]',
+        "{}",
+        '{"self_play": "random"}',
+        '{"self_plai": {}}',
+        '{"self_play": {"sampeling": "latest"}}',
+    ],
+)
+def test_what_a_kernel_suggests_must_be_a_part_of_env(tmp_path, constant):
+    path = tmp_path / "pennies.py"
+    path.write_text(f"{Path(PENNIES).read_text()}\n\nOPPONENTS = {constant}\n")
+    with pytest.raises(KernelError, match=r"OPPONENTS in .*pennies\.py.* Write OPPONENTS = "):
+        resolve(str(path)).seated()
 
 
 def test_init_writes_them(capsys):

@@ -11,7 +11,7 @@ from pydantic import Field, create_model
 
 from slipstream.core.config import Config
 from slipstream.core.discover import load_kernel
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.kernel import Kernel
 from slipstream.training.self_play.config import SelfPlayConfig
 
@@ -57,6 +57,9 @@ def seated(name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], s
 
     Returns:
         The section, and a sentence that says who it is; None where nothing was open.
+
+    Raises:
+        KernelError: the constant is no part of a section `env`.
     """
     kernel = game_kernel(name)
     if not is_game(name) or settings.get("self_play") is not None:
@@ -64,7 +67,7 @@ def seated(name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], s
     loaded = kernel.load(kernel.configure(settings))
     if kernel.spec(loaded.params["train"][0], loaded.data).players != 2:
         return settings, None
-    suggested: Mapping[str, Any] = getattr(kernel.module, "OPPONENTS", {"self_play": {}})
+    suggested = _suggested(kernel, settings)
     try:
         chosen = kernel.configure({**settings, **suggested}).model_dump(mode="json")
     except ConfigError:  # who has the seats is said otherwise
@@ -75,6 +78,27 @@ def seated(name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], s
         f"{kernel.name} is a game of two, and nobody was named for the second seat: it is trained "
         f"with `env.{key}: {{{shown}}}`, {'as the kernel suggests' if shown else 'its own past'}."
     )
+
+
+def _suggested(kernel: Kernel, settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """The constant `OPPONENTS` of a kernel's module, valid by itself."""
+    found: Any = getattr(kernel.module, "OPPONENTS", {"self_play": {}})
+    where = f"OPPONENTS in {kernel.module.__file__}"
+    remedy = 'Write OPPONENTS = {"self_play": {"opponents": {"random": 1.0}}}, or leave it out.'
+    sections = list(found.values()) if isinstance(found, Mapping) else []
+    if not sections or not all(isinstance(value, Mapping) for value in sections):
+        raise KernelError(
+            f"{where} must be the part of a section `env` that says who is trained against, a "
+            f"mapping of keys to mappings; it is {found!r}. {remedy}"
+        )
+    # Beside defaults: what contradicts it in the user's own settings is no fault of the constant.
+    fields = kernel.Config.model_fields
+    needed = {key: settings[key] for key, field in fields.items() if field.is_required()}
+    try:
+        kernel.configure({**needed, **found})
+    except ConfigError as error:
+        raise KernelError(f"{where} cannot be used: {error} {remedy}") from error
+    return dict(found)
 
 
 def self_play_of(config: Config) -> SelfPlayConfig | None:

@@ -33,10 +33,11 @@ def by_opponent(tracks: Sequence[Track], names: Mapping[int, str]) -> dict[str, 
 
     Args:
         tracks: of one member.
-        names: of the numbers in the metric `opponent`.
+        names: of the numbers in the metric `opponent`; none where it is no game.
     """
     found: dict[str, list[Track]] = {}
-    if not {"won", "lost", "opponent"} <= set(tracks[0].metrics):
+    # Anybody's environment may call its metrics so; only games have names for the numbers.
+    if not names or not {"won", "lost", "opponent"} <= set(tracks[0].metrics):
         return found
     for track in tracks:
         number = int(track.metrics["opponent"])
