@@ -50,14 +50,14 @@ def test_every_task_is_done_once():
     for helpers in (0, 1, 3):
         gate, done, late = make_gate(), np.zeros(rounds * tasks, np.int64), np.zeros(1, np.int64)
         helped = np.zeros((helpers, 1), np.int64)
-        gates.admit(gate, True)
+        gates.admit_helpers(gate)
         threads = [
             threading.Thread(target=loops["help_along"], args=(gate, done, own)) for own in helped
         ]
         for thread in threads:
             thread.start()
         loops["lead"](gate, done, late, rounds, tasks)
-        gates.admit(gate, False)
+        gates.dismiss_helpers(gate)
         for thread in threads:
             thread.join(60)
             assert not thread.is_alive()

@@ -23,7 +23,7 @@ from slipstream.vector.fused import Acting
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 RunTasks: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
-"""Runs tasks that do not depend on each other, side by side or in turn."""
+"""Runs tasks side by side, or in turn in their order: a later one may wait for an earlier one."""
 
 
 def _alone(task: Callable[[], None], run: RunTasks) -> None:

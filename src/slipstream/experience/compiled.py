@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any, cast
@@ -58,9 +57,6 @@ def compile_loops(
     return {entry.removeprefix("run_"): loop for entry, loop in module.items()}
 
 
-_COMPILING = threading.Lock()  # threads of a crew may ask for a loop at once
-
-
 class Loops(Mapping[str, Any]):
     """Compiled functions by their names, each compiled or loaded when it is first asked for.
 
@@ -77,8 +73,7 @@ class Loops(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
             function, examples = self._functions[name]
-            with _COMPILING:
-                self._made |= compile_loops(f"{self._name}_{name}", {function: examples})
+            self._made |= compile_loops(f"{self._name}_{name}", {function: examples})
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:

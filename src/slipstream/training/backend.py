@@ -57,8 +57,9 @@ def as_measured(config: RunConfig, environment: Environment) -> tuple[Environmen
     copies = int(training.num_envs)
     if identity is None or training.members > 1 or training.backend != "auto":
         return environment, None  # members share the cores by shards
-    if isinstance(environment, KernelEnvironment) and config.agent.parts(copies) == 1:
-        return environment, None  # one thread trains them
+    one_thread = config.agent.parts(copies) == 1 or config.agent.replay(copies) is not None
+    if isinstance(environment, KernelEnvironment) and one_thread:
+        return environment, None  # trains them, but for updates from a replay
     measured, passed_over = recall(identity)
     if measured is None:
         return environment, passed_over

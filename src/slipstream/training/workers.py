@@ -138,10 +138,7 @@ class LocalWorker(Workers):
         self, config: RunConfig, environment: Environment, go_on: Callable[[], None] = go_on
     ) -> None:
         self.members = [range(config.training.members)]
-        lone = config.training.members == 1
-        parts = config.agent.parts(int(config.training.num_envs)) if lone else 1
-        way = environment.way(int(config.training.num_envs)) if lone else None
-        self._crew = Crew(min(parts, usable_cores() if way is None else way.workers))
+        self._crew = Crew(_threads(config, environment))
         side_by_side = self._crew.run if self._crew.workers > 1 else None
         try:
             self._shard = make_shard(config, environment, self.members[0], go_on, side_by_side)
@@ -158,6 +155,18 @@ class LocalWorker(Workers):
     def close(self) -> None:
         self._shard.close()
         self._crew.close()
+
+
+def _threads(config: RunConfig, environment: Environment) -> int:
+    """That share the parts of a lone member."""
+    copies = int(config.training.num_envs)
+    parts = config.agent.parts(copies) if config.training.members == 1 else 1
+    way = environment.way(copies)
+    # Measured were threads that step a kernel and learn from rollouts, with PPO: workers of foreign
+    # copies are processes of their own, and an update from a replay is shared by other rules.
+    if way is None or way.backend != "compiled" or config.agent.replay(copies) is not None:
+        return min(parts, usable_cores())
+    return min(parts, way.workers)
 
 
 class ProcessWorkers(Workers):

@@ -42,6 +42,10 @@ def give_way() -> None:
     """Lets another thread of this core go on, where one is ready."""
 
 
+def rest() -> None:
+    """Sleeps for some 50 microseconds, so that a thread that waits for long leaves its core."""
+
+
 def compiled_form(module: str, name: str) -> Any | None:
     """What compiled code calls for a function of this module; None for any other function."""
     return _forms().get(name) if module == __name__ else None
@@ -102,4 +106,15 @@ def _forms() -> dict[str, Any]:
 
         return types.void(), emit
 
-    return {f.__name__: intrinsic(f) for f in (load, store, add, replace, give_way)}
+    def rest(_: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = ir.IntType(32)
+            sleep = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(word, [word]), "usleep"
+            )
+            builder.call(sleep, [ir.Constant(word, 50)])
+            return context.get_dummy_value()
+
+        return types.void(), emit
+
+    return {f.__name__: intrinsic(f) for f in (load, store, add, replace, give_way, rest)}

@@ -15,8 +15,10 @@ import importlib
 import inspect
 import linecache
 import logging
+import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +29,7 @@ import numpy as np
 
 from slipstream.core import memory
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.vector import atomics, products
+from slipstream.vector import atomics, prefetch, products
 from slipstream.vector.cache import (
     cache_folder,
     cannot_write,
@@ -37,7 +39,6 @@ from slipstream.vector.cache import (
     seal,
     sweep,
 )
-from slipstream.vector.prefetch import compiled_prefetches
 from slipstream.vector.reached import Reached
 from slipstream.vector.singles import compiled_form
 
@@ -46,6 +47,20 @@ log = logging.getLogger("slipstream")
 # What this process has loaded: machine code is never unloaded, so a study that makes environments
 # by the hundred would hold it as often, and load it in 0.05 s each time.
 _loaded: dict[Path, dict[str, Any]] = {}
+
+
+class _Compiling:
+    """One thread compiles at a time: Numba's folder for its files is a global."""
+
+    lock = threading.RLock()
+
+    @classmethod
+    def renew(cls) -> None:
+        """In a forked child, whose parent's other threads will never give the lock back."""
+        cls.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_Compiling.renew)
 
 # Kernels allocate nothing, so their arrays need no counting of references, which costs two atomic
 # additions at every read of `d.bars`; helpers are inlined wherever they are called. Measured on
@@ -137,8 +152,9 @@ def compile_module(
     if folder not in _loaded:
         names = {**constants, **bound, **linked}
         load = functools.partial(_load, name, folder.name, text, names, signatures, helpers)
-        with _own_folder(numba):
-            _loaded[folder] = _found(name, folder, load) or _made(name, folder, text, load)
+        with _Compiling.lock, _own_folder(numba):
+            if folder not in _loaded:
+                _loaded[folder] = _found(name, folder, load) or _made(name, folder, text, load)
     return _loaded[folder]
 
 
@@ -157,7 +173,8 @@ class _Helpers:
 
     def compiled(self, function: FunctionType) -> Any:
         if function.__module__ == memory.__name__:
-            return compiled_prefetches()[function.__name__]
+            self.forms.add(prefetch.digest())
+            return prefetch.compiled_prefetches()[function.__name__]
         for forms in (products, atomics):
             form = forms.compiled_form(function.__module__, function.__name__)
             if form is not None:

@@ -2,8 +2,8 @@
 
 One thread leads: it opens some tasks that do not depend on each other, takes part in them and waits
 until all are done. Any number of helpers, none as well, claim tasks from the same gate; who does
-which changes no bit. A task is a ticket, and tickets are counted from the beginning of time, so no
-thread can mistake an old task for a new one.
+which changes no bit. A task is a ticket, and tickets are never counted anew, so no thread can
+mistake an old task for a new one. A task must not raise: nobody would finish its ticket.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core import lines
 from slipstream.vector import atomics
-from slipstream.vector.atomics import add, give_way, load, replace
+from slipstream.vector.atomics import add, give_way, load, replace, rest
 
 # Numbers of a gate; each that is written often has a cache line of its own.
 _NEXT = 0  # ticket that nobody has claimed yet
@@ -25,18 +26,24 @@ MEMBER, PHASE, FIRST = 32, 33, 34  # what the tasks are, the first one's ticket
 _NUMBERS = 40
 
 _PATIENCE = 10_000  # looks, about ten microseconds, after which a waiting thread lets others run
+_REST = _PATIENCE + 2_000  # looks, about a millisecond, after which a helper sleeps between looks
 
 
 def make_gate() -> NDArray[np.int64]:
     """A gate without tasks, closed to helpers."""
-    gate = np.zeros(_NUMBERS, np.int64)
+    gate = lines.zeros((_NUMBERS,), np.int64)
     gate[_CLOSED] = 1
     return gate
 
 
-def admit(gate: NDArray[np.int64], helpers: bool) -> None:
-    """Lets helpers stay, or sends them away; called by the thread that leads, outside a loop."""
-    atomics.store(gate, _CLOSED, 0 if helpers else 1)
+def admit_helpers(gate: NDArray[np.int64]) -> None:
+    """Lets helpers wait for tasks, until `dismiss_helpers`; called outside a loop."""
+    atomics.store(gate, _CLOSED, 0)
+
+
+def dismiss_helpers(gate: NDArray[np.int64]) -> None:
+    """Sends helpers away; called outside a loop, when all tasks are done."""
+    atomics.store(gate, _CLOSED, 1)
 
 
 def open_tasks(gate: Any, m: int, phase: int, tasks: int) -> int:
@@ -79,6 +86,8 @@ def next_of_others(gate: Any) -> int:
         if ticket >= 0:
             return ticket
         looks += 1
-        if looks > _PATIENCE:
+        if looks > _REST:  # the leader acts and steps, and no task may come for long
+            rest()
+        elif looks > _PATIENCE:
             give_way()
     return -1

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slipstream.agents.agent import Learning, RunTasks, in_sequence
 from slipstream.agents.off_policy.base import OffPolicyAgent
-from slipstream.agents.off_policy.gate import admit, make_gate
+from slipstream.agents.off_policy.gate import admit_helpers, dismiss_helpers, make_gate
 from slipstream.core.random import stream
 from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.reflection import Signs, reflect
@@ -79,7 +79,7 @@ def learn_member(feed: Any, by: Any, ring: Any, store: Any, m: int, updates: int
 
 
 def learn_members(feed: Any, by: Any, ring: Any, store: Any, updates: Any) -> None:
-    """`learn_member` for all; updates: int64 [M], or [0] to help whoever else learns by this."""
+    """`learn_member` for all; updates: int64 [M], or none to help whoever learns by this."""
     if len(updates) == 0:
         help_out(by, feed.batch, feed.weight, feed.error)
     for m in range(len(updates)):
@@ -139,12 +139,15 @@ class CompiledLearning(OffPolicyAgent):
             try:
                 task()
             finally:
-                admit(self.gate, False)
+                dismiss_helpers(self.gate)
 
         assert replay.link is not None
         by = self._feed, self.learner
-        admit(self.gate, True)
-        run([lead, partial(self._loop, *by, replay.ring, replay.link.store, _HELPING)])
+        admit_helpers(self.gate)
+        try:
+            run([lead, partial(self._loop, *by, replay.ring, replay.link.store, _HELPING)])
+        finally:
+            dismiss_helpers(self.gate)  # a signal may have come before `lead` began
 
     def _make_feed(self, replay: Replay) -> Feed:
         if self._feed is not None:

@@ -17,7 +17,6 @@ from slipstream.experience.rollout import Rollout
 from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.policy import Policy
-from slipstream.vector import draws
 
 
 class BaseSAC(OffPolicyAgent):
@@ -93,11 +92,6 @@ class BaseSAC(OffPolicyAgent):
             automatic=self.automatic,
             target_every=config.target_every,
         )
-
-    def replay_key(self, m: int) -> np.uint64:
-        """Stream from which member m draws the transitions of its next update."""
-        steps = self.policy.parameters.steps[m : m + 1]
-        return np.uint64(draws.own_keys(self.seeds[m : m + 1], draws.REPLAY, steps)[0])
 
     def finished(
         self, rollout: Rollout, progress: float | NDArray[np.float64]

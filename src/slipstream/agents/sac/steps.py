@@ -1,6 +1,6 @@
 """How one member's gradients move it: critics and their targets, the actor, the temperature.
 
-Plain loops that `loops.py` compiles. A member whose gradient is not finite fails, and stands still
+Plain loops that `learning.py` compiles. A member whose gradient is not finite fails, and stands still
 from then on.
 """
 
