@@ -79,7 +79,7 @@ class SACConfig(OffPolicyConfig):
     gradient_parts: Count | None = Field(
         None,
         description="parts that the actor's gradient is summed from, which two cores may share; "
-        "null: 2 where a batch takes a million multiplications or more between hidden layers, else 1",
+        "null: 2 from a million multiplications of a batch between hidden layers, else 1",
     )
 
     def parts(self, num_envs: int) -> int:

@@ -1,7 +1,7 @@
 """How one member's gradients move it: critics and their targets, the actor, the temperature.
 
-Plain loops that `learning.py` compiles. A member whose gradient is not finite fails, and stands still
-from then on.
+Plain loops that `learning.py` compiles. A member whose gradient is not finite fails, and stands
+still from then on.
 """
 
 from __future__ import annotations
