@@ -145,3 +145,12 @@ def test_wrong_use_is_named():
         Pool("cartpole", 4, batch_size=5, backend="serial")
     with pytest.raises(ValueError, match="Unsupported reset options"):
         pool.reset(options={"low": 1})
+
+
+def test_a_pool_that_was_closed_says_so():
+    pool = Pool("cartpole", 2, backend="serial")
+    pool.async_reset()
+    pool.close()
+    for call in (pool.async_reset, pool.recv):
+        with pytest.raises(ConfigError, match="was closed"):
+            call()

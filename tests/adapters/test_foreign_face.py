@@ -10,12 +10,14 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
-from gymnasium.spaces import Box, Discrete, Text
+from gymnasium.spaces import Box, Dict, Discrete, Graph, OneOf, Sequence, Text, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from slipstream.adapters.errors import SpaceError, UnreadyError
+from slipstream.adapters.foreign_batch import make_foreign_batch
 from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 from slipstream.adapters.gymnasium_vector import make_vec
+from slipstream.adapters.observation_mode import check_fixed
 from slipstream.core.errors import ConfigError
 
 MODES = tuple(AutoresetMode)
@@ -195,12 +197,47 @@ def test_spaces_are_checked_in_gymnasiums_words():
     ):
         SERIAL(differ)
     assert SERIAL(differ, observation_mode="different").observation_space.high[1, 0] == 8.0
-    with pytest.raises(TypeError, match="has a dynamic shape"):
-        SERIAL([partial(Reuser, text=True)], shared_memory=True)
     with pytest.raises(ValueError, match="Invalid `observation_mode`"):
         SERIAL([cartpole], observation_mode="some")
-    shown = SERIAL([partial(Reuser, text=True)] * 2)
-    assert shown.reset()[0] == ("0", "0")
+    for shared in (None, True, False):
+        shown = SERIAL([partial(Reuser, text=True)] * 2, shared_memory=shared)
+        assert shown.reset()[0] == ("0", "0")
+
+
+class Own(gymnasium.Space):
+    """A space that Gymnasium does not know."""
+
+
+def test_shared_memory_is_refused_where_gymnasium_refuses_it():
+    either = OneOf((Discrete(2), Box(0.0, 1.0, (2,))))
+    for space in (Discrete(2), Text(5), either, Dict({"a": Text(3), "b": either})):
+        check_fixed(space)
+    listed, graph = Sequence(Discrete(2)), Graph(Box(0.0, 1.0, (1,)), None)
+    for space in (listed, graph, Tuple((Text(3), graph)), Dict({"a": OneOf((listed, Text(2)))})):
+        with pytest.raises(TypeError, match="has a dynamic shape"):
+            check_fixed(space)
+    with pytest.raises(ValueError, match="a space of your own"):
+        check_fixed(Tuple((Text(3), Own((), np.int64))))
+
+
+class Echo(gymnasium.Env):
+    """Shows the last action."""
+
+    observation_space = action_space = Box(-1.0, 1.0, (1,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1), {}
+
+    def step(self, action):
+        return action, 0.0, False, False, {}
+
+
+def test_numbers_of_an_action_keep_their_dtype():
+    batch = make_foreign_batch(Echo, 2, autoreset=AutoresetMode.NEXT_STEP, backend="serial")
+    batch.reset([1, 2])
+    assert batch.step([[0.1], [-0.3]]).obs.tolist() == [[0.1], [-0.3]]
+    batch.close()
 
 
 def test_by_name():

@@ -70,6 +70,21 @@ def test_foreign_environments_step_as_under_dummy_vec_env(backend, alike, handed
         ours.close()
 
 
+class Breaks(gymnasium.Wrapper):
+    def step(self, action):
+        raise ZeroDivisionError("the simulator broke")
+
+
+def test_a_lost_episode_has_none_of_what_its_last_info_would_say():
+    face = ForeignVecEnv(
+        [lambda: Breaks(cartpole())], backend="serial", on_fault="restart", info_keywords=("won",)
+    )
+    face.reset()
+    _, _, dones, (info,) = face.step([0])
+    assert dones[0] and info["episode"]["won"] is None and info["TimeLimit.truncated"]
+    face.close()
+
+
 def test_an_end_by_the_limit_is_told_from_a_real_one(kernel_file):
     face = make_vec(
         kernel_file("clock"), 1, backend="serial", records=[[3, 3]], info_keywords=("sum",)

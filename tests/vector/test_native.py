@@ -178,3 +178,67 @@ def test_what_was_begun_can_be_awaited_again():
             env.wait(0.01)
         env.wait()
         assert env.call("time") == [1]
+
+
+class OneInfo(Shows):
+    """Fills one dict, and one list in it, again and again."""
+
+    def __init__(self):
+        super().__init__(*SPACES["box"])
+        self.info = {"row": [0]}
+
+    def _told(self, what):
+        self.info["what"], self.info["row"][0] = what, self.time
+        return self.info
+
+    def reset(self, *, seed=None, options=None):
+        seen, _ = super().reset(seed=seed)
+        return seen, self._told("reset")
+
+    def step(self, action):
+        *came, _ = super().step(action)
+        return *came, self._told("step")
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_infos_outlive_a_dict_that_is_used_again(backend):
+    with native_env([OneInfo], backend=backend, at_end=SAME_STEP) as env:
+        env.reset([3])
+        first = env.info_list()
+        for _ in range(6):
+            env.step([5])
+            if env.arrays["ended"].any():
+                break
+        assert env.final_info_list()[0]["what"] == "step"
+        assert env.info_list() == first == [{"row": [0], "what": "reset"}]
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_spaces_are_the_callers_own(backend):
+    make = functools.partial(Shows, *SPACES["box"])
+    with native_env([make] * 2, backend=backend, workers=2) as env:
+        env.observation_space.low[...] = -1
+        assert env.what.shown == SPACES["box"][0]
+        env.reset([1, 2])
+        env.resize(3)  # the new copy is compared with the first one as it was
+        assert env.observation().shape == (3, 2, 3)
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_what_is_refused_leaves_actions_under_way_alone(backend):
+    make = functools.partial(Shows, *SPACES["box"])
+    with native_env([make] * 4, backend=backend, workers=2) as env:
+        env.reset([1, 2, 3, 4])
+        for wrong in ([0, 0], [-1, 0], [0, 4]):
+            with pytest.raises(ConfigError, match="numbers of different copies, 0 to 3"):
+                env.send(np.array([5, 5]), wrong)
+        env.send(np.array([6, 7]), [0, 1])
+        with pytest.raises(ConfigError, match="were sent an action"):
+            env.send(np.array([5, 5]), [1, 2])
+        with pytest.raises(ConfigError, match="sent"):
+            env.step(np.full(4, 5))
+        assert env.arrays["act"][:2].tolist() == [6, 7]
+        assert sorted(env.recv(2)) == [0, 1]
+    for call in (env.wait, env.recv):
+        with pytest.raises(ConfigError, match="was closed"):
+            call()

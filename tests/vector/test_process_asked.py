@@ -66,6 +66,7 @@ def test_the_first_that_are_ready_come_first_and_nothing_is_lost():
             env.send([0], [0])
         with pytest.raises(ConfigError, match="under way"):
             env.step([0] * 6)
+        assert env.block["actions"][0, 0] == 7, "what is refused writes nothing"
         with pytest.raises(TimeoutError):
             env.recv(timeout=0.01)
         rest = env.recv()

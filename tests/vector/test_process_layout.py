@@ -1,6 +1,7 @@
 """The shared block: every array has its own place, and any space comes back as it went in."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,6 +106,21 @@ def test_a_block_is_shared_by_its_descriptor_and_has_no_name():
     assert second["a"].tolist() == [1, 2, 3]
     assert "deleted" in os.readlink(f"/proc/self/fd/{first.fd}")
     first.close(), second.close()
+
+
+def mapped():
+    return Path("/proc/self/maps").read_text().count("memfd:slipstream")
+
+
+def test_a_view_holds_the_memory_of_a_closed_block():
+    before = mapped()
+    shared = Block(Layout.of({"a": ((1000, 1000), np.float64), "b": ((0,), np.int64)}))
+    view = shared["a"][1:]
+    view[:] = 2.0
+    shared.close(), shared.close()
+    assert view.sum() == 2.0 * 999 * 1000 and mapped() == before + 1
+    del view
+    assert mapped() == before
 
 
 def test_where_the_system_has_no_memory_files_or_eventfds(monkeypatch):

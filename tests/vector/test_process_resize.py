@@ -35,6 +35,18 @@ class Counting(gymnasium.Env):
         return np.array([self.time, self.start]), 1.0, False, self.time >= 50, {}
 
 
+class Pictures(Counting):
+    observation_space = spaces.Box(0, 255, (4, 5, 3), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.full((4, 5, 3), self.time, np.uint8), {}
+
+    def step(self, action):
+        _, *rest = super().step(action)
+        return np.full((4, 5, 3), self.time, np.uint8), *rest
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_episodes_go_on_and_new_ones_are_those_of_a_larger_environment(workers):
     with (
@@ -102,3 +114,19 @@ def test_the_number_of_copies_follows_throughput():
     assert [follow.next(4, 4.0), follow.next(6, 6.0), follow.next(6, 6.0)] == [6, 6, 6]
     with pytest.raises(ValueError, match="bounds"):
         FollowThroughput(4, 2)
+
+
+def test_arrays_that_were_handed_out_outlive_the_copies():
+    with ForeignProcessEnv(Pictures, *member_indices([1], 2), workers=2) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        env.step(np.zeros((2, 1), np.int64), out)
+        shown, own = env.resize(3), env.block["obs.0"]
+        env.step(np.zeros((3, 1), np.int64), blank(env))
+    assert shown.shape == (3, 4, 5, 3) and shown[:, 0, 0, 0].tolist() == [1, 1, 0]
+    assert own[:, 0, 0, 0].tolist() == [2, 2, 1]
+    with native_env([Pictures] * 2, backend="process", workers=2) as env:
+        env.reset([1, 2])
+        env.step([0, 0])
+        own = env.arrays["obs.0"]
+    assert own.sum() == 2 * 4 * 5 * 3

@@ -105,6 +105,7 @@ class Pool:
 
     def async_reset(self) -> None:
         """Begins all episodes; `recv` gives their first observations."""
+        self.batch.check_open()
         self.batch.settle()
         self._waiting = []
         self._begin(self.all_env_ids.astype(np.int64))
@@ -170,6 +171,7 @@ class Pool:
         Raises:
             UnreadyError: fewer were sent; it would wait for ever.
         """
+        self.batch.check_open()
         ready = sum(len(rows.ids) for rows in self._waiting)
         under_way = ready + int(self.batch.under_way.sum())
         if under_way < self.batch_size:

@@ -15,6 +15,7 @@ from slipstream.core.errors import KernelError
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign import flat_spaces, name_of
 from slipstream.vector.forms import action_form
+from slipstream.vector.leaves import as_array
 from slipstream.vector.native import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv, native_env
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.vector_env import Episodes
@@ -72,16 +73,23 @@ class ForeignBatch(Batch):
             self.send(actions, copies)
             return self.recv(len(copies), copies)[1]
         self.check_ready()
-        rows = self.rows(actions)
+        natives = self._natives(actions)
         with Theirs():
-            self.env.step(self._form.native(rows))
+            self.env.step(natives)
         return self._outcome(np.arange(self.num_envs))
 
     def send(self, actions: Any, copies: NDArray[np.int64]) -> None:
         chosen = np.zeros(self.num_envs, np.bool_)
         chosen[copies] = True
         self.check_ready(chosen)
-        self.env.send(self._form.native(self.rows(actions, copies)), copies)
+        self.env.send(self._natives(actions, copies), copies)
+
+    def _natives(self, actions: Any, copies: NDArray[np.int64] | None = None) -> Any:
+        """Checked actions as environments take them; numbers of a Box in its own dtype."""
+        rows, leaf = self.rows(actions, copies), self._form.leaf
+        if self._form.start is not None:
+            return self._form.native(rows)
+        return as_array(actions).astype(leaf.dtype).reshape(len(rows), *leaf.shape)
 
     def recv(
         self, count: int, order: NDArray[np.int64] | None = None

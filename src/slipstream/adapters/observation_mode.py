@@ -82,24 +82,28 @@ def check_alike(each: Sequence[Space[Any]], single: Space[Any]) -> None:
 
 
 def check_fixed(space: Space[Any]) -> None:
-    """Refuses shared memory for spaces without a fixed size, as Gymnasium does."""
-    if NativeForm(space).fixed:
-        return
-    if any(type(part).__module__.startswith("gymnasium.") for part in _leaves(space)):
+    """Refuses shared memory for spaces without a fixed size, as Gymnasium does.
+
+    Text and OneOf, which Gymnasium lays out there, are pickled here, with the same results.
+    """
+    parts = _unfixed(space)
+    dynamic = (gymnasium.spaces.Graph, gymnasium.spaces.Sequence)
+    if any(isinstance(part, dynamic) for part in parts):
         raise TypeError(
             f"As {space} has a dynamic shape so its not possible to make a static shared memory. "
             "For `AsyncVectorEnv`, disable `shared_memory`."
         )
-    raise ValueError(
-        f"{space} is a space of your own, which has no layout in shared memory: leave "
-        "`shared_memory` out, or disable it."
-    )
+    if any(not type(part).__module__.startswith("gymnasium.") for part in parts):
+        raise ValueError(
+            f"{space} is a space of your own, which has no layout in shared memory: leave "
+            "`shared_memory` out, or disable it."
+        )
 
 
-def _leaves(space: Space[Any]) -> list[Space[Any]]:
-    """The parts of Dicts and Tuples that have no fixed size."""
+def _unfixed(space: Space[Any]) -> list[Space[Any]]:
+    """The parts of Dicts, Tuples and OneOfs that have no place of fixed size."""
     if isinstance(space, gymnasium.spaces.Dict):
-        return [leaf for part in space.spaces.values() for leaf in _leaves(part)]
-    if isinstance(space, gymnasium.spaces.Tuple):
-        return [leaf for part in space.spaces for leaf in _leaves(part)]
+        return [leaf for part in space.spaces.values() for leaf in _unfixed(part)]
+    if isinstance(space, gymnasium.spaces.Tuple | gymnasium.spaces.OneOf):
+        return [leaf for part in space.spaces for leaf in _unfixed(part)]
     return [] if NativeForm(space).fixed else [space]

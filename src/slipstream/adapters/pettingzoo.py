@@ -22,7 +22,8 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
 
     What has one player, as a Gymnasium environment has, has the agent ``player_0`` alone.
 
-    An info has `action_mask` where the kernel has a mask; when the episode ends, `metrics`.
+    An info has `action_mask` where the kernel has a mask; when the episode ends, `metrics`. Infos
+    and reset options of a ``gym:ID`` are not handed on.
 
     Args:
         target, backend, split, workers: as for `make_batch`.
@@ -68,7 +69,7 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Begins an episode: the first of the stream of `seed`, or the next one of its own.
 
-        A kernel has no reset options; PettingZoo's own tests give some, so they are passed over.
+        Options are passed over: a kernel has none, and PettingZoo's own tests give some.
         """
         obs = self.batch.reset([seed])
         self.agents = list(self.possible_agents)

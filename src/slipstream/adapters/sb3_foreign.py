@@ -138,7 +138,11 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             info["terminal_observation"] = seen
             if self.monitor and "episode" not in info:
                 episode = {"r": float(self._ret[e]), "l": int(self._length[e]), "t": since}
-                info["episode"] = episode | {name: info[name] for name in self.info_keywords}
+                if final is None:  # its last step told nothing
+                    kept = {name: info.get(name) for name in self.info_keywords}
+                else:
+                    kept = {name: info[name] for name in self.info_keywords}
+                info["episode"] = episode | kept
             infos[e] = info
             self._ret[e], self._length[e] = 0.0, 0
 

@@ -75,7 +75,7 @@ class ForeignCopy:
             return False
         try:
             self.place[:] = seen
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, BufferError):
             return False
         return True
 

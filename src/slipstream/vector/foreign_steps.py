@@ -23,7 +23,8 @@ def step_each(
     """Takes one action of each copy and counts it: the loop that vector layers are measured by.
 
     What an environment raises is raised from here; the copy at hand is `hand[AT]`, and a call with
-    the same iterator goes on with the next one.
+    the same iterator goes on with the next one. `BEAT` does not rise between copies: who watches
+    for hangs looks at both words, and an iterator that gives one copy twice must let it rise.
 
     Args:
         stepping: copies with their actions, as environments take them.
@@ -54,7 +55,7 @@ def step_each(
         else:
             try:
                 place[:] = seen
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, BufferError):
                 store(copy, seen)
         rewards[number] = paid
         copy.ret += paid

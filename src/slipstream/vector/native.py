@@ -46,7 +46,8 @@ class NativeEnv(ABC):
 
     def __init__(self, probe: Any, what: Native, num_envs: int, at_end: int) -> None:
         self.num_envs, self.what, self.at_end = num_envs, what, at_end
-        self.observation_space, self.action_space = what.shown, what.acted
+        # Clients may change theirs; copies that are made later are compared with the first one's.
+        self.observation_space, self.action_space = deepcopy((what.shown, what.acted))
         self.metadata = dict(getattr(probe, "metadata", {}) or {})
         self.spec = getattr(probe, "spec", None)
         self.render_mode = getattr(probe, "render_mode", None)

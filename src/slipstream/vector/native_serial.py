@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.vector.native import NativeEnv, Told
 from slipstream.vector.native_form import native_layout
+from slipstream.vector.process.asked import different_rows
 from slipstream.vector.process.faults import Fault, FaultPolicy, Ledger
 from slipstream.vector.process.job import NO_BEGIN, Job, Native
 from slipstream.vector.process.native_copies import NativeCopies
@@ -75,7 +77,7 @@ class NativeSerialEnv(NativeEnv):
     def send(self, actions: Any, copies: Any = None) -> None:
         """Steps them at once; `recv` gives them in this order."""
         self._open()
-        rows = np.arange(self.num_envs) if copies is None else np.asarray(copies, np.int64)
+        rows = different_rows(copies, self.num_envs)
         self._refuse_sent(np.intersect1d(rows, self._arrived).tolist())
         array = self._actions.as_array(actions, len(rows))
         if array is not None:
@@ -113,11 +115,12 @@ class NativeSerialEnv(NativeEnv):
             )
 
     def wait(self, timeout: float | None = None) -> None:
+        self._open()
         self.ledger.good(self.arrays["valid"])
         self.ledger.check()
 
     def _ask_told(self) -> list[Told]:
-        return self._copies.told()
+        return deepcopy(self._copies.told())  # environments may fill the same dicts again
 
     def _objects(self) -> list[Any]:
         return self._copies.objects()

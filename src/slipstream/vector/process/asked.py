@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,18 +80,23 @@ class Asked:
 
     # Single copies.
 
-    def send(self, copies: NDArray[np.int64]) -> None:
-        """A step of these copies is wanted; their actions are in the block.
+    def idle_rows(self, copies: Any) -> NDArray[np.int64]:
+        """Rows that may be sent to, before their actions are written; all where `copies` is None.
 
         Raises:
-            ConfigError: one of them is under way already.
+            ConfigError: they are no different copies, or one of them is under way already.
         """
-        if self.out[copies].any():
-            busy = copies[self.out[copies]].tolist()
+        rows = different_rows(copies, len(self.out))
+        if self.out[rows].any():
+            busy = rows[self.out[rows]].tolist()
             raise ConfigError(
                 f"Copies {busy[:8]} were sent an action that nobody has received the outcome of; "
                 "`recv` it first."
             )
+        return rows
+
+    def send(self, copies: NDArray[np.int64]) -> None:
+        """A step of these copies, which are idle, is wanted; their actions are in the block."""
         self._enter(SERVE)
         self.out[copies] = True
         block = self._copies.block
@@ -228,6 +233,23 @@ class Asked:
             if link.state != UP:
                 copies.forfeit(slice(*link.ranges[half]))
         copies.workers.raise_error()
+
+
+def different_rows(copies: Any, num_envs: int) -> NDArray[np.int64]:
+    """Numbers of copies, int64 [n]; all where `copies` is None.
+
+    Raises:
+        ConfigError: one does not exist, or is there twice.
+    """
+    if copies is None:
+        return np.arange(num_envs)
+    rows = np.asarray(copies, np.int64).reshape(-1)
+    if len(np.unique(rows)) < len(rows) or not ((rows >= 0) & (rows < num_envs)).all():
+        raise ConfigError(
+            f"`send` takes the numbers of different copies, 0 to {num_envs - 1}; it was given "
+            f"{rows.tolist()[:8]}."
+        )
+    return rows
 
 
 def _done(link: Link, half: int) -> bool:

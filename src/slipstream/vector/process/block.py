@@ -58,19 +58,25 @@ class Block:
         if fd is None:
             fd = _made(layout)
         self.layout, self.fd = layout, fd
-        self._memory = mmap.mmap(fd, layout.size)
+        self._memory: mmap.mmap | None = mmap.mmap(fd, layout.size)
         self.arrays: dict[str, NDArray[Any]] = layout.views(self._memory)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.arrays[name]
 
     def close(self) -> None:
-        """Lets go; the memory is the system's again once nobody has a view of it."""
+        """Lets go; the memory is the system's again once nobody has a view of it.
+
+        May be called again.
+        """
         self.arrays = {}
+        memory, self._memory = self._memory, None
+        if memory is None:
+            return
         with suppress(OSError):
             os.close(self.fd)
         with suppress(BufferError):  # somebody still has a view: it goes with that
-            self._memory.close()
+            memory.close()
 
 
 def _made(layout: Layout) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,7 @@ class ForeignCopies(Copies[ForeignCopy]):
             for i, sleeps in zip(which, asleep, strict=True):
                 if sleeps:
                     self.wake(i)
+        self.at_hand(None)
         self._look(which, index)
         at, copies = self.at, self.copies[which.start : which.stop]
         at["ret"][index] = [0.0 if copy is None else copy.ret for copy in copies]
@@ -185,9 +187,8 @@ class ForeignCopies(Copies[ForeignCopy]):
                 taken = logs[i, : int(lengths[i])]
                 at["log"][row, : len(taken)] = taken
                 natives = self._actions.natives(taken.astype(self._acted.dtype))
-                self.at_hand(row)
                 step_each(
-                    ((copy, native) for native in natives),
+                    self._again(copy, natives),
                     self._acted, self._paid, self.hand, 0, self._store_step, gone_astray,
                 )  # fmt: skip
                 at["astray"][row] = False
@@ -195,6 +196,12 @@ class ForeignCopies(Copies[ForeignCopy]):
             except BaseException:
                 pass
             self.at_hand(None)
+
+    def _again(self, copy: ForeignCopy, natives: list[Any]) -> Iterator[tuple[ForeignCopy, Any]]:
+        """Actions of one copy, each of which may take as long as any call of it."""
+        for native in natives:
+            self.at_hand(copy.number)
+            yield copy, native
 
     def natives(self, which: range, index: slice) -> list[Any]:
         return self._actions.natives(self._acted[index])

@@ -81,20 +81,16 @@ class ForeignProcessEnv(ProcessVectorEnv):
         self.copies.check_open()
         if not self.copies.begun:
             raise ConfigError("Call `reset()` before the first `send(actions)`.")
-        rows = np.arange(self.num_envs) if copies is None else np.asarray(copies, np.int64)
+        rows = self.copies.asked.idle_rows(copies)
         try:
             numbers = self.actions.rows(actions, (len(rows),), self.spec.action_width)
         except MisfitError as error:
             raise ConfigError(f"`send` to {len(rows)} copies was given {error}.") from None
-        if len(set(rows.tolist())) < len(rows) or not ((rows >= 0) & (rows < self.num_envs)).all():
-            raise ConfigError(
-                f"`send` takes the numbers of different copies, 0 to {self.num_envs - 1}; it was "
-                f"given {rows.tolist()[:8]}."
-            )
         self.block["actions"][rows] = numbers
         self.copies.asked.send(rows)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> Received:
+        self.copies.check_open()
         asked, block = self.copies.asked, self.block
         at = asked.receive(int(asked.out.sum()) if count is None else count, timeout)
         self._collect(0, at)
@@ -147,7 +143,9 @@ class ForeignProcessEnv(ProcessVectorEnv):
 
         self.copies.resize(num_envs, self._layout(num_envs), fill)
         self.num_envs = num_envs
-        return self.observations.native(self._joined(self._obs))
+        rows = blank(self).obs
+        self._show(rows, None)
+        return self.observations.native(rows)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """As `GymnasiumVectorEnv.get_state`, and interchangeable with it."""

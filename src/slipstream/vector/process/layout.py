@@ -65,9 +65,14 @@ class Layout:
         return cls(fields, max(offset, _LINE), max(sure, _LINE))
 
     def views(self, buffer: Any) -> dict[str, NDArray[Any]]:
-        """The arrays over a buffer of `size` bytes; nothing is copied."""
+        """The arrays over a buffer of `size` bytes; nothing is copied.
+
+        The buffer cannot be closed or resized as long as anybody has one of them.
+        """
+        # It holds the buffer; `np.ndarray(..., buffer)` would ask for it and let go at once.
+        whole = np.frombuffer(buffer, np.uint8)
         return {
-            name: np.ndarray(field.shape, field.dtype, buffer, field.offset)
+            name: np.ndarray(field.shape, field.dtype, whole, field.offset)
             for name, field in self.fields.items()
         }
 

@@ -175,7 +175,7 @@ class NativeCopies(Copies[Any]):
             self._store(i, seen, self._final)
         if not self._observations.plain(seen):  # as Gymnasium tells it: an int, another dtype, ...
             kept = copy.deepcopy(seen)
-        self.finals[i] = kept, info
+        self.finals[i] = kept, dict(info)  # environments may fill the same one at a reset
         self.at["kept"][row] = True
         self._begin(i, {})
         self.at["told"][row] = True

@@ -115,6 +115,7 @@ class NativeProcessEnv(NativeEnv):
         self._idle()
         self.copies.check_open()
         array, each = self._actions_of(actions)
+        self.copies.asked.stop()  # refuses while steps are under way, which read these actions
         self._told = None
         if array is not None:
             self.arrays["act"][...] = array
@@ -141,7 +142,7 @@ class NativeProcessEnv(NativeEnv):
     def send(self, actions: Any, copies: Any = None) -> None:
         self._idle()
         self.copies.check_open()
-        rows = np.arange(self.num_envs) if copies is None else np.asarray(copies, np.int64)
+        rows = self.copies.asked.idle_rows(copies)
         array = self._actions.as_array(actions, len(rows))
         if array is not None:
             self.arrays["act"][rows] = array
@@ -151,6 +152,7 @@ class NativeProcessEnv(NativeEnv):
         self.copies.asked.send(rows)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> NDArray[np.int64]:
+        self.copies.check_open()
         asked = self.copies.asked
         ready = asked.receive(int(asked.out.sum()) if count is None else count, timeout)
         self._told = None
@@ -163,6 +165,7 @@ class NativeProcessEnv(NativeEnv):
         return self.copies.asked.out
 
     def wait(self, timeout: float | None = None) -> None:
+        self.copies.check_open()
         if self._pending is None:
             self.copies.ledger.check()
             return

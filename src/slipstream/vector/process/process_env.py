@@ -195,6 +195,7 @@ class ProcessVectorEnv(VectorEnv):
                 f"{block['actions'].shape} and rows for each; it was given {actions.shape} and "
                 f"{len(out.obs)} rows."
             )
+        copies.asked.stop()  # refuses while steps are under way, which read these actions
         block["actions"][...] = actions
         while True:
             copies.begin_step(t)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import mmap
 import os
 import pickle
@@ -119,6 +120,8 @@ class _Worker:
             if command in (LEAVE, REST):
                 self.copies.close()
                 self.copies = None
+                if command == REST:
+                    gc.collect()  # what refers to itself may still have views of the block
                 self._block.close()
                 self.done.close()
                 words[DONE] = last
