@@ -25,6 +25,7 @@ def build():
     return make
 
 
+@pytest.mark.long
 def test_rules_hold_with_one_player():
     check_environment(load_kernel("hockey"), MIXED, steps=30, copies=2)
 

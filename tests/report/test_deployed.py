@@ -114,6 +114,7 @@ def test_the_studys_own_bars_are_not_scored_again(deployed, early):
     assert "window" in policy.environment(start=end).splits()  # the remedy works
 
 
+@pytest.mark.long
 def test_a_policy_that_was_not_recommended_is_told(deployed, prices, tmp_path):
     tensors, manifest = checkpoint.load(deployed / "policy")
     place = checkpoint.save(tmp_path / "policy", tensors, {**manifest, "forced": True})

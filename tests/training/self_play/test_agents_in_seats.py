@@ -40,6 +40,7 @@ def test_a_killed_run_ends_alike(tmp_path, agent):
         np.testing.assert_array_equal(whole[key], again[key], err_msg=key)
 
 
+@pytest.mark.long
 def test_hockeys_own_bots_and_others_mix():
     """Half of the games are a bot's; there the other row of actions is not asked for."""
     env = slipstream.make_vec(
