@@ -19,6 +19,7 @@ ROWS = {
     "stepping portfolios": ("study-full", "portfolio_kernel"),
     "one DQN on CartPole": ("agents", "dqn_vs_sb3"),
     "stepping hockey": ("hockey", "hockey_step"),
+    "hockey from nothing": ("hockey-95", "hockey_95"),
     "500 trials x 6 folds": ("study-full", "study_full"),
 }
 UNITS = {"k": 1e3, "M": 1e6, "min": 60.0}
