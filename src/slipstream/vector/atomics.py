@@ -7,12 +7,11 @@ after it (sequential consistency). All work on one element of an int64 array.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import inspect
-import sys
 from functools import cache
 from typing import Any
+
+from slipstream.vector.machine_form import source_digest
 
 
 def load(numbers: Any, i: int) -> int:
@@ -54,7 +53,7 @@ def compiled_form(module: str, name: str) -> Any | None:
 @cache
 def digest() -> str:
     """Of this file, which the code of the definitions does not cover."""
-    return hashlib.sha256(inspect.getsource(sys.modules[__name__]).encode()).hexdigest()
+    return source_digest(__name__)
 
 
 @cache

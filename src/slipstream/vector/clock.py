@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import inspect
-import sys
 import time
 from functools import cache
 from typing import Any
+
+from slipstream.vector.machine_form import source_digest
 
 _MONOTONIC = time.CLOCK_MONOTONIC
 
@@ -37,6 +36,5 @@ def compiled_clock() -> Any:
         return types.float64(), emit
 
     # The cache of what calls it goes by its name.
-    own = inspect.getsource(sys.modules[__name__]).encode()
-    seconds.__name__ += hashlib.sha256(own).hexdigest()[:12]
+    seconds.__name__ += source_digest(__name__)[:12]
     return intrinsic(seconds)

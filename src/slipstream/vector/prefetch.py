@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import inspect
-import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
+
+from slipstream.vector.machine_form import source_digest
 
 _READ, _NEAREST, _DATA = 0, 3, 1  # arguments of LLVM's intrinsic
 
@@ -16,7 +15,7 @@ _READ, _NEAREST, _DATA = 0, 3, 1  # arguments of LLVM's intrinsic
 @cache
 def digest() -> str:
     """Of this file, which the code of the plain functions does not cover."""
-    return hashlib.sha256(inspect.getsource(sys.modules[__name__]).encode()).hexdigest()
+    return source_digest(__name__)
 
 
 @cache

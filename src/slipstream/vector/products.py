@@ -9,15 +9,13 @@ for the same product 100.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import sys
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from slipstream.vector import product_code
+from slipstream.vector.machine_form import source_digest
 
 COLUMNS = 8  # products are of matrices whose width is a multiple of this
 
@@ -84,5 +82,4 @@ def compiled_form(module: str, name: str) -> Any | None:
 @cache
 def digest() -> str:
     """Of this file and of the forms, which the code of the definitions does not cover."""
-    modules = (sys.modules[__name__], product_code)
-    return hashlib.sha256("".join(map(inspect.getsource, modules)).encode()).hexdigest()
+    return source_digest(__name__, product_code.__name__)
