@@ -56,7 +56,7 @@ def test_a_quick_race_is_one_seed_and_a_full_one_five(
     assert {row.runs for row in quick} == {1}
     assert [row.holds for row in quick] == [True, True]
     assert quick[0].ratio is not None and quick[0].ratio.median == 10.0
-    full = list(case(FULL))
+    full = list(case(FULL)) + list(cases_of("agents")["dqn_lunar_lander"](FULL))
     assert full[-1].case == "dqn_time_to_score LunarLander" and full[-1].runs == 5
     seeds = [s["config"]["training"]["seed"] for m, s in asked if m.startswith("ours.")]
     assert seeds == [1, 1, *[1, 2, 3, 4, 5] * 3]

@@ -11,3 +11,4 @@ CASES: dict[str, Case] = {
     **replay_memory.CASES,
     **replay_scores.CASES,
 }
+FULL_ONLY = ("dqn_lunar_lander",)
