@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MOMENTS = 10
+TESTS = 25  # of a training that stops at a score
 
 
 def next_moment(curve: Sequence[float], steps: int, budget: int) -> bool:

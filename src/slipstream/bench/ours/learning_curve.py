@@ -1,4 +1,4 @@
-"""Returns of a lone copy's training episodes: seconds until they reach a mean, and their curve."""
+"""Seconds that a lone copy trains until a test reaches a score, and the curve of its training."""
 
 from __future__ import annotations
 
@@ -10,66 +10,47 @@ from typing import Any
 from slipstream.bench.moments import MOMENTS, next_moment
 from slipstream.bench.ours.ppo import Enough, Stopwatch, train_by
 from slipstream.bench.worker import serve
-from slipstream.training.events import Event, Started, Updated
-from slipstream.training.recent_episodes import RECENT
+from slipstream.training.events import Evaluated, Event, Started, Updated
 
 
 class _Watch:
-    """Follows the mean return of the last training episodes; stops at a score.
+    """Times a training without its tests, and stops at a test's score."""
 
-    The trainer tells the mean of the last RECENT. That of fewer follows from two such means, as
-    long as there were no more than RECENT.
-    """
-
-    def __init__(self, score: float, episodes: int, budget: int) -> None:
-        self.score, self.episodes, self.budget = score, episodes, budget
-        self.began = self.ended = 0.0
+    def __init__(self, score: float, budget: int) -> None:
+        self.score, self.budget = score, budget
         self.reached, self.steps = False, 0
+        self.seconds = 0.0
         self.curve: list[float] = []
-        self._sums = [(0, 0.0)]  # episodes so far, and the sum of their returns
+        self._since = 0.0
 
     def __call__(self, event: Event) -> None:
-        self.ended = time.perf_counter()
-        if isinstance(event, Started):
-            self.began = self.ended
-        if not isinstance(event, Updated):
+        now = time.perf_counter()
+        if isinstance(event, Updated):
+            self.seconds += now - self._since
+            self.steps = event.progress.steps
+            if next_moment(self.curve, self.steps, self.budget):
+                self.curve.append(float(event.metrics["score"][0]))
+        elif isinstance(event, Evaluated):  # the time since `Updated` was the test's
+            self.reached = float(event.scores[0]) >= self.score
+            if self.reached:
+                raise Enough
+        elif not isinstance(event, Started):
             return
-        self.steps = event.progress.steps
-        known, mean = int(event.metrics["episodes"][0]), float(event.metrics["score"][0])
-        if next_moment(self.curve, self.steps, self.budget):
-            self.curve.append(mean)
-        self.reached = self._last(known, mean) >= self.score
-        if self.reached:
-            raise Enough
-
-    def _last(self, known: int, mean: float) -> float:
-        """Mean of the last episodes; minus infinity before there were as many."""
-        if known > 0:
-            self._sums.append((known, known * mean))
-        if known < self.episodes:
-            return -math.inf
-        if self.episodes == RECENT:
-            return mean
-        assert known <= RECENT
-        before, total = max(one for one in self._sums if known - one[0] >= self.episodes)
-        return (known * mean - total) / (known - before)
+        self._since = time.perf_counter()
 
 
-def measure(
-    config: Mapping[str, Any], score: float = math.inf, episodes: int = RECENT
-) -> dict[str, Any]:
+def measure(config: Mapping[str, Any], score: float = math.inf) -> dict[str, Any]:
     """Trains by a config of one copy; an untimed iteration goes before, so compiling is apart.
 
     Args:
-        config: sections of a run's config; with fewer `episodes` than RECENT its budget is that of
-            RECENT episodes at most.
-        score: where to stop; episodes: that it is the mean of.
+        config: sections of a run's config; `evaluation` says when there are tests, and how long.
+        score: of a test, where to stop.
     """
     train_by(config, Stopwatch(0.0))
-    watch = _Watch(score, episodes, int(config["training"]["total_steps"]))
+    watch = _Watch(score, int(config["training"]["total_steps"]))
     train_by(config, watch)
     return {
-        "seconds": watch.ended - watch.began,
+        "seconds": watch.seconds,
         "reached": float(watch.reached),
         "steps": float(watch.steps),
         "curve": watch.curve if len(watch.curve) == MOMENTS else [],

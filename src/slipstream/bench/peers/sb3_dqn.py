@@ -57,8 +57,8 @@ def measure(
     game: str | None = None,
     budget: int = 10**7,
     seconds: float = math.inf,
-    score: float = math.inf,
-    episodes: int = 100,
+    score: float | None = None,
+    episodes: int = 20,
     seed: int = 0,
 ) -> dict[str, object]:
     """Steps per second behind the warm-up, seconds of `learn`, and the curve, see `Watch`.
@@ -67,7 +67,7 @@ def measure(
         widths: hidden layers; threads: of torch.
         game: Gymnasium's id, with the Zoo's settings; None: CartPole, plain.
         budget: steps at most.
-        seconds: to measure over; score: where to stop, a mean of so many `episodes`.
+        seconds: to measure over; score: where to stop, of a test of so many `episodes`.
     """
     torch.set_num_threads(threads)
     model = DQN(
@@ -78,7 +78,7 @@ def measure(
         device="cpu",
         **(_ZOO[game] if game else _PLAIN),
     )
-    watch = Watch(seconds, score, _WARM_UP, episodes, budget)
+    watch = Watch(seconds, _WARM_UP, budget, score, game or "CartPole-v1", episodes, seed)
     began = time.perf_counter()
     model.learn(budget, callback=watch)
     return watch.answer(began)

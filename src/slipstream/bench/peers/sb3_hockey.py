@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -89,7 +88,7 @@ def measure(
         device="cpu",
         **settings,
     )
-    watch = Watch(seconds, math.inf, _WARM_UP, 20, 10**9)
+    watch = Watch(seconds, _WARM_UP, 10**9)
     began = time.perf_counter()
     model.learn(10**9, callback=watch)
     return watch.answer(began)

@@ -20,7 +20,7 @@ def measure(
     widths: Sequence[int],
     threads: int,
     seconds: float = math.inf,
-    score: float = math.inf,
+    score: float | None = None,
     episodes: int = 20,
     seed: int = 0,
     learning_rate: float = 3e-4,
@@ -30,7 +30,7 @@ def measure(
 
     Args:
         widths: hidden layers of actor and critics; threads: of torch.
-        seconds: to measure over; score: where to stop, a mean of so many `episodes`.
+        seconds: to measure over; score: where to stop, of a test of so many `episodes`.
         budget: steps at most.
     """
     torch.set_num_threads(threads)
@@ -42,7 +42,7 @@ def measure(
         seed=seed,
         device="cpu",
     )
-    watch = Watch(seconds, score, _WARM_UP, episodes, budget)
+    watch = Watch(seconds, _WARM_UP, budget, score, "Pendulum-v1", episodes, seed)
     began = time.perf_counter()
     model.learn(budget, callback=watch)
     return {**watch.answer(began), "updates_per_step": 1.0}

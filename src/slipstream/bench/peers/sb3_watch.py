@@ -8,31 +8,45 @@ from collections import deque
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
 
-from slipstream.bench.moments import MOMENTS, next_moment
+from slipstream.bench.moments import MOMENTS, TESTS, next_moment
 from slipstream.training.recent_episodes import RECENT
+
+_TEST_SEED = 10_000  # of the first test episode, plus the training's
 
 
 class Watch(BaseCallback):
-    """Times the steps behind the warm-up; stops after some seconds, or at a score.
+    """Times the steps behind the warm-up; stops after some seconds, or at a test's score.
 
     Args:
-        seconds: to measure over; score: where to stop.
-        warm_up: steps that are not timed; episodes: training episodes that a score is the mean of.
-        budget: steps of the training.
+        seconds: to measure over; warm_up: steps that are not timed; budget: steps of the training.
+        score: of a test, where to stop; None: no tests, else `TESTS` of them, not timed.
+        game: Gymnasium's id of the tests; episodes: of a test, the best action in each step.
+        seed: of the training.
 
     Attributes:
         curve: mean return of the last `RECENT` training episodes at each of `MOMENTS`.
     """
 
     def __init__(
-        self, seconds: float, score: float, warm_up: int, episodes: int, budget: int
+        self,
+        seconds: float,
+        warm_up: int,
+        budget: int,
+        score: float | None = None,
+        game: str = "",
+        episodes: int = 0,
+        seed: int = 0,
     ) -> None:
         super().__init__()
-        self.seconds, self.score, self.reached = seconds, score, False
-        self.warm_up, self.episodes, self.budget = warm_up, episodes, budget
+        self.seconds, self.warm_up, self.budget = seconds, warm_up, budget
+        self.score, self.episodes, self.reached = score, episodes, False
+        self.tests = None if score is None else make_vec_env(game, seed=_TEST_SEED + seed)
         self.began, self.ended, self.steps = math.nan, math.nan, 0
-        self.returns: deque[float] = deque(maxlen=max(episodes, RECENT))
+        self.tested, self.test_seconds = 0, 0.0
+        self.returns: deque[float] = deque(maxlen=RECENT)
         self.curve: list[float] = []
 
     def _on_step(self) -> bool:
@@ -41,18 +55,25 @@ class Watch(BaseCallback):
             if "episode" in info:
                 self.returns.append(info["episode"]["r"])
         if next_moment(self.curve, self.num_timesteps, self.budget):
-            self.curve.append(_mean(list(self.returns)[-RECENT:]))
+            self.curve.append(float(np.mean(self.returns)) if self.returns else math.nan)
+        self._test_if_due()
         if self.num_timesteps <= self.warm_up:
-            self.began = self.ended
+            self.began = time.perf_counter()
             return True
         self.steps = self.num_timesteps - self.warm_up
-        last = list(self.returns)[-self.episodes :]
-        self.reached = len(last) == self.episodes and _mean(last) >= self.score
         return not self.reached and self.ended - self.began < self.seconds
+
+    def _test_if_due(self) -> None:
+        if self.tests is None or self.num_timesteps * TESTS < (self.tested + 1) * self.budget:
+            return
+        self.tested += 1
+        mean, _ = evaluate_policy(self.model, self.tests, self.episodes, deterministic=True)
+        self.reached = float(mean) >= self.score
+        self.test_seconds += time.perf_counter() - self.ended
 
     def answer(self, began: float) -> dict[str, object]:
         """Figures of a training that began at `began` and has ended."""
-        ended = time.perf_counter()
+        ended = time.perf_counter() - self.test_seconds
         return {
             "steps_per_second": self.steps / (ended - self.began),
             "seconds": ended - began,
@@ -60,7 +81,3 @@ class Watch(BaseCallback):
             "reached": float(self.reached),
             "curve": self.curve if len(self.curve) == MOMENTS else [],
         }
-
-
-def _mean(returns: list[float]) -> float:
-    return float(np.mean(returns)) if returns else math.nan

@@ -1,7 +1,7 @@
 """DQN and SAC beside SB3 at the RL Zoo's settings: seconds to a score, and scores by steps.
 
-One seed unless --full asks for five. Both sides are judged by the returns of their training
-episodes, exploration included.
+One seed unless --full asks for five. A race ends at the first of 25 tests with that score: the best
+action in each step of fresh episodes, at equal steps on both sides, whose seconds are not counted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.moments import TESTS
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions
 from slipstream.bench.worker import run_worker
@@ -29,7 +30,7 @@ class Race:
         name: of the environment; env: as ours asks for it.
         peer: worker of SB3's side; asked: what it is told beside widths, threads and seed.
         agent: settings of ours, which are the peer's.
-        score: to be reached by the mean of so many training `episodes` within `budget` steps.
+        score: to be reached by a test's mean of so many `episodes` within `budget` steps.
         goal: of the ratio of seconds.
     """
 
@@ -55,7 +56,7 @@ class Race:
             "env": {"name": self.env},
             "agent": {**self.agent, "widths": list(self.widths)},
             "training": {"num_envs": 1, "members": 1, "total_steps": self.budget, "seed": seed},
-            "evaluation": {"every": 1.0},
+            "evaluation": {"every": 1 / TESTS if asked else 1.0, "episodes": self.episodes},
         }
         return run_worker("ours.learning_curve", {"config": config, **asked}, timeout=_TIMEOUT)
 
@@ -101,7 +102,7 @@ _PENDULUM = {
 
 def _cartpole(widths: tuple[int, ...], goal: float) -> Race:
     peer, asked = "peers.sb3_dqn", {"game": "CartPole-v1"}
-    return Race("CartPole", "cartpole", peer, widths, _CARTPOLE, 475.0, 100, 50_000, goal, asked)
+    return Race("CartPole", "cartpole", peer, widths, _CARTPOLE, 475.0, 20, 50_000, goal, asked)
 
 
 def _pendulum(widths: tuple[int, ...], goal: float) -> Race:
@@ -110,7 +111,7 @@ def _pendulum(widths: tuple[int, ...], goal: float) -> Race:
 
 
 LUNAR = Race(
-    *("LunarLander", "gym:LunarLander-v3", "peers.sb3_dqn", (256, 256), _LUNAR, 200.0, 100),
+    *("LunarLander", "gym:LunarLander-v3", "peers.sb3_dqn", (256, 256), _LUNAR, 200.0, 20),
     *(100_000, 2.0, {"game": "LunarLander-v3"}),
 )
 _WIDE, _SMALL = (256, 256), (64, 64)
@@ -130,7 +131,7 @@ def _time_to_score(case: str, race: Race, seeds: Sequence[int]) -> Row:
     theirs: list[dict[str, Any]] = []
     with Neighbours() as neighbours:
         for seed in seeds:
-            mine.append(race.ours(seed, score=race.score, episodes=race.episodes))
+            mine.append(race.ours(seed, score=race.score))
             theirs.append(race.theirs(seed, n, score=race.score, episodes=race.episodes))
     ratio = Ratio.of([b["seconds"] / a["seconds"] for a, b in zip(mine, theirs, strict=True)])
     missed = [sum(not one["reached"] for one in side) for side in (mine, theirs)]
@@ -140,7 +141,7 @@ def _time_to_score(case: str, race: Race, seeds: Sequence[int]) -> Row:
     )
     return Row(
         case=case,
-        unit=f"s to a mean of {race.score:g} in {race.episodes} training episodes of {race.name}, "
+        unit=f"s to a mean of {race.score:g} in a test of {race.episodes} episodes of {race.name}, "
         f"{race.size}, {_count(seeds)} (after {after} steps, {race.budget:,} at most{never})",
         ours=statistics.median(one["seconds"] for one in mine),
         peer=statistics.median(one["seconds"] for one in theirs),
