@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from slipstream.bench import cell as cells
+from slipstream.bench import machine
 from slipstream.bench.cell import Cell
 from slipstream.bench.fresh_episodes import FIRST_SEED, fresh_returns
 from slipstream.bench.gym_games import GAMES, Game
@@ -72,6 +74,27 @@ def test_rows_have_the_interval_over_seeds_and_every_cell(
     assert short.cells[0]["mean"] == statistics.mean([8.0, 10.0])
     list(case.gym_defaults(FULL))
     assert len(asked) == 20  # everything was kept
+
+
+def test_cells_of_the_results_file_are_not_measured_again(
+    asked: list[dict[str, Any]], games: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "gym-defaults.json"
+
+    def rows() -> list[dict[str, Any]]:
+        run_suite("train", full=True, only=["gym_defaults"], json_file=file)
+        found: list[dict[str, Any]] = json.loads(file.read_text())["rows"]
+        return found
+
+    first = rows()
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "another"))  # the cells are lost
+    assert rows() == first and len(asked) == 20
+    newer = {**machine.versions(), "stable-baselines3": "another"}
+    monkeypatch.setattr(case, "versions", lambda: newer)
+    rows()
+    assert len(asked) == 30 and {one["module"] for one in asked[20:]} == {"peers.sb3_ppo_gym"}
+    file.write_text("cut sho")
+    assert rows() != first
 
 
 def test_what_was_cut_for_time_is_said_and_nothing_is_judged(

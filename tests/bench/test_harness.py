@@ -188,7 +188,8 @@ def test_suites_have_the_cases_that_are_asked_for() -> None:
     assert "hockey_step" in cases_of("hockey")
     assert list(cases_of("train")) == [
         *("ppo_vs_sb3_default", "ppo_vs_sb3_tuned", "time_to_score"),
-        *("population_16", "population_96", "ppo_lone", "ppo_vs_rlox", "train_peak"),
+        *("population_16", "population_96", "population_parts"),
+        *("ppo_lone", "ppo_vs_rlox", "train_peak"),
         *("warm_start", "gym_defaults"),
     ]
 

@@ -36,10 +36,14 @@ class Cell:
         return {"module": self.module, "asked": dict(self.asked), "depends": dict(self.depends)}
 
     @property
+    def digest(self) -> str:
+        """Of its key; another value, another cell."""
+        return hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
     def path(self) -> Path:
         """The file of its outcome, in the user's cache."""
-        digest = hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()
-        return cache_folder() / "bench" / f"{self.module}.{digest[:16]}.json"
+        return cache_folder() / "bench" / f"{self.module}.{self.digest}.json"
 
     def kept(self) -> dict[str, Any] | None:
         """Its outcome if it ran before."""

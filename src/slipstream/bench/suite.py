@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -36,6 +36,7 @@ class SuiteOptions:
             again only if that can be done by then.
         data_dir: folder of prices for studies, None for a planted market.
         hours: wall time for studies and for cases that take hours, None for no limit.
+        earlier: cells of the results file that is about to be replaced, by the digest of their key.
     """
 
     runs: int = 5
@@ -44,6 +45,7 @@ class SuiteOptions:
     until: float = math.inf
     data_dir: str | None = None
     hours: float | None = None
+    earlier: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 QUICK = SuiteOptions()
@@ -90,7 +92,8 @@ def run_suite(
 
     Args:
         suite: one of `SUITES`.
-        json_file: where the result goes; rewritten after each case, so that nothing is lost.
+        json_file: where the result goes; rewritten after each case, so that nothing is lost. Cells
+            that it has already are not measured again, if nothing that decides them has changed.
         full: more and longer runs, without a time limit.
         only: names of cases, empty for all.
         data_dir: prices that ``study`` runs on, None for a planted market.
@@ -116,6 +119,7 @@ def run_suite(
     passed_over = (*asked_cases(suite), *(() if full else long_cases(suite)))
     chosen = only or tuple(name for name in cases if name not in passed_over)
     began = time.monotonic()
+    earlier = _cells(Path(json_file)) if json_file is not None else {}
     result: dict[str, Any] = {
         "suite": suite,
         "command": " ".join(["slipstream", *sys.argv[1:]]),
@@ -127,7 +131,7 @@ def run_suite(
         say(name)
         until = began + _LIMIT_SECONDS * (i + 1) / len(chosen)
         settings = FULL if full else replace(QUICK, until=until)
-        settings = replace(settings, data_dir=data_dir, hours=hours)
+        settings = replace(settings, data_dir=data_dir, hours=hours, earlier=earlier)
         for row in _rows(name, cases[name], settings):
             show(row)
             result["rows"].append(row.as_json())
@@ -144,6 +148,16 @@ def _rows(name: str, case: Case, settings: SuiteOptions) -> Iterable[Row]:
         print(f"{name}: {error}", file=sys.stderr)
         reason = str(error).splitlines()[0]
         yield Row(case=name, unit=f"not measured: {reason}", ours=None, runs=0)
+
+
+def _cells(path: Path) -> dict[str, dict[str, Any]]:
+    """Cells of a results file by their `key`; none where it has none or is no results file."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        cells = [cell for row in rows for cell in row.get("cells", ())]
+        return {cell["key"]: cell for cell in cells if "key" in cell}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:

@@ -1,15 +1,16 @@
 """Scores of defaults on Gymnasium environments, beside SB3's: a case of `slipstream bench train`.
 
-What is measured are scores, never speeds: two cells may run side by side on a busy machine.
+What is measured are scores, never speeds: two cells may run side by side on a busy machine, and one
+that stands in the results file with the same versions and config is not measured again.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeAlias
 
 from scipy import stats
 
@@ -20,6 +21,8 @@ from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import SuiteOptions
 from slipstream.bench.worker import WorkerError
 from slipstream.training.config import resolve
+
+Cells: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 _OURS, _PEER = "ours.gym_defaults", "peers.sb3_ppo_gym"
 _MARGIN = -5.0  # % of the score's range
@@ -42,6 +45,8 @@ def gym_defaults(settings: SuiteOptions) -> Iterable[Row]:
 
     def run(cell: Cell) -> None:
         name = cell.asked["env_id"]
+        if cell.digest in settings.earlier:
+            return
         if time.monotonic() < until and name not in failed:
             try:
                 cell.run()
@@ -52,7 +57,7 @@ def gym_defaults(settings: SuiteOptions) -> Iterable[Row]:
         list(pool.map(run, waiting))
     for game in GAMES:
         for steps in game.budgets:
-            yield _row(game, steps, failed.get(game.env_id))
+            yield _row(game, steps, failed.get(game.env_id), settings.earlier)
 
 
 def _pair(game: Game, steps: int, seed: int) -> tuple[Cell, Cell]:
@@ -64,9 +69,9 @@ def _pair(game: Game, steps: int, seed: int) -> tuple[Cell, Cell]:
     return Cell(_OURS, asked, {**ours, "config": config}), Cell(_PEER, asked, peer)
 
 
-def _row(game: Game, steps: int, failure: str | None) -> Row:
+def _row(game: Game, steps: int, failure: str | None, earlier: Cells) -> Row:
     pairs = [_pair(game, steps, seed) for seed in SEEDS]
-    ran = [(_summary(ours), _summary(peer)) for ours, peer in pairs]
+    ran = [(_summary(ours, earlier), _summary(peer, earlier)) for ours, peer in pairs]
     whole = [(ours, peer) for ours, peer in ran if ours and peer]
     budget = "the RL Zoo's budget" if steps == game.zoo else "a budget of our choice"
     if game.zoo and steps != game.zoo:
@@ -107,15 +112,17 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def _summary(cell: Cell) -> dict[str, Any] | None:
+def _summary(cell: Cell, earlier: Cells) -> dict[str, Any] | None:
     """What the results file says about a cell that ran."""
     outcome = cell.kept()
     if outcome is None:
-        return None
+        known = earlier.get(cell.digest)
+        return dict(known) if known else None
     returns = outcome.pop("returns")
     return {
         "side": "slipstream" if cell.module == _OURS else "SB3",
         "command": f"python -m slipstream.bench.{cell.module}",
+        "key": cell.digest,
         **cell.asked,
         "mean": statistics.mean(returns),
         "standard_error": statistics.stdev(returns) / len(returns) ** 0.5,
