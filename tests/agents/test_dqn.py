@@ -298,7 +298,10 @@ class StopAt:
     [
         {"agent.replay_size": 5000},
         {"agent.prioritised": True, "agent.dueling": True, "training.learner": "torch"},
-        {"agent.prioritised": True, "agent.n_step": 3, "agent.learning_rate_schedule": "linear"},
+        {
+            **{"agent.prioritised": True, "agent.n_step": 3, "agent.reward_scaling": "on"},
+            "agent.learning_rate_schedule": "linear",
+        },
     ],
     ids=["not wrapped", "the torch form", "wrapped"],
 )

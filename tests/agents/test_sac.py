@@ -60,6 +60,7 @@ SETTINGS = [
     {},
     {"n_step": 3, "prioritised": True, "gradient_parts": 2, "max_grad_norm": 0.1},
     {"observation_normalization": True, "activation": "tanh", "widths": (9,), "batch": 70},
+    {"reward_scaling": "on", "discount": 0.8},
 ]
 
 
@@ -96,7 +97,8 @@ def test_parts_may_be_shared_out(same_members, parts):
 
 
 def test_goes_on_from_its_state(same_members):
-    config, spec = SACConfig(**SMALL, learning_rate_schedule="linear"), spec_of()
+    own = {"learning_rate_schedule": "linear", "reward_scaling": "on"}
+    config, spec = SACConfig(**SMALL, **own), spec_of()
     whole = SAC(config, spec, [1, 2], 2)
     replay, rollout = stepped(whole, spec, 12)
     whole.update(rollout, 0.3)

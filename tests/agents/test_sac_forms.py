@@ -59,6 +59,7 @@ def drawn(seed):
         initial_temperature=setting(0.1, 1.0),
         target_entropy=one_of(None, setting(-2.0, 0.5)),
         observation_normalization=bool(rng.integers(2)),
+        reward_scaling=one_of("on", "off"),
         prioritised=prioritised,
     )
     space = gymnasium.spaces.Box(-2, 3, (int(rng.integers(1, 12)),), np.float32)

@@ -24,6 +24,7 @@ AGENT = {
     "replay_size": 300,  # wraps
     "updates_per_step": 0.5,
     "observation_normalization": True,
+    "reward_scaling": "on",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from slipstream.agents.dqn.update import STATISTICS
 from slipstream.agents.off_policy.base import OffPolicyAgent, spec_of_each
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
-from slipstream.experience.scaling import RewardScale
 from slipstream.nets.policy import Policy
 
 
@@ -47,27 +46,15 @@ class BaseDQN(OffPolicyAgent):
             head="q",
             dueling=config.dueling,
         )
-        super().__init__(config, seeds, num_envs, policy)
+        super().__init__(config, specs[0], seeds, num_envs, policy)
         members = self.members
         self.choices = policy.actions.head_width
         self.targets["values"] = policy.parameters.flat.copy()
-        self.discount = config.per_member("discount", members)
         names = ("exploration_initial", "exploration_final", "exploration_steps")
         self.exploration = np.stack([config.per_member(name, members) for name in names], 1)
-        scaled = config.reward_scaling == "on" or (
-            config.reward_scaling == "auto" and specs[0].scale_reward
-        )
-        self.reward_scale = RewardScale(members, num_envs) if scaled else None
         self.sums = np.zeros((members, len(STATISTICS)))
         self.updates = np.zeros(members, np.int64)
         self._env_actions = np.zeros((members * num_envs, 1), np.int64)
-
-    @property
-    def reward_factor(self) -> NDArray[np.float64]:
-        """[M], what rewards are multiplied by when they are learned from."""
-        if self.reward_scale is None:
-            return np.ones(self.members)
-        return 1.0 / np.maximum(self.reward_scale.moments.std[:, 0], 1e-8)
 
     @property
     def epsilon(self) -> NDArray[np.float64]:
@@ -76,20 +63,6 @@ class BaseDQN(OffPolicyAgent):
         share = np.minimum(self.steps / np.maximum(steps, 1), 1.0)
         falling = initial + (final - initial) * np.where(steps > 0, share, 1.0)
         return np.where(self.steps < self.config.learning_starts, 1.0, falling)
-
-    def state_dict(self) -> dict[str, NDArray[Any]]:
-        state = super().state_dict()
-        if self.reward_scale is not None:
-            state |= {f"reward.{k}": v for k, v in self.reward_scale.state_dict().items()}
-        return state
-
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        if self.reward_scale is not None:
-            own = {k: v for k, v in state.items() if k.startswith("reward.")}
-            self.reward_scale.load_state_dict(
-                {k.removeprefix("reward."): v for k, v in own.items()}
-            )
-        super().load_state_dict(state)
 
     def finished(
         self, rollout: Rollout, progress: float | NDArray[np.float64]
@@ -103,13 +76,6 @@ class BaseDQN(OffPolicyAgent):
             "updates": self.updates.copy(),
             "failed": self.policy.parameters.failed.copy(),
         }
-        if self.policy.scale is not None:
-            self.policy.scale.learn(rollout)
-        if self.reward_scale is not None:
-            ended = rollout.terminated | rollout.truncated
-            gamma = np.repeat(self.discount.astype(np.float32), self.num_envs)
-            self.reward_scale.scale(rollout.reward, ended, rollout.valid, gamma)
-        self.progress[:] = progress
         self.sums[:], self.updates[:] = 0.0, 0
-        self.refresh()
+        self.conclude(rollout, progress)
         return metrics

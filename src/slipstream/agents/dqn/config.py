@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -37,10 +37,6 @@ class DQNConfig(OffPolicyConfig):
         False,
         description="values from the state's value and advantages, a hidden layer each",
         json_schema_extra=searched(choices=[False, True], by_default=False),
-    )
-    reward_scaling: Literal["auto", "on", "off"] = Field(
-        "auto",
-        description="divide rewards by a running deviation of the return; auto: on markets",
     )
     exploration_initial: Fraction | tuple[Fraction, ...] = Field(
         1.0, description="epsilon: share of random actions at first"

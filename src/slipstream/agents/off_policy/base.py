@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from slipstream.agents.agent import Agent
 from slipstream.agents.off_policy.config import OffPolicyConfig
 from slipstream.core.spec import Spec
+from slipstream.experience.rollout import Rollout
+from slipstream.experience.scaling import RewardScale
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.policy import Policy
 
@@ -20,6 +22,7 @@ class OffPolicyAgent(Agent):
 
     Args:
         config: its per-member lists have length M.
+        spec: of the environment; it says whether its rewards are to be scaled.
         seeds: [M].
         num_envs: N, copies per member.
         policy: what acts.
@@ -30,12 +33,20 @@ class OffPolicyAgent(Agent):
         steps: int64 [M], environment steps that each member has acted in.
         progress: float64 [M], share of the budget that was spent before the last iteration: what
             schedules follow during the next one.
+        discount: float64 [M].
+        reward_scale: of all rewards that were seen, where they are scaled. The replay keeps them
+            as they were.
     """
 
     wants: ClassVar[Literal["rollout", "replay"]] = "replay"
 
     def __init__(
-        self, config: OffPolicyConfig, seeds: Sequence[int], num_envs: int, policy: Policy
+        self,
+        config: OffPolicyConfig,
+        spec: Spec,
+        seeds: Sequence[int],
+        num_envs: int,
+        policy: Policy,
     ) -> None:
         self.seeds = np.asarray([int(seed) % 2**64 for seed in seeds], np.uint64)
         self.config, self.members, self.num_envs = config, len(self.seeds), num_envs
@@ -44,6 +55,11 @@ class OffPolicyAgent(Agent):
         self.targets: dict[str, NDArray[np.float32]] = {}
         self.steps = np.zeros(self.members, np.int64)
         self.progress = np.zeros(self.members)
+        self.discount = config.per_member("discount", self.members)
+        scaled = config.reward_scaling == "on" or (
+            config.reward_scaling == "auto" and spec.scale_reward
+        )
+        self.reward_scale = RewardScale(self.members, num_envs) if scaled else None
         self._rates = config.per_member("learning_rate", self.members)
         self._importance = config.per_member("importance_exponent", self.members)
 
@@ -59,6 +75,24 @@ class OffPolicyAgent(Agent):
         """[M], the exponent beta of importance weights: linear to 1 (Schaul et al. 2016, 3.4)."""
         return self._importance + (1.0 - self._importance) * np.minimum(self.progress, 1.0)
 
+    @property
+    def reward_factor(self) -> NDArray[np.float64]:
+        """[M], what rewards are multiplied by when they are learned from."""
+        if self.reward_scale is None:
+            return np.ones(self.members)
+        return 1.0 / np.maximum(self.reward_scale.moments.std[:, 0], 1e-8)
+
+    def conclude(self, rollout: Rollout, progress: float | NDArray[np.float64]) -> None:
+        """Takes an iteration's observations and rewards into account, for the next one's scales."""
+        if self.policy.scale is not None:
+            self.policy.scale.learn(rollout)
+        if self.reward_scale is not None:
+            ended = rollout.terminated | rollout.truncated
+            gamma = np.repeat(self.discount.astype(np.float32), self.num_envs)
+            self.reward_scale.scale(rollout.reward, ended, rollout.valid, gamma)
+        self.progress[:] = progress
+        self.refresh()
+
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Everything small that training goes on from; the first axis is the member."""
         state = {
@@ -69,6 +103,8 @@ class OffPolicyAgent(Agent):
         state |= {f"target.{name}": target.copy() for name, target in self.targets.items()}
         if self.policy.scale is not None:
             state |= {f"observation.{k}": v for k, v in self.policy.scale.state_dict().items()}
+        if self.reward_scale is not None:
+            state |= {f"reward.{k}": v for k, v in self.reward_scale.state_dict().items()}
         return {**state, "steps": self.steps.copy(), "progress": self.progress.copy()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -83,6 +119,8 @@ class OffPolicyAgent(Agent):
             target[:] = state[f"target.{name}"]
         if self.policy.scale is not None:
             self.policy.scale.load_state_dict(under("observation."))
+        if self.reward_scale is not None:
+            self.reward_scale.load_state_dict(under("reward."))
         self.steps[:] = state["steps"]
         self.progress[:] = state["progress"]
         self.refresh()

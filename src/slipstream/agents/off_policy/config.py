@@ -68,6 +68,10 @@ class OffPolicyConfig(AgentConfig):
     observation_normalization: bool = Field(
         True, description="running mean and deviation of observation columns without a fixed scale"
     )
+    reward_scaling: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="divide rewards by a running deviation of the return; auto: on markets",
+    )
     prioritised: bool = Field(
         False,
         description="draw transitions by their last error, not uniformly",

@@ -36,6 +36,7 @@ class BaseSAC(OffPolicyAgent):
     """
 
     config: SACConfig
+    state_version = 2  # of markets it has the rewards' scale
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class BaseSAC(OffPolicyAgent):
             parts=parts,
             head="squashed_gaussian",
         )
-        super().__init__(config, seeds, num_envs, policy)
+        super().__init__(config, specs[0], seeds, num_envs, policy)
         assert isinstance(policy.network, MlpNetwork)
         self.numbers = int(np.prod(specs[0].observation_shape))
         self.critics = Critics(
@@ -73,7 +74,6 @@ class BaseSAC(OffPolicyAgent):
             self.groups[f"critic_{c}"] = group
             self.targets[f"critic_{c}"] = self.critics.targets[c]
         self.groups["temperature"] = self.temperature
-        self.discount = config.per_member("discount", self.members)
         members = self.members
         self.tally = Tally(np.zeros((members, len(STATISTICS) + 1)), np.zeros(members, np.int64))
 
@@ -90,6 +90,7 @@ class BaseSAC(OffPolicyAgent):
                 "target_entropy", members, -float(self.policy.actions.width)
             ),
             automatic=self.automatic,
+            reward_factor=self.reward_factor,
             target_every=config.target_every,
         )
 
@@ -106,9 +107,6 @@ class BaseSAC(OffPolicyAgent):
             "updates": updates.copy(),
             "failed": self.policy.parameters.failed.copy(),
         }
-        if self.policy.scale is not None:
-            self.policy.scale.learn(rollout)
-        self.progress[:] = progress
         sums[:], updates[:] = 0.0, 0
-        self.refresh()
+        self.conclude(rollout, progress)
         return metrics

@@ -30,7 +30,8 @@ class SACConfig(OffPolicyConfig):
 
     temperature: Positive | tuple[Positive, ...] | None = Field(
         None,
-        description="alpha: what a nat of entropy is worth, in units of reward; null: learned",
+        description="alpha: what a nat of entropy is worth, in units of the (scaled) reward; null: "
+        "learned",
         json_schema_extra=searched(1e-3, 1.0, log=True, by_default=False),
     )
     initial_temperature: Positive | tuple[Positive, ...] = Field(

@@ -83,18 +83,18 @@ def target_values(by: Any, m: int, c: int) -> None:
 def critic_gradient(by: Any, m: int, c: int, batch: Any, weight: Any) -> None:
     """The gradient of critic c of member m.
 
-        y = r + discount (min_c Q'_c(s', a') - alpha log p(a' | s')),  a' ~ p(. | s')
+        y = f r + discount (min_c Q'_c(s', a') - alpha log p(a' | s')),  a' ~ p(. | s')
         L_c = mean(w (Q_c(s, a) - y)^2 / 2)
 
     (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", equations 5 and 6, with
-    two critics.)
+    two critics; f is the member's factor of rewards.)
 
     Args:
         by: Learner; batch: Batch; weight: float32 [B], w.
     """
     net, learned, space = by.net, by.learned, by.space
     rows = len(batch.reward)
-    alpha = math.exp(float(learned.temperature.weights[m, 0]))
+    alpha, factor = math.exp(float(learned.temperature.weights[m, 0])), by.settings.reward_factor[m]
     gradient = learned.critics[c].gradients[m, 0]
     gradient[:] = _ZERO
     loss, total = 0.0, 0.0
@@ -114,7 +114,7 @@ def critic_gradient(by: Any, m: int, c: int, batch: Any, weight: Any) -> None:
             # after a termination, the next observation means nothing
             future = discount * soft if discount > 0.0 else 0.0
             value = float(y[at + i * width])
-            gap = value - (float(batch.reward[row]) + future)
+            gap = value - (factor * float(batch.reward[row]) + future)
             share = float(weight[row]) / rows
             d[at + i * width] = share * gap
             space.gap[c, row] = gap

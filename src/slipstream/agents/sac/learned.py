@@ -61,6 +61,7 @@ class Settings(NamedTuple):
 
     Attributes:
         automatic: bool [M], whether the temperature is learned.
+        reward_factor: what rewards are multiplied by.
         target_every: updates between two of the targets.
     """
 
@@ -70,6 +71,7 @@ class Settings(NamedTuple):
     target_rate: NDArray[np.float64]
     target_entropy: NDArray[np.float64]
     automatic: NDArray[np.bool_]
+    reward_factor: NDArray[np.float64]
     target_every: int
 
 

@@ -28,7 +28,8 @@ _FLAT = of_float32(2)
 _LEARNED = Learned(_GROUP, _GROUP, (_GROUP, _GROUP), (_FLAT, _FLAT), _FLAT, (_FLAT, _FLAT))
 _NET = Nets(of_int64(2), of_int64(2), True, 1, 8)
 _SETTINGS = Settings(
-    *(of_float64(1), of_float64(1), of_float64(1), of_float64(1), of_float64(1), of_bool(1), 1),
+    *(of_float64(1), of_float64(1), of_float64(1), of_float64(1), of_float64(1), of_bool(1)),
+    *(of_float64(1), 1),
 )
 _SCALE = Scale(of_float32(2), of_float32(2), 1.0)
 _TALLY = Tally(of_float64(2), of_int64(1))

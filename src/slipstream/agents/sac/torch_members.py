@@ -95,6 +95,8 @@ class TorchMembers:
         self._coefficients = Coefficients(
             *(self._carried(x if x.dtype == np.bool_ else x.astype(np.float32)) for x in columns)
         )
+        factor = self._agent.reward_factor[self.members].astype(np.float32)
+        self._factor = self._carried(factor)[:, None]
         scale = self._agent.policy.scale
         assert scale is not None
         mean, inverse = np.asarray(scale.mean), np.asarray(scale.inverse_std)
@@ -151,7 +153,7 @@ class TorchMembers:
         rows = Rows(
             self._inputs(self._carried(batch.obs)),
             self._carried(batch.action),
-            self._carried(batch.reward),
+            self._carried(batch.reward) * self._factor,
             self._carried(batch.discount),
             self._inputs(self._carried(batch.obs_next)),
             self._carried(sample.weight),
