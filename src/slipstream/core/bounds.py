@@ -1,7 +1,7 @@
 """How large a setting may be: beyond these bounds a number is a slip of the keyboard.
 
-They are far from anything useful, and near enough that sums of prices, equity and steps stay exact
-or finite in float64 and int64.
+Those of prices, money and games are far from anything useful, and near enough that sums of prices,
+equity and steps stay exact or finite in float64 and int64.
 """
 
 from __future__ import annotations
@@ -9,6 +9,23 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import Field
+
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]  # 0 is one of them
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+InnerShare = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+# Of choices that are drawn by weight.
+Weight = Annotated[float, Field(ge=0.0, le=1e6)]
+
+# Of learning: far beyond what learns, within what float32 weights and their squares can hold.
+StepSize = Annotated[float, Field(gt=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0, le=1e6)]
+NotNegative = Annotated[float, Field(ge=0.0, le=1e6)]
+Epsilon = Annotated[float, Field(ge=1e-12, le=1.0)]
 
 # Times and counts of bars: a million 1-minute bars are two years, 1e9 are more than any file has.
 BarCount = Annotated[int, Field(ge=0, le=1_000_000_000)]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from slipstream.core.bounds import Count
 from slipstream.core.config import Config
 from slipstream.core.errors import DataError
 
@@ -37,7 +38,7 @@ class FoldPlan(Config):
 
     method: Literal["cpcv", "kfold", "walk_forward"] = "cpcv"
     groups: Annotated[int, Field(ge=2, le=64)] = 4
-    test_groups: Annotated[int, Field(ge=1)] = 2
+    test_groups: Count = 2
     holdout: Annotated[float, Field(gt=0.0, le=0.9)] = 0.2
 
     @model_validator(mode="before")

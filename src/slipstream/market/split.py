@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
+from slipstream.core.bounds import Fraction, Share
 from slipstream.core.config import Config
 from slipstream.core.errors import DataError
 from slipstream.market.market import Market
-
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class SplitConfig(Config):
     """Fractions of the time range, oldest first. They sum to 1; validation and test may be 0."""
 
-    train: Annotated[float, Field(gt=0.0, le=1.0)] = 0.6
+    train: Share = 0.6
     validation: Fraction = 0.2
     test: Fraction = 0.2
 

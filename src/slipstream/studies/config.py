@@ -9,11 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from slipstream.core.bounds import Count, InnerShare, Natural, Seed
 from slipstream.core.config import Config
 from slipstream.market.folds import FoldPlan
-
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(gt=0, lt=1)]
 
 _FREE = ("n_trials", "final_refit")
 """Fields that may change between two calls of one study: no trial depends on them."""
@@ -23,10 +21,10 @@ class PruningConfig(Config):
     """When a trial stops early (docs/rules.md, section 12)."""
 
     enabled: bool = Field(True, description="stop trials at rungs")
-    rungs: tuple[Share, ...] = Field(
+    rungs: tuple[InnerShare, ...] = Field(
         (1 / 3, 2 / 3), description="shares of the budget where a trial is scored and may stop"
     )
-    startup: Annotated[int, Field(ge=0)] = Field(16, description="first trials, never stopped")
+    startup: Natural = Field(16, description="first trials, never stopped")
     min_correlation: Annotated[float, Field(ge=-1, le=1)] = Field(
         0.5,
         description="a rung stops trials only while its scores rank finished trials this well",
@@ -53,7 +51,7 @@ class ConfirmationConfig(Config):
     block_days: Annotated[float, Field(ge=1)] = Field(
         10.0, description="mean length of a block of days that is resampled together"
     )
-    level: Share = Field(
+    level: InnerShare = Field(
         0.05,
         description="level of the bounds: the candidates share it on the folds, so that each is "
         "judged by its level / top quantile; the hold-out has it whole",
@@ -64,7 +62,7 @@ class StudyConfig(Config):
     """The `study` section of a config file; `slipstream tune` reads it."""
 
     n_trials: Count = Field(500, description="suggestions tried")
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="of sampler and members")
+    seed: Seed = Field(0, description="of sampler and members")
     trials_in_flight: Count = Field(16, description="virtual slots; decides what an ask can know")
     sampler: Literal["tpe", "random"] = Field("tpe", description="who suggests")
     folds: FoldPlan = Field(default_factory=FoldPlan, description="train and test, on markets")

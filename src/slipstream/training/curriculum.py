@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from slipstream.core.bounds import Count, Natural
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 from slipstream.training.environment import Environment
 from slipstream.training.kernel_environment import KernelEnvironment
-
-Count = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
 
 
 class Anneal(Config):
@@ -24,8 +22,8 @@ class Anneal(Config):
 
     start: float = Field(description="held for the first `hold` episodes")
     final: float = Field(description="reached over the next `over` episodes, linearly, and kept")
-    hold: NotNegative = Field(0, description="episodes of the phase")
-    over: NotNegative = Field(0, description="episodes")
+    hold: Natural = Field(0, description="episodes of the phase")
+    over: Natural = Field(0, description="episodes")
 
     def share(self, episodes: NDArray[np.int64]) -> NDArray[np.float64]:
         """How much of the way from start to final is done after that many episodes, [m]."""

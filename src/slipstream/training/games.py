@@ -25,7 +25,7 @@ from slipstream.training.run import Run
 from slipstream.training.run_path import BEST, CONFIG
 from slipstream.training.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
 from slipstream.training.self_play.game_kernel import is_game
-from slipstream.training.self_play.pool import Pool
+from slipstream.training.self_play.snapshot_pool import SnapshotPool
 from slipstream.vector.vector_env import VectorEnv, blank
 
 COPIES = 1_024  # at once; their number changes nothing but speed
@@ -59,7 +59,7 @@ class Player:
     policy: Policy | None = None
     env: Mapping[str, Any] | None = None
     place: str | None = None
-    pool: Pool | None = None
+    pool: SnapshotPool | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def snapshots_of(run: Run) -> Player:
             "opponent."
         )
     seats = SelfPlayConfig.model_validate(run.config.env_settings["self_play"])
-    pool = Pool(best_policy(run, member), seats.model_copy(update={"deterministic": True}))
+    pool = SnapshotPool(best_policy(run, member), seats.model_copy(update={"deterministic": True}))
     pool.load_state_dict({k.removeprefix(_POOL): value for k, value in own.items()})
     return Player(SNAPSHOTS, pool=pool)
 

@@ -12,11 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from slipstream.core.bounds import Count, Natural
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
 
-Count = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
 Mode = Literal["NORMAL", "TRAIN_SHOOTING", "TRAIN_DEFENSE"]
 
 _OPPONENTS = {"none": "idle", "basic_weak": "weak", "basic_strong": "strong"}
@@ -74,8 +73,8 @@ class _Opponent(Config):
 
 
 class _Shaping(Config):
-    N: NotNegative
-    K: NotNegative
+    N: Natural
+    K: Natural
     CLOSENESS_START: float = 0.0
     TOUCH_START: float = 0.0
     CLOSENESS_FINAL: float = 0.0
@@ -123,7 +122,7 @@ class _Hyperparameters(Config):
 class _Training(Config):
     max_episode_steps: Count = 251
     updates_per_step: Annotated[float, Field(gt=0)] = 1.0
-    warmup_steps: NotNegative = 0
+    warmup_steps: Natural = 0
     reward_scale: Annotated[float, Field(gt=0)] = 1.0
     checkpoint_save_freq: Count | None = None
     train_freq: Count = 1

@@ -6,12 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from slipstream.core.bounds import Count, Seed, Share
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 
-Count = Annotated[int, Field(ge=1)]
 Backend = Literal["auto", "serial", "compiled", "process"]
-Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class TrainingConfig(Config):
@@ -23,7 +22,7 @@ class TrainingConfig(Config):
     )
     members: Count = Field(1, description="independent learners trained together, seeds seed + m")
     total_steps: Count = Field(500_000, description="environment steps, per member")
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="of member 0")
+    seed: Seed = Field(0, description="of member 0")
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = Field(
         "cpu", description="cpu, or a card that learns: cuda, cuda:1"
     )
@@ -88,9 +87,7 @@ class EvaluationConfig(Config):
     episodes: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         100, description="episodes a score is the mean of (not in markets)"
     )
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
-        1_000_003, description="the same episodes every time"
-    )
+    seed: Seed = Field(1_000_003, description="the same episodes every time")
     max_steps: Count = Field(
         10_000,
         description="cuts an episode of an environment without a time limit (not in markets)",

@@ -20,7 +20,7 @@ _MEMORY_SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenCopies:
     """What was chosen and why.
 
     Attributes:
@@ -32,7 +32,7 @@ class Choice:
     reason: str
 
 
-def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
+def choose_num_envs(config: RunConfig, environment: Environment) -> ChosenCopies:
     """The most copies, a power of two, that leave learning enough rollouts and episodes.
 
     The answer follows from the config and the environment's spec: neither the machine, nor how busy
@@ -67,7 +67,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> Choice:
     powers = [n for n in possible if n & (n - 1) == 0] or possible
     chosen = max((n for n in powers if n <= bound), default=min(powers))
     copies = "copy" if chosen == 1 else "copies"
-    return Choice(chosen, f"{chosen} {copies} per member ({reason})")
+    return ChosenCopies(chosen, f"{chosen} {copies} per member ({reason})")
 
 
 def no_copies_fit(config: RunConfig, copies: int, lead: str) -> ConfigError:

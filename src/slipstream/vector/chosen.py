@@ -21,7 +21,7 @@ _WORTH = 0.85  # of the serial time, which processes must stay below to be chose
 _LEAST_SECONDS = 300e-6  # of a step of all copies; below that nothing is gained
 
 
-class Choice(NamedTuple):
+class ChosenBackend(NamedTuple):
     """How copies are stepped.
 
     Attributes:
@@ -49,7 +49,7 @@ def step_seconds(env: GymnasiumVectorEnv) -> float:
     return float(np.quantile(times, 0.25))
 
 
-def choose(seconds: float, num_envs: int, workers: int | None = None) -> Choice:
+def choose(seconds: float, num_envs: int, workers: int | None = None) -> ChosenBackend:
     """The backend for so many copies whose step takes so long; results do not depend on it."""
     if workers is None:
         # One of several processes that share the cores has no core to spare.
@@ -63,12 +63,12 @@ def choose(seconds: float, num_envs: int, workers: int | None = None) -> Choice:
         f"{1e6 * serial:,.0f} us one after another and about {1e6 * process:,.0f} us in {workers} "
         "worker processes"
     )
-    return Choice("process" if better else "serial", workers, why)
+    return ChosenBackend("process" if better else "serial", workers, why)
 
 
 def chosen_backend(
     env: Any, kwargs: Mapping[str, Any], num_envs: int, workers: int | None = None
-) -> Choice:
+) -> ChosenBackend:
     """The same for an environment, of which one copy is made and stepped a little."""
     one = np.zeros(1, np.uint64)
     with GymnasiumVectorEnv(env, one, one, kwargs=kwargs) as probe:

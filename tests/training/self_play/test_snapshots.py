@@ -15,7 +15,7 @@ from slipstream.training.factory import make_environment
 from slipstream.training.run import Run
 from slipstream.training.self_play.config import SelfPlayConfig
 from slipstream.training.self_play.opponents import Opponents
-from slipstream.training.self_play.pool import Pool
+from slipstream.training.self_play.snapshot_pool import SnapshotPool
 from slipstream.training.shard import Shard, state_of
 from slipstream.training.trainer import Trainer
 from slipstream.vector.vector_env import Episodes
@@ -135,7 +135,7 @@ class _Policy:
 
 def pool(**settings):
     policy = _Policy()
-    made = Pool(policy, SelfPlayConfig(slots=3, **settings))
+    made = SnapshotPool(policy, SelfPlayConfig(slots=3, **settings))
     return policy, made
 
 
@@ -196,7 +196,7 @@ def test_when_a_snapshot_is_due():
     config = SelfPlayConfig(
         slots=3, snapshot_iterations=None, snapshot_win_rate=0.75, gate_episodes=4
     )
-    made = Opponents(1, config, Pool(_Policy(), config), decided=True)
+    made = Opponents(1, config, SnapshotPool(_Policy(), config), decided=True)
     for results, taken in (
         ([1, 1, 1], 1),  # too few games
         ([-1], 2),  # 3 of 4
@@ -210,7 +210,7 @@ def test_when_a_snapshot_is_due():
         assert made.pool.taken.tolist() == [taken]
     assert made.metrics()["wins"] == pytest.approx([10 / 13])
     by_episodes = SelfPlayConfig(slots=3, snapshot_iterations=None, snapshot_episodes=4)
-    made = Opponents(1, by_episodes, Pool(_Policy(), by_episodes), decided=False)
+    made = Opponents(1, by_episodes, SnapshotPool(_Policy(), by_episodes), decided=False)
     for _ in range(3):
         made.learn(ended([1, -1]), 1)
         made.advance()

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from slipstream.agents.numbers import Count, Fraction, Steps, StepSize
 from slipstream.agents.off_policy.config import OffPolicyConfig
+from slipstream.core.bounds import Count, Fraction, Natural, StepSize
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
@@ -46,7 +46,7 @@ class DQNConfig(OffPolicyConfig):
         description="epsilon from the end of exploration_steps on",
         json_schema_extra=searched(0.01, 0.2, log=True),
     )
-    exploration_steps: Steps | tuple[Steps, ...] = Field(
+    exploration_steps: Natural | tuple[Natural, ...] = Field(
         10_000,
         description="environment steps over which epsilon falls linearly",
         json_schema_extra=searched(1_000, 50_000, log=True),

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from slipstream.agents.agent_config import AgentConfig
-from slipstream.agents.numbers import Count, Epsilon, Fraction, Positive, Share, Steps, StepSize
+from slipstream.core.bounds import Count, Epsilon, Fraction, Natural, Positive, Share, StepSize
 from slipstream.core.config import searched
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import ReplayPlan
@@ -97,7 +97,7 @@ class OffPolicyConfig(AgentConfig):
         description="transitions of an update",
         json_schema_extra=searched(5, 8, power_of=2, by_default=False),
     )
-    learning_starts: Steps = Field(
+    learning_starts: Natural = Field(
         1000, description="environment steps of random actions before the first update"
     )
     updates_per_step: Positive = Field(

@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from slipstream.agents.agent_config import AgentConfig
-from slipstream.agents.numbers import Epsilon, Fraction, NotNegative, Positive, StepSize
 from slipstream.agents.ppo.rollout_rows import ROLLOUT_ROWS, fit_rollout
+from slipstream.core.bounds import Count, Epsilon, Fraction, NotNegative, Positive, StepSize
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
@@ -101,7 +101,7 @@ class PPOConfig(AgentConfig):
     SIZES: ClassVar[tuple[str, ...]] = ("horizon", "widths")
     FITTED: ClassVar[tuple[str, ...]] = (ROLLOUT_ROWS, "horizon", "minibatch")
 
-    horizon: Annotated[int, Field(ge=1)] = Field(
+    horizon: Count = Field(
         128,
         description="steps of a rollout, per environment",
         json_schema_extra=searched(6, 9, power_of=2, by_default=False),
@@ -111,12 +111,12 @@ class PPOConfig(AgentConfig):
         description="rows of a minibatch, per member; null: a quarter of the rollout",
         json_schema_extra=searched(6, 10, power_of=2, by_default=False),
     )
-    epochs: Annotated[int, Field(ge=1)] = Field(
+    epochs: Count = Field(
         4,
         description="passes over a rollout",
         json_schema_extra=searched(2, 12, by_default=False),
     )
-    widths: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+    widths: tuple[Count, ...] = Field(
         (64, 64),
         min_length=1,
         description="hidden layers",
@@ -130,7 +130,7 @@ class PPOConfig(AgentConfig):
     initial_std: Positive = Field(
         0.6, description="first deviation of continuous actions; [-1, 1] is their range"
     )
-    gradient_parts: Annotated[int, Field(ge=1)] | None = Field(
+    gradient_parts: Count | None = Field(
         None,
         description="parts a minibatch's gradient is summed from, which two cores may share; "
         "null: 2 from 1,024 rows on, else 1",

@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from pydantic import Field
 
-from slipstream.agents.numbers import Count, Positive, Share
 from slipstream.agents.off_policy.config import OffPolicyConfig
+from slipstream.core.bounds import Count, Positive, Share
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec

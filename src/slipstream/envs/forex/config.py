@@ -12,8 +12,10 @@ from slipstream.core.bounds import (
     BarCount,
     Equity,
     Exposure,
+    InnerShare,
     Leverage,
     Penalty,
+    Share,
     SlippagePips,
     SomeBars,
 )
@@ -23,7 +25,7 @@ from slipstream.market.split import SplitConfig
 
 # Stops: pips, multiples of ATR, or a fraction of the price.
 Distance = Annotated[float, Field(gt=0.0, le=100_000.0)]
-Variance = Annotated[float, Field(gt=0.0, le=1.0)]
+Variance = Share
 
 
 class Config(config.Config):
@@ -108,7 +110,7 @@ class Config(config.Config):
     intrabar: Literal["adverse_first", "favourable_first"] = "adverse_first"
     stop_cooldown: BarCount = 1
     cooldown: BarCount = Field(0, json_schema_extra=config.searched(0, 12, by_default=False))
-    max_daily_drawdown: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    max_daily_drawdown: InnerShare | None = None
     on_breach: Literal["block", "terminate"] = "block"
     flat_at: str | None = None
     flat_on_friday: str | None = None

@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from slipstream.core import config, kernel
+from slipstream.core.bounds import Weight
 from slipstream.envs.hockey.record import BOTH, LEFT, RIGHT, Data, Params
 from slipstream.envs.hockey.shapes import table
 
 Mode = Literal["normal", "train_shooting", "train_defense"]
-Weight = Annotated[float, Field(ge=0.0, le=1e6)]
 Shaping = Annotated[float, Field(ge=-1e6, le=1e6)]
 
 _SIDES = {"both": BOTH, "left": LEFT, "right": RIGHT}

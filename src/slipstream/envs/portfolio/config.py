@@ -8,11 +8,22 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from slipstream.core import config
-from slipstream.core.bounds import BarCount, Equity, Factor, Money, Penalty, Quantity, SomeBars
+from slipstream.core.bounds import (
+    BarCount,
+    Equity,
+    Factor,
+    Fraction,
+    InnerShare,
+    Money,
+    Penalty,
+    Quantity,
+    Share,
+    SomeBars,
+)
 from slipstream.market.config import DataConfig
 from slipstream.market.split import SplitConfig
 
-Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+BelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
 Rate = Annotated[float, Field(ge=0.0, lt=0.1)]
 Quantities = Quantity | dict[str, Quantity]
 
@@ -74,11 +85,11 @@ class UnitOrders(config.Config):
     norm_cash: Factor = 2.0**-12
     norm_stocks: Factor = 2.0**-8
     norm_tech: Factor = 2.0**-15
-    buy_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
+    buy_share: Share = 0.9
     forced_sale_bars: BarCount = 48
-    forced_sale_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.05
+    forced_sale_share: Share = 0.05
     min_factor: Annotated[float, Field(ge=1.0, le=1e6)] = 1.1
-    discount: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99
+    discount: Fraction = 0.99
     start: Literal["random", "first"] = "random"
     anchor: Literal["start", "first_row"] = "start"
     ending: Literal["last", "original"] = "last"
@@ -178,20 +189,20 @@ class Config(config.Config):
             2.0, 40.0, log=True, when={**_WEIGHTS, "action_map": "softmax"}
         ),
     )
-    max_change: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+    max_change: Share = Field(
         0.5,
         json_schema_extra=config.searched(0.05, 1.0, when={**_WEIGHTS, "action_map": "change"}),
     )
-    band: Share = Field(0.05, json_schema_extra=config.searched(0.02, 0.3, when=_WEIGHTS))
+    band: BelowOne = Field(0.05, json_schema_extra=config.searched(0.02, 0.3, when=_WEIGHTS))
     decide_every: SomeBars = Field(
         1, json_schema_extra=config.searched(choices=[1, 3, 6, 12], by_default=False)
     )
     min_holding: BarCount = Field(
         0, json_schema_extra=config.searched(0, 48, step=12, by_default=False)
     )
-    reserve: Share = 0.0
-    max_position: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    trailing_stop: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    reserve: BelowOne = 0.0
+    max_position: Share = 1.0
+    trailing_stop: InnerShare | None = None
     quantity_step: Quantities = Field(1e-8, json_schema_extra=config.searched(when=_WEIGHTS))
     min_quantity: Quantities | None = None
     min_notional: Money = Field(10.0, json_schema_extra=config.searched(when=_WEIGHTS))
@@ -202,7 +213,7 @@ class Config(config.Config):
     start_volume: Money = 0.0
     slippage_bp: Annotated[float, Field(ge=0.0, lt=1000.0)] = 0.0
     fee_ramp_bars: BarCount = 0
-    fee_ramp_from: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    fee_ramp_from: Fraction = 0.0
     benchmark_costs: bool = True
     reward: Literal["excess_log_return", "log_return", "excess_value", "mixed"] = (
         "excess_log_return"
@@ -211,7 +222,7 @@ class Config(config.Config):
         2.0**-10,
         json_schema_extra=config.searched(-13, -7, power_of=2, when=_SCALED, by_default=False),
     )
-    time_decay_floor: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    time_decay_floor: Fraction = 1.0
     concentration_penalty: Penalty = 0.0
     drawdown_penalty: Penalty = 0.0
     volatility_penalty: Penalty = 0.0

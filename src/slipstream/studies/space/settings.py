@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from slipstream.core.advice import did_you_mean, nearest
+from slipstream.core.bounds import Count
 from slipstream.core.config import model_in, refuse_truth_value
 from slipstream.core.errors import ConfigError
 from slipstream.training.config import RunConfig
@@ -87,7 +88,7 @@ def settings(base: RunConfig) -> dict[str, Setting]:
     """Everything that may be searched from this config, by dotted path."""
     found = dict(_below("agent", type(base.agent), ()))
     for name in set(base.agent.FITTED) - set(type(base.agent).model_fields):
-        found[AGENT + name] = Setting(AGENT + name, Annotated[int, Field(ge=1)])
+        found[AGENT + name] = Setting(AGENT + name, Count)
     for name in _TRAINING:
         info = TrainingConfig.model_fields[name]
         found[f"training.{name}"] = Setting(f"training.{name}", _takes(info))

@@ -6,14 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from slipstream.core.bounds import Count, Share, Weight
 from slipstream.core.config import Config, searched
 
 SNAPSHOTS = "snapshots"
 RANDOM = "random"
 
-Weight = Annotated[float, Field(ge=0.0, le=1e6)]
 Opponents = Annotated[dict[str, Weight], Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
 
 
 class SelfPlayConfig(Config):
@@ -45,7 +44,7 @@ class SelfPlayConfig(Config):
     snapshot_episodes: Count | None = Field(
         None, description="episodes between two snapshots, the iteration filled up; null: as above"
     )
-    snapshot_win_rate: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+    snapshot_win_rate: Share | None = Field(
         None,
         description="a snapshot is taken once this share of points was won since the last (a draw "
         "is half a point); null: never for that",

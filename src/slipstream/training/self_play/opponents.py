@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.training.self_play.config import SelfPlayConfig
-from slipstream.training.self_play.pool import Pool
+from slipstream.training.self_play.snapshot_pool import SnapshotPool
 from slipstream.vector.vector_env import Episodes
 
 RECENT = 100  # games that shares of wins, draws and losses are of
@@ -32,7 +32,7 @@ class Opponents:
     """
 
     def __init__(
-        self, members: int, config: SelfPlayConfig, pool: Pool | None, decided: bool
+        self, members: int, config: SelfPlayConfig, pool: SnapshotPool | None, decided: bool
     ) -> None:
         self._config, self.pool, self._decided = config, pool, decided
         self.results = np.full((members, RECENT), np.nan)

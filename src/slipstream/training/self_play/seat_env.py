@@ -15,8 +15,8 @@ from slipstream.training.self_play.brains import Brains, Table
 from slipstream.training.self_play.line_up import LineUp
 from slipstream.training.self_play.loops import loops
 from slipstream.training.self_play.networks import nobody, with_space
-from slipstream.training.self_play.pool import Pool
 from slipstream.training.self_play.seating import ALTERNATING, DRAWN, Draw, Seats
+from slipstream.training.self_play.snapshot_pool import SnapshotPool
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
 
@@ -70,7 +70,7 @@ class SeatEnv(VectorEnv):
     """
 
     def __init__(
-        self, game: KernelVectorEnv, line_up: LineUp, pool: Pool | None, evaluation: bool
+        self, game: KernelVectorEnv, line_up: LineUp, pool: SnapshotPool | None, evaluation: bool
     ) -> None:
         if pool is None and line_up.snapshots >= 0 and line_up.weights[line_up.snapshots] > 0.0:
             raise ConfigError(

@@ -11,8 +11,8 @@ from slipstream.nets.policy import Policy
 from slipstream.training.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
 from slipstream.training.self_play.line_up import LineUp
 from slipstream.training.self_play.opponents import Opponents
-from slipstream.training.self_play.pool import Pool
 from slipstream.training.self_play.seat_env import SeatEnv, seat_spec
+from slipstream.training.self_play.snapshot_pool import SnapshotPool
 from slipstream.vector.kernel_env import KernelVectorEnv
 
 
@@ -32,7 +32,7 @@ class SelfPlay:
     spec: Spec
     training: LineUp
     evaluation: LineUp
-    pool: Pool | None = None
+    pool: SnapshotPool | None = None
 
     @classmethod
     def of(cls, config: SelfPlayConfig, name: str, spec: Spec) -> SelfPlay:
@@ -73,7 +73,7 @@ class SelfPlay:
         line_ups = (self.training, self.evaluation)
         pool = None
         if any(line_up.snapshots >= 0 for line_up in line_ups):
-            pool = Pool(policy, self.config)
+            pool = SnapshotPool(policy, self.config)
         decided = self.spec.winner is not None
         return replace(self, pool=pool), Opponents(policy.members, self.config, pool, decided)
 

@@ -17,7 +17,7 @@ from slipstream.training.self_play.networks import brains_of, images
 WINDOW = 100  # games that an estimate remembers, once there were more
 
 
-class Pool:
+class SnapshotPool:
     """Snapshots of M members, K of each at most. The first one is of the untrained weights.
 
     Nothing changes while a rollout is collected: results and snapshots enter between iterations. A
