@@ -39,6 +39,8 @@ from slipstream.vector.cache import (
     seal,
     sweep,
 )
+from slipstream.vector.linked import by_symbol
+from slipstream.vector.linked import digest as digest_of_calls
 from slipstream.vector.reached import Reached
 from slipstream.vector.singles import compiled_form
 
@@ -118,7 +120,8 @@ def compile_module(
         inline: every helper at every call. Large helpers take twice as long to compile so.
         checked: names of `bindings` that compare their indices with the sizes of arrays, and so do
             the helpers they call: an index out of range is an IndexError there.
-        linked: functions that this one has compiled, by the name under which `text` calls them.
+        linked: functions that this one has compiled, by the name under which `text` calls them:
+            by symbol, see `linked.py`.
 
     Returns:
         Compiled functions by name. They release the interpreter lock.
@@ -144,13 +147,15 @@ def compile_module(
     # Their modules are named by all that they reach.
     linked = linked or {}
     facts += [f"{key}={f.__module__}.{f.__name__}" for key, f in sorted(linked.items())]
+    facts += [digest_of_calls()] if linked else []
     # Machines that share a home folder: what Numba compares before it loads.
     facts += [repr(_processor()), repr(sorted(checked)), repr(numba.config.BOUNDSCHECK)]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
     stem = "".join(c if c.isalnum() else "_" for c in name)
     folder = cache_folder() / f"{stem}_{digest}"
     if folder not in _loaded:
-        names = {**constants, **bound, **linked}
+        called = {key: by_symbol(function) for key, function in linked.items()}
+        names = {**constants, **bound, **called}
         load = functools.partial(_load, name, folder.name, text, names, signatures, helpers)
         with _Compiling.lock, _own_folder(numba):
             if folder not in _loaded:
