@@ -48,20 +48,38 @@ def rate(answer: dict[str, Any]) -> float:
 def _beside(
     settings: SuiteOptions, case: str, cell: dict[str, Any], mine: str, kind: str, goal: Goal
 ) -> Row:
-    """A backend of ours and one peer, in turn."""
+    """A backend of ours and one peer, in turn, with the environment's own loops for comparison.
+
+    As many processes as ours has workers at work, which step one copy each with no layer at all,
+    are what no layer can surpass; see `alone` of `ours/vector_layer.py`.
+    """
     turns = 2 * settings.runs
+    cores = threads() if mine == "process" else 1
+    bound = statistics.median(
+        float(ours(cell["env"], cores, 0.5, what="alone")["steps_per_second"])
+        for _ in range(settings.runs)
+    )
     asked = {"systems": (mine, kind), **cell}
     (rates,), others = in_turns([asked], seconds=0.25 * settings.seconds, turns=turns)
     ratio = ratio_of(rates, mine, kind)
     return Row(
         case=case,
-        unit=f"steps/s ({cell['env']}, {cell['num_envs']} copies, backend {mine})",
+        unit=(
+            f"steps/s ({cell['env']}, {cell['num_envs']} copies, backend {mine}; with no layer "
+            f"{bound / 1000:,.0f} k)"
+        ),
         ours=median_of(rates, mine),
         peer=median_of(rates, kind),
         peer_name=NAMES[kind],
         ratio=ratio,
         runs=turns,
         others_cpu=others,
+        cells=(
+            {
+                "what": f"{cores} processes that step one copy each, with no layer",
+                "steps_per_second": bound,
+            },
+        ),
         **judged(goal, ratio.median),
     )
 
@@ -119,7 +137,8 @@ def heavy_efficiency(settings: SuiteOptions) -> Iterable[Row]:
         "ratio": bound,
         "others_cpu": round(neighbours.share, 3),
     }
-    yield replace(row, cells=(cell,))
+    unit = f"{row.unit}; {cores} processes with no layer: {bound:.3f}"
+    yield replace(row, unit=unit, cells=(cell,))
 
 
 def image_vs_async(settings: SuiteOptions) -> Iterable[Row]:

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.vector.process.layout import ASKED, HALF_DONE, HALF_WANTED, STEP
 from slipstream.vector.process.link import UP, Link
-from slipstream.vector.process.patience import spin
+from slipstream.vector.process.patience import look_ms, spin
 from slipstream.vector.process.worker import HALVES, SERVE
-from slipstream.vector.process.workers import look_ms
 
 if TYPE_CHECKING:
     from slipstream.vector.process.process_copies import ProcessCopies
@@ -106,7 +105,7 @@ class Asked:
         for link in self._copies.rows_of(chosen):
             link.rest()
             link.words[ASKED] += 1
-            link.go.ring()
+            link.wake()
 
     def receive(self, count: int, timeout: float | None = None) -> NDArray[np.int64]:
         """The first so many copies that are ready, in the order in which they became so.
@@ -204,7 +203,7 @@ class Asked:
             link.rest()
             link.words[STEP] = t
             link.words[HALF_WANTED + half] += 1
-            link.go.ring()
+            link.wake()
         self._half_links[half] = links
 
     def receive_half(self, half: int) -> None:

@@ -20,6 +20,10 @@ copy at hand, calls of copies so far, reports sent so far; the step's number; ho
 asked for one by one."""
 HALF_WANTED, HALF_DONE = 8, 10
 """The first of two words each: steps that were ordered of either half, and those that are done."""
+ASLEEP, AWAITED = 12, 13
+"""Whether the worker sleeps, so that an order must wake it; whether the parent sleeps until the
+worker is done, and where (`HERE`: on the worker's core, as far as there are cores)."""
+NOT, ANYWHERE, HERE = range(3)
 
 
 class Field(NamedTuple):

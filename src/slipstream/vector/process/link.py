@@ -18,7 +18,19 @@ from numpy.typing import NDArray
 from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import anonymous_file
 from slipstream.vector.process.launcher import Launcher
-from slipstream.vector.process.layout import AT, BEAT, COMMAND, DONE, REPORTS, SEQUENCE, WORDS
+from slipstream.vector.process.layout import (
+    ANYWHERE,
+    ASLEEP,
+    AT,
+    AWAITED,
+    BEAT,
+    COMMAND,
+    DONE,
+    REPORTS,
+    SEQUENCE,
+    WORDS,
+)
+from slipstream.vector.process.patience import ORDERED, fence
 from slipstream.vector.process.worker import HANG_SIGNAL
 
 DOWN, IDLE, STARTING, UP = range(4)
@@ -101,13 +113,20 @@ class Link:
         with line:
             socket.send_fds(line, [b"+"], list(fds))
 
-    def order(self, command: int) -> None:
-        """Tells it what to do."""
+    def order(self, command: int, awaited: int = ANYWHERE) -> None:
+        """Tells it what to do; whether this process will sleep until it is done."""
         self._sequence += 1
         self._since = self._warned = 0.0
         self.words[COMMAND] = command
+        self.words[AWAITED] = awaited
         self.words[SEQUENCE] = self._sequence
-        self.go.ring()
+        self.wake()
+
+    def wake(self) -> None:
+        """It shall look what is wanted of it."""
+        fence()
+        if self.words[ASLEEP] or not ORDERED:
+            self.go.ring()
 
     @property
     def done(self) -> bool:

@@ -69,7 +69,7 @@ class ProcessCopies:
         self._job, self._forfeit, self._halves = job, forfeit, halves
         self._most = workers or usable_cores()
         w = max(1, min(self._most, num_envs))
-        self.spin = spin_seconds(w, usable_cores())
+        self.spin = spin_seconds(w - 1, usable_cores())
         self.begun = self.closed = False
         self.ledger = Ledger(policy, num_envs, name)
         self._own = Crowd(method) if crowd is None else None
@@ -270,7 +270,7 @@ class ProcessCopies:
         self.workers.move(block, "grow", calls)
         if lo < self.num_envs:
             parts = _dealt(lo, self.num_envs, -(-(self.num_envs - lo) // share))
-            self.spin = spin_seconds(len(self.links) + len(parts), usable_cores())
+            self.spin = spin_seconds(len(self.links) + len(parts) - 1, usable_cores())
             more = self.workers.add([[part] for part in parts])
             if self.begun:
                 self.workers.talk_each("begin_all", [(link, ()) for link in more])

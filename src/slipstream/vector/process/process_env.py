@@ -24,6 +24,7 @@ from slipstream.vector.process.scheduler import Scheduler
 from slipstream.vector.process.worker import BEGIN
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
+_OF_EPISODES = ("ended_ret", "ended_length", "lost", "metrics")
 _PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
 
 
@@ -229,14 +230,17 @@ class ProcessVectorEnv(VectorEnv):
         for obs in self._obs:  # it may have written half of one
             obs[at] = 0
 
-    def _collect(self, t: int, rows: Rows = slice(None)) -> None:
-        """Notes what ended at a step of some rows."""
+    def _collect(self, t: int, rows: Rows | None = None) -> None:
+        """Notes what ended at a step of some rows; of all unless given."""
         block = self.block.arrays
-        over = block["ended"][rows] | block["lost"][rows]
-        if not np.count_nonzero(over):
+        if rows is None:
+            (at,) = (block["ended"] | block["lost"]).nonzero()
+        else:
+            at = np.arange(self.num_envs)[rows]
+            at = at[block["ended"][at] | block["lost"][at]]
+        if not len(at):
             return
-        at = np.arange(self.num_envs)[rows][over]
-        columns = [block[name][at] for name in ("ended_ret", "ended_length", "lost", "metrics")]
+        columns = [block[name].take(at, axis=0) for name in _OF_EPISODES]
         self._episodes.append((t, at, *columns))
         if not np.count_nonzero(block["kept"]):
             return
@@ -253,7 +257,7 @@ class ProcessVectorEnv(VectorEnv):
     def _show(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
         first = self._leaves[0]
         if len(self._leaves) == 1 and first.sizes is None and self.observations.layout != "same":
-            np.copyto(obs, self.block["obs.0"].reshape(obs.shape), casting="unsafe")
+            obs[...] = self.block.arrays["obs.0"].reshape(obs.shape)
         else:
             obs[...] = self._joined(self._obs)
         if mask is not None and self.mask_width:
@@ -279,8 +283,7 @@ class ProcessVectorEnv(VectorEnv):
         ended, self._episodes = self._episodes, []
         block = self.block
         if not ended:
-            names = ("ended_ret", "ended_length", "lost", "metrics")
-            ended = [(0, np.zeros(0, np.int64), *(block[name][:0].copy() for name in names))]
+            ended = [(0, np.zeros(0, np.int64), *(block[name][:0].copy() for name in _OF_EPISODES))]
         times, *columns = zip(*ended, strict=True)
         e, ret, length, lost, metrics = map(np.concatenate, columns)
         t = np.repeat(np.array(times, np.int64), [len(at) for at in columns[0]])

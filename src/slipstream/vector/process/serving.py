@@ -40,7 +40,7 @@ def serve(worker: Any, scheduler: Scheduler | None, order: int) -> None:
             chosen = scheduler.order(waiting, waited, [cost[i] for i in waiting])
             queue = _whole(chosen, waiting)[::-1]
         if not queue:
-            worker.sleep()
+            worker.sleep(lambda seen=asked: words[ASKED] != seen or words[SEQUENCE] != order)
             continue
         i = queue.pop()
         began = time.perf_counter()
@@ -76,7 +76,7 @@ def serve_halves(worker: Any, order: int, spin_seconds: float) -> None:
                 break
         else:
             while not spin(due, spin_seconds):
-                worker.sleep()
+                worker.sleep(due)
 
 
 def _whole(chosen: Any, waiting: list[int]) -> list[int]:

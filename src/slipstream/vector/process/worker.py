@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -26,10 +26,14 @@ from slipstream.vector.process.copies import HangError
 from slipstream.vector.process.foreign_copies import ForeignCopies
 from slipstream.vector.process.job import NO_BEGIN, SAME, Job, Kernel, Native
 from slipstream.vector.process.layout import (
+    ASLEEP,
     AT,
+    AWAITED,
     BEAT,
     COMMAND,
     DONE,
+    HERE,
+    NOT,
     REPORTS,
     SEQUENCE,
     STEP,
@@ -37,7 +41,7 @@ from slipstream.vector.process.layout import (
     Layout,
 )
 from slipstream.vector.process.native_copies import NativeCopies
-from slipstream.vector.process.patience import spin
+from slipstream.vector.process.patience import ORDERED, fence, spin
 from slipstream.vector.process.serving import serve, serve_halves
 
 STEP_ALL, BEGIN, REPLAY, TALK, SERVE, HALVES, REST, LEAVE = range(1, 9)
@@ -112,10 +116,13 @@ class _Worker:
             return False
         self._pipe.send(("ready", None))
         self.done.ring()
+        leaving = True
         while True:
-            if not spin(partial(_ordered, words, last), job.spin):
+            ordered = partial(_ordered, words, last)
+            if not spin(ordered, 0.0 if leaving else job.spin):
                 while words[SEQUENCE] == last:
-                    self.sleep()
+                    self.sleep(ordered)
+            leaving = True
             last, command = words[SEQUENCE], words[COMMAND]
             if command in (LEAVE, REST):
                 self.copies.close()
@@ -136,8 +143,7 @@ class _Worker:
                     serve_halves(self, last, job.spin)
                 continue
             self._obey(command)
-            words[DONE] = last
-            self.done.ring()
+            leaving = self._finish(last)
 
     def _made(self, job: Job) -> Any:
         if isinstance(job.what, Kernel):
@@ -159,12 +165,28 @@ class _Worker:
             raise EOFError
         return fds
 
-    def sleep(self) -> None:
-        """Until the parent rings; raises where it is gone."""
-        for fd, event in self._poller.poll():
-            if fd == self._pipe.fileno() and event & (select.POLLHUP | select.POLLERR):
-                raise EOFError
-        self._go.hush()
+    def _finish(self, order: int) -> bool:
+        """Says that an order is done; whether the parent was woken, and is to have this core."""
+        words = self.words
+        words[DONE] = order
+        fence()
+        awaited = words[AWAITED]
+        if awaited != NOT or not ORDERED:
+            self.done.ring()
+        return bool(awaited == HERE)
+
+    def sleep(self, ready: Callable[[], bool]) -> None:
+        """Until the parent rings, if nothing is ready by then; raises where it is gone."""
+        self.words[ASLEEP] = 1
+        fence()
+        try:
+            if not ready():
+                for fd, event in self._poller.poll():
+                    if fd == self._pipe.fileno() and event & (select.POLLHUP | select.POLLERR):
+                        raise EOFError
+                self._go.hush()
+        finally:
+            self.words[ASLEEP] = 0
 
     def _obey(self, command: int) -> None:
         if command == TALK:

@@ -14,12 +14,11 @@ from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, Ledger
-from slipstream.vector.process.layout import AT, REPORTS
+from slipstream.vector.process.layout import ANYWHERE, AT, AWAITED, HERE, NOT, REPORTS
 from slipstream.vector.process.link import DOWN, STARTING, UP, Link
-from slipstream.vector.process.patience import spin, spin_seconds
+from slipstream.vector.process.patience import LOOK_MS, fence, look_ms, spin, spin_seconds
 from slipstream.vector.process.worker import TALK
 
-_LOOK_MS = 50  # longest sleep between two looks at workers that say nothing
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for children
 
 
@@ -86,7 +85,7 @@ class Workers:
             self._start(link, False)
         waiting = list(links)
         while waiting:
-            self._sleep(_LOOK_MS)
+            self._sleep(LOOK_MS)
             for link in waiting:
                 if link.state != DOWN:
                     link.watch(self._ledger.policy.hang_seconds)
@@ -182,7 +181,7 @@ class Workers:
     def begin(self, command: int, links: Sequence[Link]) -> None:
         """Has workers do something."""
         for link in links:
-            link.order(command)
+            link.order(command, NOT)
         self._pending = list(links)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -200,10 +199,15 @@ class Workers:
             # Looking is for free where those that still work leave a core to spare.
             if spin(ready, spin_seconds(len(pending), self._cores)):
                 return True
+            # One wakes this process and leaves it a core; the others look for their next order.
+            pending[-1].words[AWAITED] = HERE if len(self.links) >= self._cores else ANYWHERE
+            fence()
             pending = [link for link in pending if link.state == UP and not link.done]
             self._pending = pending
             if not pending:
                 return True
+            if pending[-1].words[AWAITED] == NOT:
+                continue
             look = look_ms(hang)
             if until is not None:
                 look = min(look, max(0, int(1000 * (until - time.monotonic()) + 1)))
@@ -336,11 +340,6 @@ class Workers:
     def close(self) -> None:
         """Gives the workers back."""
         self._end()
-
-
-def look_ms(hang_seconds: float) -> int:
-    """Longest sleep between two looks at workers that say nothing."""
-    return min(_LOOK_MS, max(1, int(hang_seconds * 250)))
 
 
 def _end(links: list[Link], crowd: Crowd, done: Bell) -> None:

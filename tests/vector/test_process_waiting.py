@@ -1,0 +1,49 @@
+"""Who sleeps is woken, who looks need not be, and nobody is missed."""
+
+import functools
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+
+from slipstream.vector.process import workers as waiting
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.layout import ASLEEP
+from slipstream.vector.vector_env import blank, member_indices
+
+_PATIENCE_MS = 20_000  # far beyond any step here: a process that nobody wakes is seen to be so
+
+
+def copies(workers):
+    make = functools.partial(gymnasium.make, "CartPole-v1")
+    return ForeignProcessEnv(make, *member_indices([1], 6), workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_nobody_is_missed_whether_asleep_or_looking(workers, monkeypatch):
+    monkeypatch.setattr(waiting, "look_ms", lambda hang: _PATIENCE_MS)
+    pauses = np.random.default_rng(workers).choice([0.0, 0.0, 2e-5, 6e-5, 2e-4], 400)
+    with copies(workers) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        for t, pause in enumerate(pauses.tolist()):
+            began = time.monotonic()
+            env.step(np.full((6, 1), t % 2), out, t)
+            assert time.monotonic() - began < _PATIENCE_MS / 1000, f"step {t} was missed"
+            until = time.perf_counter() + pause
+            while time.perf_counter() < until:
+                pass
+        assert out.valid.all()
+
+
+def test_workers_sleep_while_nothing_is_asked():
+    with copies(2) as env:
+        env.reset(seed=1)
+        env.step([0, 1, 0, 1, 0, 1])
+        until = time.monotonic() + 20
+        while not all(link.words[ASLEEP] for link in env.workers.links):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        env.step([0, 1, 0, 1, 0, 1])
+        assert env.ledger.total == 0
