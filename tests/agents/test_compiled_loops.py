@@ -5,14 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo.gradients import RowGradients
-from slipstream.agents.ppo.loops import loops
-from slipstream.agents.ppo.member_gradient import Rows
-from slipstream.agents.ppo.tally import Tally
+from slipstream.agents.ppo import learner
+from slipstream.agents.ppo.member_gradient import member_gradient
+from slipstream.agents.ppo.surrogate import explained_variance, minibatch_moments, pack_rows
 from slipstream.core.spec import Spec
 from slipstream.experience.compiled import compile_loops
 from slipstream.nets import compiled as nets_compiled
-from slipstream.nets.adam import LANES
 from slipstream.nets.layers import hyperbolic_tangent
 from slipstream.nets.policy import Policy
 from slipstream.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
@@ -83,11 +81,33 @@ def oracle(case, at, head, value, log_std):
     return total, torch.stack([(weight * x).sum(1) for x in rows], 1)
 
 
-def rows_of(case, x):
-    moments = np.zeros((G, 2, 3))
-    loops()["advantage_moments"](case["packed"], case["order"], B, True, moments)
-    losses = np.tile([CLIP, VALUE_CLIP, ENTROPY, CRITIC], (G, 1))
-    return Rows(x, case["packed"], case["mask"], case["order"], moments, losses)
+def moments_of(packed, order, out):
+    minibatch_moments(packed, order, True, out)
+
+
+def explain(packed, out):
+    out[0] = explained_variance(packed)
+
+
+def compiled(function, *examples):
+    return compile_loops("rows_test", {function: examples})[function.__name__]
+
+
+def gradient(policy, case, x, m, p, order):
+    """What `member_gradient` gives for a part of a minibatch that has two; its statistics."""
+    own = learner._rows_of(policy, R, 1)._replace(
+        x=x[m], packed=case["packed"][m], mask=case["mask"][m]
+    )
+    moments, statistics = np.zeros(3), np.full(8, np.nan)
+    compiled(moments_of, own.packed, order, moments)(own.packed, order, moments)
+    half = order[p * B // 2 : (p + 1) * B // 2]
+    given = (
+        *(learner._net_of(policy, policy.network), policy.parameters.arrays, own, m, p, half),
+        *(moments, np.array([CLIP, VALUE_CLIP, ENTROPY, CRITIC]), statistics),
+        learner._space_of(policy, policy.network, 2),
+    )
+    compiled(member_gradient, *given)(*given)
+    return statistics[:5]
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
@@ -106,12 +126,10 @@ def test_gradients_of_a_minibatch_agree_with_autograd(kind, widths, activation, 
         parameters.weights[f"{name}.{len(widths)}.weight"] *= 30.0 if name == "actor" else 1.0
     x = policy.inputs(R)
     x[..., :inputs] = np.random.default_rng(0).standard_normal((*x.shape[:2], inputs))
-    gradients = RowGradients(policy, policy.network, parameters, Held(x), slice(0, G), 2)
-    statistics = np.full((G, 2, 5), np.nan)
-    frozen, updates = np.zeros(G, bool), np.zeros(G, np.int64)
-    tally = Tally(*[np.zeros(G)] * 4, frozen, np.zeros((G, 6)), updates, np.zeros(LANES))
-    for p in range(2):
-        gradients.part(p, 1, rows_of(case, gradients.x), statistics, tally)
+    statistics = np.zeros((G, 5))
+    for m in range(G):
+        order = case["order"][m, B : 2 * B].copy()
+        statistics[m] = sum(gradient(policy, case, x, m, p, order) for p in range(2))
 
     weights = {k: torch.from_numpy(w) for k, w in parameters.weights.items()}
     leaves = {k: w.double().requires_grad_() for k, w in weights.items()}
@@ -120,7 +138,7 @@ def test_gradients_of_a_minibatch_agree_with_autograd(kind, widths, activation, 
     head, value = (mlp(leaves, name, batch, activation) for name in ("actor", "critic"))
     total, expected = oracle(case, B, head, value, leaves.get("log_std"))
     total.sum().backward()
-    np.testing.assert_allclose(statistics.sum(1), expected.detach(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(statistics, expected.detach(), rtol=1e-4, atol=1e-5)
     for name, leaf in leaves.items():
         ours, theirs = sum(part[name] for part in parameters.weight_gradients), leaf.grad.numpy()
         scale = np.abs(theirs).max()
@@ -137,11 +155,6 @@ def mlp(weights, name, x, activation):
         if i < len(layers) - 1:
             x = torch.tanh(x) if activation == "tanh" else torch.relu(x)
     return x
-
-
-class Held:
-    def __init__(self, array):
-        self.array = array
 
 
 def tangents(x, out):
@@ -217,15 +230,19 @@ def test_packed_rows_and_explained_variance():
     columns = rng.standard_normal((4, t, m * n)).astype(np.float32)
     valid, action = rng.random((t, m * n)) < 0.7, rng.standard_normal((t, m * n, 2))
     packed = np.zeros((m, t * n, 7), np.float32)
-    loops()["pack_rows"](*columns, valid, action.astype(np.float32), packed)
+    given = (*columns, valid, action.astype(np.float32))
+    for one in range(m):
+        for lo, hi in ((one * n, one * n + 1), (one * n + 1, (one + 1) * n)):
+            rows = (lo, hi, one * n, n, *given, packed[one])
+            compiled(pack_rows, *rows)(*rows)
     rows = np.concatenate([columns, valid[None], np.moveaxis(action, -1, 0)]).astype(np.float32)
     assert (packed == rows.reshape(7, t, m, n).transpose(2, 1, 3, 0).reshape(m, t * n, 7)).all()
 
-    explained = np.zeros(m)
-    loops()["explained_variances"](packed, explained)
-    for one, rows in zip(explained, packed, strict=True):
+    out = np.zeros(1)
+    for rows in packed:
+        compiled(explain, rows, out)(rows, out)
         target, value = rows[rows[:, 4] > 0][:, [2, 3]].T
-        np.testing.assert_allclose(one, 1 - np.var(target - value) / np.var(target), rtol=1e-5)
+        np.testing.assert_allclose(out[0], 1 - np.var(target - value) / np.var(target), rtol=1e-5)
     packed[..., 2] = 1.0
-    loops()["explained_variances"](packed, explained)
-    assert explained.tolist() == [0.0, 0.0]
+    compiled(explain, packed[0], out)(packed[0], out)
+    assert out[0] == 0.0

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo.loops import loops
-from slipstream.agents.ppo.tally import Tally
+from slipstream.agents.ppo.tally import Tally, apply_gradient
+from slipstream.experience.compiled import compile_loops
 from slipstream.nets.adam import LANES
 from slipstream.nets.parameters import Parameters
 
@@ -32,9 +32,11 @@ def step(parameters, rate=0.1, norm=np.inf, frozen=None, epsilon=1e-5, kl=0.0):
     frozen = np.zeros(m, bool) if frozen is None else np.array(frozen)
     limits = (np.full(m, rate), epsilons, np.full(m, norm), np.full(m, 0.5))
     tally = Tally(*limits, frozen, np.zeros((m, 2)), np.zeros(m, np.int64), np.zeros(LANES))
-    statistics = np.zeros((m, 2, 1))
-    statistics[:, 1, 0] = kl
-    loops()["apply_gradients"](parameters.arrays, statistics, 0, tally)
+    loop = compile_loops(
+        "tally_test", {apply_gradient: (parameters.arrays, np.zeros((2, 1)), 0, tally, 0)}
+    )["apply_gradient"]
+    for member, divergence in enumerate(np.broadcast_to(kl, m)):
+        loop(parameters.arrays, np.array([[0.0], [divergence]]), 0, tally, member)
     return tally
 
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.inputs import update_bytes
 from slipstream.agents.ppo.ppo import PPO
+from slipstream.agents.ppo.update_bytes import update_bytes
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.experience.rollout import Rollout
@@ -66,7 +66,7 @@ def test_a_time_limit_is_not_an_end(experience):
         for t in range(8):
             agent.act(rollout, t)
         agent.update(rollout)
-    assert abs(float(agent._values(lambda tasks: [task() for task in tasks])[0, 0]) - 2.0) < 0.05
+    assert abs(float(agent.policy.actor(8).value(rollout.obs[0])[0, 0, 0]) - 2.0) < 0.05
 
 
 def test_whole_gradient_agrees_with_autograd(experience):
@@ -89,11 +89,17 @@ def test_whole_gradient_agrees_with_autograd(experience):
 
     weights = agent.policy.parameters.weights
     leaves = {k: torch.from_numpy(w).requires_grad_() for k, w in weights.items()}
-    agent._inputs.load(rollout, 0, 1)
-    columns, _ = agent._columns(rollout, lambda tasks: [task() for task in tasks])
-    packed = torch.from_numpy(columns.packed)
-    old, advantage, target, _, valid = packed[..., :5].unbind(-1)
-    x = torch.from_numpy(agent._inputs.array[:, :96])
+
+    def by_member(column):
+        rows = column.reshape(16, 2, 6, -1).swapaxes(0, 1).reshape(2, 96, -1)
+        return torch.from_numpy(rows.astype(np.float32))
+
+    rows = agent._learner._rows
+    columns = (rollout.log_prob, rows.advantage, rows.target, rollout.valid)
+    old, advantage, target, valid = (by_member(column)[..., 0] for column in columns)
+    inputs = agent.policy.inputs(96)
+    agent.policy.scale.apply(rollout.obs[:16], inputs)
+    x, action = torch.from_numpy(inputs), by_member(rollout.actions)
 
     def mlp(name):
         y = torch.tanh(x @ leaves[f"{name}.0.weight"])  # its bias belongs to a column of ones
@@ -101,7 +107,7 @@ def test_whole_gradient_agrees_with_autograd(experience):
         return y @ leaves[f"{name}.2.weight"] + leaves[f"{name}.2.bias"]
 
     normal = torch.distributions.Normal(mlp("actor")[..., :2], leaves["log_std"][:, None].exp())
-    log_prob, entropy = normal.log_prob(packed[..., 5:]).sum(-1), normal.entropy().sum(-1)
+    log_prob, entropy = normal.log_prob(action).sum(-1), normal.entropy().sum(-1)
     loss = 0.0
     for m in range(2):
         real = valid[m] > 0

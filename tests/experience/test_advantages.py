@@ -1,7 +1,17 @@
 import numpy as np
 
 from slipstream.experience.advantages import advantages as interpreted
-from slipstream.experience.compiled import loops
+from slipstream.experience.compiled import (
+    compile_loops,
+    of_bool,
+    of_float32,
+    of_int64,
+)
+
+COPIES = (
+    *(0, 1, of_float32(2), of_float32(2), of_bool(2), of_bool(2), of_bool(2)),
+    *(of_float32(1), of_int64(2), of_float32(1), of_float32(1), of_float32(2), of_float32(2)),
+)
 
 
 def column(*values, dtype=np.float32):
@@ -16,8 +26,11 @@ def gae(reward, value, terminated, truncated, valid, finals, index, gamma, lam):
     """Advantages and targets, compiled; the interpreter's are close (it rounds sums twice)."""
     out = np.empty((2, 2, *reward.shape), np.float32)
     given = (reward, value, terminated, truncated, valid, finals, index, gamma, lam)
-    loops()["advantages"](*given, *out[0])
-    interpreted(*given, *out[1])
+    compiled = compile_loops("advantages_test", {interpreted: COPIES})["advantages"]
+    copies = reward.shape[1]
+    for lo, hi in ((0, copies // 2), (copies // 2, copies)):
+        compiled(lo, hi, *given, *out[0])
+    interpreted(0, copies, *given, *out[1])
     np.testing.assert_allclose(out[0], out[1], rtol=1e-6, atol=1e-6)
     return out[0]
 

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation, as a plain loop that `compiled.py` compiles."""
+"""Generalised advantage estimation, as a plain loop that agents compile with theirs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from slipstream.vector.products import fused
 
 
 def advantages(
-    reward: Any, value: Any, terminated: Any, truncated: Any, valid: Any, final_value: Any,
-    final_index: Any, gamma: Any, lam: Any, advantage: Any, target: Any,
+    lo: int, hi: int, reward: Any, value: Any, terminated: Any, truncated: Any, valid: Any,
+    final_value: Any, final_index: Any, gamma: Any, lam: Any, advantage: Any, target: Any,
 ) -> None:  # fmt: skip
-    """Advantages and value targets of a rollout.
+    """Advantages and value targets of a rollout, for the environments lo..hi-1.
 
         delta_t = r_t + gamma V'_t - V(s_t)
         A_t     = delta_t + gamma lambda [episode goes on] A_{t+1}
@@ -33,14 +33,15 @@ def advantages(
         gamma, lam: float32 [E], discount and lambda of each environment's member.
         advantage, target: float32 [T, E], written.
     """
-    horizon, copies = reward.shape
+    horizon = len(reward)
     for t in range(horizon):
-        for e in range(copies):
+        for e in range(lo, hi):
             advantage[t, e] = value[t + 1, e]
     for i in range(len(final_index)):
-        advantage[final_index[i, 0], final_index[i, 1]] = final_value[i]
+        if lo <= final_index[i, 1] < hi:
+            advantage[final_index[i, 0], final_index[i, 1]] = final_value[i]
     for t in range(horizon - 1, -1, -1):
-        for e in range(copies):
+        for e in range(lo, hi):
             following = _ZERO if terminated[t, e] else advantage[t, e]
             a = following * gamma[e] + reward[t, e] - value[t, e]
             if not valid[t, e]:

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from slipstream.experience.advantages import advantages
 from slipstream.experience.moments import column_moments, discounted_returns
 from slipstream.vector import render
 
@@ -85,15 +84,10 @@ class Loops(Mapping[str, Any]):
 
 @functools.cache
 def loops() -> Loops:
-    """Compiled forms of the functions of `advantages.py` and `moments.py`, by their names."""
+    """Compiled forms of the functions of `moments.py`, by their names."""
     return Loops(
         "experience",
         {
-            advantages: (
-                *(of_float32(2), of_float32(2), of_bool(2), of_bool(2), of_bool(2)),
-                *(of_float32(1), of_int64(2), of_float32(1), of_float32(1)),
-                *(of_float32(2), of_float32(2)),
-            ),
             column_moments: (
                 *(of_float32(3), of_bool(2), of_float64(1), of_float64(2), of_float64(2)),
             ),

@@ -8,11 +8,13 @@ mistake an old task for a new one. A task must not raise: nobody would finish it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.agents.agent import RunTasks
 from slipstream.core import lines
 from slipstream.vector import atomics
 from slipstream.vector.atomics import add, give_way, load, replace, rest
@@ -44,6 +46,31 @@ def admit_helpers(gate: NDArray[np.int64]) -> None:
 def dismiss_helpers(gate: NDArray[np.int64]) -> None:
     """Sends helpers away; called outside a loop, when all tasks are done."""
     atomics.store(gate, _CLOSED, 1)
+
+
+def run_with_helpers(
+    gate: NDArray[np.int64],
+    lead: Callable[[], None],
+    help_out: Callable[[], None],
+    helpers: int,
+    run: RunTasks,
+) -> None:
+    """Runs `lead`, which opens tasks, and beside it as many times `help_out`; outside a loop."""
+    if helpers == 0:
+        lead()
+        return
+
+    def led() -> None:
+        try:
+            lead()
+        finally:
+            dismiss_helpers(gate)
+
+    admit_helpers(gate)
+    try:
+        run([led, *[help_out] * helpers])
+    finally:
+        dismiss_helpers(gate)  # a signal may have come before `lead` began
 
 
 def open_tasks(gate: Any, m: int, phase: int, tasks: int) -> int:

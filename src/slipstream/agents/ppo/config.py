@@ -204,7 +204,9 @@ class PPOConfig(AgentConfig):
 
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
         """Rollout, what an update keeps beside it, and weights with gradient and two moments."""
-        from slipstream.agents.ppo.inputs import update_bytes  # learning is not loaded to be sized
+        from slipstream.agents.ppo.update_bytes import (
+            update_bytes,
+        )  # learning is not loaded to be sized
         from slipstream.experience.rollout import rollout_bytes
 
         rollout = rollout_bytes(

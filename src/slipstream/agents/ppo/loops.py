@@ -11,14 +11,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from slipstream.agents.ppo.member_gradient import (
-    Net,
-    Rows,
-    Space,
-    minibatch_gradients,
-)
-from slipstream.agents.ppo.surrogate import advantage_moments, explained_variances, pack_rows
-from slipstream.agents.ppo.tally import Tally, apply_gradients
+import numpy as np
+
+from slipstream.agents.ppo.epochs import Epochs, update_members
+from slipstream.agents.ppo.member_gradient import Net, Space
+from slipstream.agents.ppo.member_rows import Experience, Rows
+from slipstream.agents.ppo.tally import Tally
 from slipstream.experience.compiled import (
     compile_loops,
     of_bool,
@@ -36,23 +34,24 @@ _TALLY = Tally(
     *(of_int64(1), of_float64(1)),
 )
 _NET = Net(of_int64(3), True, True, 0, of_int64(1))
-_ROWS = Rows(
-    *(of_float32(3), of_float32(3), of_bool(3), of_int64(2), of_float64(3), of_float64(2)),
+_EXPERIENCE = Experience(
+    *(of_float32(3), of_float32(2), of_float32(2), 1.0, of_bool(3), of_float32(3), of_float32(2)),
+    *(of_float32(2), of_bool(2), of_bool(2), of_bool(2), of_float32(2), of_int64(2)),
+    *(of_float32(1), of_float32(1)),
 )
-_SPACE = Space(of_float32(2), of_float32(2), of_float32(2), of_float32(1), of_float64(2))
+_ROWS = Rows(
+    *(of_float32(2), of_float32(2), of_bool(2), of_float32(2), of_float32(1), of_float32(2)),
+    *(of_float32(2), of_int64(1), of_float64(1)),
+)
+_SPACE = Space(of_float32(3), of_float32(3), of_float32(3), of_float32(2), of_float64(3))
+_EPOCHS = Epochs(
+    *(_NET, _WEIGHTS, of_float64(2), _EXPERIENCE, _ROWS, np.zeros((1, 1), np.uint64)),
+    *(of_int64(2), of_float64(3), True, of_float64(2), _TALLY, _SPACE, of_int64(1)),
+)
 
 # The arguments of every loop, as examples of their types; arrays are C-contiguous.
 _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
-    apply_gradients: (_WEIGHTS, of_float64(3), 0, _TALLY),
-    pack_rows: (
-        *(of_float32(2), of_float32(2), of_float32(2), of_float32(2), of_bool(2)),
-        *(of_float32(3), of_float32(3)),
-    ),
-    explained_variances: (of_float32(3), of_float64(1)),
-    advantage_moments: (of_float32(3), of_int64(2), 1, True, of_float64(3)),
-    minibatch_gradients: (
-        *(_NET, _WEIGHTS, _ROWS, 0, 0, 0, 0, True, of_float64(3), _TALLY, _SPACE),
-    ),
+    update_members: (_EPOCHS, False),
 }
 
 

@@ -33,83 +33,77 @@ APPROX_KL = 3
 
 
 def pack_rows(
-    log_prob: Any, advantage: Any, target: Any, value: Any, valid: Any, action: Any, packed: Any
-) -> None:
-    """Puts what the losses need of a row side by side, by member: a row is one piece of memory.
+    lo: int, hi: int, first: int, copies: int, log_prob: Any, advantage: Any, target: Any,
+    value: Any, valid: Any, action: Any, packed: Any,
+) -> None:  # fmt: skip
+    """Puts what the losses need of a row side by side: a row is one piece of memory.
 
     Args:
-        log_prob, advantage, target: float32 [T, M N]; value: float32 [>= T, M N].
-        valid: bool [T, M N].
-        action: float32 [T, M N, K], exact for choices below 2^24.
-        packed: float32 [M, T N, 5 + K], written; row t N + n of member m for (t, m N + n).
+        lo, hi: environments lo..hi-1 of all E, a member's.
+        first, copies: the member's first environment, and N, how many it has.
+        log_prob, advantage, target: float32 [T, E]; value: float32 [>= T, E]; valid: bool [T, E].
+        action: float32 [T, E, K], exact for choices below 2^24.
+        packed: float32 [T N, 5 + K], written; row t N + n for (t, first + n).
     """
-    members = packed.shape[0]
-    copies = log_prob.shape[1] // members
-    for m in range(members):
-        for t in range(log_prob.shape[0]):
-            for n in range(copies):
-                e, row = m * copies + n, packed[m, t * copies + n]
-                row[LOG_PROB] = log_prob[t, e]
-                row[ADVANTAGE] = advantage[t, e]
-                row[TARGET] = target[t, e]
-                row[VALUE] = value[t, e]
-                row[VALID] = 1.0 if valid[t, e] else 0.0
-                for j in range(action.shape[2]):
-                    row[ACTION + j] = action[t, e, j]
+    for t in range(len(log_prob)):
+        for e in range(lo, hi):
+            row = packed[t * copies + e - first]
+            row[LOG_PROB] = log_prob[t, e]
+            row[ADVANTAGE] = advantage[t, e]
+            row[TARGET] = target[t, e]
+            row[VALUE] = value[t, e]
+            row[VALID] = 1.0 if valid[t, e] else 0.0
+            for j in range(action.shape[2]):
+                row[ACTION + j] = action[t, e, j]
 
 
-def explained_variances(packed: Any, out: Any) -> None:
-    """1 - Var(target - value) / Var(target) of each member's valid rows; 0 for constant targets.
+def explained_variance(packed: Any) -> float:
+    """1 - Var(target - value) / Var(target) of the valid rows; 0 for constant targets.
 
     Args:
-        packed: float32 [M, R, 5 + K]; out: float64 [M], written.
+        packed: float32 [R, 5 + K].
     """
-    for m in range(packed.shape[0]):
-        count = 0.0
-        mean = 0.0
-        mean_error = 0.0
-        for r in range(packed.shape[1]):
-            count += packed[m, r, VALID]
-            mean += packed[m, r, VALID] * packed[m, r, TARGET]
-            mean_error += packed[m, r, VALID] * (packed[m, r, TARGET] - packed[m, r, VALUE])
-        mean /= max(count, 1.0)
-        mean_error /= max(count, 1.0)
-        spread = 0.0
-        unexplained = 0.0
-        for r in range(packed.shape[1]):
-            target = packed[m, r, TARGET] - mean
-            error = packed[m, r, TARGET] - packed[m, r, VALUE] - mean_error
-            spread += packed[m, r, VALID] * target * target
-            unexplained += packed[m, r, VALID] * error * error
-        out[m] = 1.0 - unexplained / spread if spread > 0.0 else 0.0
+    count = 0.0
+    mean = 0.0
+    mean_error = 0.0
+    for r in range(len(packed)):
+        count += packed[r, VALID]
+        mean += packed[r, VALID] * packed[r, TARGET]
+        mean_error += packed[r, VALID] * (packed[r, TARGET] - packed[r, VALUE])
+    mean /= max(count, 1.0)
+    mean_error /= max(count, 1.0)
+    spread = 0.0
+    unexplained = 0.0
+    for r in range(len(packed)):
+        target = packed[r, TARGET] - mean
+        error = packed[r, TARGET] - packed[r, VALUE] - mean_error
+        spread += packed[r, VALID] * target * target
+        unexplained += packed[r, VALID] * error * error
+    return 1.0 - unexplained / spread if spread > 0.0 else 0.0
 
 
-def advantage_moments(packed: Any, order: Any, rows: int, normalise: bool, out: Any) -> None:
-    """What minibatches need of all their rows before they are cut into parts.
+def minibatch_moments(packed: Any, order: Any, normalise: bool, out: Any) -> None:
+    """What a minibatch needs of all its rows before it is cut into parts.
 
     Args:
-        packed: float32 [g, R, 5 + K]; order: int64 [g, R]; rows: B.
+        packed: float32 [R, 5 + K]; order: int64 [B], which rows.
         normalise: whether advantages get mean 0 and deviation 1.
-        out: float64 [g, R / B, 3], written: weight 1 / (valid rows), mean, 1 / (deviation + 1e-8).
+        out: float64 [3], written: weight 1 / (valid rows), mean, 1 / (deviation + 1e-8).
     """
-    for m in range(out.shape[0]):
-        for k in range(out.shape[1]):
-            count = 0.0
-            total = 0.0
-            for i in range(k * rows, (k + 1) * rows):
-                r = order[m, i]
-                count += packed[m, r, VALID]
-                total += packed[m, r, VALID] * packed[m, r, ADVANTAGE]
-            weight = 1.0 / max(count, 1.0)
-            mean = total * weight
-            square = 0.0
-            for i in range(k * rows, (k + 1) * rows):
-                r = order[m, i]
-                centred = packed[m, r, ADVANTAGE] - mean
-                square += packed[m, r, VALID] * centred * centred
-            out[m, k, 0] = weight
-            out[m, k, 1] = mean if normalise else 0.0
-            out[m, k, 2] = 1.0 / (math.sqrt(square * weight) + 1e-8) if normalise else 1.0
+    count = 0.0
+    total = 0.0
+    for r in order:
+        count += packed[r, VALID]
+        total += packed[r, VALID] * packed[r, ADVANTAGE]
+    weight = 1.0 / max(count, 1.0)
+    mean = total * weight
+    square = 0.0
+    for r in order:
+        centred = packed[r, ADVANTAGE] - mean
+        square += packed[r, VALID] * centred * centred
+    out[0] = weight
+    out[1] = mean if normalise else 0.0
+    out[2] = 1.0 / (math.sqrt(square * weight) + 1e-8) if normalise else 1.0
 
 
 def row_losses(
@@ -136,7 +130,7 @@ def row_losses(
 
 # Long: one pass over a row's choices, whose intermediate numbers stay in registers.
 def choices_gradient(
-    head: Any, value: Any, packed: Any, order: Any, at: int, mask: Any, sizes: Any, moments: Any,
+    head: Any, value: Any, packed: Any, order: Any, mask: Any, sizes: Any, moments: Any,
     settings: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """Discrete and multi-discrete actions: softmax p = exp(z - log sum exp z) of each component.
@@ -145,10 +139,10 @@ def choices_gradient(
     has -p (log p + H).
 
     Args:
-        head, value: float32 [b, padded], of rows order[at : at + b] of packed [R, 5 + K].
+        head, value: float32 [b, padded], of rows order [b] of packed [R, 5 + K].
         mask: bool [R, choices] of allowed choices, or [0, 0] for none.
         sizes: int64 [K], choices of each component.
-        moments: [3], the minibatch's of `advantage_moments`; settings: float64 [4].
+        moments: [3], the minibatch's of `minibatch_moments`; settings: float64 [4].
         d_head, d_value: float32, shaped like head and value, written (padding stays as it is).
         statistics: float64 [5], sums of weighted losses, added to.
         scratch: float64 [2, choices], overwritten.
@@ -156,7 +150,7 @@ def choices_gradient(
     masked = mask.shape[0] > 0
     p, d = scratch[0], scratch[1]  # probabilities; d loss / d logits of the entropy alone
     for i in range(head.shape[0]):
-        r = order[at + i]
+        r = order[i]
         z, row = head[i], packed[r]
         pull = moments[0] * row[VALID] * settings[ENTROPY_COEF]
         log_prob = 0.0
@@ -204,7 +198,7 @@ def choices_gradient(
 
 
 def gaussian_gradient(
-    head: Any, value: Any, log_std: Any, packed: Any, order: Any, at: int, moments: Any,
+    head: Any, value: Any, log_std: Any, packed: Any, order: Any, moments: Any,
     settings: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """Continuous actions: independent normals whose log_std is the same in every state.
@@ -227,7 +221,7 @@ def gaussian_gradient(
         entropy += float(log_std[j]) + half_log + 0.5
     total_weight = 0.0
     for i in range(head.shape[0]):
-        row, mean, to = packed[order[at + i]], head[i], d_head[i]
+        row, mean, to = packed[order[i]], head[i], d_head[i]
         square = 0.0
         for j in range(width):
             u[j] = (row[ACTION + j] - mean[j]) * inverse[j]

@@ -33,26 +33,19 @@ class Tally(NamedTuple):
     lanes: NDArray[np.float64]
 
 
-def apply_gradients(weights: Any, statistics: Any, kl: int, tally: Any) -> None:
-    """Applies the gradients of a minibatch to the members that are not frozen.
-
-    Args:
-        weights: TrainState; tally: Tally.
-        statistics: float64 [g, parts, S], of the minibatch; kl: which of them is the estimated KL.
-    """
-    for m in range(len(tally.frozen)):
-        apply_gradient(weights, statistics, kl, tally, m)
-
-
 def apply_gradient(weights: Any, statistics: Any, kl: int, tally: Any, m: int) -> None:
-    """Member m's share of `apply_gradients`.
+    """Applies the gradient of a minibatch to member m, unless it is frozen.
 
     A member whose KL passes the target, or whose gradient is not finite, is frozen, and keeps
     weights, moments and step count bit for bit.
+
+    Args:
+        weights: TrainState; tally: Tally.
+        statistics: float64 [parts, >= S], of the minibatch; kl: which of them is the estimated KL.
     """
     divergence = 0.0
-    for part in range(statistics.shape[1]):
-        divergence += statistics[m, part, kl]
+    for part in range(len(statistics)):
+        divergence += statistics[part, kl]
     if divergence > tally.target_kl[m] or weights.failed[m]:
         tally.frozen[m] = True
     if tally.frozen[m]:
@@ -71,8 +64,8 @@ def apply_gradient(weights: Any, statistics: Any, kl: int, tally: Any, m: int) -
     clip = min(1.0, tally.max_norm[m] / (norm + 1e-6))
     adam_step(weights, m, clip, tally.learning_rate[m], tally.epsilon[m])
     tally.updates[m] += 1
-    last = statistics.shape[2]
-    for part in range(statistics.shape[1]):
+    last = tally.sums.shape[1] - 1
+    for part in range(len(statistics)):
         for j in range(last):
-            tally.sums[m, j] += statistics[m, part, j]
+            tally.sums[m, j] += statistics[part, j]
     tally.sums[m, last] += norm

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.agents.ppo.minibatches import Settings
+from slipstream.agents.ppo.settings import Settings
 from slipstream.agents.ppo.torch_form import (
     Coefficients,
     Rows,
