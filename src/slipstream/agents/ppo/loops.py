@@ -45,8 +45,19 @@ _ROWS = Rows(
 )
 _SPACE = Space(of_float32(3), of_float32(3), of_float32(3), of_float32(2), of_float64(3))
 _EPOCHS = Epochs(
-    *(_NET, _WEIGHTS, of_float64(2), _EXPERIENCE, _ROWS, np.zeros((1, 1), np.uint64)),
-    *(of_int64(2), of_float64(3), True, of_float64(2), _TALLY, _SPACE, of_int64(1)),
+    net=_NET,
+    weights=_WEIGHTS,
+    losses=of_float64(2),
+    experience=_EXPERIENCE,
+    rows=_ROWS,
+    keys=np.zeros((1, 1), np.uint64),
+    order=of_int64(2),
+    moments=of_float64(3),
+    normalise=True,
+    statistics=of_float64(2),
+    tally=_TALLY,
+    space=_SPACE,
+    gate=of_int64(1),
 )
 
 # The arguments of every loop, as examples of their types; arrays are C-contiguous.
