@@ -115,11 +115,14 @@ def test_diverged_member_stops_alone(engine, tmp_path, monkeypatch):
     assert states[members[2].name] == alone[members[2].name]
 
 
-def test_scored_again_without_training(engine, tmp_path):
-    """A milestone that was reached before its outcome was lost."""
+@pytest.mark.parametrize("until", [3, 6])
+def test_scored_again_without_training(engine, tmp_path, until):
+    """A milestone that was reached before its outcome was lost; of the last one, what acts."""
     members = [engine.member(k) for k in range(2)]
-    first, states = engine.train(members, 3, tmp_path)
-    second, same = engine.train(members, 3, tmp_path)
+    first, states = engine.train(members, until, tmp_path)
+    names = LiveStates(tmp_path).load(members[0]).tensors.keys()
+    assert any("moment" in name or name.startswith("env.") for name in names) == (until < 6)
+    second, same = engine.train(members, until, tmp_path)
     assert scores(first) == scores(second) and states == same
     assert second[0].seconds["update"] == 0.0 < second[0].seconds["evaluate"]
 

@@ -252,6 +252,28 @@ def test_a_cluster_without_room(nodes, tmp_path):
     assert code == 2 and "has had no room" in said
 
 
+def test_shares_of_a_card(nodes, tmp_path):
+    """Ray is told of a card that is not there: two actors have half of it each."""
+    from slipstream.training.cluster import ClusterOptions
+    from slipstream.training.config import resolve
+    from slipstream.training.factory import resolve_environment
+    from slipstream.training.premises import work_for
+    from slipstream.training.ray_cluster import RayCluster
+
+    config = resolve("cartpole", {"training.device": "cuda:0"})
+    environment = resolve_environment(config.env_name, config.env_settings)
+    service = "slipstream.training.shard_service:ShardService"
+    work = work_for("cards", service, environment, config, tmp_path)
+    nodes.add_node(num_cpus=3, num_gpus=1)
+    found = []
+    with RayCluster(ClusterOptions(nodes.address, gpu_share=0.5), work, print) as cluster:
+        until(lambda: found.extend(cluster.arrivals()) or len(found) == 2, 120.0)
+        time.sleep(3.0)
+        assert not cluster.arrivals()
+        shown = {one.environ()["CUDA_VISIBLE_DEVICES"] for one in actors()}
+    assert shown == {"0"} and len({one.node for one in found}) == 1
+
+
 def test_an_object_store_that_is_full(nodes, monkeypatch):
     import ray
     from ray.exceptions import ObjectStoreFullError

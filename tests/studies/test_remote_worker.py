@@ -14,7 +14,7 @@ from slipstream.core.errors import DataError, ResourceError
 from slipstream.studies.engine import stretch_service
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.remote_worker import SERVICE
-from slipstream.studies.engine.state import LiveStates, State, fingerprint
+from slipstream.studies.engine.state import LiveStates, State
 from slipstream.training.premises import work_for
 from slipstream.training.wire import pack, unpack
 
@@ -161,7 +161,7 @@ def test_corrupted_arrays_are_refused(work):
 def test_states_travel_as_files(engine, tmp_path):
     here, there = LiveStates(tmp_path / "here"), LiveStates(tmp_path / "there")
     member, other = engine.member(0), engine.member(1)
-    own = fingerprint(member)
+    own = member.fingerprint
     assert here.content(member.name) is None
     for iteration in (3, 2):
         here.save(member, State(iteration, {"w": np.full(4, float(iteration))}))
@@ -170,5 +170,5 @@ def test_states_travel_as_files(engine, tmp_path):
         assert there.load(member).iteration == 3  # a later state stays
     for bad in (b"", b"garbage", content[:-1], content[:-1] + b"\7", pickle.dumps(1)):
         assert not there.put(member.name, bad)
-    assert not there.put(member.name, content, fingerprint(other))
+    assert not there.put(member.name, content, other.fingerprint)
     assert there.load(member).iteration == 3

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from fake_cluster import FakeCluster
 
-from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.training import checkpoint, cluster_workers
+from slipstream.core.errors import ResourceError
+from slipstream.training import checkpoint, cluster_workers, workers
 from slipstream.training.bulk import HandedChunks
 from slipstream.training.cluster import ClusterOptions
 from slipstream.training.config import resolve
@@ -199,17 +198,32 @@ def test_a_gymnasium_environment(clusters, tmp_path):
     assert states[0] == states[1]
 
 
-def test_devices_are_counted_by_the_cluster(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_workers, "connect", None)
-    config = resolve(SETTINGS, {"training.device": "cuda:1"})
-    run = Run.create(config, tmp_path / "run")
-    with pytest.raises(ConfigError, match="cuda:0"):
-        cluster_workers.ClusterWorkers(config, _cartpole(config), LOCAL, run, print)
+def test_a_game_against_a_trained_policy(clusters, tmp_path):
+    """The owner reads an opponent's files; nodes are sent its network."""
+    game = {**SETTINGS, "env": {"name": "tictactoe", "self_play": {}}}
+    first = trained(tmp_path / "first", settings=game)
+    seats = {"opponents": {str(first.path): 1.0, "snapshots": 1.0}}
+    game["env"] = {"name": "tictactoe", "self_play": seats}
+    alone = everything(trained(tmp_path / "alone", settings=game))
+    moved = tmp_path / "moved"
+
+    def hide(event):
+        if first.path.exists() and clusters:
+            first.path.rename(moved)
+            clusters[0].actors[0].over = True  # another one begins without the files
+            clusters[0].add()
+
+    assert everything(trained(tmp_path / "far", LOCAL, [hide], game)) == alone
+    assert moved.exists()
 
 
-def _cartpole(config):
-    from slipstream.training.factory import resolve_environment
-
-    found = resolve_environment(config.env_name, config.env_settings)
-    assert all(isinstance(one, np.ndarray) for one in found.data)
-    return found
+def test_phases_are_the_owners(clusters, tmp_path, monkeypatch):
+    """What their settings name need not be on a node."""
+    phases = [
+        {"steps": 640, "env": {"half_length": 0.8}},
+        {"anneal": {"half_length": {"start": 0.8, "final": 0.5, "over": 9}}},
+    ]
+    settings = {**SETTINGS, "curriculum": {"phases": phases}}
+    alone = everything(trained(tmp_path / "alone", settings=settings))
+    monkeypatch.setattr(workers, "curriculum_of", None)  # nodes would call it
+    assert everything(trained(tmp_path / "far", LOCAL, settings=settings)) == alone

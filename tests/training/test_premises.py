@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -16,6 +18,9 @@ from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
 from slipstream.training.node import NodeService, sent_as
 from slipstream.training.premises import Premises, lay_out, work_for
+
+
+REINFORCE = Path(__file__).parents[1] / "agents/reinforce.py"
 
 
 class Node(NodeService):
@@ -33,7 +38,7 @@ def loaded(name, **overrides):
 @pytest.fixture
 def cartpole():
     config, environment = loaded("cartpole")
-    return Premises.of(environment, config.env_settings), environment
+    return Premises.of(environment, config), environment
 
 
 def test_the_same_node_has_everything(cartpole):
@@ -85,7 +90,7 @@ def test_a_kernel_file_travels_with_what_it_imports(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(here))
     try:
         config, environment = loaded(str(here / "pole.py"))
-        owner = Premises.of(environment, config.env_settings)
+        owner = Premises.of(environment, config)
         assert lay_out(environment.name, there) == there
         names = sorted(str(one.relative_to(there)) for one in there.rglob("*.py"))
         assert names == ["helpers/__init__.py", "helpers/inner.py", "pole.py"]
@@ -98,6 +103,46 @@ def test_a_kernel_file_travels_with_what_it_imports(tmp_path, monkeypatch):
     finally:
         for name in ("helpers", "helpers.inner"):
             sys.modules.pop(name, None)
+
+
+def test_an_agents_file_travels(tmp_path, monkeypatch):
+    """A node that never saw it reads configs that name its classes."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    own = here / "mine.py"
+    own.write_text(f"# {tmp_path}\n{REINFORCE.read_text()}")
+    config, environment = loaded("cartpole", **{"agent.name": str(own)})
+    owner = Premises.read(Premises.of(environment, config).parcel())
+    assert owner.file is None and owner.agent == "mine.py" and "mine.py" in owner.sources
+    assert lay_out(environment.name, there, config.agent_name) == there
+    sent, module_name = pickle.dumps(config), type(config.agent).__module__
+    own.unlink()
+    sys.modules.pop(module_name)
+    monkeypatch.chdir(there)
+    Node(owner.parcel(), environment.data)
+    assert pickle.loads(sent).agent == type(pickle.loads(sent).agent)()
+    assert Path(sys.modules[module_name].__file__) == there / "mine.py"
+    (there / "mine.py").write_text("from slipstream.agents.agent import Agent\n")
+    with pytest.raises(ConfigError, match=r"mine\.py.* on .* differ"):
+        owner.compare(environment.data)
+
+
+def test_two_files_of_one_name_are_refused(tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "mine.py").write_text(REINFORCE.read_text())
+    lay_out("cartpole", tmp_path / "files", str(REINFORCE))
+    (tmp_path / "files" / "mine.py").write_text("# another one\n")
+    with pytest.raises(ConfigError, match=r"both called mine\.py.*rename one"):
+        lay_out("cartpole", tmp_path / "files", str(tmp_path / "mine.py"))
+
+
+def test_cards_are_asked_for(tmp_path):
+    """Of a cluster that counts them: each actor's own is the first that it sees."""
+    config, environment = loaded("cartpole", **{"training.device": "cuda:0"})
+    assert work_for("one", "x:Y", environment, config, tmp_path).gpu
+    with pytest.raises(ConfigError, match="--device cuda:0"):
+        work_for("one", "x:Y", environment, config.with_training(device="cuda:1"), tmp_path)
 
 
 def test_gymnasium_modules_travel_and_scripts_do_not(tmp_path, monkeypatch):
@@ -139,6 +184,18 @@ def test_an_environment_arrives_as_it_was(cartpole):
         assert np.array_equal(one, other) and one.flags.writeable == other.flags.writeable
     with pytest.raises(DataError, match="not those"):
         Node(owner.parcel(), stored).restored({**sent, "digest": "0"}, [])
+
+
+def test_a_game_arrives_with_who_judges_it():
+    """Hockey's self-play is evaluated against bots: a second environment of the same rules."""
+    config, environment = loaded("hockey", **{"env.self_play": {}})
+    stored = [np.array(one) for one in environment.data]
+    owner = Premises.of(environment, config)
+    sent = sent_as(environment, Shared.of(environment.data, None))
+    found = Node(owner.parcel(), stored).restored(sent, [])
+    assert found.kernel is environment.kernel is found.judge.kernel
+    assert found.self_play.training.names == ("snapshots",)
+    assert found.judge.loaded.params == environment.judge.loaded.params
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,9 @@ from slipstream.core.kernel import OPTIONAL, REQUIRED, Kernel
 from slipstream.core.spec import Spec
 
 
+USER_MODULE = "slipstream_user_"  # how modules of users' files begin
+
+
 def list_kernels() -> list[str]:
     """Names of the built-in kernels, files and folders of `slipstream.envs`."""
     return sorted(_built_in())
@@ -80,7 +83,7 @@ def import_file(path: Path, kind: str) -> ModuleType:
     source = path.read_bytes()
     # A stable name: compiled code is cached under it, and references by name must resolve.
     stem = "".join(c if c.isalnum() else "_" for c in path.stem)
-    name = f"slipstream_user_{stem}_{hashlib.sha256(source).hexdigest()[:12]}"
+    name = f"{USER_MODULE}{stem}_{hashlib.sha256(source).hexdigest()[:12]}"
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(path.resolve()):
         return known  # the same text elsewhere may read other files beside it

@@ -64,7 +64,7 @@ class Session:
 
     def begin(self) -> None:
         """A phase begins: its seconds count from here."""
-        self._began = self._counters()
+        self._began, self._untold = self._counters(), True
 
     def train(self, jobs: Mapping[Slot, RunConfig], phase: str) -> dict[Slot, Outcome]:
         """Outcomes of members that need nobody's verdict."""
@@ -87,7 +87,10 @@ class Session:
         return outcomes
 
     def tell(self, look: Callable[[], Standing]) -> None:
-        """Shows where things stand, also to other processes."""
+        """Shows where things stand, also to other processes: at once, then once a second."""
+        if not (self._untold or self.logbook.due):
+            return
+        self._untold = False
         now = replace(look(), nodes=tuple(self.pool.nodes))
         self._show(now)
         searching = now.phase == "search"

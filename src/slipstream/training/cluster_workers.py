@@ -29,7 +29,7 @@ from slipstream.training.node import sent_as
 from slipstream.training.premises import work_for
 from slipstream.training.shard import cut
 from slipstream.training.wire import pack, unpack
-from slipstream.training.workers import Workers
+from slipstream.training.workers import Workers, curriculum_of
 
 if TYPE_CHECKING:
     from slipstream.training.run import Run
@@ -105,7 +105,11 @@ class ClusterWorkers(Workers):
             self._cluster = stack.enter_context(connect(options, work, self._say))
             self._shared = self._cluster.share(work.arrays)
             own = self._shared if environment.data is not None else None
-            self._begin = {"config": pickle.dumps(config), "environment": sent_as(environment, own)}
+            self._begin = {
+                "config": pickle.dumps(config),
+                "environment": sent_as(environment, own),
+                "curriculum": pickle.dumps(curriculum_of(config, environment)),
+            }
             self._parts = [_Part(one) for one in cut(config.training.members, self._gather())]
             self.members = [part.members for part in self._parts]
             self._stack = stack.pop_all()

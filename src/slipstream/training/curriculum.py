@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +110,12 @@ class Curriculum:
         self.phase = np.zeros(members, np.int64)
         self._episodes = np.zeros(members, np.int64)  # at the phase's begin
         self._steps = np.zeros(members, np.int64)
+
+    def among(self, members: int) -> Curriculum:
+        """The same phases at their beginning, of another number of members."""
+        made = copy.copy(self)
+        made.phase, made._episodes, made._steps = np.zeros((3, members), np.int64)
+        return made
 
     def advance(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
         """Ends the phases that have reached their length.

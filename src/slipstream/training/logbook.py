@@ -53,8 +53,8 @@ class Logbook:
 
     def show(self, **changes: Any) -> None:
         """Where things stand: fields of `Status`; a phase at once, the others once a second."""
-        self._status = replace(self._status, **changes)
-        if self.due or "phase" in changes:
+        before, self._status = self._status, replace(self._status, **changes)
+        if self.due or self._status.phase != before.phase:
             self._write()
 
     def note(self, event: str, **facts: Any) -> None:

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 from numpy.typing import NDArray
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import DataError
 from slipstream.training.cluster import Shared
 from slipstream.training.environment import Environment
 from slipstream.training.factory import kind_of
 from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.premises import Premises
+from slipstream.training.self_play.game_kernel import game_kernel
 from slipstream.training.wire import digest_of
 
 Arrays = Sequence[NDArray[Any]]
@@ -44,7 +44,7 @@ class NodeService(ABC):
         file, name = self._premises.file, self._premises.env
         # Loaded here and now: Ray may take the folder away when another node of this machine goes.
         kernel = kind_of(file or name) is KernelEnvironment
-        self._kernel = load_kernel(file or name) if kernel else None
+        self._kernel = game_kernel(file or name) if kernel else None
         self._first = arrays
         self._data: dict[str, Arrays] = {}  # by their digests, as this process uses them
         self._leaving = threading.Event()
@@ -74,7 +74,9 @@ class NodeService(ABC):
             self._take(sent["digest"], sent["writable"], [self._first, *arrays])
         kernel = self._kernel
         assert kernel is not None
-        return replace(bare, kernel=kernel).with_data(kernel.Data(*self._data[sent["digest"]]))
+        judge = None if bare.judge is None else replace(bare.judge, kernel=kernel)
+        whole = replace(bare, kernel=kernel, judge=judge)
+        return whole.with_data(kernel.Data(*self._data[sent["digest"]]))
 
     def _take(self, digest: str, writable: Sequence[bool], arrays: Sequence[Arrays]) -> None:
         """Takes up the arrays of that digest.
@@ -104,6 +106,8 @@ def sent_as(environment: Environment, shared: Shared | None) -> dict[str, Any]:
     """
     bare = environment.with_data(None)
     if isinstance(bare, KernelEnvironment):
-        bare = replace(bare, kernel=cast(Any, None))
+        rules = cast(Any, None)
+        judge = None if bare.judge is None else replace(bare.judge, kernel=rules)
+        bare = replace(bare, kernel=rules, judge=judge)
     facts = {} if shared is None else {"digest": shared.digest, "writable": shared.writable}
     return {"bare": pickle.dumps(bare), **facts}

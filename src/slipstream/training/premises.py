@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import platform
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import gymnasium
 from numpy.typing import NDArray
 
 import slipstream
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.sources import is_own, source_files, source_hashes
+from slipstream.core.sources import source_hashes
 from slipstream.training import provenance
 from slipstream.training.cluster import Work
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.factory import kind_of
-from slipstream.training.gymnasium_environment import GYMNASIUM, GymnasiumEnvironment
-from slipstream.training.vector_environment import VectorEnvironment
+from slipstream.training.gymnasium_environment import GymnasiumEnvironment
+from slipstream.training.user_files import kernel_file, lay_out, modules_of
 from slipstream.training.wire import digest_of, pack, unpack
 
 _DECIDING = ("slipstream", "torch", "numba", "numpy", "TA-Lib", "gymnasium")  # make numbers
@@ -39,8 +34,9 @@ class Premises:
 
     Attributes:
         env, settings: of its config.
-        file: of a user's kernel among the files that are laid out on a node; None: it is none.
-        sources: hashes of the files of a user's environment, by module; empty: it is ours.
+        file, agent: names of a user's kernel and agent among the files that are laid out on a node;
+            None: it is none of theirs.
+        sources: hashes of these files and of what they import, by module.
         digest: of the environment's arrays.
         versions: of the libraries that decide numbers.
         code: sha256 of slipstream's own files.
@@ -50,6 +46,7 @@ class Premises:
     env: str
     settings: Mapping[str, Any]
     file: str | None
+    agent: str | None
     sources: Mapping[str, str]
     digest: str
     versions: Mapping[str, Any]
@@ -59,22 +56,23 @@ class Premises:
     instructions: Sequence[str]
 
     @classmethod
-    def of(cls, environment: Environment, settings: Mapping[str, Any]) -> Premises:
+    def of(cls, environment: Environment, config: RunConfig) -> Premises:
         """This process's.
 
         Args:
-            environment: loaded.
-            settings: of the section `env`.
+            environment: of the config, loaded.
+            config: what is trained.
 
         Raises:
             ConfigError: it is made by code that cannot be laid out elsewhere.
         """
-        module = _module_of(environment.name)
+        agent = config.agent_name if config.agent_name.endswith(".py") else None
         return cls(
             env=environment.name,
-            settings=settings,
-            file=_kernel_file(environment.name),
-            sources={} if module is None else source_hashes(module),
+            settings=config.env_settings,
+            file=kernel_file(environment.name),
+            agent=None if agent is None else Path(agent).name,
+            sources=_hashes(modules_of(environment.name, agent)),
             digest=digest_of(environment.data or ()),
             versions=_versions(),
             code=_code_hash(),
@@ -108,8 +106,7 @@ class Premises:
         self._compare_versions()
         if kind_of(self.env) is GymnasiumEnvironment:
             kind_of(self.env).load(self.env, self.settings)  # says what is missing
-        module = _module_of(self.file or self.env)
-        own = {} if module is None else source_hashes(module)
+        own = _hashes(modules_of(self.file or self.env, self.agent))
         changed = provenance.changed_facts({"sources": self.sources}, {"sources": own})
         if changed:
             raise ConfigError(
@@ -163,13 +160,8 @@ def work_for(
         folder: empty; for the user's source files.
 
     Raises:
-        ConfigError: nodes cannot run the environment or the agent, or not on that device.
+        ConfigError: nodes cannot run the environment, or not on that device.
     """
-    if config.agent_name.endswith(".py"):
-        raise ConfigError(
-            f"The agent {config.agent_name} is a file of yours, which nodes of a cluster do not "
-            "have: an environment's file is laid out there, an agent's is not. Leave --cluster out."
-        )
     gpu = config.training.device != "cpu"
     if gpu and config.training.device != "cuda:0":
         raise ConfigError(
@@ -179,65 +171,15 @@ def work_for(
     return Work(
         owner=f"{owner} ({config.hash[:12]})",
         service=service,
-        needs=Premises.of(environment, config.env_settings).parcel(),
+        needs=Premises.of(environment, config).parcel(),
         arrays=environment.data or (),
-        files=lay_out(environment.name, folder),
+        files=lay_out(environment.name, folder, config.agent_name),
         gpu=gpu,
     )
 
 
-def lay_out(name: str, folder: Path) -> Path | None:
-    """Copies the user's source files of an environment for nodes; None where there are none."""
-    module = _module_of(name)
-    if module is None:
-        return None
-    for known, path in source_files(module).items():
-        if known == module.__name__ and _kernel_file(name):
-            shutil.copyfile(path, folder / path.name)
-        elif is_own(path):
-            parts = known.split(".")
-            packages = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-            origins = [getattr(sys.modules.get(one), "__file__", None) for one in packages]
-            for depth, source in enumerate([*origins, path], 1):
-                if source is not None:
-                    inner = Path(source).name == "__init__.py"
-                    below = folder.joinpath(*parts[: depth if inner else depth - 1])
-                    below.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(source, below / Path(source).name)
-    return folder
-
-
-def _module_of(name: str) -> ModuleType | None:
-    """The user's module that defines an environment; None: slipstream or a library has it.
-
-    Raises:
-        ConfigError: only this process can make it.
-    """
-    if kind_of(name) is VectorEnvironment:
-        raise ConfigError(
-            f"{name} makes its copies on this machine, all at once; nodes of a cluster make their "
-            "own. Leave --cluster out, or register the environment and name it gym:my_module:ID."
-        )
-    if kind_of(name) is not GymnasiumEnvironment:
-        kernel = load_kernel(name)
-        return None if kernel.built_in else kernel.module
-    named, _, identifier = name.partition(":")[2].rpartition(":")
-    entry = None if named else gymnasium.spec(identifier).entry_point
-    made_here = callable(entry) or str(entry).startswith("__main__:")
-    module = None if made_here else importlib.import_module(named or str(entry).partition(":")[0])
-    own = module is not None and module.__file__ is not None and is_own(Path(module.__file__))
-    if made_here or (own and not named):
-        raise ConfigError(
-            f"{name} is registered by code of this process, which nodes do not run. Put it into a "
-            f"module that registers it when it is imported, and name that: {GYMNASIUM}my_module:"
-            f"{identifier}."
-        )
-    return module if own else None
-
-
-def _kernel_file(name: str) -> str | None:
-    own = name.endswith(".py") and kind_of(name) is not GymnasiumEnvironment
-    return Path(name).name if own else None
+def _hashes(modules: Sequence[ModuleType]) -> dict[str, str]:
+    return {name: hashed for one in modules for name, hashed in source_hashes(one).items()}
 
 
 def _versions() -> dict[str, Any]:

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from typing import Any
@@ -162,12 +162,11 @@ class RayCluster:
 
     def _place(self) -> None:
         """An actor for each core, or share of a card, that is there; few of them on all nodes."""
-        kind, share = ("GPU", self._options.gpu_share) if self._work.gpu else ("CPU", 1.0)
         room: dict[str, int] = {}
         for facts in ray.nodes():
             node = self._known(facts)
             if facts["Alive"] and not node.refused:
-                room[node.id] = int(facts["Resources"].get(kind, 0.0) / share + 1e-9)
+                room[node.id] = self._room(facts["Resources"])
             for actor in list(node.actors):
                 if not facts["Alive"] and not actor.busy:  # who is busy says so itself
                     actor.end()
@@ -176,7 +175,14 @@ class RayCluster:
             left = [self._nodes[one] for one in room if len(self._nodes[one].actors) < room[one]]
             if not left:
                 return
-            self._start(min(left, key=lambda node: len(node.actors)), share)
+            self._start(min(left, key=lambda node: len(node.actors)))
+
+    def _room(self, resources: Mapping[str, float]) -> int:
+        """Actors that fit into what a node has: a core each, and a share of a card."""
+        room = resources.get("CPU", 0.0)
+        if self._work.gpu:
+            room = min(room, resources.get("GPU", 0.0) / self._options.gpu_share)
+        return int(room + 1e-9)
 
     def _known(self, facts: dict[str, Any]) -> Node:
         identity, name = facts["NodeID"], facts["NodeManagerHostname"]
@@ -186,12 +192,12 @@ class RayCluster:
             self._nodes[identity] = Node(name, identity)
         return self._nodes[identity]
 
-    def _start(self, node: Node, share: float) -> None:
+    def _start(self, node: Node) -> None:
         handle = (
             ray.remote(Process)
             .options(
                 num_cpus=1,
-                num_gpus=share if self._work.gpu else 0,
+                num_gpus=self._options.gpu_share if self._work.gpu else 0,
                 max_concurrency=2,
                 max_restarts=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),

@@ -47,7 +47,8 @@ class ShardService(NodeService):
         config: RunConfig = pickle.loads(asked["config"])
         environment = self.restored(asked["environment"], arrays).prepared(config.training)
         members = range(*asked["members"])
-        self._shard = make_shard(config, environment, members, self._go_on)
+        curriculum = pickle.loads(asked["curriculum"])
+        self._shard = make_shard(config, environment, members, self._go_on, curriculum=curriculum)
 
     def _hand_over(self) -> dict[str, Any]:
         """The state, and chunks of its replays; None stands for those that the owner has."""

@@ -108,13 +108,19 @@ def make_shard(
     members: range,
     go_on: Callable[[], None],
     run: Any = None,
+    curriculum: Curriculum | None = None,
 ) -> Shard:
-    """Some members of a run."""
+    """Some members of a run.
+
+    Args:
+        config, environment: of the run.
+        members: which.
+        go_on, run: see `Shard`.
+        curriculum: of the run, for a machine that lacks what its settings name; None: made here.
+    """
     training = config.training
-    curriculum = None
-    if config.curriculum.phases:
-        settings = config.env_settings
-        curriculum = Curriculum(config.curriculum, environment, settings, len(members))
+    if curriculum is None:
+        curriculum = curriculum_of(config, environment)
     return Shard(
         environment,
         config.agent,
@@ -127,8 +133,16 @@ def make_shard(
         device=training.device,
         longest=config.evaluation.max_steps,
         go_on=go_on,
-        curriculum=curriculum,
+        curriculum=None if curriculum is None else curriculum.among(len(members)),
     )
+
+
+def curriculum_of(config: RunConfig, environment: Environment) -> Curriculum | None:
+    """Of a run's members; None without phases."""
+    if not config.curriculum.phases:
+        return None
+    members = config.training.members
+    return Curriculum(config.curriculum, environment, config.env_settings, members)
 
 
 class LocalWorker(Workers):

@@ -28,7 +28,7 @@ from slipstream.bench.study_settings import (
     study_config,
 )
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
-from slipstream.bench.suites.cluster import cluster
+from slipstream.bench.suites import cluster
 from slipstream.bench.worker import run_worker
 
 _SIZE = f"{FULL.trials} trials x {FOLDS} folds x {FULL.steps:,} steps"
@@ -276,6 +276,6 @@ CASES: dict[str, Case] = {
     "study_pruned": study_pruned,
     "fold_vs_sb3": fold_vs_sb3,
     "fold_vs_elegantrl": fold_vs_elegantrl,
-    "cluster": cluster,
+    **cluster.CASES,
 }
-ON_REQUEST = ("cluster",)  # it needs slipstream[ray]
+ON_REQUEST = tuple(cluster.CASES)  # they need slipstream[ray]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,15 @@ class Member:
     test: str | None
     seed: int
     budget: int
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of everything that decides its weights."""
+        config = self.config
+        env = {"name": config.env_name, **config.env_settings}
+        facts = [env, config.agent_name, config.agent.model_dump(mode="json")]
+        facts += [config.training.num_envs, self.fold, self.seed, self.budget]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

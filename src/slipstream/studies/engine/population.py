@@ -140,10 +140,12 @@ class Population:
         deterministic begin fresh ones: at milestones only, so that kills change nothing.
         """
         fresh = self._shard.get_state()
-        own = [
-            state_of(fresh, range(m, m + 1), len(states)) if state is None else state.small
-            for m, state in enumerate(states)
-        ]
+        own = []
+        for m, state in enumerate(states):
+            known = {} if state is None else state.small
+            if state is None or state.policy is not None:  # of who is done, what acts was kept
+                known = {**state_of(fresh, range(m, m + 1), len(states)), **known}
+            own.append(known)
         chunks = [() if state is None else state.bulk.items() for state in states]
         self._shard.set_state(join_states(own), chunks=chunks)
 
@@ -163,15 +165,19 @@ class Population:
     def states(self) -> Iterator[State]:
         """Where each member stands, with its policy where it has reached its budget.
 
-        One replay is copied at a time; a member at its budget needs none any more.
+        One replay is copied at a time. A member at its budget is not trained any more: what is
+        kept of it is what acts, for it may have to be scored again.
         """
         everything = self._shard.get_state()
         for m, place in enumerate(self.places):
             tensors = state_of(everything, range(m, m + 1), len(self.places))
             iteration = int(self.iterations[m])
             done = iteration * place.rows >= place.member.budget
-            chunks = {} if done else self._shard.collector.bulk(m)
-            tensors |= {f"{BULK}{name}": make() for name, make in chunks.items()}
+            if not done:
+                chunks = self._shard.collector.bulk(m)
+                tensors |= {f"{BULK}{name}": make() for name, make in chunks.items()}
+            elif self.resumable:
+                tensors = {name: value for name, value in tensors.items() if _acts(name)}
             policy: tuple[Tensors, Mapping[str, Any]] | None = (
                 self._shard.policy(m, place.environment) if done else None
             )
@@ -186,6 +192,11 @@ class Population:
     def close(self) -> None:
         """Releases the environments."""
         self._shard.close()
+
+
+def _acts(name: str) -> bool:
+    """Whether a tensor of a state is the agent's own, and not one of Adam's moments."""
+    return name.startswith("agent.") and not name.endswith(("first_moment", "second_moment"))
 
 
 def policy_of(places: Sequence[Place], states: Sequence[State | None]) -> Policy:

@@ -10,10 +10,12 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
 from slipstream.studies.engine.member import DailyReturns, Outcome
+from slipstream.studies.engine.recent import Recent
 from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import LiveStates, fingerprint
+from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task
 from slipstream.training.cluster import Actor, Cluster, Lost, Shared
+from slipstream.training.environment import Environment
 from slipstream.training.node import sent_as
 from slipstream.training.wire import pack, unpack
 
@@ -21,6 +23,7 @@ _BLAMED: Mapping[str, type[SlipstreamError]] = {
     "KernelError": KernelError,
     "ConfigError": ConfigError,
 }
+_KEPT = 16  # environments that were made ready to be sent
 SERVICE = "slipstream.studies.engine.stretch_service:StretchService"
 
 
@@ -30,23 +33,31 @@ class DataStore:
     def __init__(self, source: EnvironmentSource, cluster: Cluster) -> None:
         self._source, self._cluster = source, cluster
         self._shared: dict[int, Shared] = {}
+        self._sent: Recent[int, tuple[Environment, dict[str, Any]]] = Recent(_KEPT)
 
     def sent(self, tasks: Sequence[Task]) -> tuple[dict[str, Any], list[Shared]]:
         """The environments of tasks for a parcel, and the arrays that they need."""
         environments = [self._source.environment(task.member.config) for task in tasks]
         distinct = list({id(one): one for one in environments}.values())
-        shared: list[Shared | None] = []
-        for one in distinct:
-            number = self._source.data_number(one)
-            if one.data is not None and number not in self._shared:
-                self._shared[number] = self._cluster.share(one.data)
-            shared.append(self._shared.get(number))
+        shared = [self._arrays(one) for one in distinct]
         numbers = {id(one): k for k, one in enumerate(distinct)}
         facts = {
-            "environments": [sent_as(*pair) for pair in zip(distinct, shared, strict=True)],
+            "environments": [self._parcel(*pair) for pair in zip(distinct, shared, strict=True)],
             "environment_of": [numbers[id(one)] for one in environments],
         }
         return facts, list({one.digest: one for one in shared if one is not None}.values())
+
+    def _arrays(self, environment: Environment) -> Shared | None:
+        number = self._source.data_number(environment)
+        if environment.data is not None and number not in self._shared:
+            self._shared[number] = self._cluster.share(environment.data)
+        return self._shared.get(number)
+
+    def _parcel(self, environment: Environment, shared: Shared | None) -> dict[str, Any]:
+        """See `sent_as`; what is kept keeps its environment, and so its id."""
+        return self._sent.get(id(environment), lambda: (environment, sent_as(environment, shared)))[
+            1
+        ]
 
 
 class RemoteWorker:
@@ -132,7 +143,7 @@ class RemoteWorker:
         return how
 
     def _take(self, states: Mapping[str, bytes]) -> None:
-        own = {task.member.name: fingerprint(task.member) for task in self._tasks}
+        own = {task.member.name: task.member.fingerprint for task in self._tasks}
         for name, content in states.items():
             if name not in own or not self._live.put(name, content, own[name]):
                 raise CheckpointError(f"a state of {name} is damaged, or of another member")

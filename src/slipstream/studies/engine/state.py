@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import zlib
@@ -32,7 +31,8 @@ class State:
 
     Attributes:
         iteration: rollouts learned from.
-        tensors: everything needed to go on; the first axis counts the member or its copies.
+        tensors: everything needed to go on; the first axis counts the member or its copies. Of a
+            member that has reached its budget, what acts.
         policy: tensors and manifest of its policy, where it has reached its budget.
         whole: what is large in it, a replay, is not left to the member's file.
     """
@@ -59,14 +59,6 @@ class State:
         return State(self.iteration, small, self.policy, whole=False)
 
 
-def fingerprint(member: Member) -> str:
-    """Of everything that decides a member's weights."""
-    config = member.config
-    facts = [config.as_mapping()["env"], config.agent_name, config.agent.model_dump(mode="json")]
-    facts += [config.training.num_envs, member.fold, member.seed, member.budget]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
 class LiveStates:
     """Files of members under way, one each.
 
@@ -89,7 +81,7 @@ class LiveStates:
             ResourceError: the disk is full; the old file is untouched.
         """
         tensors = {f"state.{name}": value for name, value in state.tensors.items()}
-        facts = {"iteration": str(state.iteration), "fingerprint": fingerprint(member)}
+        facts = {"iteration": str(state.iteration), "fingerprint": member.fingerprint}
         if state.policy is not None:
             own, manifest = state.policy
             tensors |= {f"policy.{name}": value for name, value in own.items()}
@@ -101,14 +93,14 @@ class LiveStates:
     def load(self, member: Member) -> State | None:
         """Where a member stands; None where it begins, or what is there is not its own."""
         facts, tensors = self._read(member.name)
-        if facts.get("fingerprint") != fingerprint(member):
+        if facts.get("fingerprint") != member.fingerprint:
             return None
         return State(int(facts["iteration"]), _below("state.", tensors), _policy(facts, tensors))
 
     def iteration(self, member: Member) -> int:
         """Rollouts that a member has learned from, as its file's head says; 0 without a file."""
         facts = self._head(member.name)
-        return int(facts["iteration"]) if facts.get("fingerprint") == fingerprint(member) else 0
+        return int(facts["iteration"]) if facts.get("fingerprint") == member.fingerprint else 0
 
     def policy(self, name: str) -> tuple[Tensors, Mapping[str, Any]] | None:
         """The policy of a member that has reached its budget."""

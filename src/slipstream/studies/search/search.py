@@ -84,6 +84,7 @@ class Search:
         self._stages: dict[int, Stages] = {}
         self._told: dict[int, Told] = {}
         self._submitted: set[tuple[int, int]] = set()
+        self._ended: list[Verdict] = []  # since the last commit
         self.verdicts: dict[int, Verdict] = {}
         self.ended_now = 0
         self.unprunable = plan.study.pruning.startup if plan.study.pruning.enabled else limit
@@ -99,14 +100,18 @@ class Search:
         Args:
             tick: called after every wait; it may call `cut`, or raise to leave things as they are.
         """
+        outcomes: Sequence[Outcome] = ()
         while True:
-            self.scheduler.advance()
+            with self._ledger.at_once():
+                self._take(outcomes)
+                self.scheduler.advance()
+            self._release()
             if self.scheduler.finished:
                 break
             self._submit()  # workers first: the storage is written while they train
             self._flush()
             tick(self)
-            self._take(self._pool.collect(_POLL_SECONDS))
+            outcomes = self._pool.collect(_POLL_SECONDS)
 
     def cut(self) -> None:
         """Asks no further trial; the number is recorded, so that a resumed study keeps to it."""
@@ -131,7 +136,9 @@ class Search:
         try:
             config = self._plan.config(ask.overrides)
         except ConfigError as error:
-            self._end(Verdict(number, 0, 0, event.time, "failed", None, reason=str(error)))
+            verdict = Verdict(number, 0, 0, event.time, "failed", None, reason=str(error))
+            self._ledger.add_verdict(verdict)
+            self._end(verdict)
             return ()
         self._configs[number] = config
         self._stages[number] = self._plan.stages(config)
@@ -139,7 +146,7 @@ class Search:
         return self._stages[number].steps
 
     def judge(self, event: Event, last: bool) -> bool:
-        """Decides whether a trial goes on; written down before anything follows from it."""
+        """Decides whether a trial goes on; on disk before anybody is trained because of it."""
         verdict = self._past.get((event.trial, event.stage))
         if verdict is None:
             outcomes = self._outcomes(event.trial, event.stage)
@@ -221,7 +228,6 @@ class Search:
     def _end(self, verdict: Verdict) -> None:
         number, told = verdict.trial, self._told[verdict.trial]
         self.ended_now += (number, verdict.stage) not in self._past
-        self._ledger.add_verdict(verdict)
         self.verdicts[number] = verdict
         self._asker.tell(number, verdict.score)
         told.attributes["folds"] = [fold.get("score") for fold in verdict.folds]
@@ -235,11 +241,15 @@ class Search:
                 told.attributes["inactive"] = "hardly traded in a fold: it cannot win"
             told.state, told.score = TrialState.COMPLETE, verdict.score
         self._tell(number)
-        for slot in self._plan.trial_slots(number):
-            if verdict.kind == "complete":
-                self._pool.finish(slot.name)
-            else:
-                self._pool.drop(slot.name)
+        self._ended.append(verdict)
+
+    def _release(self) -> None:
+        """Lets the pool move or delete what trials leave whose ends are on disk."""
+        for verdict in self._ended:
+            leave = self._pool.finish if verdict.kind == "complete" else self._pool.drop
+            for slot in self._plan.trial_slots(verdict.trial):
+                leave(slot.name)
+        self._ended.clear()
 
     def _tell(self, trial: int) -> None:
         if self._mirror is not None:
