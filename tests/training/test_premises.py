@@ -19,7 +19,6 @@ from slipstream.training.factory import resolve_environment
 from slipstream.training.node import NodeService, sent_as
 from slipstream.training.premises import Premises, lay_out, work_for
 
-
 REINFORCE = Path(__file__).parents[1] / "agents/reinforce.py"
 
 

@@ -21,7 +21,6 @@ from slipstream.core.guard import guarded
 from slipstream.core.kernel import OPTIONAL, REQUIRED, Kernel
 from slipstream.core.spec import Spec
 
-
 USER_MODULE = "slipstream_user_"  # how modules of users' files begin
 
 

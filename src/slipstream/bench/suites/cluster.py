@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Ratio, Row, judged
