@@ -40,7 +40,7 @@ class Member:
         """Of everything that decides its weights."""
         config = self.config
         env = {"name": config.env_name, **config.env_settings}
-        facts = [env, config.agent_name, config.agent.model_dump(mode="json")]
+        facts: list[Any] = [env, config.agent_name, config.agent.model_dump(mode="json")]
         facts += [config.training.num_envs, self.fold, self.seed, self.budget]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
