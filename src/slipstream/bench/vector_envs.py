@@ -40,6 +40,15 @@ class Uneven(Work):
         return np.zeros(8, np.float32), 1.0, False, self.time >= 1000, {}
 
 
+class Says(Work):
+    """Five numbers in every info."""
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        info = {"x": 0.5 * self.time, "y": 2.0, "n": self.time, "won": False, "z": np.float64(3)}
+        return np.zeros(8, np.float32), 1.0, False, self.time >= 1000, info
+
+
 class Image(Work):
     """Shows frames of 84x84x4 bytes, drawn beforehand."""
 
@@ -78,7 +87,8 @@ def rounds_for(seconds: float) -> int:
 
 
 def maker(name: str, rounds: int = 0) -> Any:
-    """What makes a copy: ``work`` (with its rounds), ``uneven``, ``image``, or a Gymnasium id."""
+    """What makes a copy: ``work`` (with its rounds), ``uneven``, ``image``, ``says``, or an id."""
     if name == "work":
         return partial(Work, rounds)
-    return {"uneven": Uneven, "image": Image}.get(name) or partial(gymnasium.make, name)
+    known = {"uneven": Uneven, "image": Image, "says": Says}
+    return known.get(name) or partial(gymnasium.make, name)

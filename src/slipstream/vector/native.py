@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.vector.foreign import make_gymnasium, name_of
+from slipstream.vector.info_form import Signature
 from slipstream.vector.native_form import NativeForm
-from slipstream.vector.native_infos import batch_infos
 from slipstream.vector.process.faults import Fault, FaultPolicy
 from slipstream.vector.process.job import Native, registered
 from slipstream.vector.process.native_copies import DISABLED, NEXT_STEP, SAME_STEP
+from slipstream.vector.told import Told, ToldInfos
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
 RAISE = FaultPolicy("raise")
-Told = tuple[int, dict[str, Any], tuple[Any, dict[str, Any]] | None]
 
 
 class NativeEnv(ABC):
@@ -53,7 +53,7 @@ class NativeEnv(ABC):
         self.render_mode = getattr(probe, "render_mode", None)
         self._observations = NativeForm(what.shown, what.fixed)
         self._actions = NativeForm(what.acted)
-        self._told: list[Told] | None = None
+        self._told = ToldInfos(self)
 
     # Steps and resets, in one call or begun and awaited.
 
@@ -118,7 +118,8 @@ class NativeEnv(ABC):
         """Waits for the first copies that are ready; which, in the order of their becoming so.
 
         That order depends on timing. Their rows of the arrays hold the outcome until the next
-        `send` to them; so do `infos` and its like, which tell of all copies.
+        `send` to them; so do `infos` and its like, which tell of all copies that are not under
+        way.
 
         Args:
             count: how many; all that are under way unless given.
@@ -169,8 +170,10 @@ class NativeEnv(ABC):
 
     def final_of(self, copy: int) -> Any:
         """The last observation of an episode that ended at this step (SAME_STEP), fresh."""
-        told = next((final[0] for row, _, final in self._said() if row == copy and final), None)
-        return self._single("final", copy) if self._observations.fixed and told is None else told
+        final = self._told.final(copy)
+        if self._observations.fixed and (final is None or final[0] is None):
+            return self._single("final", copy)
+        return None if final is None else final[0]
 
     def _single(self, name: str, copy: int) -> Any:
         rows = (self.arrays[f"{name}.{i}"][copy] for i in range(len(self._observations.leaves)))
@@ -179,41 +182,26 @@ class NativeEnv(ABC):
     def info_list(self) -> list[dict[str, Any]]:
         """What each copy had to say besides, [E]; of an ended episode's successor under SAME_STEP.
 
-        The slow path: what is not empty is pickled in worker processes. The dicts are the caller's.
+        The dicts are the caller's.
         """
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for row, info, _ in self._said():
-            infos[row] = dict(info)
-        return infos
+        return self._told.each()
 
     def final_info_list(self) -> list[dict[str, Any] | None]:
         """The last info of episodes that ended at this step (SAME_STEP), [E]; None elsewhere."""
-        infos: list[dict[str, Any] | None] = [None] * self.num_envs
-        for row, _, final in self._said():
-            if final is not None:
-                infos[row] = dict(final[1])
-        return infos
+        return self._told.finals()
 
     def infos(self) -> dict[str, Any]:
         """The same as arrays [E] with a mask ``_key`` of each, in Gymnasium's form.
 
         Under SAME_STEP with ``final_obs`` and ``final_info`` where episodes ended; ``{}`` where
-        nobody said anything.
+        nobody said anything. Infos of numbers alone lie in the block; others, and the first ones
+        of every form, are pickled in worker processes.
         """
-        rows = []
-        for row, info, final in sorted(self._said(), key=lambda told: told[0]):
-            if final is not None:
-                rows.append((row, {"final_obs": self.final_of(row), "final_info": final[1]}))
-            rows.append((row, info))
-        return batch_infos(rows, self.num_envs)
-
-    def _said(self) -> list[Told]:
-        if self._told is None:
-            self._told = self._ask_told() if self.arrays["told"].any() else []
-        return self._told
+        return self._told.batch()
 
     @abstractmethod
-    def _ask_told(self) -> list[Told]: ...
+    def _ask_told(self, selected: NDArray[np.bool_], signatures: Sequence[Signature]) -> list[Told]:
+        """Asks copies for what does not lie in the block, and hands the known forms over."""
 
     @abstractmethod
     def _objects(self) -> list[Any]: ...

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import NDArray
 
+from slipstream.vector.info_form import MOST_BYTES
 from slipstream.vector.leaves import MisfitError, words_of
 from slipstream.vector.process.job import Native
 from slipstream.vector.process.layout import Layout, state_arrays
@@ -43,9 +44,8 @@ class NativeForm:
         self._only = self.leaves[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
 
     def plain(self, value: Any) -> bool:
-        """Whether its place in the arrays holds all that it is: one array of the space's dtype."""
-        only = self._only
-        return only is not None and isinstance(value, np.ndarray) and value.dtype == only.dtype
+        """Whether its place in the arrays holds all that it is: no ints, lists, other dtypes."""
+        return self.fixed and _plain(self.space, value)
 
     def store(self, value: Any, places: Sequence[NDArray[Any]], row: int) -> None:
         """Writes one value into row `row` of its leaves' arrays.
@@ -112,7 +112,11 @@ def native_layout(what: Native, num_envs: int) -> Layout:
             arrays[f"{name}.{i}"] = ((e, *leaf.shape), leaf.dtype)
     arrays |= {"reward": ((e,), np.float64), "seed": ((e,), np.int64)}
     arrays |= {"restarts": ((e,), np.uint64), **state_arrays(e)}
-    return Layout.of(arrays)
+    # Of the newest info, and of the last one of an episode that ended at this step.
+    arrays["told_last"] = ((e,), np.uint8)
+    infos = ("info", "last_info")
+    arrays |= dict.fromkeys(infos, ((e, MOST_BYTES), np.uint8))
+    return Layout.of(arrays, lazy=infos)
 
 
 def _leaves(space: spaces.Space[Any], path: tuple[Any, ...]) -> list[NativeLeaf] | None:
@@ -143,6 +147,24 @@ def _nested(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(_nested(part, parts) for part in space.spaces)
     return next(parts)
+
+
+def _plain(space: spaces.Space[Any], value: Any) -> bool:
+    if isinstance(space, spaces.Dict):
+        parts = space.spaces
+        return (
+            type(value) is dict
+            and value.keys() == parts.keys()
+            and all(_plain(part, value[key]) for key, part in parts.items())
+        )
+    if isinstance(space, spaces.Tuple):
+        return (
+            type(value) is tuple
+            and len(value) == len(space.spaces)
+            and all(map(_plain, space.spaces, value))
+        )
+    dtype = np.dtype(space.dtype)
+    return type(value) is (np.ndarray if space.shape else dtype.type) and value.dtype == dtype
 
 
 def _write(leaf: NativeLeaf, value: Any, place: NDArray[Any], row: int) -> None:

@@ -24,7 +24,7 @@ def batch_infos(rows: Sequence[tuple[int, dict[str, Any]]], num_envs: int) -> di
     """
     batch: dict[str, Any] = {}
     for row, info in rows:
-        _add(batch, info, row, num_envs)
+        add_info(batch, info, row, num_envs)
     return batch
 
 
@@ -48,11 +48,12 @@ def _number(value: Any) -> float:
     return math.nan
 
 
-def _add(batch: dict[str, Any], info: dict[str, Any], row: int, num_envs: int) -> None:
+def add_info(batch: dict[str, Any], info: dict[str, Any], row: int, num_envs: int) -> None:
+    """Adds the info of one more copy; see `batch_infos`."""
     for key, value in info.items():
         if isinstance(value, dict) and key != "final_obs":
             nested = batch.setdefault(key, {})
-            _add(nested, value, row, num_envs)
+            add_info(nested, value, row, num_envs)
         else:
             if key not in batch:
                 batch[key] = _empty(None if key == "final_obs" else value, num_envs)

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.vector.native import NativeEnv, Told
+from slipstream.vector.info_form import Signature
+from slipstream.vector.native import NativeEnv
 from slipstream.vector.native_form import native_layout
 from slipstream.vector.process.asked import different_rows
 from slipstream.vector.process.faults import Fault, FaultPolicy, Ledger
 from slipstream.vector.process.job import NO_BEGIN, Job, Native
 from slipstream.vector.process.native_copies import NativeCopies
 from slipstream.vector.process.process_copies import check_count
+from slipstream.vector.told import Told
 
 
 class NativeSerialEnv(NativeEnv):
@@ -58,7 +60,8 @@ class NativeSerialEnv(NativeEnv):
         self._open()
         if self._arrived:
             self._refuse_sent(self._arrived)
-        self._told, self._begun = None, True
+        self._told.forget()
+        self._begun = True
         self.arrays["selected"][:] = True if selected is None else selected
         self._copies.reset(list(seeds or [None] * self.num_envs), self._options(options))
 
@@ -67,7 +70,7 @@ class NativeSerialEnv(NativeEnv):
         if self._arrived:
             self._refuse_sent(self._arrived)
         array, each = self._actions_of(actions)
-        self._told = None
+        self._told.forget()
         if array is not None:
             self.arrays["act"][...] = array
         else:
@@ -99,7 +102,7 @@ class NativeSerialEnv(NativeEnv):
             )
         ready = np.array(self._arrived[:count], np.int64)
         del self._arrived[:count]
-        self._told = None
+        self._told.forget()
         self.wait()
         return ready
 
@@ -119,8 +122,9 @@ class NativeSerialEnv(NativeEnv):
         self.ledger.good(self.arrays["valid"])
         self.ledger.check()
 
-    def _ask_told(self) -> list[Told]:
-        return deepcopy(self._copies.told())  # environments may fill the same dicts again
+    def _ask_told(self, selected: NDArray[np.bool_], signatures: Sequence[Signature]) -> list[Told]:
+        told = self._copies.told(signatures)
+        return deepcopy(told)  # environments may fill the same dicts again
 
     def _objects(self) -> list[Any]:
         return self._copies.objects()
@@ -152,7 +156,7 @@ class NativeSerialEnv(NativeEnv):
         for name, array in self.arrays.items():
             array[:common] = old[name][:common]
         self.num_envs = num_envs
-        self._told = None
+        self._told.forget()
         self.ledger.resize(num_envs)
         if num_envs < before:
             self._copies.shrink(self.arrays, num_envs)

@@ -18,12 +18,16 @@ _ROWS = 16
 
 
 def made(kind: str, env: str, rounds: int, num_envs: int) -> Any:
-    """One of: gym_sync, gym_async (shared memory), sb3_dummy, sb3_subproc, envpool."""
+    """One of: gym_sync, gym_async (shared memory), sb3_dummy, sb3_subproc, envpool, our face."""
     if kind == "envpool":
         import envpool
 
         return envpool.make_gymnasium(env, num_envs=num_envs, seed=1)
     makers = [maker(env, rounds)] * num_envs
+    if kind == "face":
+        from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
+
+        return ForeignVectorFace(makers)
     if kind.startswith("gym"):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 

@@ -13,7 +13,7 @@ from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.vector_convergence import convergence
-from slipstream.bench.suites.vector_faces import face_cost, sb3_on_us
+from slipstream.bench.suites.vector_faces import face_cost, infos, sb3_on_us
 from slipstream.bench.suites.vector_faults import chaos, worker_kill
 from slipstream.bench.suites.vector_systems import (
     CARTPOLE,
@@ -238,6 +238,7 @@ CASES: dict[str, Case] = {
     "chaos": chaos,
     "face_cost": face_cost,
     "sb3_on_us": sb3_on_us,
+    "infos": infos,
     "start_stop": start_stop,
     "systems": systems,
     "heavy": heavy,

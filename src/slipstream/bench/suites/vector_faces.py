@@ -73,3 +73,21 @@ def sb3_on_us(settings: SuiteOptions) -> Iterable[Row]:
         Goal(">=", 0.9),
         "Amdahl's bound: SB3's PPO without the time of its environments",
     )
+
+
+def infos(settings: SuiteOptions) -> Iterable[Row]:
+    """Five numbers in every info, 64 copies: processor time of a step through Gymnasium's face."""
+
+    def side(kind: str) -> float:
+        asked = {"kind": kind, "env": "says", "num_envs": 64, "seconds": settings.seconds}
+        return 1e6 * float(run_worker("peers.vector_layers", asked, threads=1)["cpu"])
+
+    measured = alternate(
+        lambda: side("face"),
+        lambda: side("gym_async"),
+        runs=settings.runs,
+        until=settings.until,
+        less_is_better=True,
+    )
+    unit = "us of processor time a step, all processes (5 numbers in every info, 64 copies)"
+    yield measured.row("infos", unit, None, "Gymnasium AsyncVectorEnv, shared memory")

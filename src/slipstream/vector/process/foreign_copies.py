@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from slipstream.vector.foreign import make_gymnasium, name_of
 from slipstream.vector.foreign_copy import ForeignCopy
 from slipstream.vector.foreign_steps import gone_astray, step_each
 from slipstream.vector.forms import action_form, observation_form
+from slipstream.vector.info_form import Signature
+from slipstream.vector.info_table import APART, NOTHING, InfoTable
 from slipstream.vector.leaves import MisfitError, store
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.native_infos import episode_numbers
@@ -33,6 +35,7 @@ class ForeignCopies(Copies[ForeignCopy]):
         register(job.what.registered)
         self._name = name_of(job.what.env)
         self._names = [metric.name for metric in job.spec.metrics]
+        self._table = InfoTable()
         form = observation_form(job.spec)
         self._leaves, self._actions = form.leaves, action_form(job.spec)
         self._image = form.layout == "image"
@@ -51,6 +54,7 @@ class ForeignCopies(Copies[ForeignCopy]):
             self._final = [np.moveaxis(final, 1, -1) for final in self._final]
         self._acted, self._log = arrays["actions"], arrays["log"]
         self._longest = self._log.shape[1]
+        self._info = arrays["info"].reshape(-1).data
         # Views of memory take and give single numbers in half the time of arrays.
         self._paid, self._episode = arrays["reward"].data, arrays["episode"].data
         self._streams = arrays["seed"].data, arrays["index"].data
@@ -296,10 +300,20 @@ class ForeignCopies(Copies[ForeignCopy]):
         if copy is not None:
             at["ended_ret"][row], at["ended_length"][row] = copy.ret, copy.length
 
-    def infos(self) -> list[tuple[int, Any]]:
-        """(row, info) of copies that said something besides."""
-        made = zip(self.rows, self.copies, strict=True)
-        return [(row, copy.info) for row, copy in made if copy is not None and copy.info]
+    def infos(self, signatures: Sequence[Signature]) -> list[tuple[int, Any]]:
+        """Has copies write down what they said; (row, info) of those that could not.
+
+        Args:
+            signatures: of the infos that may be written.
+        """
+        self._table.take(signatures)
+        told, apart = self.at["told"], []
+        for row, copy in zip(self.rows, self.copies, strict=True):
+            info = None if copy is None else copy.info
+            told[row] = code = self._table.write(info, self._info, row) if info else NOTHING
+            if code == APART:
+                apart.append((row, info))
+        return apart
 
     def where(self, i: int) -> tuple[int, int, list[Any]]:
         copy = self.copies[i]

@@ -12,9 +12,9 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign import name_of
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv, log_dtype, log_shape
+from slipstream.vector.info_table import InfoTable
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import RESET
-from slipstream.vector.native_infos import batch_infos
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultPolicy
@@ -60,6 +60,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         if spec is None:
             with GymnasiumVectorEnv(env, seeds[:1], indices[:1], kwargs=kwargs) as probe:
                 spec = probe.spec
+        self._table = InfoTable()
         known = registered(env) if isinstance(env, str) else None
         super().__init__(
             Foreign(env, dict(kwargs or {}), limit, known),
@@ -128,9 +129,13 @@ class ForeignProcessEnv(ProcessVectorEnv):
 
     def infos(self) -> dict[str, Any]:
         self.copies.ready()
-        parts = self.copies.talk("infos", [(link, ()) for link in self.workers.links])
-        told = sorted((one for part in parts for one in part), key=lambda one: one[0])
-        return batch_infos(told, self.num_envs)
+        asked = (self._table.signatures,)
+        calls = [(link, asked) for link in self.workers.links]
+        parts = self.copies.talk("infos", calls, spare=True)
+        apart = dict(one for part in parts for one in part or [])
+        for info in apart.values():
+            self._table.note(info)
+        return self._table.batch(self.block["told"], self.block["info"], apart)
 
     def resize(self, num_envs: int) -> Any:
         before, old = self.num_envs, self.block

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.spec import Spec
+from slipstream.vector.info_form import MOST_BYTES
 from slipstream.vector.leaves import Leaf
 
 _LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
@@ -45,8 +46,8 @@ class Layout:
     Attributes:
         fields: by name, in the order of their offsets.
         size: bytes in all.
-        sure: bytes that are written in any case; what lies beyond (logs of actions) is taken from
-            the system when it is first written.
+        sure: bytes that are written in any case; what lies beyond (logs of actions, infos) is
+            taken from the system when it is first written.
     """
 
     fields: Mapping[str, Field]
@@ -114,7 +115,8 @@ def copies_layout(
     arrays["metrics"] = ((e, len(spec.metrics)), np.float64)
     arrays["mask"] = ((*rows, mask_width), np.bool_)
     arrays["log"] = ((e, log[0], k), log[1])
-    return Layout.of(arrays, lazy=("log",))
+    arrays["info"] = ((e, MOST_BYTES), np.uint8)
+    return Layout.of(arrays, lazy=("log", "info"))
 
 
 def observation_arrays(leaves: Sequence[Leaf], rows: tuple[int, ...]) -> Arrays:
@@ -130,6 +132,7 @@ def state_arrays(num_envs: int) -> Arrays:
     """How each copy's step ended, where it stands, and what is wanted of it, each [E]."""
     flags = ("terminated", "truncated", "valid", "ended", "kept", "lost", "down", "held")
     arrays: dict[str, tuple[Sequence[int], Any]] = {}
-    arrays |= dict.fromkeys((*flags, "selected", "told"), ((num_envs,), np.bool_))
+    arrays |= dict.fromkeys((*flags, "selected"), ((num_envs,), np.bool_))
+    arrays["told"] = ((num_envs,), np.uint8)  # what it said besides: see `info_table.py`
     # Steps that were asked for one by one, and those of them that are done: `send`, `recv`.
     return arrays | dict.fromkeys(("wanted", "served"), ((num_envs,), np.uint64))

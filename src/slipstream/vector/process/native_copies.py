@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.random import stream
 from slipstream.vector.foreign import flag, reward_of
+from slipstream.vector.info_form import Signature
+from slipstream.vector.info_table import APART, NOTHING, InfoTable
 from slipstream.vector.leaves import MisfitError, words_of
 from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.native_form import NativeForm
@@ -42,6 +45,7 @@ class NativeCopies(Copies[Any]):
         self.infos: list[dict[str, Any]] = []
         self.finals: list[tuple[Any, dict[str, Any]]] = []
         self._objects: list[Any] = []
+        self._table = InfoTable()
         self._given: dict[int, Any] = {}  # actions by row that did not fit into the block
         self._acted: list[Any] = []
         self._next: list[bool] = []  # ended, and the next step begins another episode
@@ -54,6 +58,8 @@ class NativeCopies(Copies[Any]):
         count = range(len(self._observations.leaves))
         self._obs = [arrays[f"obs.{i}"] for i in count]
         self._final = [arrays[f"final.{i}"] for i in count]
+        self._info = arrays["info"].reshape(-1).data
+        self._last_info = arrays["last_info"].reshape(-1).data
 
     def _room(self, lo: int, hi: int) -> list[int]:
         n = hi - lo
@@ -170,15 +176,17 @@ class NativeCopies(Copies[Any]):
     def _finish(self, i: int, seen: Any, info: dict[str, Any]) -> None:
         """Keeps how an episode ended, before anything overwrites it, and begins the next one."""
         row = self.rows[i]
-        kept: Any = None
+        at, kept, code = self.at, None, NOTHING
         if self._observations.fixed:
             self._store(i, seen, self._final)
         if not self._observations.plain(seen):  # as Gymnasium tells it: an int, another dtype, ...
-            kept = copy.deepcopy(seen)
-        self.finals[i] = kept, dict(info)  # environments may fill the same one at a reset
-        self.at["kept"][row] = True
+            kept, code = copy.deepcopy(seen), APART
+        elif info:
+            code = self._table.write(info, self._last_info, row)
+        if code == APART:
+            self.finals[i] = kept, dict(info)  # environments may fill the same one at a reset
+        at["kept"][row], at["told_last"][row] = True, code
         self._begin(i, {})
-        self.at["told"][row] = True
 
     def begin_next(self, i: int, *, again: bool = False) -> None:
         """After a failure: seeded by what the copy was seeded with, and how often it has failed."""
@@ -210,7 +218,8 @@ class NativeCopies(Copies[Any]):
             self._objects[i] = seen
         self.infos[i] = info
         if info:
-            self.at["told"][self.rows[i]] = True
+            row = self.rows[i]
+            self.at["told"][row] = self._table.write(info, self._info, row)
 
     def _store(self, i: int, seen: Any, places: list[NDArray[Any]]) -> None:
         try:
@@ -230,7 +239,7 @@ class NativeCopies(Copies[Any]):
                 self.copies[i] = None
         if running:
             self.infos[i] = {**self.infos[i], "fault": f"{type(error).__name__}: {error}"}
-            self.at["told"][self.rows[i]] = True
+            self.at["told"][self.rows[i]] = APART
 
     def lose(self, i: int) -> None:
         super().lose(i)
@@ -260,14 +269,23 @@ class NativeCopies(Copies[Any]):
             return self._given.pop(row)
         return self.at["act"][row : row + 1].copy()[0]
 
-    def told(self) -> list[tuple[int, dict[str, Any], tuple[Any, dict[str, Any]] | None]]:
-        """(row, info, how its episode ended at this step) of copies that have something to say."""
-        at = self.at
-        return [
-            (row, self.infos[i], self.finals[i] if at["kept"][row] else None)
-            for i, row in enumerate(self.rows)
-            if at["told"][row]
-        ]
+    def told(
+        self, signatures: Sequence[Signature]
+    ) -> list[tuple[int, dict[str, Any] | None, tuple[Any, dict[str, Any]] | None]]:
+        """What copies said and could not write down: row, info, how the episode ended.
+
+        Args:
+            signatures: of the infos that may be written from now on.
+        """
+        at, found = self.at, []
+        self._table.take(signatures)
+        for i, row in enumerate(self.rows):
+            said = at["told"][row] == APART
+            ended = at["kept"][row] and at["told_last"][row] == APART
+            if said or ended:
+                info, final = self.infos[i], self.finals[i]
+                found.append((row, info if said else None, final if ended else None))
+        return found
 
     def objects(self) -> list[Any]:
         """Observations without a place in the block."""

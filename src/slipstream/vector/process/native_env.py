@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.vector.native import NativeEnv, Told
+from slipstream.vector.info_form import Signature
+from slipstream.vector.info_table import NOTHING
+from slipstream.vector.native import NativeEnv
 from slipstream.vector.native_form import native_layout
+from slipstream.vector.process.copies import FRESH
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultPolicy
 from slipstream.vector.process.job import NEXT, NO_BEGIN, Job, Native
 from slipstream.vector.process.layout import Layout
+from slipstream.vector.process.link import UP, Link
 from slipstream.vector.process.process_copies import ProcessCopies, Rows
+from slipstream.vector.told import Told
 
 _PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
 
@@ -102,21 +107,25 @@ class NativeProcessEnv(NativeEnv):
         self.copies.ready()
         self.copies.asked.stop()
         every, options = list(seeds or [None] * self.num_envs), self._options(options)
-        self.arrays["selected"][:] = True if selected is None else selected
+        arrays = self.arrays
+        arrays["selected"][:] = True if selected is None else selected
+        arrays["valid"][:], arrays["reward"][:] = True, 0.0
+        for name in FRESH:  # here: workers without a selected copy are not called
+            arrays[name][:] = False
         calls = []
         for link in self.copies.rows_of(self.arrays["selected"]):
             rows = range(self.num_envs)[link.rows] if isinstance(link.rows, slice) else link.rows
             calls.append((link, ([every[r] for r in rows], [options[r] for r in rows])))
-        self._told = None
+        self._told.forget()
         self.copies.workers.begin_talk("reset", calls)
-        self._pending = ("reset", [link for link, _ in calls])
+        self._pending = ("reset", calls)
 
     def step_async(self, actions: Any) -> None:
         self._idle()
         self.copies.check_open()
         array, each = self._actions_of(actions)
         self.copies.asked.stop()  # refuses while steps are under way, which read these actions
-        self._told = None
+        self._told.forget()
         if array is not None:
             self.arrays["act"][...] = array
         self._begin_step(each)
@@ -155,7 +164,7 @@ class NativeProcessEnv(NativeEnv):
         self.copies.check_open()
         asked = self.copies.asked
         ready = asked.receive(int(asked.out.sum()) if count is None else count, timeout)
-        self._told = None
+        self._told.forget()
         self.copies.ledger.good(self.arrays["valid"])
         self.copies.ledger.check()
         return ready
@@ -175,8 +184,7 @@ class NativeProcessEnv(NativeEnv):
             if not self.copies.workers.wait(timeout):
                 raise TimeoutError(f"`reset` is not over after {timeout:g} s.")
             self._pending = None
-            self.copies.workers.end_talk("reset", rest)
-            self.copies.begun = True
+            self._end_reset(rest)
         else:
             while True:
                 left = None if until is None else max(0.0, until - time.monotonic())
@@ -193,15 +201,33 @@ class NativeProcessEnv(NativeEnv):
         self.copies.ledger.good(self.arrays["valid"])
         self.copies.ledger.check()
 
+    def _end_reset(self, calls: list[tuple[Link, tuple[Any, ...]]]) -> None:
+        """Takes the answers; workers in the place of those that were lost are asked again."""
+        workers = self.copies.workers
+        while True:
+            workers.end_talk("reset", [link for link, _ in calls], spare=True)
+            calls = [call for call in calls if call[0].state != UP]
+            if not calls:
+                self.copies.begun = True
+                return
+            self.copies.ready()
+            workers.begin_talk("reset", calls)
+            workers.wait()
+
     def _idle(self) -> None:
         """Ends what was begun and never awaited; its outcome is nobody's."""
         if self._pending is not None:
             self.wait()
 
-    def _ask_told(self) -> list[Told]:
-        links = self.copies.rows_of(self.arrays["told"])
-        parts = self.copies.talk("told", [(link, ()) for link in links])
-        return [one for part in parts for one in part]
+    def _ask_told(self, selected: NDArray[np.bool_], signatures: Sequence[Signature]) -> list[Told]:
+        links, told = self.copies.rows_of(selected), list[Told]()
+        parts = self.copies.talk("told", [(link, (signatures,)) for link in links], spare=True)
+        for link, part in zip(links, parts, strict=True):
+            if part is None:  # what it said is lost with the worker
+                for name in ("told", "told_last"):
+                    self.arrays[name][link.rows] = NOTHING
+            told += part or []
+        return told
 
     def _objects(self) -> list[Any]:
         found: list[Any] = [None] * self.num_envs
@@ -252,7 +278,7 @@ class NativeProcessEnv(NativeEnv):
 
     def resize(self, num_envs: int) -> None:
         self._idle()
-        self._told = None
+        self._told.forget()
         self.copies.resize(num_envs, native_layout(self.what, num_envs))
         self.num_envs = num_envs
 

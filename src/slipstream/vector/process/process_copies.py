@@ -157,9 +157,11 @@ class ProcessCopies:
         """Workers that have any of the selected copies."""
         return [link for link in self.links if selected[link.rows].any()]
 
-    def talk(self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]]) -> list[Any]:
-        """Calls a method of several workers' copies at once; see `Workers.talk_each`."""
-        answers = self.workers.talk_each(method, calls)
+    def talk(
+        self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]], spare: bool = False
+    ) -> list[Any]:
+        """Calls a method of several workers' copies at once; see `Workers.end_talk`."""
+        answers = self.workers.talk_each(method, calls, spare)
         self.asked.go_on([link for link, _ in calls])
         return answers
 

@@ -242,19 +242,17 @@ class Workers:
             error, self._error = self._error, None
             raise error
 
-    def talk(self, link: Link, method: str, *arguments: Any) -> Any:
-        """Calls a method of a worker's copies: the slow path.
+    def talk_each(
+        self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]], spare: bool = False
+    ) -> list[Any]:
+        """Calls a method of several workers' copies at once, each with its own arguments: slow.
 
         Raises:
-            KernelError: the worker was lost over it; whatever the method raised.
+            KernelError: a worker was lost over it; whatever the method raised.
         """
-        return self.talk_each(method, [(link, arguments)])[0]
-
-    def talk_each(self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]]) -> list[Any]:
-        """The same of several workers at once, each with its own arguments."""
         self.begin_talk(method, calls)
         self.wait()
-        return self.end_talk(method, [link for link, _ in calls])
+        return self.end_talk(method, [link for link, _ in calls], spare)
 
     def begin_talk(self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]]) -> None:
         """Asks; `wait` and `end_talk` bring the answers."""
@@ -263,8 +261,11 @@ class Workers:
             link.send((method, arguments))
         self.begin(TALK, [link for link, _ in calls])
 
-    def end_talk(self, method: str, links: Sequence[Link]) -> list[Any]:
-        """The answers, in the order of the workers."""
+    def end_talk(self, method: str, links: Sequence[Link], spare: bool = False) -> list[Any]:
+        """The answers, in the order of the workers.
+
+        `spare`: that of a worker which was lost is None, where the policy is to go on.
+        """
         self.finish(links)
         values: list[Any] = []
         failed: list[BaseException] = []
@@ -273,10 +274,10 @@ class Workers:
                 self._hear(link)
             if link.number not in self._answers:
                 self._ledger.check()
-                raise KernelError(
-                    f"{self._ledger.name}: worker {link.number} was lost in `{method}`."
-                )
-            worked, value = self._answers.pop(link.number)
+                if not spare:
+                    name = self._ledger.name
+                    raise KernelError(f"{name}: worker {link.number} was lost in `{method}`.")
+            worked, value = self._answers.pop(link.number, (True, None))
             (values if worked else failed).append(value)
         if failed:
             raise failed[0]
