@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,8 @@ def made(kind: str, env: str, rounds: int, num_envs: int) -> Any:
         return envpool.make_gymnasium(env, num_envs=num_envs, seed=1)
     makers = [maker(env, rounds)] * num_envs
     if kind == "face":
-        from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
-
-        return ForeignVectorFace(makers)
+        faces = import_module("slipstream.adapters.gymnasium_foreign")
+        return faces.ForeignVectorFace(makers)
     if kind.startswith("gym"):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
