@@ -59,7 +59,7 @@ BROKEN = {
         "    mine = s\n    mine.sum = s.sum + 1.0\n    out[0] = float(s.time)",
         "STATE.sum",
     ),
-    "unwritten": ("    out[2] = float(p.number)\n", "", "left places [[2]] of its row unwritten"),
+    "unwritten": ("    out[2] = float(p.number)\n", "", "left out[2] unwritten"),
     "outside": ("out[0] = float(s.time)", "out[0] = float(s.time) + math.inf", "lies outside"),
     "action": (
         "s.time = s.time + 1",

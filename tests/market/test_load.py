@@ -205,6 +205,10 @@ def test_a_jump_of_scale_is_refused(folder, frame):
     )  # fmt: skip
     with pytest.raises(DataError, match=r"power of ten 1 time, first x0\.0"):
         load(folder(EURUSD=one))
+    mostly = one.head(1400)  # no one factor is right for all of these
+    with pytest.raises(DataError, match=r"prices near 109.*power of ten 1 time") as refusal:
+        load(folder(EURUSD=mostly))
+    assert "price_scale" not in str(refusal.value)
 
 
 def test_prices_in_points_are_refused_until_scaled(folder, frame):
@@ -247,6 +251,14 @@ def test_naive_stamps_are_refused_with_a_suggestion(folder, frame):
     assert taken.bars[0].time[0] == 1577916000 + 5 * 3600
     assert "for `accept` names local_time" in taken.accepted[0]
     assert taken.notes[0] == taken.accepted[0]
+
+
+def test_holidays_are_counted_beside_weekends(folder, forex_m15):
+    one = pl.read_parquet(forex_m15 / "EURUSD.parquet")
+    york = pl.col("timestamp").dt.convert_time_zone("America/New_York")
+    wrong = york.dt.replace_time_zone(None).dt.replace_time_zone("UTC")
+    with pytest.raises(DataError, match="53 of 53 weekends and holidays have bars while"):
+        load(folder(EURUSD=one.with_columns(wrong)))
 
 
 def test_a_time_zone_beside_aware_stamps_is_ignored_aloud(folder, frame):

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from slipstream.training import console
+from slipstream.training.config import resolve
 from slipstream.training.events import (
     Checkpointed,
     Evaluated,
@@ -18,6 +19,7 @@ from slipstream.training.events import (
     Updated,
 )
 from slipstream.training.progress import Progress
+from slipstream.training.run import Run
 
 NOW = Progress(500_000, 210_000, 100, 800, 2.0, 3.0, 5.0, 12.0)
 
@@ -91,6 +93,15 @@ def test_members_show_mean_and_range():
     line = console.progress_line(updated(score=(1.0, 2.0, np.nan)), 3, 1e6)
     assert "score 1.5 (1 to 2)" in line
     assert "1.00 M steps/s" in line
+
+
+def test_terminal_escapes_in_names_are_shown_not_sent(capsys, tmp_path):
+    note = "\x1b[31mEURUSD does not name its currencies.\nAnother line."
+    text = io.StringIO()
+    console.ConsoleListener(Console(file=text, width=120, color_system=None)).say(note)
+    Run(tmp_path, resolve("cartpole")).say(note)
+    for shown in (text.getvalue(), capsys.readouterr().err):
+        assert shown == "\\x1b[31mEURUSD does not name its currencies.\nAnother line.\n"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (3_723, "1:02:03"), (59.6, "1:00")])

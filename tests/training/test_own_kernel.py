@@ -58,10 +58,10 @@ def test_checked_once_for_each_version(write):
 
 def test_a_mistake_is_named_before_anything_is_trained(write, tmp_path):
     path = write(("out[2] = float(p.number)\n", "pass\n"))
-    with pytest.raises(KernelError, match=r"`observe` left places \[\[2\]\] of its row unwritten"):
+    with pytest.raises(KernelError, match=r"`observe` left out\[2\] unwritten"):
         train(path)
     assert not list(tmp_path.glob("runs/*"))
-    with pytest.raises(KernelError, match="left places"):  # it did not pass, and is not remembered
+    with pytest.raises(KernelError, match="left out"):  # it did not pass, and is not remembered
         train(path)
 
 

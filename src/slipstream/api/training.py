@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.core.printable import printable_lines
 from slipstream.training import trainer
 from slipstream.training.backend import as_measured, resolve_backend
 from slipstream.training.cluster import ClusterOptions, cluster_of
@@ -164,4 +165,4 @@ _UNREPORTED = "Training is complete, its report is not. Write it with:"
 
 
 def _to_stderr(message: str) -> None:
-    print(message, file=sys.stderr)
+    print(printable_lines(message), file=sys.stderr)

@@ -21,7 +21,7 @@ Nothing is ever filled, interpolated or resampled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -85,10 +85,13 @@ def clean(table: RawTable, config: DataConfig) -> Cleaned:
     shift = {"mid": 0.0, "bid": 0.5, "ask": -0.5}[config.price_side] * spread
     for name in PRICES:
         columns[name] = columns[name] + shift
+    jumps = jump_findings(table.symbol, columns["close"], time)
     units = unit_findings(table, columns["close"], config)
+    if jumps:  # no one factor is right for all of the file
+        units = [replace(one, remedies=()) for one in units]
     # The unit of a spread can be judged once that of the prices is known.
     findings += units or spread_findings(table, config)
-    findings += jump_findings(table.symbol, columns["close"], time)
+    findings += jumps
     keep = ~_weekend_candles(kind, time, bar_seconds, columns)
     if not keep.all():
         findings.append(

@@ -159,8 +159,8 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
-            f"{label} cannot be read ({reason}): is it complete, and really a "
-            f"{path.suffix.lstrip('.') or 'CSV'} file?"
+            f"{label} cannot be read ({reason}): it is incomplete, or no "
+            f"{path.suffix.lstrip('.') or 'CSV'} file."
         ) from None
 
 

@@ -92,9 +92,12 @@ def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
         for one in ways:
             marks = {} if one.time_is == current.time_is else {"time_is": one.time_is}
             remedies.append({"time_zone": one.zone, **marks})
-    count = current.outside or current.lacking
+    count, of = current.outside, plural(len(edges), "weekend")
     odd = "have bars while the market is closed"
-    if not current.outside:
+    if len(edges.reopened):
+        of = f"{len(edges) + len(edges.reopened)} weekends and holidays"
+    if not count:
+        count, of = current.lacking, plural(len(edges), "weekend")
         odd = "lack bars while the market is open"
     shift = f"{abs(hours):.3g} hour{'s' if abs(hours) > 1 else ''}"
     return Finding(
@@ -102,7 +105,7 @@ def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
         "local_time",
         "warning" if doubtful else "error",
         count,
-        f"{count} of {plural(len(edges), 'weekend')} {odd}, and none would if the stamps there "
+        f"{count} of {of} {odd}, and none would if the stamps there "
         f"were {shift} {'earlier' if hours > 0 else 'later'}: they are in another zone"
         + (" than they state, so write the file anew" if stated else f" than {current.zone}"),
         "loading takes them as they are" if doubtful else "loading refuses",

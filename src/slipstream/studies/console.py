@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from slipstream.core.printable import printable_lines
 from slipstream.studies.standing import Standing
 from slipstream.training.console import clock, number, short
 from slipstream.training.node_lines import cluster_part
@@ -53,7 +54,7 @@ class StudyConsole:
 
     def say(self, line: str, style: str | None = None) -> None:
         """Prints a sentence above the live line."""
-        self._console.print(Text(line, style=style or ""), soft_wrap=True)
+        self._console.print(Text(printable_lines(line), style=style or ""), soft_wrap=True)
 
     def close(self) -> None:
         """Takes the live line away; also safe after an interruption."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.printable import printable_lines
 from slipstream.studies.machinery import Pools
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.study_file import read_study
@@ -97,4 +98,4 @@ def _nobody(standing: Standing) -> None:
 
 
 def _to_stderr(message: str) -> None:
-    print(message, file=sys.stderr)
+    print(printable_lines(message), file=sys.stderr)

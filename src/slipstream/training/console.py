@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from slipstream.core.printable import printable_lines
 from slipstream.training.events import (
     Checkpointed,
     Evaluated,
@@ -112,7 +113,7 @@ class ConsoleListener:
 
     def say(self, line: str, style: str | None = None) -> None:
         """Prints a sentence above the live line."""
-        self._console.print(Text(line, style=style or ""), soft_wrap=True)
+        self._console.print(Text(printable_lines(line), style=style or ""), soft_wrap=True)
 
 
 class Speed:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.core.printable import printable_lines
 from slipstream.core.reader import is_there, read_json
 from slipstream.training import checkpoint, provenance
 from slipstream.training.bulk import drop_chunks
@@ -57,7 +58,7 @@ _PROGRESS = {
 
 def _to_stderr(message: str) -> None:
     with suppress(OSError):  # nobody reads it: what is said matters less than what is done
-        print(message, file=sys.stderr)
+        print(printable_lines(message), file=sys.stderr)
 
 
 class Run:

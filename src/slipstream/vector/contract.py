@@ -256,9 +256,16 @@ class _Watch:
                 rows.append(out)
             if not np.array_equal(rows[0], rows[1], equal_nan=spec.observation_dtype.kind == "f"):
                 places = np.argwhere(rows[0] != rows[1])[:4].tolist()
-                self._fail(f"`observe` left places {places} of its row unwritten {when}")
+                names = ", ".join(f"out[{', '.join(map(str, place))}]" for place in places)
+                self._fail(
+                    f"`observe` left {names} unwritten {when}; write every place of the row each "
+                    "time, for it still holds an older observation"
+                )
             if not (np.isfinite(rows[0]).all() and spec.observation.contains(rows[0])):
-                self._fail(f"the observation {rows[0]} lies outside {spec.observation} {when}")
+                self._fail(
+                    f"the observation {rows[0]} lies outside {spec.observation} {when}; widen the "
+                    "bounds in `spec`, or keep to them in `observe`"
+                )
             if kernel.mask is not None:
                 assert self.allowed is not None
                 allowed = self.allowed[0] if spec.players == 1 else self.allowed[0, player]
