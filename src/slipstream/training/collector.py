@@ -17,8 +17,10 @@ from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
-from slipstream.vector.fused import FusedLoop
+from slipstream.vector.fused import Acting, FusedLoop
 from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes
+
+_TIMED_BLOCKS = 64  # of a loop that acts and steps at once, from one whose first row is timed
 
 
 def make_collector(
@@ -73,6 +75,8 @@ class Collector:
         self._ranges = list(itertools.pairwise(edges))
         self._follows = False  # row T of the rollout continues in row 0 of the next one
         self._loops: list[FusedLoop | None] | None = None
+        self._blocks = 0  # filled so far
+        self._acting = [0.5] * len(self.envs)  # share of a slice's seconds that the policy takes
         self.seconds_env = 0.0
         self.seconds_policy = 0.0
         self.seconds_learning = 0.0  # between steps
@@ -106,7 +110,8 @@ class Collector:
         self._follows = True
         if self._loops is None:
             self._loops = self._make_loops()
-        run([partial(self._collect_slice, i, loop) for i, loop in enumerate(self._loops)])
+        run([self._filling(i, loop) for i, loop in enumerate(self._loops)])
+        self._blocks += 1
         finals, episodes = [], []
         for env, (lo, _) in zip(self.envs, self._ranges, strict=True):
             final = env.drain_finals()
@@ -134,34 +139,45 @@ class Collector:
                     actions = self.agent.act(rollout, t, first, last)
                     acting += time.perf_counter() - asked
                     env.send_half(half, actions, t)
-        share = 1.0 / len(self.envs)
-        self.seconds_policy += share * acting
-        self.seconds_env += share * (time.perf_counter() - began - acting)
+        self._count_seconds(acting, time.perf_counter() - began - acting)
 
-    def _collect_slice(self, i: int, loop: FusedLoop | None) -> None:
+    def _filling(self, i: int, loop: FusedLoop | None) -> Callable[[], None]:
+        """What fills the rollout's rows of a slice."""
+        if loop is None:
+            return partial(self._collect_halves if self.envs[i].halves else self._collect_slice, i)
+        # Before the threads begin: two that run Python at once wait for each other.
+        acting = self.agent.acting(*self._ranges[i])
+        assert acting is not None
+        return partial(self._collect_fused, i, loop, acting)
+
+    def _collect_fused(self, i: int, loop: FusedLoop, acting: Acting) -> None:
+        """Acting and stepping are timed apart for the first row of some blocks."""
+        rollout, lo, began = self.experience, self._ranges[i][0], time.perf_counter()
+        timed = self._blocks % _TIMED_BLOCKS == 0
+        if timed:
+            acted, stepped = self._collect_row(i, 0)
+            self._acting[i] = acted / max(acted + stepped, 1e-9)
+        loop.run(int(timed), rollout.rows, lo, acting)
+        rollout.valid[:, lo : self._ranges[i][1]] = True
+        seconds = time.perf_counter() - began
+        self._count_seconds(self._acting[i] * seconds, (1.0 - self._acting[i]) * seconds)
+
+    def _collect_slice(self, i: int) -> None:
+        times = np.array([self._collect_row(i, t) for t in range(len(self.experience.reward))])
+        self._count_seconds(*times.sum(0).tolist())
+
+    def _collect_row(self, i: int, t: int) -> tuple[float, float]:
+        """Seconds of acting and of stepping a slice."""
         env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
-        if env.halves:
-            return self._collect_halves(i)
-        policy_seconds = env_seconds = 0.0
-        for t in range(len(rollout.reward) if loop is None else 1):
-            began = time.perf_counter()
-            actions = self.agent.act(rollout, t, lo, hi)
-            acted = time.perf_counter()
-            env.step(actions, rollout.step_out(t, lo, hi), t)
-            policy_seconds += acted - began
-            env_seconds += time.perf_counter() - acted
-        if loop is not None:
-            began = time.perf_counter()
-            acting = self.agent.acting(lo, hi)
-            assert acting is not None
-            loop.run(1, rollout.rows, lo, acting)
-            rollout.valid[:, lo:hi] = True
-            # Acting and stepping are not timed apart there: in proportion to the first row.
-            longer = 1.0 + (time.perf_counter() - began) / (policy_seconds + env_seconds)
-            policy_seconds, env_seconds = longer * policy_seconds, longer * env_seconds
-        share = 1.0 / len(self.envs)
-        self.seconds_policy += share * policy_seconds
-        self.seconds_env += share * env_seconds
+        began = time.perf_counter()
+        actions = self.agent.act(rollout, t, lo, hi)
+        acted = time.perf_counter()
+        env.step(actions, rollout.step_out(t, lo, hi), t)
+        return acted - began, time.perf_counter() - acted
+
+    def _count_seconds(self, acted: float, stepped: float) -> None:
+        self.seconds_policy += acted / len(self.envs)
+        self.seconds_env += stepped / len(self.envs)
 
     def _make_loops(self) -> list[FusedLoop | None]:
         """Of each slice the loop that acts and steps without Python, where both can."""

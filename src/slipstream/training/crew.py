@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 
 # Threads hand the interpreter lock to each other between array operations of some 10 microseconds;
 # Python's default of 5 ms would make the others wait for hundreds of them.
@@ -16,28 +18,45 @@ class Crew:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._pool = ThreadPoolExecutor(workers - 1, "slipstream") if workers > 1 else None
+        # A pool of the standard library takes twice as long to hand a task over.
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = [
+            Thread(target=self._serve, name=f"slipstream_{k}", daemon=True)
+            for k in range(1, workers)
+        ]
+        for thread in self._threads:
+            thread.start()
         self._interval = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
 
     def run(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Runs all tasks and waits for them; the first task's error, in their order, is raised."""
-        if self._pool is None or len(tasks) == 1:
+        if not self._threads or len(tasks) == 1:
             for task in tasks:
                 task()
             return
-        futures = [self._pool.submit(task) for task in tasks[1:]]
+        errors: dict[int, BaseException] = {}
+        done: SimpleQueue[None] = SimpleQueue()
+
+        def attempt(k: int) -> None:
+            try:
+                tasks[k]()
+            except BaseException as error:
+                errors[k] = error
+            done.put(None)
+
+        for k in range(1, len(tasks)):
+            self._tasks.put(partial(attempt, k))
         # The caller takes the first one: nobody is woken for it, and nobody waits for that.
-        own: BaseException | None = None
-        try:
-            tasks[0]()
-        except BaseException as error:
-            own = error
-        wait(futures)
-        if own is not None:
-            raise own
-        for future in futures:
-            future.result()
+        attempt(0)
+        for _ in tasks:
+            done.get()
+        if errors:
+            raise errors[min(errors)]
+
+    def _serve(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
 
     def __enter__(self) -> Crew:
         return self
@@ -47,6 +66,9 @@ class Crew:
 
     def close(self) -> None:
         """Ends the threads."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
         sys.setswitchinterval(self._interval)

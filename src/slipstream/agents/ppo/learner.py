@@ -94,6 +94,8 @@ class Learner:
             choices = rollout.mask.shape[-1]
             self._rows = self._rows._replace(mask=np.zeros((len(self._rows.packed), choices), bool))
         rows = self._rows._replace(final_value=np.zeros(len(rollout.final_index), np.float32))
+        helpers = 0 if run is in_sequence else self._parts - 1
+        some = len(self._order) if helpers else 1
         by = Epochs(
             net=self._net,
             weights=self._policy.parameters.arrays,
@@ -101,15 +103,14 @@ class Learner:
             experience=self._experience(rollout, reward),
             rows=rows,
             keys=np.ascontiguousarray(draws.own_keys(seeds, draws.MINIBATCH, numbers).T),
-            order=self._order,
-            moments=self._moments,
+            order=self._order[:some],
+            moments=self._moments[:some],
             normalise=settings.normalize_advantage,
             statistics=self._statistics,
             tally=tally,
             space=self._space,
             gate=self._gate,
         )
-        helpers = 0 if run is in_sequence else self._parts - 1
         lead, help_out = partial(self._update, by, False), partial(self._update, by, True)
         run_with_helpers(self._gate, lead, help_out, helpers, run)
         means = tally.sums / np.maximum(tally.updates, 1)[:, None]
