@@ -108,7 +108,7 @@ def leftovers():
     me = psutil.Process()
     kinds = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
              if os.path.lexists(f"/proc/self/fd/{fd}")]  # fmt: skip
-    kept = [kind for kind in kinds if any(k in kind for k in ("slipstream", "eventfd", "socket"))]
+    kept = [kind for kind in kinds if any(k in kind for k in ("slipstream", "pipe", "socket"))]
     return len(me.children(recursive=True)), len(kept)
 
 

@@ -123,9 +123,8 @@ def test_a_view_holds_the_memory_of_a_closed_block():
     assert mapped() == before
 
 
-def test_where_the_system_has_no_memory_files_or_eventfds(monkeypatch):
+def test_where_the_system_has_no_memory_files(monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
-    monkeypatch.delattr(os, "eventfd")
     test_a_block_is_shared_by_its_descriptor_and_has_no_name()
     one = bell.Bell()
     assert one.fds[0] != one.fds[1]

@@ -196,7 +196,8 @@ class ProcessCopies:
         if self._fresh and not self._stepping:
             return True
         down, held = self.block["down"], self.block["held"]
-        if self._stepping and not np.count_nonzero(down) and not np.count_nonzero(held):
+        faulty = self.ledger.total and np.count_nonzero(down)  # without a fault none is down
+        if self._stepping and not faulty and not np.count_nonzero(held):
             return True
         idle = down | held
         return any(not idle[link.rows].all() for link in self._stepping if link.state == UP)

@@ -233,11 +233,14 @@ class ProcessVectorEnv(VectorEnv):
     def _collect(self, t: int, rows: Rows | None = None) -> None:
         """Notes what ended at a step of some rows; of all unless given."""
         block = self.block.arrays
+        over = block["ended"]
+        if self.ledger.total:  # else nothing can be lost
+            over = over | block["lost"]
         if rows is None:
-            (at,) = (block["ended"] | block["lost"]).nonzero()
+            (at,) = over.nonzero()
         else:
             at = np.arange(self.num_envs)[rows]
-            at = at[block["ended"][at] | block["lost"][at]]
+            at = at[over[at]]
         if not len(at):
             return
         columns = [block[name].take(at, axis=0) for name in _OF_EPISODES]
