@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from slipstream.nets.convolution import ConvolutionalNetwork
+from slipstream.nets.layers import forward, keep_rows
 from slipstream.nets.networks import MlpNetwork, input_width
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.torch_networks import TorchImages
@@ -60,6 +61,21 @@ def test_the_number_of_rows_changes_no_row():
         part = np.ascontiguousarray(x[:, 20 : 20 + rows])
         out = network.act(parameters.weights, part, network.workspace(2, rows))
         assert np.array_equal(out, full[:, 20 : 20 + rows])
+
+
+def test_rows_that_are_kept_are_as_if_no_other_had_passed():
+    network = MlpNetwork(3, (5, 9), 2, "relu", critic=False)
+    parameters = Parameters(network.shapes(), 1)
+    network.initialise(parameters.weights, [1])
+    rng, table = np.random.default_rng(0), network.tables[0]
+    x = rng.standard_normal((6, input_width(3))).astype(np.float32)
+    for kept in ([0, 1, 2, 3, 4, 5], [1, 2, 5], [4]):
+        space, few = (np.zeros(network.block, np.float32) for _ in range(2))
+        forward(parameters.flat[0], table, True, x, space)
+        keep_rows(table, 6, np.array(kept), space)
+        forward(parameters.flat[0], table, True, x[kept], few)
+        used = len(kept) * int(table[:, 1].sum())
+        assert space[:used].tobytes() == few[:used].tobytes()
 
 
 @pytest.mark.parametrize("shape", [(4, 84, 84), (1, 10, 10), (3, 40, 36), (2, 2, 2)])

@@ -5,7 +5,12 @@ import pytest
 
 from slipstream.experience.compiled import compile_loops
 from slipstream.vector import products
-from slipstream.vector.products import add_product, add_transposed_product, fused
+from slipstream.vector.products import (
+    add_product,
+    add_transposed_product,
+    fused,
+    transpose,
+)
 
 
 def multiply_add(a, b, c, out):
@@ -23,12 +28,16 @@ def compiled():
             multiply_add: (row, row, row, row),
             add_product: (apart, matrix, matrix),
             add_transposed_product: (apart, matrix, matrix),
+            transpose: (matrix, matrix),
         },
     )
 
 
 @pytest.mark.parametrize("depth", [1, 9, 100])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 8), (3, 16), (13, 40), (8, 32), (12, 72)])
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [(1, 8), (3, 16), (13, 40), (8, 32), (12, 72), (21, 104)],  # the last is copied in panels
+)
 def test_products_are_those_of_the_definition(compiled, rows, columns, depth):
     rng = np.random.default_rng(rows + columns + depth)
     apart = rng.standard_normal((max(rows, depth), 150)).astype(np.float32)
@@ -64,3 +73,12 @@ def test_a_multiply_add_is_rounded_once(compiled):
     compiled["multiply_add"](a, a, c, out)
     assert out[0] == np.float32(2.0**-24) == fused(a[0], a[0], c[0])
     assert a[0] * a[0] + c[0] == 0  # rounded twice
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 8), (24, 40)])
+def test_a_matrix_is_transposed(compiled, rows, columns):
+    a = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
+    ours, theirs = np.zeros((columns, rows), np.float32), np.zeros((columns, rows), np.float32)
+    compiled["transpose"](a, ours)
+    transpose(a, theirs)
+    assert ours.tobytes() == theirs.tobytes() == a.T.tobytes()

@@ -36,7 +36,14 @@ class TrainState(NamedTuple):
 
 
 def adam_step(weights: Any, m: int, clip: float, learning_rate: float, epsilon: float) -> None:
-    """Moves member m's weights by its gradient times `clip`.
+    """Moves member m's weights by its gradient times `clip`; see `adam_range`."""
+    adam_range(weights, m, 0, weights.weights.shape[1], clip, learning_rate, epsilon)
+
+
+def adam_range(
+    weights: Any, m: int, lo: int, hi: int, clip: float, learning_rate: float, epsilon: float
+) -> None:
+    """Moves weights lo..hi-1 of member m by their gradient times `clip`.
 
         m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2
         w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
@@ -48,8 +55,8 @@ def adam_step(weights: Any, m: int, clip: float, learning_rate: float, epsilon: 
     root = np.float32(1.0 / math.sqrt(1.0 - math.pow(BETA_2, weights.steps[m])))
     keep_1, add_1 = np.float32(BETA_1), np.float32(1.0 - BETA_1)
     keep_2, add_2 = np.float32(BETA_2), np.float32(1.0 - BETA_2)
-    gradient, weight = weights.gradients[m, 0], weights.weights[m]
-    mean, square = weights.first[m], weights.second[m]
+    gradient, weight = weights.gradients[m, 0, lo:hi], weights.weights[m, lo:hi]
+    mean, square = weights.first[m, lo:hi], weights.second[m, lo:hi]
     for i in range(len(gradient)):
         g = gradient[i] * shorten
         moved = keep_1 * mean[i] + add_1 * g

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from slipstream.vector.products import (
-    COLUMNS,
     add_transposed_product,
     fused,
     gated_product,
     layer_product,
+    transpose,
 )
 
 BLOCK = 64  # rows
@@ -106,14 +106,11 @@ def turn(weights: Any, table: Any, turned: Any) -> None:
 def turn_rows(weights: Any, table: Any, i: int, rows: int, turned: Any) -> None:
     """Writes the first rows of layer i's matrix as columns, [outputs, rows], where it lies.
 
-    Rows and outputs are multiples of COLUMNS: squares of that size stay in the nearest memory.
+    Rows and outputs are multiples of COLUMNS.
     """
     outputs, at = table[i, OUTPUTS], table[i, WEIGHT]
-    for j in range(0, outputs, COLUMNS):
-        for k in range(0, rows, COLUMNS):
-            for a in range(j, j + COLUMNS):
-                for b in range(k, k + COLUMNS):
-                    turned[at + a * rows + b] = weights[at + b * outputs + a]
+    end = at + rows * outputs
+    transpose(weights[at:end].reshape(rows, outputs), turned[at:end].reshape(outputs, rows))
 
 
 def backward(
@@ -174,6 +171,23 @@ def input_gradient(turned: Any, table: Any, relu: bool, space: Any, d_space: Any
     outputs, at = table[0, OUTPUTS], table[0, WEIGHT]
     matrix = turned[at : at + outputs * columns].reshape(outputs, columns)
     layer_product(d, matrix, turned[:0], _ENDLESS, d_x)
+
+
+def keep_rows(table: Any, b: int, kept: Any, space: Any) -> None:
+    """Leaves in `space` what `forward` would have left there for some of the rows alone.
+
+    Args:
+        b: rows that passed; kept: int64 [n], which of them count, ascending.
+    """
+    n = len(kept)
+    if n == b:
+        return
+    for i in range(len(table)):
+        place, width = table[i, PLACE], table[i, OUTPUTS]
+        for r in range(n):  # forward in memory: nothing is overwritten before it was moved
+            to, source = n * place + r * width, b * place + kept[r] * width
+            for j in range(width):
+                space[to + j] = space[source + j]
 
 
 def to_below(relu: bool, d: Any, matrix: Any, y: Any, d_y: Any) -> None:

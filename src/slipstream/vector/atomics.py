@@ -8,6 +8,7 @@ after it (sequential consistency). All work on one element of an int64 array.
 from __future__ import annotations
 
 import importlib
+import platform
 from functools import cache
 from typing import Any
 
@@ -35,6 +36,10 @@ def replace(numbers: Any, i: int, expected: int, value: int) -> bool:
     if same:
         numbers[i] = value
     return same
+
+
+def pause() -> None:
+    """Waits for a moment without taking much from another thread of the same core."""
 
 
 def give_way() -> None:
@@ -97,6 +102,16 @@ def _forms() -> dict[str, Any]:
 
         return types.boolean(numbers, types.intp, integer, integer), emit
 
+    def pause(_: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if platform.machine() in ("x86_64", "AMD64"):
+                kind = ir.FunctionType(ir.VoidType(), [])
+                name = "llvm.x86.sse2.pause"
+                builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+            return context.get_dummy_value()
+
+        return types.void(), emit
+
     def give_way(_: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = ir.FunctionType(ir.IntType(32), [])
@@ -116,4 +131,4 @@ def _forms() -> dict[str, Any]:
 
         return types.void(), emit
 
-    return {f.__name__: intrinsic(f) for f in (load, store, add, replace, give_way, rest)}
+    return {f.__name__: intrinsic(f) for f in (load, store, add, replace, pause, give_way, rest)}

@@ -7,43 +7,15 @@ apart would push each other out of the nearest memory.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
+KINDS = ("add_product", "add_transposed_product", "layer_product", "gated_product", "transpose")
 
-@cache
-def forms() -> dict[str, Any]:
-    """What compiled code calls for the functions of `products.py`, by their names."""
-    from numba import types
-    from numba.extending import intrinsic
-
-    decorate: Any = intrinsic
-
-    def products(transposed: bool) -> Callable[..., Any]:
-        def product_typed(_: Any, a: Any, b: Any, c: Any) -> Any:
-            return types.void(a, b, c), partial(_emit_product, transposed)
-
-        return product_typed
-
-    def layer_typed(_: Any, a: Any, b: Any, start: Any, floor: Any, c: Any) -> Any:
-        return types.void(a, b, start, types.float32, c), _emit_layer
-
-    def gated_typed(_: Any, a: Any, b: Any, gate: Any, c: Any) -> Any:
-        return types.void(a, b, gate, c), _emit_gated
-
-    def fused_typed(_: Any, a: Any, b: Any, c: Any) -> Any:
-        return types.float32(*[types.float32] * 3), _emit_fused
-
-    typed = {
-        "fused": fused_typed,
-        "add_product": products(False),
-        "add_transposed_product": products(True),
-        "layer_product": layer_typed,
-        "gated_product": gated_typed,
-    }
-    return {name: decorate(form) for name, form in typed.items()}
+_SQUARE = 8  # numbers of a side
+_LINE = 16  # numbers of a cache line
 
 
 @cache
@@ -53,76 +25,18 @@ def _tools() -> tuple[Any, ...]:
     return tuple(importlib.import_module(name) for name in names)
 
 
-def _emit_fused(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    return builder.fma(*args)
+def define(module: Any, kind: str, name: str) -> None:
+    """Adds the function of one of KINDS to a module."""
+    binding, ir, _ = _tools()
 
-
-def _emit_product(transposed: bool, context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """c += a b, or a^T b; strides are counted in numbers there."""
-    a, b, c = _arrays(context, builder, signature.args, args)
-    return _call(context, builder, "add_product", a, b, c, transposed)
-
-
-def _emit_layer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    kinds = signature.args
-    a, b, start, c = _arrays(context, builder, (*kinds[:3], kinds[4]), (*args[:3], args[4]))
-    return _call(context, builder, "layer_product", a, b, c, False, start.data, start.rows, args[3])
-
-
-def _emit_gated(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    a, b, gate, c = _arrays(context, builder, signature.args, args)
-    return _call(context, builder, "gated_product", a, b, c, False, gate.data, gate.stride)
-
-
-class _Array(NamedTuple):
-    """An array's memory, shape, and the numbers from one row to the next."""
-
-    data: Any
-    rows: Any
-    columns: Any
-    stride: Any
-
-
-def _arrays(context: Any, builder: Any, kinds: Any, values: Any) -> list[_Array]:
-    _, _, cgutils = _tools()
-
-    result = []
-    for kind, value in zip(kinds, values, strict=True):
-        array = context.make_array(kind)(context, builder, value)
-        shape = cgutils.unpack_tuple(builder, array.shape)
-        stride = cgutils.unpack_tuple(builder, array.strides)[0]
-        stride = builder.sdiv(stride, stride.type(4))
-        result.append(_Array(array.data, shape[0], shape[-1], stride))
-    return result
-
-
-def _call(
-    context: Any, builder: Any, kind: str, a: Any, b: Any, c: Any, transposed: bool, *more: Any
-) -> Any:
-    one = a.stride.type(1)
-    row, step = (one, a.stride) if transposed else (a.stride, one)
-    sizes = [row, step, b.stride, c.stride, c.rows, b.rows, c.columns]
-    builder.call(_product_function(builder.module, kind), [a.data, b.data, c.data, *sizes, *more])
-    return context.get_dummy_value()
-
-
-def _product_function(module: Any, kind: str) -> Any:
-    """Sums over k of a[i row + k step] b[k, j], in LLVM's language, as one of the definitions."""
-    binding, ir, cgutils = _tools()
-
-    number, integer = ir.FloatType(), ir.IntType(64)
-    more = {
-        "add_product": [],
-        "layer_product": [number.as_pointer(), integer, number],  # start, its length, floor
-        "gated_product": [number.as_pointer(), integer],  # gate, from row to row
-    }[kind]
-    given = [number.as_pointer()] * 3 + [integer] * 7 + more
-    type_ = ir.FunctionType(ir.VoidType(), given)
-    function = cgutils.get_or_insert_function(module, type_, f"slipstream_{kind}")
-    if not function.is_declaration:
-        return function
-    function.linkage = "internal"
-    a, b, c, row, step, b_row, c_row, rows, depth, columns, *rest = function.args
+    function = ir.Function(module, type_of(kind), name)
+    if kind == "transpose":
+        _define_transpose(function)
+        return
+    a, b, c, a_row, b_row, c_row, rows, depth, columns, *rest = function.args
+    integer = rows.type
+    one = integer(1)
+    row, step = (one, a_row) if kind == "add_transposed_product" else (a_row, one)
     builder = ir.IRBuilder(function.append_basic_block())
     ends = _Ends(builder, kind, c, c_row, rest)
     # Registers: 32 of 16 numbers, or 16 of 8. A tile takes half of them.
@@ -144,13 +58,61 @@ def _product_function(module: Any, kind: str) -> Any:
                 top = begin
                 for height in heights:
                     with _steps(builder, top, end, integer(height)) as (i, top):
+                        if strips is tall and width == panel.width:
+                            panel.ask(builder.gep(b, [j]), columns, j, i, height, many)
                         _emit_tile(
                             *(builder, (height, vectors, lanes), depth),
                             *(builder.gep(a, [builder.mul(i, row)]), row, step),
                             *(strip, strip_row, ends, i, j),
                         )
     builder.ret_void()
-    return function
+
+
+def type_of(kind: str) -> Any:
+    """Of a function: matrices, from row to row of each, sizes, and what the kind takes besides."""
+    _, ir, _ = _tools()
+
+    number, integer = ir.FloatType(), ir.IntType(64)
+    more = {
+        "layer_product": [number.as_pointer(), integer, number],  # start, its length, floor
+        "gated_product": [number.as_pointer(), integer],  # gate, from row to row
+    }.get(kind, [])
+    matrices, sizes = (2, 2) if kind == "transpose" else (3, 3)
+    given = [number.as_pointer()] * matrices + [integer] * (matrices + sizes)
+    return ir.FunctionType(ir.VoidType(), given + more)
+
+
+def _define_transpose(function: Any) -> None:
+    """By squares that stay in registers."""
+    _, ir, _ = _tools()
+
+    a, b, a_row, b_row, rows, columns = function.args
+    number, integer = ir.FloatType(), rows.type
+    builder = ir.IRBuilder(function.append_basic_block())
+    vector, index = ir.VectorType(number, _SQUARE), ir.IntType(32)
+
+    def line(start: Any, i: Any, j: Any, r: int, row: Any) -> Any:
+        place = builder.add(builder.mul(builder.add(i, integer(r)), row), j)
+        return builder.bitcast(builder.gep(start, [place]), vector.as_pointer())
+
+    def interleave(one: Any, other: Any, first: int) -> Any:
+        places = [p for i in range(first, first + _SQUARE // 2) for p in (i, _SQUARE + i)]
+        mask = ir.Constant(ir.VectorType(index, _SQUARE), places)
+        return builder.shuffle_vector(one, other, mask)
+
+    side, zero = integer(_SQUARE), integer(0)
+    with (
+        _steps(builder, zero, columns, side) as (j, _),
+        _steps(builder, zero, rows, side) as (i, _),
+    ):
+        lines = [builder.load(line(a, i, j, r, a_row), align=4) for r in range(_SQUARE)]
+        half = _SQUARE // 2
+        for _ in range(half.bit_length()):  # each turns the bits of (row, column) by one place
+            pairs = zip(lines[:half], lines[half:], strict=True)
+            lines = [interleave(*pair, first) for pair in pairs for first in (0, half)]
+        for r, one in enumerate(lines):
+            builder.store(one, line(b, j, i, r, b_row), align=4)
+    builder.ret_void()
 
 
 class _Panel:
@@ -189,6 +151,27 @@ class _Panel:
         strip = builder.select(self._used, self._memory, strip)
         return strip, builder.select(self._used, integer(self.width), self._b_row)
 
+    def ask(self, strip: Any, columns: Any, j: Any, i: Any, height: int, rows: Any) -> None:
+        """Asks for a part of the columns after those at j, while rows i.. of `rows` are made.
+
+        They lie apart, where no processor foresees what comes next; the parts of all tiles are all.
+        """
+        _, ir, cgutils = _tools()
+
+        builder, integer = self._builder, self._depth.type
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        more = builder.icmp_signed("<", builder.add(j, integer(self.width)), columns)
+        with builder.if_then(builder.and_(self._used, more)):
+            edges = [builder.mul(x, self._depth) for x in (i, builder.add(i, integer(height)))]
+            first, last = (builder.sdiv(edge, rows) for edge in edges)
+            with cgutils.for_range(builder, last, start=first) as loop:
+                line = builder.gep(strip, [builder.mul(loop.index, self._b_row)])
+                for next_one in range(self.width, 2 * self.width, _LINE):
+                    place = builder.bitcast(builder.gep(line, [integer(next_one)]), byte)
+                    builder.call(function, [place, flag(0), flag(2), flag(1)])
+
 
 class _Ends:
     """What a tile's sums begin with, and what becomes of them."""
@@ -200,7 +183,7 @@ class _Ends:
     def begin(self, i: Any, j: Any, vector: Any) -> Any:
         """Sums of row i from column j on."""
         builder = self._builder
-        if self._kind == "add_product":
+        if self._kind in ("add_product", "add_transposed_product"):
             return self._load(self._c, i, j, self._c_row, vector)
         if self._kind == "gated_product":
             return vector(None)

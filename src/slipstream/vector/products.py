@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.vector import product_code
+from slipstream.vector import product_calls
 from slipstream.vector.machine_form import source_digest
 
 COLUMNS = 8  # products are of matrices whose width is a multiple of this
@@ -74,12 +74,19 @@ def gated_product(a: Any, b: Any, gate: Any, c: Any) -> None:
             c[i, j] = c[i, j] if gate[i, j] > 0.0 else np.float32(0.0)
 
 
+def transpose(a: Any, b: Any) -> None:
+    """b = a^T; a: float32 [R, C], b: [C, R], both sizes multiples of COLUMNS."""
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            b[j, i] = a[i, j]
+
+
 def compiled_form(module: str, name: str) -> Any | None:
     """What compiled code calls for a function of this module; None for any other function."""
-    return product_code.forms().get(name) if module == __name__ else None
+    return product_calls.form_of(name) if module == __name__ else None
 
 
 @cache
 def digest() -> str:
     """Of this file and of the forms, which the code of the definitions does not cover."""
-    return source_digest(__name__, product_code.__name__)
+    return source_digest(__name__) + product_calls.digest()

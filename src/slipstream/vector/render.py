@@ -39,6 +39,7 @@ from slipstream.vector.cache import (
     seal,
     sweep,
 )
+from slipstream.vector.helper_library import only_entries
 from slipstream.vector.linked import by_symbol
 from slipstream.vector.linked import digest as digest_of_calls
 from slipstream.vector.reached import Reached
@@ -215,7 +216,8 @@ def _load(
     for entry, signature in signatures.items():
         compile_entry = helpers.njit([signature], cache=True, nogil=True, **_OPTIONS)
         try:
-            function = compile_entry(getattr(module, entry))
+            with only_entries([entry]):
+                function = compile_entry(getattr(module, entry))
         except OSError as error:
             raise cannot_write(folder.parent, error) from error
         except Exception as error:  # Numba's own errors, and those that escape it

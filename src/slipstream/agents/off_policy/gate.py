@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from slipstream.agents.agent import RunTasks
 from slipstream.core import lines
 from slipstream.vector import atomics
-from slipstream.vector.atomics import add, give_way, load, replace, rest
+from slipstream.vector.atomics import add, give_way, load, pause, replace, rest
 
 # Numbers of a gate; each that is written often has a cache line of its own.
 _NEXT = 0  # ticket that nobody has claimed yet
@@ -27,7 +27,7 @@ _CLOSED = 24  # helpers leave
 MEMBER, PHASE, FIRST = 32, 33, 34  # what the tasks are, the first one's ticket
 _NUMBERS = 40
 
-_PATIENCE = 10_000  # looks, about ten microseconds, after which a waiting thread lets others run
+_PATIENCE = 300  # looks, about ten microseconds, after which a waiting thread lets others run
 _REST = _PATIENCE + 2_000  # looks, about a millisecond, after which a helper sleeps between looks
 
 
@@ -103,6 +103,8 @@ def wait_for(gate: Any, limit: int) -> None:
         looks += 1
         if looks > _PATIENCE:
             give_way()
+        else:
+            pause()
 
 
 def next_of_others(gate: Any) -> int:
@@ -117,4 +119,6 @@ def next_of_others(gate: Any) -> int:
             rest()
         elif looks > _PATIENCE:
             give_way()
+        else:
+            pause()
     return -1

@@ -31,13 +31,23 @@ def clipped_step(
         The gradient's norm before it was shortened.
     """
     norm = math.sqrt(sum_of_squares(weights.gradients[m, 0], lanes))
+    if counted(weights, m, norm):
+        adam_step(weights, m, shortened(norm, max_norm), learning_rate, epsilon)
+    return norm
+
+
+def counted(weights: Any, m: int, norm: float) -> bool:
+    """Whether member m can be moved by a gradient of this norm: counts its step, or its failure."""
     if not norm < math.inf:
         weights.failed[m] = True
-        return norm
+        return False
     weights.steps[m] += 1
-    clip = min(1.0, max_norm / (norm + 1e-6))
-    adam_step(weights, m, clip, learning_rate, epsilon)
-    return norm
+    return True
+
+
+def shortened(norm: float, max_norm: float) -> float:
+    """What a gradient of this norm is multiplied by."""
+    return min(1.0, max_norm / (norm + 1e-6))
 
 
 def follow(target: Any, weight: Any, rate: float) -> None:

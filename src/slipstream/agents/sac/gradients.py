@@ -1,8 +1,8 @@
 """Gradients of one member's critics and actor, from a batch to weights.
 
 Plain loops that `learning.py` compiles; `torch_form.py` is what they calculate. An update is a few
-tasks that may run side by side: the policy's part by parts of the batch's rows, the rest by critic,
-whose weights then pass through one core's memory only. Rows pass in blocks.
+tasks that may run side by side: by parts of the batch's rows, but by critic where one is moved, so
+that its gradient and moments pass through one core's memory only. Rows pass in blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from slipstream.agents.sac.learned import (
     VALUE,
 )
 from slipstream.core.random import stream
-from slipstream.nets.layers import OUTPUTS, PLACE, backward, forward, input_gradient
+from slipstream.nets.layers import (
+    OUTPUTS,
+    PLACE,
+    backward,
+    forward,
+    input_gradient,
+    keep_rows,
+)
 from slipstream.nets.sampling import scale_row
 from slipstream.nets.squashed import (
     LOG_STD_HIGH,
@@ -49,15 +56,16 @@ def rows_of(by: Any, part: int) -> tuple[int, int]:
 
 
 def prepare(by: Any, m: int, part: int, batch: Any) -> None:
-    """The critics' inputs of a part's rows: next actions, what was done, the policy's own actions.
+    """What the critics are to learn of a part's rows, and where they are asked afterwards.
 
-    Leaves of the own actions what `actor_gradient` takes.
+    Leaves of the policy's own actions what `actor_gradient` takes.
     """
     space, k = by.space, by.net.width
     lo, hi = rows_of(by, part)
     for first in range(lo, hi, space.block):
         last = min(first + space.block, hi)
         draw_actions(by, m, batch.obs_next, first, last, NEXT, 0)
+        set_goals(by, m, part, first, last, batch)
         draw_actions(by, m, batch.obs, first, last, OWN, len(batch.reward))
         for i in range(first, last):
             to, x = space.critic_x[DONE, i], space.actor_x[i]
@@ -67,34 +75,45 @@ def prepare(by: Any, m: int, part: int, batch: Any) -> None:
                 to[k + j] = x[j]
 
 
-def target_values(by: Any, m: int, c: int) -> None:
-    """What target c of member m thinks of the next actions."""
-    net, space = by.net, by.space
-    last = len(net.critic) - 1
-    width, place = net.critic[last, OUTPUTS], net.critic[last, PLACE]
-    for first in range(0, len(space.actor_x), space.block):
-        b = min(space.block, len(space.actor_x) - first)
-        x, y = space.critic_x[NEXT, first : first + b], space.critic_y[c]
-        forward(by.learned.targets[c][m], net.critic, net.relu, x, y)
-        for i in range(b):
-            space.future[c, first + i] = float(y[b * place + i * width])
-
-
-def critic_gradient(by: Any, m: int, c: int, batch: Any, weight: Any) -> None:
-    """The gradient of critic c of member m.
+def set_goals(by: Any, m: int, part: int, first: int, last: int, batch: Any) -> None:
+    """What both critics' values of rows first..last-1 are to become, into `space.goal`.
 
         y = f r + discount (min_c Q'_c(s', a') - alpha log p(a' | s')),  a' ~ p(. | s')
+
+    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", equation 6, with two
+    targets; f is the member's factor of rewards.)
+    """
+    net, space, b = by.net, by.space, last - first
+    top = len(net.critic) - 1
+    width, place = net.critic[top, OUTPUTS], b * net.critic[top, PLACE]
+    alpha, factor = (
+        math.exp(float(by.learned.temperature.weights[m, 0])),
+        by.settings.reward_factor[m],
+    )
+    x, y = space.critic_x[NEXT, first:last], space.critic_y[part]
+    for c in range(CRITICS):
+        forward(by.learned.targets[c][m], net.critic, net.relu, x, y[c])
+    for i in range(b):
+        at, row = place + i * width, first + i
+        soft = min(float(y[0, at]), float(y[1, at])) - alpha * space.log_prob[FOLLOWING, row]
+        discount = float(batch.discount[row])
+        # after a termination, the next observation means nothing
+        future = discount * soft if discount > 0.0 else 0.0
+        space.goal[row] = factor * float(batch.reward[row]) + future
+
+
+def critic_gradient(by: Any, m: int, c: int, weight: Any) -> None:
+    """The gradient of critic c of member m.
+
         L_c = mean(w (Q_c(s, a) - y)^2 / 2)
 
-    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", equations 5 and 6, with
-    two critics; f is the member's factor of rewards.)
+    (Haarnoja et al. 2018, as above, equation 5.)
 
     Args:
-        by: Learner; batch: Batch; weight: float32 [B], w.
+        by: Learner; weight: float32 [B], w.
     """
     net, learned, space = by.net, by.learned, by.space
-    rows = len(batch.reward)
-    alpha, factor = math.exp(float(learned.temperature.weights[m, 0])), by.settings.reward_factor[m]
+    rows = len(weight)
     gradient = learned.critics[c].gradients[m, 0]
     gradient[:] = _ZERO
     loss, total = 0.0, 0.0
@@ -103,18 +122,13 @@ def critic_gradient(by: Any, m: int, c: int, batch: Any, weight: Any) -> None:
     for first in range(0, rows, space.block):
         b = min(space.block, rows - first)
         x, at = space.critic_x[DONE, first : first + b], b * place
-        y, d = space.critic_y[c], space.critic_d[c]
+        y, d = space.critic_y[c, 0], space.critic_d[c]
         forward(learned.critics[c].weights[m], net.critic, net.relu, x, y)
         d[at : at + b * width] = _ZERO
         for i in range(b):
             row = first + i
-            least = min(space.future[0, row], space.future[1, row])
-            soft = least - alpha * space.log_prob[FOLLOWING, row]
-            discount = float(batch.discount[row])
-            # after a termination, the next observation means nothing
-            future = discount * soft if discount > 0.0 else 0.0
             value = float(y[at + i * width])
-            gap = value - (factor * float(batch.reward[row]) + future)
+            gap = value - space.goal[row]
             share = float(weight[row]) / rows
             d[at + i * width] = share * gap
             space.gap[c, row] = gap
@@ -124,32 +138,43 @@ def critic_gradient(by: Any, m: int, c: int, batch: Any, weight: Any) -> None:
     by.statistics[c, CRITIC_LOSS], by.statistics[c, VALUE] = loss, total
 
 
-def action_gradient(by: Any, m: int, c: int) -> None:
-    """What critic c of member m thinks of the policy's own actions, and dQ/da there."""
-    net, learned, space = by.net, by.learned, by.space
-    last = len(net.critic) - 1
-    width, place = net.critic[last, OUTPUTS], net.critic[last, PLACE]
-    for first in range(0, len(space.actor_x), space.block):
-        b = min(space.block, len(space.actor_x) - first)
-        x, at = space.critic_x[OWN, first : first + b], b * place
-        y, d = space.critic_y[c], space.critic_d[c]
-        forward(learned.critics[c].weights[m], net.critic, net.relu, x, y)
-        d[at : at + b * width] = _ZERO
+def judge_actions(by: Any, m: int, part: int, first: int, last: int) -> None:
+    """What both critics think of the policy's own actions in rows first..last-1.
+
+    Leaves dQ/da of the smaller value; where both agree, the first one's slope counts.
+    """
+    net, learned, space, b = by.net, by.learned, by.space, last - first
+    top = len(net.critic) - 1
+    width, place = net.critic[top, OUTPUTS], net.critic[top, PLACE]
+    x, y = space.critic_x[OWN, first:last], space.critic_y[part]
+    for c in range(CRITICS):
+        forward(learned.critics[c].weights[m], net.critic, net.relu, x, y[c])
         for i in range(b):
-            space.value[c, first + i] = float(y[at + i * width])
-            d[at + i * width] = _ONE
-        input_gradient(
-            *(learned.turned_critics[c][m], net.critic, net.relu, y, d),
-            space.d_action[c, first : first + b],
-        )
+            space.value[c, first + i] = float(y[c, b * place + i * width])
+    for c in range(CRITICS):
+        n, kept, d = 0, space.kept[part], space.critic_d[part]
+        for i in range(b):
+            smaller = 0 if space.value[0, first + i] <= space.value[1, first + i] else 1
+            if smaller == c:
+                kept[n] = i
+                n += 1
+        if n == 0:
+            continue
+        keep_rows(net.critic, b, kept[:n], y[c])
+        d[n * place : n * (place + width)] = _ZERO
+        for i in range(n):
+            d[n * place + i * width] = _ONE
+        d_x = space.d_x[part, :n]
+        input_gradient(learned.turned_critics[c][m], net.critic, net.relu, y[c], d, d_x)
+        for i in range(n):
+            for j in range(net.width):
+                space.d_action[first + kept[i], j] = d_x[i, j]
 
 
 def actor_gradient(by: Any, m: int, part: int, error: Any) -> None:
     """Part `part` of the gradient of member m's actor.
 
         L = mean(alpha log p(a | s) - min_c Q_c(s, a)),  a = tanh(mean(s) + std(s) noise)
-
-    Where both critics agree, the first one's slope counts.
 
     Args:
         by: Learner.
@@ -164,6 +189,7 @@ def actor_gradient(by: Any, m: int, part: int, error: Any) -> None:
     loss, entropy, outputs = 0.0, 0.0, len(space.actor_y) // rows
     for first in range(lo, hi, space.block):
         last = min(first + space.block, hi)
+        judge_actions(by, m, part, first, last)
         for i in range(first, last):
             error[i] = (abs(space.gap[0, i]) + abs(space.gap[1, i])) / CRITICS
             log_prob = space.log_prob[HERE, i]
@@ -192,10 +218,9 @@ def head_gradient(by: Any, alpha: float, first: int, last: int, y: Any, d: Any) 
     d[place : place + b * width] = _ZERO
     for i in range(first, last):
         at = place + (i - first) * width
-        chosen = 0 if space.value[0, i] <= space.value[1, i] else 1
         for j in range(k):
             action, noise = math.tanh(space.drawn[SQUASHED, i, j]), space.drawn[NOISE, i, j]
-            slope = float(space.d_action[chosen, i, j])
+            slope = float(space.d_action[i, j])
             pull = (2.0 * alpha * action - (1.0 - action * action) * slope) / rows
             d[at + j] = pull
             z = float(y[at + k + j])

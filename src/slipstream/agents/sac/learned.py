@@ -112,14 +112,15 @@ class Space(NamedTuple):
         actor_x: float32 [B, inputs], critic_x: float32 [3, B, inputs] by kind of action, the
             columns of ones in place.
         actor_y: float32 [B * all outputs]; actor_d: float32 [parts, b * all outputs].
-        critic_y, critic_d: float32 [2, b * all outputs].
+        critic_y: float32 [tasks, 2, b * all outputs]; critic_d: float32 [tasks, b * all outputs].
         drawn: float64 [2, B, K], noise and u of the policy's own actions tanh(u).
         log_prob: float64 [2, B], of the next actions and of its own.
-        future: float64 [2, B], both targets' values of the next actions.
-        value: float64 [2, B], both critics' values of its own; d_action: float32 [2, B, columns],
-            their derivatives with respect to them.
+        goal: float64 [B], what the critics' values are to become.
+        value: float64 [2, B], both critics' values of its own actions.
+        d_action: float32 [B, K], the smaller one's derivatives with respect to them.
+        d_x: float32 [parts, b, columns], the same of some rows; kept: int64 [parts, b], which.
         gap: float64 [2, B], both critics' errors.
-        lanes: float64 [2, LANES].
+        lanes: float64 [tasks, LANES]; squares: float64 [parts], of the actor's gradient.
     """
 
     block: int
@@ -131,11 +132,14 @@ class Space(NamedTuple):
     critic_d: NDArray[np.float32]
     drawn: NDArray[np.float64]
     log_prob: NDArray[np.float64]
-    future: NDArray[np.float64]
+    goal: NDArray[np.float64]
     value: NDArray[np.float64]
     d_action: NDArray[np.float32]
+    d_x: NDArray[np.float32]
+    kept: NDArray[np.int64]
     gap: NDArray[np.float64]
     lanes: NDArray[np.float64]
+    squares: NDArray[np.float64]
 
 
 class Learner(NamedTuple):

@@ -34,9 +34,9 @@ _SETTINGS = Settings(
 _SCALE = Scale(of_float32(2), of_float32(2), 1.0)
 _TALLY = Tally(of_float64(2), of_int64(1))
 _SPACE = Space(
-    *(1, of_float32(2), of_float32(3), of_float32(1), of_float32(2), of_float32(2), of_float32(2)),
-    *(of_float64(3), of_float64(2), of_float64(2), of_float64(2), of_float32(3), of_float64(2)),
-    of_float64(2),
+    *(1, of_float32(2), of_float32(3), of_float32(1), of_float32(2), of_float32(3), of_float32(2)),
+    *(of_float64(3), of_float64(2), of_float64(1), of_float64(2), of_float32(2), of_float32(3)),
+    *(of_int64(2), of_float64(2), of_float64(2), of_float64(1)),
 )
 _SEEDS = np.zeros(1, np.uint64)
 LEARNER = Learner(

@@ -86,22 +86,25 @@ class SAC(CompiledLearning, BaseSAC):
         actor_x = zeros((batch, input_width(numbers)))
         critic_x = zeros((len((NEXT, DONE, OWN)), batch, input_width(numbers + k)))
         actor_x[:, numbers], critic_x[:, :, k + numbers] = 1.0, 1.0
-        both = (CRITICS, batch)
+        tasks = max(parts, CRITICS)
         return Space(
             block=block,
             actor_x=actor_x,
             critic_x=critic_x,
             actor_y=zeros((batch * actor,)),
             actor_d=zeros((parts, block * actor)),
-            critic_y=zeros((CRITICS, block * critic)),
-            critic_d=zeros((CRITICS, block * critic)),
+            critic_y=zeros((tasks, CRITICS, block * critic)),
+            critic_d=zeros((tasks, block * critic)),
             drawn=np.zeros((2, batch, k)),
             log_prob=np.zeros((2, batch)),
-            future=np.zeros(both),
-            value=np.zeros(both),
-            d_action=zeros((*both, net.columns)),
-            gap=np.zeros(both),
-            lanes=np.zeros((CRITICS, LANES)),
+            goal=np.zeros(batch),
+            value=np.zeros((CRITICS, batch)),
+            d_action=zeros((batch, k)),
+            d_x=zeros((parts, block, net.columns)),
+            kept=np.zeros((parts, block), np.int64),
+            gap=np.zeros((CRITICS, batch)),
+            lanes=np.zeros((tasks, LANES)),
+            squares=np.zeros(parts),
         )
 
     def refresh(self) -> None:

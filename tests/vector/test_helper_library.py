@@ -1,0 +1,57 @@
+"""Helpers of compiled functions have no machine code of their own; everything else is as ever."""
+
+import threading
+
+import numba
+import numpy as np
+
+from slipstream.vector.helper_library import only_entries
+
+
+def make(factor):
+    """A function that calls a helper, which calls another."""
+
+    @numba.njit
+    def inner(x):
+        return factor * x
+
+    @numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    def helper(x):
+        return inner(x) + 1.0
+
+    def entry(x):
+        total = 0.0
+        for i in range(len(x)):
+            total += helper(x[i])
+        return total
+
+    return entry, inner
+
+
+def compiled(function):
+    return numba.njit([(numba.float64[::1],)])(function)
+
+
+def test_an_entry_is_what_it_is_without():
+    x = np.arange(5.0)
+    entry, _ = make(3.0)
+    with only_entries([entry.__qualname__]):
+        light = compiled(entry)
+    assert light(x) == compiled(make(3.0)[0])(x) == 35.0
+
+
+def test_what_is_compiled_outside_can_be_called():
+    entry, inner = make(2.0)
+    with only_entries([entry.__qualname__]):
+        assert compiled(entry)(np.ones(2)) == 6.0
+    entry, inner = make(5.0)
+    assert inner(2.0) == 10.0 and compiled(entry)(np.ones(1)) == 6.0
+
+
+def test_another_threads_functions_are_whole():
+    found = []
+    with only_entries(["nobody"]):
+        thread = threading.Thread(target=lambda: found.append(make(7.0)[1](3.0)))
+        thread.start()
+        thread.join()
+    assert found == [21.0]
