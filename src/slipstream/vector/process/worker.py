@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ from slipstream.vector.process.layout import (
     Layout,
 )
 from slipstream.vector.process.native_copies import NativeCopies
-from slipstream.vector.process.patience import ORDERED, fence, spin
+from slipstream.vector.process.patience import ORDERED, SPIN_SECONDS, fence, spin
 from slipstream.vector.process.serving import serve, serve_halves
 
 STEP_ALL, BEGIN, REPLAY, TALK, SERVE, HALVES, REST, LEAVE = range(1, 9)
@@ -50,6 +51,7 @@ copies, or halves of them, as they are asked for; close the copies and wait for 
 
 HANG_SIGNAL = signal.SIGUSR1 if hasattr(signal, "SIGUSR1") else signal.SIGTERM
 DESCRIPTORS = 5  # pipe, words, last words, and two of the bell "go"
+_SOON = 4  # times the usual, for which a worker looks for an order after one that came so fast
 _OF_A_JOB = 3  # block, and two of the bell "done"
 
 
@@ -116,12 +118,14 @@ class _Worker:
             return False
         self._pipe.send(("ready", None))
         self.done.ring()
-        leaving = True
+        leaving, soon = True, 0.0
         while True:
-            ordered = partial(_ordered, words, last)
-            if not spin(ordered, 0.0 if leaving else job.spin):
+            ordered, began = partial(_ordered, words, last), time.perf_counter()
+            if not spin(ordered, 0.0 if leaving else soon):
                 while words[SEQUENCE] == last:
                     self.sleep(ordered)
+            # It looks for long only where orders come fast: nobody is served by looking in vain.
+            soon = _SOON * job.spin if time.perf_counter() - began < _SOON * SPIN_SECONDS else 0.0
             leaving = True
             last, command = words[SEQUENCE], words[COMMAND]
             if command in (LEAVE, REST):
