@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -226,6 +227,21 @@ def test_a_run_and_a_kernel_of_the_users(nodes, tmp_path):
         assert len({(one / "state.safetensors").read_bytes() for one in files}) == 1
     results = [json.loads((tmp_path / run / "result.json").read_text()) for run in ("alone", "far")]
     assert results[0]["members"] == results[1]["members"]
+
+
+def test_an_agents_file_of_the_users(nodes, tmp_path):
+    """It is laid out on nodes, and read there before a config that names its classes."""
+    own = tmp_path / "mine.py"
+    own.write_text((Path(__file__).parents[1] / "agents/reinforce.py").read_text())
+    words = ("train", "cartpole", "--set", "agent.name=mine.py", "--members", "2")
+    words += ("--total-steps", "20_000", "--no-report", "--out")
+    command = [sys.executable, "-c", MAIN, *words, "alone"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    code, said = ended(owner(nodes, tmp_path, *words, "far"))
+    assert code == 0, said
+    for m in range(2):
+        files = [tmp_path / run / "best" / f"member-{m:03d}" for run in ("alone", "far")]
+        assert len({(one / "state.safetensors").read_bytes() for one in files}) == 1
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ PRUNING = {"startup": 3}
 def mirror(folder: Path, setup, url: str | None = None, said: list | None = None) -> Mirror:
     say = (said if said is not None else []).append
     made = Mirror(url, folder, "one", {"space": "s"}, setup.space.distributions, say)
-    made.pause = 0.0
+    made.pause, made.share = 0.0, 1e9
     return made
 
 

@@ -20,7 +20,7 @@ from slipstream.studies.search.search import Search
 def open_mirror(folder: Path, url: str | None, said: list[str], timeout: float = 1.0) -> Mirror:
     distributions = plan().space.distributions
     mirror = Mirror(url, folder, "one", {"a": 1}, distributions, said.append, timeout)
-    mirror.pause = 0.0
+    mirror.pause, mirror.share = 0.0, 1e9
     return mirror
 
 
@@ -105,6 +105,19 @@ def test_a_short_trial_is_written_in_one_go(tmp_path):
     assert (trial.value, trial.intermediate_values) == (0.7, {8: 0.5, 16: 0.7})
     mirror.tell(0, told[1])
     mirror.flush(last=True)  # it has ended: nothing is written again
+    mirror.close()
+
+
+def test_writing_takes_its_share(tmp_path):
+    """What is left waits; at the end everything is there."""
+    mirror = open_mirror(tmp_path, None, [])
+    mirror.share = 0.0
+    for k in range(4):
+        mirror.tell(k, Told(PARAMS))
+    for written, last in ((1, False), (2, False), (4, True)):
+        mirror.flush(last)
+        found = optuna.load_study(study_name="one", storage=open_storage(mirror.url)).trials
+        assert [trial.number for trial in found] == list(range(written))
     mirror.close()
 
 

@@ -29,6 +29,7 @@ def list_kernels() -> list[str]:
     return sorted(_built_in())
 
 
+@functools.cache  # a study asks thousands of times
 def _built_in() -> dict[str, str]:
     """The module of each built-in kernel, by the kernel's name: `NAME.py` or `NAME/kernel.py`."""
     package = importlib.import_module("slipstream.envs")

@@ -13,7 +13,7 @@ from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.factory import kind_of, trainable
 
-_KEPT = 64  # environments whose records are remembered; they are quickly made again
+_KEPT = 64  # environments whose records, and configs whose environments, are remembered
 
 
 class EnvironmentSource:
@@ -28,6 +28,8 @@ class EnvironmentSource:
         self._plan, self.fold_seeds = plan, fold_seeds
         self._read: list[Environment] = []  # one for each distinct set of arrays
         self._environments: Recent[str, Environment] = Recent(_KEPT)
+        # A trial's members share a config; what is kept here keeps it, and so its id.
+        self._of: Recent[int, tuple[RunConfig, Environment]] = Recent(_KEPT)
 
     def environment(self, config: RunConfig) -> Environment:
         """The environment of a config, with the splits of all folds.
@@ -36,6 +38,9 @@ class EnvironmentSource:
             ConfigError: a market without folds.
             DataError: data that cannot be read or divided.
         """
+        return self._of.get(id(config), lambda: (config, self._found(config)))[1]
+
+    def _found(self, config: RunConfig) -> Environment:
         key = json.dumps([config.env_name, dict(config.env_settings)], sort_keys=True)
         return self._environments.get(key, lambda: self._make(config))
 
