@@ -98,6 +98,30 @@ def test_what_nobody_expected_is_one_paragraph_with_a_file(slipstream, monkeypat
         assert type(error).__name__ in details.read_text() and "fail" in details.read_text()
 
 
+CRASHING = """
+import os
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Crashing(CartPoleEnv):
+    def step(self, action):
+        os.abort()
+
+gymnasium.register("Crashing-v0", Crashing)
+"""
+
+
+def test_a_crash_in_an_environment_says_where(tmp_path):
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    done = shell("S train gym:crashing:Crashing-v0", tmp_path, PYTHONPATH=_paths(tmp_path))
+    assert done.returncode == 128 + signal.SIGABRT
+    assert re.search(r"Aborted\n.*crashing\.py\", line 8 in step", done.stderr, re.DOTALL)
+
+
+def _paths(folder):
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+
+
 def test_where_no_file_can_be_written_the_traceback_is_shown(slipstream, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 import threading
 
 import gymnasium
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from slipstream.training import checkpoint
+from slipstream.training import checkpoint, gymnasium_environment
 from slipstream.training.config import resolve
 from slipstream.training.evaluation import Evaluator
 from slipstream.training.events import Evaluated, Finished, Started, Updated
@@ -166,6 +168,22 @@ def test_an_episode_that_never_ends_is_cut_and_that_is_said(tmp_path, endless):
     assert any("no time limit" in note and "after 50 steps" in note for note in started.notes)
     (member,) = result["members"]
     assert member["best_score"] == member["test_score"] == member["last_score"] == 50.0
+
+
+def test_an_environment_that_hangs_at_once_is_named(monkeypatch):
+    told = threading.Event()
+
+    class Screen(io.StringIO):
+        def flush(self):
+            told.set()
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(gymnasium_environment, "_SLOW", 0.01)
+    taken = Endless.step
+    monkeypatch.setattr(Endless, "step", lambda self, a: told.wait(60) and taken(self, a))
+    resolve_environment("gym:SlipstreamEndless-v0", {})
+    assert screen.getvalue().startswith("gym:SlipstreamEndless-v0: its first steps have taken")
 
 
 def test_the_bound_leaves_time_limits_and_markets_alone():

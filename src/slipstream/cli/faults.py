@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import platform
 import signal
@@ -63,6 +64,8 @@ def standing_output(works: bool) -> Iterator[Output]:
             os.fstat(handle)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    if not faulthandler.is_enabled():  # a crash in an environment's own code says where
+        faulthandler.enable(2, all_threads=False)
     before = sys.stdout, sys.stderr
 
     def tell(error: OSError) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import inspect
 import multiprocessing
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -34,6 +36,7 @@ GYMNASIUM = "gym:"
 # The most of a member, however large the budget: they are stepped one after another, so more than
 # share the cost of a decision only make rollouts rarer.
 FOREIGN_COPIES = 8
+_SLOW = 20.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ class GymnasiumEnvironment(Environment):
         one = np.zeros(1, np.uint64)
         probe = GymnasiumVectorEnv(_id(name), one, one, kwargs=kwargs, metrics=names)
         try:
-            probe.try_out()
+            with _told_when_slow(name):
+                probe.try_out()
             seconds, source = step_seconds(probe), _source(probe.envs[0])
         finally:
             probe.close()
@@ -239,3 +243,17 @@ def _source(env: Any) -> str:
 
 def _id(name: str) -> str:
     return name.removeprefix(GYMNASIUM)
+
+
+@contextmanager
+def _told_when_slow(name: str) -> Iterator[None]:
+    """Names an environment that hangs in its first steps, which are taken here, in any backend."""
+    words = f"{name}: its first steps have taken {_SLOW:g} s and go on; Ctrl-C ends them."
+    watch = threading.Timer(_SLOW, print, (words,), {"file": sys.stderr, "flush": True})
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+        watch.join()
