@@ -156,9 +156,11 @@ def _split(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+    if isinstance(value, float):
+        return float.__repr__(value) if math.isfinite(value) else ""
+    if value is None:
         return ""
-    text = repr(float(value)) if isinstance(value, float) else str(value)
+    text = str(value)
     return f'"{text}"' if "," in text else text
 
 
