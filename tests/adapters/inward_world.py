@@ -36,3 +36,13 @@ def pool(num_envs):
     import envpool
 
     return envpool.make_gymnasium("CartPole-v1", num_envs=num_envs, seed=1, max_episode_steps=20)
+
+
+def normalised(num_envs, training=True):
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    return VecNormalize(sb3_vec(num_envs), training=training)
+
+
+def normalised_by_gymnasium(num_envs):
+    return gymnasium.wrappers.vector.NormalizeObservation(gymnasium_vec(num_envs))

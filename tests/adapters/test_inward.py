@@ -82,3 +82,13 @@ def test_wrong_names_are_refused():
         slipstream.make_vec("vec:inward_world:broken", 2, kwargs={"licence": 7})
     with pytest.raises(ConfigError, match="is no vector environment that is known here"):
         slipstream.make_vec("vec:builtins:range", 2)
+
+
+@pytest.mark.parametrize("name", ["normalised", "normalised_by_gymnasium"])
+def test_statistics_that_move_are_refused(name):
+    if name == "normalised":
+        pytest.importorskip("stable_baselines3", reason="needs requirements-peers.lock")
+        with slipstream.make_vec("vec:inward_world:normalised", 2, kwargs={"training": False}):
+            pass
+    with pytest.raises(ConfigError, match="statistics while it is stepped"):
+        slipstream.make_vec(f"vec:inward_world:{name}", 2)

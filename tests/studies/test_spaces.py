@@ -9,6 +9,7 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
+from slipstream.studies.setup import prepare
 from slipstream.studies.space.space import SearchSpace, published
 from slipstream.training.config import resolve
 
@@ -136,3 +137,13 @@ def test_a_trial_leaves_out_what_its_own_choices_leave_unread():
     assert kept("units", "softmax") == {"env.units.forced_sale_bars"}
     with pytest.raises(ConfigError, match="no range stands beside its default"):
         SearchSpace.from_mapping({"env.action_map": "default"}, base)
+
+
+def test_a_game_without_opponents_gets_those_that_it_suggests():
+    said = []
+    base, _, _ = prepare("hockey", {}, {}, said.append)
+    opponents = base.env_settings["opponents"]
+    assert opponents["weak"] == 1.0 and opponents["strong"] == 3.0
+    assert len(said) == 1 and "second seat" in said[0]
+    base, _, _ = prepare("hockey", {"env.opponents": {"weak": 1}}, {}, said.append)
+    assert base.env_settings["opponents"]["strong"] == 0.0 and len(said) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ def prepare(
     target: str | Path | Mapping[str, Any],
     overrides: Mapping[str, Any],
     study: Mapping[str, Any],
+    say: Callable[[str], None] = lambda message: None,
 ) -> tuple[RunConfig, StudyConfig, SearchSpace]:
     """Reads and checks everything that a study needs besides its data.
 
@@ -31,6 +32,7 @@ def prepare(
         target: a YAML file, an environment, a kernel's ``.py`` file, ``gym:ID``, or sections.
         overrides: dotted path -> value; those below `study.` are of the study.
         study: fields of the `study` section that win over the file's.
+        say: told who takes a game's second seat, where nobody was named for it.
 
     Raises:
         ConfigError: one paragraph that says what to write instead.
@@ -49,7 +51,9 @@ def prepare(
             override(values, path, value)
     _check_prices(values, overrides)
     config = validate(StudyConfig, {**section, **study}, STUDY)
-    base = base_config(values)
+    base, seat = base_config(values).seated()
+    if seat is not None:
+        say(seat)
     return base, config, SearchSpace.from_mapping(config.space, base)
 
 

@@ -59,11 +59,11 @@ def tune(
     report: Report | None = None,
 ) -> StudyFolder:
     """See `slipstream.tune`."""
-    base, config, space = prepare(target, overrides, study)
+    say = say or _to_stderr
+    base, config, space = prepare(target, overrides, study, say)
     made_up = f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
     name = made_up if study_name is None else study_name
     folder = StudyFolder.of(name)
-    say = say or _to_stderr
     machinery = Pools(resources.workers, resources.group_size, resources.cluster, say)
     options = Options(resources.storage, resources.hours, resources.force_deploy)
     Study(folder, base, config, space, machinery, options, say, show or _nobody).run()
