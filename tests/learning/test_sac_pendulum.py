@@ -6,6 +6,7 @@ import slipstream
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # on a busy machine
 @pytest.mark.parametrize("copies", [1, 8])
 def test_pendulum_is_solved_by_every_seed(tmp_path, copies):
     """The best policy by validation, on 100 fresh episodes."""

@@ -60,7 +60,19 @@ SETTINGS = {
             "gae_lambda": 0.3,
         },
         "training": {"num_envs": 12, "total_steps": 100_000},
-    }
+    },
+    # It learns, and PPO learns more: docs/agents.md.
+    "sac": {
+        "agent": {
+            "widths": [64, 64],
+            "discount": 0.8,
+            "learning_rate": 1e-3,
+            "learning_rate_schedule": "linear",
+            "updates_per_step": 0.125,
+            "initial_temperature": 0.05,
+        },
+        "training": {"num_envs": 1, "total_steps": 100_000},
+    },
 }
 
 

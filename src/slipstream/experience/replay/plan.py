@@ -83,13 +83,13 @@ class ReplayPlan(NamedTuple):
         if self.capacity < self.batch:
             raise ConfigError(
                 f"A replay of {self.capacity:,} transitions is smaller than a batch of "
-                f"{self.batch:,}: give the replay at least {self.batch:,}, or make the batch "
-                "smaller."
+                f"{self.batch:,}. Set agent.replay_size={self.batch} or more, or a smaller "
+                "agent.batch."
             )
         length = self.length(num_envs)
         if self.n_step > length:
             raise ConfigError(
                 f"Returns of {self.n_step} steps are longer than the replay: {self.capacity:,} "
-                f"transitions of {num_envs} copies are {length} in a row. Give the replay at least "
-                f"{self.n_step * num_envs:,} transitions, or take fewer steps."
+                f"transitions of {num_envs} copies are {length} in a row. Set agent.replay_size="
+                f"{self.n_step * num_envs} or more, or a smaller agent.n_step."
             )
