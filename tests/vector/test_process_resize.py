@@ -130,3 +130,21 @@ def test_arrays_that_were_handed_out_outlive_the_copies():
         env.step([0, 0])
         own = env.arrays["obs.0"]
     assert own.sum() == 2 * 4 * 5 * 3
+
+
+def test_whatever_is_asked_of_closed_copies_says_so():
+    env = ForeignProcessEnv(Counting, *member_indices([3], 2), workers=1)
+    native = native_env([Counting] * 2, backend="process", workers=1)
+    for one in (env, native):
+        one.reset()
+        one.close()
+    calls = [lambda: env.resize(3), env.get_state, env.infos, lambda: native.resize(3)]
+    for call in (*calls, native.infos, native.info_list, native.observation):
+        with pytest.raises(ConfigError, match="was closed"):
+            call()
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_a_number_of_workers_is_at_least_one(workers):
+    with pytest.raises(ConfigError, match="`workers` is"):
+        ForeignProcessEnv(Counting, *member_indices([3], 2), workers=workers)

@@ -138,6 +138,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         return self._table.batch(self.block["told"], self.block["info"], apart)
 
     def resize(self, num_envs: int) -> Any:
+        self.copies.check_open()
         before, old = self.num_envs, self.block
         last = int(old["index"].max())
 
@@ -154,6 +155,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """As `GymnasiumVectorEnv.get_state`, and interchangeable with it."""
+        self.copies.check_open()
         block = self.block
         log, length = block["log"], block["length"].copy()
         taken = np.arange(log.shape[1]) < length[:, None]

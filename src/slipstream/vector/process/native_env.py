@@ -62,7 +62,10 @@ class NativeProcessEnv(NativeEnv):
     @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:  # type: ignore[override]  # it may be replaced
         """Of the block."""
-        return self.copies.block.arrays
+        arrays = self.copies.block.arrays
+        if not arrays:
+            self.copies.check_open()
+        return arrays
 
     def _job(
         self,

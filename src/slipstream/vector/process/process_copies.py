@@ -65,6 +65,8 @@ class ProcessCopies:
         crowd: Crowd | None = None,
         halves: bool = False,
     ) -> None:
+        if workers is not None and workers < 1:
+            raise ConfigError(f"`workers` is {workers}: give a number from 1 on, or leave it out.")
         self.num_envs, self.policy = num_envs, policy
         self._job, self._forfeit, self._halves = job, forfeit, halves
         self._most = workers or usable_cores()
