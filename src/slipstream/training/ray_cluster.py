@@ -101,12 +101,13 @@ class RayCluster:
         if self._came:
             self._began = time.monotonic()
         waited = time.monotonic() - self._began
-        if len(self._failures) >= _TRIES and not self._came:
+        failures, late = len(self._failures), waited > _ROOM_SECONDS
+        if not self._came and (failures >= _TRIES or (failures and late)):
             raise ResourceError(
-                f"No worker came up in the cluster, {len(self._failures)} times in a row: "
+                f"No worker came up in the cluster, tried {failures} times in {waited:.0f} s: "
                 f"{self._failures[-1]}"
             )
-        if waited > _ROOM_SECONDS and not self._came:
+        if late and not self._came:
             raise ResourceError(
                 f"The cluster has had no room for a worker for {waited:.0f} s: it has "
                 f"{_total('CPU')} cores and {_total('GPU')} cards on {len(self._nodes)} nodes, and "
