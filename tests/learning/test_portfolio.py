@@ -22,6 +22,7 @@ def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # on a busy machine
 def test_soft_actor_critic_earns(train, tmp_path):
     """Less than PPO does: docs/agents.md has the curve."""
     agent = SACConfig(**portfolio.SETTINGS["sac"]["agent"])
