@@ -61,7 +61,6 @@ TOLERANCE = _f(0.25 * SLOP)
 LAST_TOI = _f(1.0 - OVERLAP)
 TWO_PI = _f(2.0 * PI)
 RELATIVE, ABSOLUTE = _f(0.98), _f(0.001)
-THIRD = _f(1.0 / 3.0)
 
 WALL_FRICTION, BOUNCE = _f(0.1), _f(0.95)
 RACKET_FRICTION = float(np.sqrt(np.float32(WALL_FRICTION)))
