@@ -35,7 +35,7 @@ class Learning(NamedTuple):
 
     Attributes:
         loop: compiled; ``loop(feed, by, ring, store, updates)`` makes updates [M] of each member;
-            see `Link` for `store`.
+            see `ReplayLoops` for `store`.
         feed, by: its first arguments, as they are now.
         share: runs a task that calls `loop`; other threads of the RunTasks may take part in its
             updates.

@@ -98,7 +98,7 @@ class ReplayCollector(Collector):
     def _fused(self, run: RunTasks) -> Episodes | None:
         """The same in one compiled call, where it can be done; else None."""
         rollout, env = self.experience, self.envs[0]
-        if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.link is None:
+        if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.loops is None:
             return None
         acting, learning = self.agent.acting(), self.agent.learning(self.replay)
         if acting is None or learning is None:

@@ -70,7 +70,7 @@ def collect(
     Args:
         batch: of the kernel's loop; block: RolloutRows; by: see `Acting`.
         sent: [E, K], what the copies receive, overwritten.
-        keeping: Keeping; store: of the replay's `Link`; feed, learner: see `Learning`.
+        keeping: Keeping; store: of the replay's `ReplayLoops`; feed, learner: see `Learning`.
 
     Returns:
         The row that is next: `end`, unless there is no room for what ends, or a fault.
@@ -130,7 +130,7 @@ class ReplayPass:
 
     Args:
         env: all copies, which `FusedLoop.fits`.
-        replay: what is kept of them; it has a `link`.
+        replay: what is kept of them; it has `loops`.
         acting, learning, block: examples of their types.
         learned: see `Keeping`.
     """
@@ -145,8 +145,8 @@ class ReplayPass:
         learned: NDArray[np.int64],
     ) -> None:
         copies, spec = env.num_envs, env.spec
-        link = replay.link
-        assert link is not None
+        loops = replay.loops
+        assert loops is not None
         self._env, self._replay = env, replay
         self._sent = np.zeros((copies, spec.action_width), spec.action_dtype)
         self._keeping = Keeping(
@@ -166,7 +166,7 @@ class ReplayPass:
             text = text.replace("mask[t]", "mask")
         examples = (
             *(0, 0, env.batch, tuple(block), acting.by, self._sent),
-            *(self._keeping, link.store, learning.feed, learning.by),
+            *(self._keeping, loops.store, learning.feed, learning.by),
         )
         module = render.compile_module(
             f"{env.kernel.name}_replay",
@@ -180,7 +180,7 @@ class ReplayPass:
             linked={
                 "act": acting.loop,
                 "advance": env.loop.advance,
-                "write": link.write,
+                "write": loops.write,
                 "learn": learning.loop,
                 "seconds": compiled_clock(),
             },
@@ -214,12 +214,12 @@ class ReplayPass:
         env, t, end, block = self._env, 0, len(rollout.reward), tuple(rollout.rows)
         while t < end:
             env.make_room()
-            link = self._replay.link  # other arrays after making room
-            assert link is not None
+            loops = self._replay.loops  # other arrays after making room
+            assert loops is not None
             try:
                 t = self._collect(
                     *(t, end, env.batch, block, acting.by, self._sent),
-                    *(self._keeping, link.store, learning.feed, learning.by),
+                    *(self._keeping, loops.store, learning.feed, learning.by),
                 )
             except Exception as error:
                 raise env.named(error, self._sent) from error

@@ -64,7 +64,7 @@ def learn_member(feed: Any, by: Any, ring: Any, store: Any, m: int, updates: int
 
     Args:
         feed: Feed; by: what the agent's `update` takes; ring: the replay's Ring; store: of its
-            `Link`.
+            `ReplayLoops`.
         updates: how many.
     """
     for _ in range(updates):
@@ -84,6 +84,16 @@ def learn_members(feed: Any, by: Any, ring: Any, store: Any, updates: Any) -> No
         help_out(by, feed.batch, feed.weight, feed.error)
     for m in range(len(updates)):
         learn_member(feed, by, ring, store, m, updates[m])
+
+
+def run_update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
+    """An agent's `update` as a function that other modules call."""
+    update(by, m, batch, weight, error)
+
+
+def run_help(by: Any, batch: Any, weight: Any, error: Any) -> None:
+    """An agent's `help_out`, too."""
+    help_out(by, batch, weight, error)
 
 
 def share_nothing(by: Any, batch: Any, weight: Any, error: Any) -> None:
@@ -119,8 +129,8 @@ class CompiledLearning(OffPolicyAgent):
         self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
     ) -> None:
         learning = self._in_loops(replay)
-        assert replay.link is not None  # images are learned from in the torch form
-        by, store = (learning.feed, learning.by), replay.link.store
+        assert replay.loops is not None  # images are learned from in the torch form
+        by, store = (learning.feed, learning.by), replay.loops.store
         learning.share(partial(learning.loop, *by, replay.ring, store, updates), run)
 
     def _in_loops(self, replay: Replay) -> Learning:
@@ -141,11 +151,11 @@ class CompiledLearning(OffPolicyAgent):
             finally:
                 dismiss_helpers(self.gate)
 
-        assert replay.link is not None
+        assert replay.loops is not None
         by = self._feed, self.learner
         admit_helpers(self.gate)
         try:
-            run([lead, partial(self._loop, *by, replay.ring, replay.link.store, _HELPING)])
+            run([lead, partial(self._loop, *by, replay.ring, replay.loops.store, _HELPING)])
         finally:
             dismiss_helpers(self.gate)  # a signal may have come before `lead` began
 
@@ -178,28 +188,43 @@ def learning_loop(
 ) -> Any:
     """`learn_members`, compiled for an agent and what its replay keeps.
 
+    The update, by far the largest part, is a module of its own: it is the same for all kernels.
+
     Args:
         name: of the agent.
         update, help_out: plain functions; feed, by, replay: examples of the types.
     """
-    functions: dict[str, Any] = {
-        "update": update,
-        "help_out": help_out,
+    apart = render.compile_module(
+        f"{name}_update",
+        render.source_of([run_update, run_help]),
+        {
+            "run_update": (by, 0, feed.batch, feed.weight, feed.error),
+            "run_help": (by, feed.batch, feed.weight, feed.error),
+        },
+        {"update": cast(FunctionType, update), "help_out": cast(FunctionType, help_out)},
+        {"Any": Any},
+        inline=False,
+    )
+    functions = {
         "draw": draw,
         "new_priorities": new_priorities,
         "reflect": reflect,
         "stream": stream,
     }
-    link = replay.link
-    assert link is not None
+    loops = replay.loops
+    assert loops is not None
     module = render.compile_module(
         f"{name}_learning",
         "from typing import Any\n\nimport numpy as np\n\n\n"
         + render.source_of([learn_member, learn_members]),
-        {"learn_members": (feed, by, replay.ring, link.store, np.zeros(1, np.int64))},
+        {"learn_members": (feed, by, replay.ring, loops.store, np.zeros(1, np.int64))},
         {key: cast(FunctionType, function) for key, function in functions.items()},
         {"PURPOSE": PURPOSE},
         inline=False,
-        linked={"gather": link.gather},
+        linked={
+            "gather": loops.gather,
+            "update": apart["run_update"],
+            "help_out": apart["run_help"],
+        },
     )
     return module["learn_members"]

@@ -18,7 +18,7 @@ from slipstream.experience.replay import shown
 from slipstream.experience.replay.compiled import BATCH, RING, writing
 from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.ring import Ring
-from slipstream.experience.replay.storage import Link, Storage, allocate
+from slipstream.experience.replay.storage import ReplayLoops, Storage, allocate
 from slipstream.experience.rollout import Rollout
 from slipstream.vector import render
 from slipstream.vector.compile import allows_text, checked_parts, make_data_text
@@ -138,9 +138,9 @@ class KernelFields(Storage):
         return np.zeros(len(obs), np.bool_)  # a kernel's copies come back exactly
 
     @property
-    def link(self) -> Link:
+    def loops(self) -> ReplayLoops:
         """Its `write` is for copies of one slice."""
-        return Link(self._loops["gather"], self._loops["write"], self._store(0))
+        return ReplayLoops(self._loops["gather"], self._loops["write"], self._store(0))
 
 
 def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[str, Any]:

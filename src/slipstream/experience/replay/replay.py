@@ -19,7 +19,7 @@ from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.reflection import NOTHING, signs_of
 from slipstream.experience.replay.ring import ENDING, GOES_ON, NONE, TRUNCATED, Ring, move_on
 from slipstream.experience.replay.sizes import keeps_fields, slots_of
-from slipstream.experience.replay.storage import Link, Pixels, Rows, Storage, allocate
+from slipstream.experience.replay.storage import Pixels, ReplayLoops, Rows, Storage, allocate
 from slipstream.experience.replay.tree import tree_levels
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Finals, VectorEnv
@@ -112,9 +112,9 @@ class Replay:
         return Chunks(arrays, ring.tree[m, :leaves])
 
     @property
-    def link(self) -> Link | None:
+    def loops(self) -> ReplayLoops | None:
         """For compiled loops that write, or draw batches; None where images are kept."""
-        return self.storage.link
+        return self.storage.loops
 
     @property
     def held(self) -> NDArray[np.int64]:

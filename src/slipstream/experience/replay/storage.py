@@ -37,7 +37,7 @@ def allocate(shape: tuple[int, ...], dtype: Any, mapped: bool) -> NDArray[Any]:
     return array
 
 
-class Link(NamedTuple):
+class ReplayLoops(NamedTuple):
     """What compiled loops call to write a replay and to draw from it.
 
     Attributes:
@@ -95,7 +95,7 @@ class Storage(ABC):
         """Whether the heads show other observations than these, bool [E]."""
 
     @property
-    def link(self) -> Link | None:
+    def loops(self) -> ReplayLoops | None:
         """For compiled loops; None where there is no compiled form."""
         return None
 
@@ -138,8 +138,8 @@ class Rows(Storage):
         return np.asarray(other.any(1), np.bool_)
 
     @property
-    def link(self) -> Link:
-        return Link(self._loops["gather"], self._write, ())
+    def loops(self) -> ReplayLoops:
+        return ReplayLoops(self._loops["gather"], self._write, ())
 
     def _flat(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         rows: NDArray[np.float32] = obs.reshape(len(obs), self.width)
