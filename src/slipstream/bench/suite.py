@@ -77,6 +77,7 @@ def asked_cases(suite: str) -> tuple[str, ...]:
     return names
 
 
+# Long: what is refused, chosen and written stands in the order in which it happens.
 def run_suite(
     suite: str,
     *,

@@ -137,10 +137,7 @@ def compile_module(
         bound[key] = reached.bind(bindings[key])
     helpers.options["boundscheck"] = False
     typeof: Any = numba.typeof
-    signatures = {
-        entry: tuple(typeof(argument) for argument in arguments)
-        for entry, arguments in entries.items()
-    }
+    signatures = {entry: tuple(map(typeof, shown)) for entry, shown in entries.items()}
     facts = [text, reached.digest(), sys.version, numba.__version__, np.__version__]
     facts += [f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(bindings.items())]
     facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
