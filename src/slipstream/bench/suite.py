@@ -103,18 +103,8 @@ def run_suite(
         show: called with each row as it is measured.
         say: told which case begins.
     """
+    _check_options(suite, full, only, data_dir, hours)
     cases = cases_of(suite)
-    if suite != "study" and data_dir is not None:
-        raise ConfigError("`--data-dir` is for the suite `study`; leave it out.")
-    if suite != "study" and hours is not None and tuple(only) != ("gym_defaults",):
-        raise ConfigError(
-            "`--hours` is for the suite `study` and for `train --case gym_defaults`; leave it out."
-        )
-    for name in only:
-        if name not in cases:
-            raise ConfigError(f"Suite `{suite}` has no case `{name}`; it has {', '.join(cases)}.")
-        if name in long_cases(suite) and not full:
-            raise ConfigError(f"The case `{name}` takes long: add --full.")
     if json_file is not None:
         _check_writable(Path(json_file))
     passed_over = (*asked_cases(suite), *(() if full else long_cases(suite)))
@@ -139,6 +129,24 @@ def run_suite(
             if json_file is not None:
                 write_result(Path(json_file), result)
     return result
+
+
+def _check_options(
+    suite: str, full: bool, only: Sequence[str], data_dir: str | None, hours: float | None
+) -> None:
+    """Refuses what a suite does not have, and cases that take long without `full`."""
+    cases = cases_of(suite)
+    if suite != "study" and data_dir is not None:
+        raise ConfigError("`--data-dir` is for the suite `study`; leave it out.")
+    if suite != "study" and hours is not None and tuple(only) != ("gym_defaults",):
+        raise ConfigError(
+            "`--hours` is for the suite `study` and for `train --case gym_defaults`; leave it out."
+        )
+    for name in only:
+        if name not in cases:
+            raise ConfigError(f"Suite `{suite}` has no case `{name}`; it has {', '.join(cases)}.")
+        if name in long_cases(suite) and not full:
+            raise ConfigError(f"The case `{name}` takes long: add --full.")
 
 
 def _rows(name: str, case: Case, settings: SuiteOptions) -> Iterable[Row]:
