@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from slipstream.core.spec import Spec
+from slipstream.experience.compiled import compile_loops, of_float32, of_float64, of_int64
 from slipstream.experience.replay.plan import ReplayPlan
+from slipstream.experience.replay.powers import power
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.replay.tree import (
     find_leaves,
@@ -19,6 +21,7 @@ from slipstream.experience.replay.tree import (
     tree_levels,
 )
 from slipstream.experience.rollout import Rollout
+from slipstream.vector.sixteen import least_of, place_of, sum_of
 from slipstream.vector.steps import Finals
 
 HELD = 200
@@ -147,3 +150,38 @@ def test_new_transitions_have_the_greatest_priority_so_far():
     head = int(replay.ring.head[0])
     replay.write(rollout, 0, finals, np.full(2, -1))
     assert replay.ring.tree[0, head] == pytest.approx(7.0)
+
+
+def test_powers_are_those_of_the_library():
+    rng = np.random.default_rng(0)
+    for x, y in zip(np.exp(rng.uniform(-60, 60, 500)), rng.uniform(-1, 1, 500), strict=True):
+        assert power(float(x), float(y)) == pytest.approx(float(x) ** float(y), rel=3e-9)
+    assert power(1e-6, 0.0) == 1.0 and power(1.0, 0.7) == 1.0
+
+
+def find_sixteen(row, sought, sums, least, chosen, begin):
+    for i in range(len(sought)):
+        sums[i], least[i] = sum_of(row, 16 * i), least_of(row, 16 * i)
+        chosen[i], begin[i] = place_of(row, 16 * i, sought[i])
+
+
+def test_sixteen_numbers_at_once_are_those_of_the_definition():
+    rng, n = np.random.default_rng(1), 300
+    row = (rng.random(16 * n) * (rng.random(16 * n) < 0.7)).astype(np.float32)
+    row[:16] = 0.0
+    sought = (rng.random(n) * 9).astype(np.float32)  # some of them beyond the end
+    loop = compile_loops(
+        "sixteen_test",
+        {
+            find_sixteen: (
+                *(of_float32(1), of_float32(1), of_float32(1), of_float32(1)),
+                *(of_int64(1), of_float64(1)),
+            )
+        },
+    )["find_sixteen"]
+    found = []
+    for run in (find_sixteen, loop):
+        out = np.zeros(n, np.float32), np.zeros(n, np.float32), np.zeros(n, np.int64), np.zeros(n)
+        run(row, sought, *out)
+        found.append(b"".join(x.tobytes() for x in out))
+    assert found[0] == found[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from slipstream.bench.alternate import alternate
+from slipstream.bench.alternate import Measured, alternate
 from slipstream.bench.machine import threads
 from slipstream.bench.row import Goal, Row
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
@@ -55,9 +55,20 @@ def _against_sb3(
     return measured.row(
         case,
         f"training steps/s of {who} on Pendulum ({size}, an update of {_BATCH} rows a step: equal "
-        "work)",
+        f"work{_bound(widths[0], measured) if widths == _WIDE else ''})",
         Goal(">=", goal),
         f"SB3 SAC, {best} thread{'s' if best > 1 else ''}",
+    )
+
+
+def _bound(width: int, measured: Measured) -> str:
+    """What this processor could do at most, in words."""
+    most = 1e9 * _products() / _operations(width)
+    assert measured.peer is not None
+    return (
+        f"; if an update were its hidden layers' products alone, at the speed of our own on all "
+        f"cores, {most:.0f} steps/s or {most / measured.peer:.2f} times the peer: "
+        f"{measured.ours / most:.0%} reached"
     )
 
 
@@ -107,11 +118,7 @@ def sac_peak(settings: SuiteOptions) -> Iterable[Row]:
         answer = ours_of(_config(_WIDE), settings.seconds)
         return _operations(_WIDE[0]) / float(answer["update_seconds_per_step"]) / 1e9
 
-    def products() -> float:
-        n = threads()
-        return float(run_worker("ours.products", {"threads": n}, threads=n)["own"]) / 1e9
-
-    measured = alternate(update, products, runs=settings.runs, until=settings.until)
+    measured = alternate(update, _products, runs=settings.runs, until=settings.until)
     yield measured.row(
         "sac_peak",
         "GFLOP/s of the networks' products in the seconds of an update, 256x256, all cores",
@@ -120,14 +127,20 @@ def sac_peak(settings: SuiteOptions) -> Iterable[Row]:
     )
 
 
+def _products() -> float:
+    """GFLOP/s of our own products on all cores."""
+    n = threads()
+    return float(run_worker("ours.products", {"threads": n}, threads=n)["own"]) / 1e9
+
+
 def _operations(width: int) -> float:
     """Of one update's products of hidden layers, 2 a multiplication; the narrow ones left out.
 
     Passes of the batch through a network: one of the actor and two of targets for the next value,
-    two critics forward and each twice back; one of the actor, two critics forward and once back
-    each, the actor twice back.
+    two critics forward and each twice back; one of the actor, two critics forward and the smaller
+    one of each row once back, the actor twice back.
     """
-    passes = 3 + 6 + 7
+    passes = 3 + 6 + 6
     return 2.0 * passes * _BATCH * width * width
 
 

@@ -6,13 +6,13 @@ experience replay", the proportional variant.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from slipstream.core.memory import prefetch
 from slipstream.core.random import word
+from slipstream.experience.replay.powers import power
 from slipstream.experience.replay.ring import ENDING, NONE
 from slipstream.experience.replay.tree import find_leaves, smallest, sum_leaves, total
 
@@ -76,7 +76,9 @@ def _draw_by_priority(ring: Any, m: int, key: Any, beta: float, index: Any, weig
     for b in range(len(index)):
         n = index[b] // slots
         prefetch(ring.rows[m * ring.copies + n], index[b] - n * slots, 0)  # gathered soon
-        weight[b] = math.exp(beta * math.log(low / float(tree[index[b]])))
+        weight[b] = tree[index[b]]
+    for b in range(len(index)):  # apart, so that a processor does several at once
+        weight[b] = power(low / float(weight[b]), beta)
 
 
 def new_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
@@ -88,11 +90,15 @@ def new_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
     """
     if ring.tree.shape[1] == 0:
         return
-    tree = ring.tree[m]
-    for b in range(len(index)):
-        size = abs(float(error[b])) + LEAST_ERROR
-        if size - size == 0.0:
-            value = min(math.exp(ring.alpha * math.log(size)), GREATEST)
-            ring.peak[m] = max(ring.peak[m], value)
-            tree[index[b]] = value
+    tree, value, alpha = ring.tree[m], ring.target, ring.alpha
+    for first in range(0, len(index), len(value)):
+        last = min(len(index), first + len(value))
+        for b in range(first, last):
+            size = abs(float(error[b])) + LEAST_ERROR
+            value[b - first] = min(power(size, alpha), GREATEST)
+        for b in range(first, last):
+            size = abs(float(error[b]))
+            if size - size == 0.0:
+                ring.peak[m] = max(ring.peak[m], value[b - first])
+                tree[index[b]] = value[b - first]
     sum_leaves(tree, ring.least[m], ring.levels, index)

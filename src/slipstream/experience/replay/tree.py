@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.memory import prefetch
+from slipstream.vector.sixteen import WIDTH, least_of, place_of, sum_of
 
-BRANCHES = 16
-_NOTHING = np.float32(0.0)
+BRANCHES = WIDTH
+_BITS = BRANCHES.bit_length() - 1
 _ENDLESS = np.float32(math.inf)
 
 
@@ -42,34 +43,23 @@ def sum_above(tree: Any, least: Any, levels: Any, level: int, node: int) -> None
         least: float32 [nodes - leaves' places], the least of the parts of each node that is a sum.
         level, node: which sum.
     """
-    first = levels[1]
-    a = levels[level - 1] + BRANCHES * node
-    left, right, low = _NOTHING, _NOTHING, _ENDLESS  # two sums side by side wait half as long
-    half = BRANCHES // 2
-    for i in range(a, a + half):
-        left += tree[i]
-        right += tree[i + half]
-    if level > 1:
-        for i in range(a - first, a - first + BRANCHES):
-            low = least[i] if least[i] < low else low
-    else:
-        for i in range(a, a + BRANCHES):
-            low = tree[i] if _NOTHING < tree[i] < low else low
-    tree[levels[level] + node] = left + right
+    first, a = levels[1], levels[level - 1] + BRANCHES * node
+    tree[levels[level] + node] = sum_of(tree, a)
+    low = least_of(tree, a) if level == 1 else least_of(least, a - first)
     least[levels[level] - first + node] = low
 
 
 def sum_leaves(tree: Any, least: Any, levels: Any, leaves: Any) -> None:
     """All sums above leaves that were set, int64 [B]; one that follows its neighbour is cheap."""
-    width = BRANCHES
+    bits = _BITS
     for level in range(1, len(levels)):
         last = -1
         for b in range(len(leaves)):
-            node = leaves[b] // width
+            node = leaves[b] >> bits
             if node != last:
                 sum_above(tree, least, levels, level, node)
             last = node
-        width *= BRANCHES
+        bits += _BITS
 
 
 def set_leaf(tree: Any, least: Any, levels: Any, leaf: int, value: Any) -> None:
@@ -77,7 +67,7 @@ def set_leaf(tree: Any, least: Any, levels: Any, leaf: int, value: Any) -> None:
     tree[leaf] = value
     node = leaf
     for level in range(1, len(levels)):
-        node = node // BRANCHES
+        node = node >> _BITS
         sum_above(tree, least, levels, level, node)
 
 
@@ -117,27 +107,9 @@ def find_leaves(trees: Any, m: int, levels: Any, target: Any, leaves: Any) -> No
     leaves[:] = 0
     for level in range(len(levels) - 1, -1, -1):
         for b in range(len(target)):
-            # First a quarter of the parts, then one of it; without a branch, which nobody could
-            # foretell.
-            first, sought = levels[level] + BRANCHES * leaves[b], target[b]
-            part, begin, before = 0, 0.0, 0.0
-            for i in range(0, BRANCHES, 4):
-                a = first + i
-                low = float(tree[a]) + float(tree[a + 1])
-                high = float(tree[a + 2]) + float(tree[a + 3])
-                size = low + high
-                here = (size > 0.0) & (before <= sought)
-                part = i if here else part
-                begin = before if here else begin
-                before += size
-            chosen, before = part, begin
-            for i in range(part, part + 4):
-                size = float(tree[first + i])
-                here = (size > 0.0) & (before <= sought)
-                chosen = i if here else chosen
-                begin = before if here else begin
-                before += size
-            target[b] = sought - begin
+            first = levels[level] + BRANCHES * leaves[b]
+            chosen, begin = place_of(tree, first, np.float32(target[b]))
+            target[b] -= begin
             leaves[b] = BRANCHES * leaves[b] + chosen
             if level > 0:
                 prefetch(trees, m, levels[level - 1] + BRANCHES * leaves[b])
