@@ -203,7 +203,9 @@ class Study:
                     self.folder, plan, ledger, pool, asked, self._logbook, self._say, self._show
                 )
                 search = self._search(session, mirror)
-                mirror.flush(last=True)  # after the search's clock: phases that follow are long
+                session.begin()
+                mirror.flush(last=True)  # now, for the phases that follow are long
+                session.spent("mirror")
                 confirmed = confirm_best(session, search, survey.facts.get("folds"))
                 deployed = deploy(
                     session,

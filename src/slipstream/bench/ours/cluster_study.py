@@ -29,25 +29,23 @@ def measure(
 
     Returns:
         `search`: wall seconds of the search; `members` trained in it; `work`: the workers' seconds
-        in it; `owner`: processor seconds in it of the
-        process that owns the study; `stretches`, and `bytes` that were carried for them.
+        in it; `owner`: processor seconds of the process that owns the study, in it and while it
+        writes the rest of the storage behind it; `stretches`, and `bytes` that were carried for
+        them in the search.
     """
     with _cluster(nodes) as address:
         options = [] if address is None else ["--cluster", address]
         options += [] if group_size is None else ["--group-size", str(group_size)]
         ran = run_study(config, Path(folder), options=("--no-report", *options))
     with StudyReader(StudyFolder(Path(folder))) as reader:
-        owner, stretches, carried = (
-            float((reader.fact(name) or {}).get("search", 0.0))
-            for name in ("cpu", "answers", "bytes")
-        )
+        cpu, stretches, carried = (reader.fact(name) or {} for name in ("cpu", "answers", "bytes"))
     return {
         "search": ran.search,
         "members": float(ran.members),
         "work": ran.train + ran.evaluate + ran.rest,
-        "owner": owner,
-        "stretches": stretches,
-        "bytes": carried,
+        "owner": float(cpu.get("search", 0.0) + cpu.get("mirror", 0.0)),
+        "stretches": float(stretches.get("search", 0.0)),
+        "bytes": float(carried.get("search", 0.0)),
     }
 
 
