@@ -165,7 +165,7 @@ def test_the_same_study_on_any_number_of_nodes(nodes, tmp_path, expected, count)
 
 def test_kills(nodes, tmp_path):
     """Of an actor, of one that hangs, of a node, of the owner; a node that joins late is used."""
-    folder, budget = tmp_path / "study", ("--total-steps", "600_000")
+    folder, budget = tmp_path / "study", ("--total-steps", "2_000_000")
     words = (*begun(folder)[:-2], *budget)
     process = owner(nodes, tmp_path, *words)
     until(lambda: any(one["busy"] for one in told(folder)))
