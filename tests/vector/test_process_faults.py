@@ -91,6 +91,14 @@ class Faulty(gymnasium.Env):
     def exit(self, seen):
         os._exit(7)
 
+    def fork(self, seen):
+        child = os.fork()
+        if child:
+            Path(self.mark).write_text(str(child))
+            os._exit(7)
+        time.sleep(20)
+        os._exit(0)
+
 
 QUICK = FaultPolicy(hang_seconds=0.3)
 IN_COPY = ("error", "leave", "shape", "nan", "too_large", "sleep", "spin")
@@ -135,6 +143,19 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
         env.step(actions_for(env), out, 2)
         assert out.valid.all() and out.obs[:, 0].tolist() == [3, 1, 3, 3]
         assert pids == [link.pid for link in env.workers.links], "in the same processes"
+
+
+def test_a_worker_is_missed_though_a_child_of_it_lives_on(tmp_path):
+    mark = tmp_path / "mark"
+    with faulty("fork", str(mark), copies=2) as env:
+        out = blank(env)
+        env.reset(out.obs)
+        env.step(actions_for(env, 1), out, 0)
+        child = psutil.Process(int(mark.read_text()))
+        assert child.status() != psutil.STATUS_ZOMBIE, "it lives on"
+        child.kill()
+        assert out.valid.tolist() == [True, False]
+        assert [fault.kind for fault in env.drain_faults()] == ["lost"]
 
 
 def test_a_copy_may_hang_in_the_step_in_which_its_neighbour_begins_again(tmp_path):

@@ -1,12 +1,14 @@
 """Who sleeps is woken, who looks need not be, and nobody is missed."""
 
 import functools
+import signal
 import time
 
 import gymnasium
 import numpy as np
 import pytest
 
+from slipstream.vector.process import patience
 from slipstream.vector.process import workers as waiting
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.layout import ASLEEP
@@ -47,3 +49,24 @@ def test_workers_sleep_while_nothing_is_asked():
             time.sleep(0.01)
         env.step([0, 1, 0, 1, 0, 1])
         assert env.ledger.total == 0
+
+
+class Interrupt(BaseException):
+    """Not to be caught by anybody else."""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
+def test_an_interrupt_leaves_no_lock_behind():
+    def interrupt(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(200):
+            with pytest.raises(Interrupt):
+                signal.setitimer(signal.ITIMER_REAL, 1e-4)
+                while True:
+                    patience.fence()
+            assert not patience._LOCK.locked()
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -47,6 +47,7 @@ class ToldInfos:
         """The newest info of each copy, [E], fresh dicts."""
         env = self._env
         infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
+        self._apart()  # first: what a worker has to say is lost if it dies over the question
         told = self._shown("told")
         for row in np.flatnonzero(told).tolist():
             infos[row] = self._read("info", row, int(told[row]))
@@ -56,6 +57,7 @@ class ToldInfos:
         """The last info of episodes that ended at this step, [E], fresh dicts; None elsewhere."""
         env = self._env
         infos: list[dict[str, Any] | None] = [None] * env.num_envs
+        self._apart()
         told = env.arrays["told_last"]
         for row in np.flatnonzero(self._shown("kept")).tolist():
             infos[row] = self._read("last_info", row, int(told[row]))

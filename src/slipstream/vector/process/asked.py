@@ -69,10 +69,12 @@ class Asked:
         self._copies.ready()
         self._mode = mode
         for link in self._copies.links:
-            self._greet(link)
+            self.greet(link)
 
-    def _greet(self, link: Link) -> None:
-        """Has a worker do what the others do."""
+    def greet(self, link: Link) -> None:
+        """Has a new worker do what the others do."""
+        if not self._mode:
+            return
         for half in (0, 1):
             link.words[HALF_WANTED + half] = link.words[HALF_DONE + half] = self._halves[half]
         link.order(self._mode)
@@ -178,7 +180,7 @@ class Asked:
                         block[name][at] = values
                     block["served"][at] = block["wanted"][at]
         for link in fresh:
-            self._greet(link)
+            self.greet(link)
         copies.ledger.check()
 
     # Halves.
@@ -193,7 +195,7 @@ class Asked:
             other = self._half_links[1 - half]  # those of them that are lost: not forfeited yet
             self.fresh = copies.workers.revive(other)
             for link in self.fresh:
-                self._greet(link)
+                self.greet(link)
             for link in links:
                 if link.state != UP or link in self.fresh:
                     copies.blank(slice(*link.ranges[half]))

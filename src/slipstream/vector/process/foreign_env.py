@@ -12,7 +12,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign import name_of
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv, log_dtype, log_shape
-from slipstream.vector.info_table import InfoTable
+from slipstream.vector.info_table import NOTHING, InfoTable
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import RESET
 from slipstream.vector.process.block import Block
@@ -130,8 +130,11 @@ class ForeignProcessEnv(ProcessVectorEnv):
     def infos(self) -> dict[str, Any]:
         self.copies.ready()
         asked = (self._table.signatures,)
-        calls = [(link, asked) for link in self.workers.links]
-        parts = self.copies.talk("infos", calls, spare=True)
+        links = self.workers.links
+        parts = self.copies.talk("infos", [(link, asked) for link in links], spare=True)
+        for link, part in zip(links, parts, strict=True):
+            if part is None:  # what it said is lost with the worker
+                self.block["told"][link.rows] = NOTHING
         apart = dict(one for part in parts for one in part or [])
         for info in apart.values():
             self._table.note(info)

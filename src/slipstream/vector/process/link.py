@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,9 +144,17 @@ class Link:
             if now - self._warned > _GRACE_SECONDS:
                 self.hung = True
                 self.kill(signal.SIGKILL)
+                self._hang_up()
         elif now - self._since > limit:
             self._warned = now
             self.kill(HANG_SIGNAL)
+
+    def _hang_up(self) -> None:
+        """Its end is to be heard here even while a process that it forked has the pipe open."""
+        assert self.pipe is not None
+        line = socket.socket(fileno=os.dup(self.pipe.fileno()))
+        with line, suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
 
     def rest(self) -> None:
         """Nothing is asked of it: the time until the next order does not count as hanging."""
@@ -158,17 +165,18 @@ class Link:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def send(self, message: Any) -> None:
-        """On the slow path; a worker that is gone is noticed when its answer is awaited."""
+    def send(self, message: memoryview) -> None:
+        """Pickled, on the slow path; a worker that is gone is noticed when it is to answer."""
         assert self.pipe is not None
         with suppress(OSError):
-            self.pipe.send(message)
+            self.pipe.send_bytes(message)
 
     def last_words(self) -> str:
         """What its process wrote before it ended: a traceback, even of a crash in C."""
         if self._last_words < 0:
             return ""
-        text = os.pread(self._last_words, _WORDS_BYTES, 0)
+        size = os.fstat(self._last_words).st_size  # calls that hung and came back are in it, too
+        text = os.pread(self._last_words, _WORDS_BYTES, max(0, size - _WORDS_BYTES))
         return text.decode(errors="replace").strip()
 
     def drop(self) -> None:

@@ -135,11 +135,15 @@ class NativeProcessEnv(NativeEnv):
         self._pending = ("step", each)
 
     def _begin_step(self, each: list[Any] | None) -> None:
-        copies = self.copies
+        copies, handed = self.copies, list[Link]()
         if each is not None:
             copies.ready()
+            handed = list(copies.links)
             self._hand_actions(dict(enumerate(each)))
         copies.begin_step(0)
+        for link in handed:
+            if link.state != UP:  # it was lost before it had its actions
+                copies.forfeit(link.rows)
 
     def _hand_actions(self, by_row: Mapping[int, Any]) -> None:
         """Those that have no place in the block."""
@@ -149,7 +153,7 @@ class NativeProcessEnv(NativeEnv):
             part = {row: by_row[row] for row in own if row in by_row}
             if part:
                 calls.append((link, (part,)))
-        self.copies.talk("act", calls)
+        self.copies.talk("act", calls, spare=True)
 
     def send(self, actions: Any, copies: Any = None) -> None:
         self._idle()

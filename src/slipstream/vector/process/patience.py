@@ -29,8 +29,8 @@ def fence() -> None:
 
     Two processes that each leave a note and then look for the other's need it, or both may miss it.
     """
-    _LOCK.acquire()  # a locked instruction, without a call of the system
-    _LOCK.release()
+    with _LOCK:  # a locked instruction, without a call of the system
+        pass  # neither a signal's exception nor a finalizer comes before it is let go
 
 
 def spin(ready: Callable[[], bool], seconds: float) -> bool:

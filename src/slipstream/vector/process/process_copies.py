@@ -140,7 +140,8 @@ class ProcessCopies:
         """Waits until every worker is there."""
         self.check_open()
         while not self.workers.complete:
-            self.workers.revive()
+            for link in self.workers.revive():
+                self.asked.greet(link)
             self.ledger.check()
             time.sleep(0.002)
 
@@ -163,9 +164,10 @@ class ProcessCopies:
         self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]], spare: bool = False
     ) -> list[Any]:
         """Calls a method of several workers' copies at once; see `Workers.end_talk`."""
-        answers = self.workers.talk_each(method, calls, spare)
-        self.asked.go_on([link for link, _ in calls])
-        return answers
+        try:
+            return self.workers.talk_each(method, calls, spare)
+        finally:
+            self.asked.go_on([link for link, _ in calls])
 
     def begin_step(self, t: int) -> bool:
         """Orders a step of all workers that are there; False where none was there."""

@@ -6,6 +6,7 @@ import select
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing.reduction import ForkingPickler
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -58,6 +59,7 @@ class Workers:
         self._answers: dict[int, Any] = {}
         self._error: Exception | None = None
         self._pending: list[Link] = []
+        self._asked: list[Link] = []  # in the newest talk
         self._arrived: list[Link] = []  # have become ready, which nobody has been told
         # Should `close` never be called: at exit, or when nobody refers to it any more.
         self._end = Finalize(
@@ -101,13 +103,11 @@ class Workers:
     ) -> None:
         """From now on everything lies in another block; calls a method that attaches it."""
         self.block = block
-        for link, arguments in calls:
-            self._answers.pop(link.number, None)
-            link.send((method, (block.layout, *arguments)))
+        links = [link for link, _ in calls]
+        self.begin_talk(method, [(link, (block.layout, *rest)) for link, rest in calls])
+        for link in self._asked:
             with suppress(OSError):
                 link.hand([block.fd])
-        links = [link for link, _ in calls]
-        self.begin(TALK, links)
         self.wait()
         self.end_talk(method, links)
 
@@ -255,23 +255,32 @@ class Workers:
         return self.end_talk(method, [link for link, _ in calls], spare)
 
     def begin_talk(self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]]) -> None:
-        """Asks; `wait` and `end_talk` bring the answers."""
-        for link, arguments in calls:
+        """Asks those that are there; `wait` and `end_talk` bring the answers.
+
+        Nobody is asked where something cannot be pickled.
+        """
+        here = [(link, arguments) for link, arguments in calls if link.state == UP]
+        messages = [ForkingPickler.dumps((method, arguments)) for _, arguments in here]
+        self._asked = [link for link, _ in here]
+        for link, _ in calls:
             self._answers.pop(link.number, None)
-            link.send((method, arguments))
-        self.begin(TALK, [link for link, _ in calls])
+        self.begin(TALK, self._asked)
+        # They listen by now: where nobody reads, a pipe has room for some 200 KB.
+        for link, message in zip(self._asked, messages, strict=True):
+            link.send(message)
 
     def end_talk(self, method: str, links: Sequence[Link], spare: bool = False) -> list[Any]:
         """The answers, in the order of the workers.
 
         `spare`: that of a worker which was lost is None, where the policy is to go on.
         """
+        for link in self._asked:  # all, or what one said would pass for its next answer
+            while link.number not in self._answers and link.state == UP:
+                self._hear(link)
         self.finish(links)
         values: list[Any] = []
         failed: list[BaseException] = []
         for link in links:
-            while link.number not in self._answers and link.state == UP:
-                self._hear(link)
             if link.number not in self._answers:
                 self._ledger.check()
                 if not spare:
