@@ -114,10 +114,10 @@ def owner(settings: SuiteOptions) -> Iterable[Row]:
     share = 100.0 * ran["owner"] / seconds
     yield Row(
         case="ray_owner",
-        unit=f"% of a core for the owner per {_SEATS} seats: its {ran['owner']:.3g} s, Optuna's storage too, in "
-        f"{FULL.trials} trials x {FOLDS} folds of {dense.iterations} iterations, in stretches of "
-        f"{FOLDS} members, beside the {seconds:.3g} s that {_SEATS} seats take for "
-        f"{FULL.iterations}",
+        unit=f"% of a core for the owner per {_SEATS} seats: its {ran['owner']:.3g} s, Optuna's "
+        f"storage too, in {FULL.trials} trials x {FOLDS} folds of {dense.iterations} iterations, "
+        f"in stretches of {FOLDS} members, beside the {seconds:.3g} s that {_SEATS} seats take "
+        f"for {FULL.iterations}",
         ours=share,
         others_cpu=others,
         forecast=True,
