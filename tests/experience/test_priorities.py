@@ -57,6 +57,19 @@ def test_sums_are_those_of_the_leaves(leaves):
     assert again.tobytes() == tree.tobytes() and low.tobytes() == least.tobytes()
 
 
+def test_a_target_that_float32_takes_up_finds_a_leaf_that_can_be_drawn():
+    """Just below the end of 16 leaves it becomes that end, where 16 more begin with an empty one."""
+    levels, nodes = tree_levels(40)
+    tree = np.zeros(nodes, np.float32)
+    tree[:40] = 1.0
+    tree[16] = 0.0
+    rebuild(tree, np.full(nodes - levels[1], np.inf, np.float32), levels)
+    target = np.nextafter([16.0, 31.0, 39.0], 0.0)
+    found = np.zeros(3, np.int64)
+    find_leaves(tree[None], 0, levels, target, found)
+    assert found.tolist() == [17, 32, 39]
+
+
 def filled(alpha):
     """A member's 200 transitions, each with a reward of its own."""
     box = gymnasium.spaces.Box(-1, 1, (1,), np.float32)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
 
-# Two modules, of which the second one calls the first; it prints how many were in the cache.
+# Two modules, of which the second one calls the first, whose name is a user's and not ASCII; it
+# prints how many were in the cache.
 CHILD = """
     import numpy as np
     from slipstream.vector import render
@@ -29,7 +30,7 @@ CHILD = """
         return x
     '''
     pair = np.array([2.0, 4.0, 8.0]), np.zeros(3)
-    callee = render.compile_module("callee", CALLEE, {"share": (pair, 0, 1.0)}, {}, {})
+    callee = render.compile_module("call\\u00e9e", CALLEE, {"share": (pair, 0, 1.0)}, {}, {})
     caller = render.compile_module("caller", CALLER, {"total": (pair, 1.0)}, {}, {}, linked=callee)
     assert caller["total"](pair, 1) == 9.0 and pair[1].tolist() == [2.0, 4.0, 8.0]
     try:

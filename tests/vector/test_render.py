@@ -140,6 +140,23 @@ def test_a_change_anywhere_changes_the_name(tmp_path, monkeypatch, changed):
     assert digests[2] != digests[1]
 
 
+def test_functions_within_a_function_count_by_what_they_do():
+    """Comprehensions are such before Python 3.12; where they lie in memory or on disk is not."""
+
+    def digest(file, text="y * STEP", step=2.0):
+        names = {"__name__": "somewhere", "STEP": step}
+        source = (
+            f"def outer(x):\n    def inner(y):\n        return {text}\n    return inner(x + 1.0)\n"
+        )
+        exec(compile(source, file, "exec"), names)
+        reached = Reached(lambda function: function)
+        assert reached.bind(names["outer"])(1.0) == eval(text, {"y": 2.0, "STEP": step})
+        return reached.digest()
+
+    assert digest("here.py") == digest("there.py")
+    assert len({digest("here.py"), digest("here.py", "y + STEP"), digest("here.py", step=3.0)}) == 3
+
+
 def test_an_edited_kernel_is_compiled_again(cache, tmp_path):
     path = tmp_path / "mine.py"
     text = (KERNELS / "clock.py").read_text()

@@ -30,7 +30,11 @@ class Crew:
         sys.setswitchinterval(_SWITCH_SECONDS)
 
     def run(self, tasks: Sequence[Callable[[], None]]) -> None:
-        """Runs all tasks and waits for them; the first task's error, in their order, is raised."""
+        """Runs all tasks and waits for them; the first task's error, in their order, is raised.
+
+        An interrupt of the caller's own task is raised at once: others may wait for what that task,
+        or whoever called, is to tell them.
+        """
         if not self._threads or len(tasks) == 1:
             for task in tasks:
                 task()
@@ -49,6 +53,8 @@ class Crew:
             self._tasks.put(partial(attempt, k))
         # The caller takes the first one: nobody is woken for it, and nobody waits for that.
         attempt(0)
+        if 0 in errors and not isinstance(errors[0], Exception):
+            raise errors[0]
         for _ in tasks:
             done.get()
         if errors:

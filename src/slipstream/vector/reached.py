@@ -72,8 +72,7 @@ class Reached:
         """
         lines = [f"{key}={value}" for key, value in sorted(self._constants.items())]
         for function in sorted(self._bound, key=lambda f: (f.__module__, f.__qualname__)):
-            code = compiled_form(function).__code__
-            parts = (code.co_code.hex(), code.co_consts, code.co_names, code.co_varnames)
+            parts = _parts(compiled_form(function).__code__)
             defaults = function.__defaults__
             name = f"{function.__module__}.{function.__qualname__}"
             lines.append(f"{name}: {parts!r} {defaults!r}")
@@ -103,13 +102,21 @@ def _is_constant_tuple(value: Any) -> bool:
     )
 
 
+def _parts(code: CodeType) -> tuple[Any, ...]:
+    """What code does, wherever it lies; of functions within it (comprehensions are some), too."""
+    consts = tuple(_parts(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.co_code.hex(), consts, code.co_names, code.co_varnames
+
+
 @functools.lru_cache(maxsize=4096)  # populations are assembled again and again
 def _global_names(code: CodeType) -> frozenset[str]:
-    return frozenset(
+    names = frozenset(
         str(i.argval)
         for i in dis.get_instructions(code)
         if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
     )
+    within = (_global_names(c) for c in code.co_consts if isinstance(c, CodeType))
+    return names.union(*within)
 
 
 def _place(function: FunctionType) -> str:

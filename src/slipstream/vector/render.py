@@ -149,7 +149,8 @@ def compile_module(
     # Machines that share a home folder: what Numba compares before it loads.
     facts += [repr(_processor()), repr(sorted(checked)), repr(numba.config.BOUNDSCHECK)]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
-    stem = "".join(c if c.isalnum() else "_" for c in name)
+    # Symbols are made of it (`linked.py`), and LLVM reads those as ASCII.
+    stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
     folder = cache_folder() / f"{stem}_{digest}"
     if folder not in _loaded:
         called = {key: by_symbol(function) for key, function in linked.items()}

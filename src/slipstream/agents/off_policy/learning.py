@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slipstream.agents.agent import Learning, RunTasks, in_sequence
 from slipstream.agents.off_policy.base import OffPolicyAgent
-from slipstream.agents.off_policy.gate import admit_helpers, dismiss_helpers, make_gate
+from slipstream.agents.off_policy.gate import make_gate, run_with_helpers
 from slipstream.core.random import stream
 from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.reflection import Signs, reflect
@@ -145,19 +145,10 @@ class CompiledLearning(OffPolicyAgent):
             task()
             return
 
-        def lead() -> None:
-            try:
-                task()
-            finally:
-                dismiss_helpers(self.gate)
-
         assert replay.loops is not None
         by = self._feed, self.learner
-        admit_helpers(self.gate)
-        try:
-            run([lead, partial(self._loop, *by, replay.ring, replay.loops.store, _HELPING)])
-        finally:
-            dismiss_helpers(self.gate)  # a signal may have come before `lead` began
+        helping = partial(self._loop, *by, replay.ring, replay.loops.store, _HELPING)
+        run_with_helpers(self.gate, task, helping, 1, run)
 
     def _make_feed(self, replay: Replay) -> Feed:
         if self._feed is not None:

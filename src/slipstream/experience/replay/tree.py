@@ -109,7 +109,8 @@ def find_leaves(trees: Any, m: int, levels: Any, target: Any, leaves: Any) -> No
         for b in range(len(target)):
             first = levels[level] + BRANCHES * leaves[b]
             chosen, begin = place_of(tree, first, np.float32(target[b]))
-            target[b] -= begin
+            # float32 may have taken it up to where the part begins: it is not before that part.
+            target[b] = max(target[b] - begin, 0.0)
             leaves[b] = BRANCHES * leaves[b] + chosen
             if level > 0:
                 prefetch(trees, m, levels[level - 1] + BRANCHES * leaves[b])
