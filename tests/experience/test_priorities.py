@@ -58,7 +58,7 @@ def test_sums_are_those_of_the_leaves(leaves):
 
 
 def test_a_target_that_float32_takes_up_finds_a_leaf_that_can_be_drawn():
-    """Just below the end of 16 leaves it becomes that end, where 16 more begin with an empty one."""
+    """Just below the end of 16 leaves it becomes that end, where an empty leaf follows."""
     levels, nodes = tree_levels(40)
     tree = np.zeros(nodes, np.float32)
     tree[:40] = 1.0

@@ -28,10 +28,9 @@ def test_an_interrupt_does_not_wait_for_whoever_waits():
     def interrupted():
         raise KeyboardInterrupt
 
-    with Crew(2) as crew:
-        with pytest.raises(KeyboardInterrupt):
-            try:
-                crew.run([interrupted, lambda: heard.append(told.wait(20))])
-            finally:
-                told.set()
+    with Crew(2) as crew, pytest.raises(KeyboardInterrupt):
+        try:
+            crew.run([interrupted, lambda: heard.append(told.wait(20))])
+        finally:
+            told.set()
     assert heard == [True]

@@ -73,6 +73,7 @@ def digest() -> str:
     return source_digest(__name__)
 
 
+# Long: the operations above, one after another.
 @cache
 def _forms() -> dict[str, Any]:
     ir: Any = importlib.import_module("llvmlite.ir")
