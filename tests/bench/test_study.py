@@ -16,6 +16,7 @@ from slipstream.bench.ours.study_replay import replay
 from slipstream.bench.study_figures import figures
 from slipstream.bench.study_settings import FULL, SLICE, Size, study_config
 from slipstream.bench.suite import cases_of, run_suite
+from slipstream.bench.suites import study
 from slipstream.bench.suites.cluster import forecast
 from slipstream.bench.suites.study import pruned_rows
 from slipstream.core.errors import ConfigError
@@ -134,6 +135,17 @@ def test_a_cluster_is_bound_by_seats_then_by_its_owner() -> None:
     assert forecast(ran, size, owner, 16) == (pytest.approx(120.0 * 500 / 24 / 16), "the seats")
     assert forecast(ran, size, owner, 1024) == (15.0, "the owner's core")
     assert forecast(ran, size, {**owner, "bytes": 1e10}, 1024) == (80.0, "the network")
+
+
+def test_what_needs_ray_runs_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "CASES", dict.fromkeys(study.CASES, lambda settings: ()))
+    said: list[str] = []
+    run_suite("study", say=said.append)
+    assert said and not any(name.startswith("cluster") for name in said)
+    for name in ("cluster", "cluster_overhead", "cluster_nodes", "cluster_owner"):
+        said.clear()
+        run_suite("study", only=[name], say=said.append)
+        assert said == [name]
 
 
 def test_prices_and_hours_are_for_studies_only(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,3 +57,11 @@ def test_a_finished_member_keeps_its_policy_and_no_replay(members, tmp_path):
     (state, *_) = states_of(members[:1], [((0,), 8)], tmp_path)
     assert state.policy is not None and not state.bulk
     assert np.isfinite(state.tensors["agent.weights"]).all()
+
+
+def test_a_finished_member_is_scored_again_without_its_replay(members, tmp_path):
+    member, live = replace(members[0], test="fold0/test"), LiveStates(tmp_path)
+    source = EnvironmentSource(FoldPlan(), 6)
+    first, second = (run_stretch([Task(member, 8)], source, live)[0] for _ in range(2))
+    assert first.passes.returns.tobytes() == second.passes.returns.tobytes()
+    assert first.seconds["update"] > 0.0 == second.seconds["update"]

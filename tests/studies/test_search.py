@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import optuna
 import pytest
 from fake_pool import FakePool, HalfJudge, plan
 
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, open_storage, storage_url
 from slipstream.studies.search.search import Search
@@ -149,6 +150,32 @@ def test_a_storage_that_lags_is_brought_up_to_date(tmp_path, url):
     assert [t.state.is_finished() for t in study.trials] == [True] * len(asks)
     assert [t.params for t in study.trials] == [params for _, _, params in asks]
     assert not said
+
+
+def test_what_the_ledger_lost_is_not_in_the_storage(tmp_path, monkeypatch):
+    """The ledger's disk is full, the storage lies elsewhere: the study can be gone on with."""
+    setup = plan(pruning=PRUNING)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        whole = ledger.at_once
+
+        @contextmanager
+        def full():
+            before = len(ledger.asks())
+            with whole():
+                yield
+                if 0 < before < len(ledger.asks()):
+                    ledger._db.execute("ROLLBACK")
+                    raise ResourceError("the disk is full")
+
+        monkeypatch.setattr(ledger, "at_once", full)
+        store = mirror(tmp_path, setup)
+        search = Search(setup, ledger, FakePool(1), HalfJudge(setup.study), store, 40)
+        with pytest.raises(ResourceError, match="full"):
+            search.run()
+        store.flush(last=True)
+        params = {number: ask.params for number, ask in ledger.asks().items()}
+        assert 0 < len(params) < len(search.asked())
+    mirror(tmp_path, setup).adopt(params)
 
 
 def test_another_study_of_that_name_is_refused_with_the_difference(tmp_path):

@@ -21,7 +21,9 @@ from slipstream.training.cluster import BEAT_SECONDS, Lost, Shared
 from slipstream.training.cluster_access import first_line
 from slipstream.training.wire import pack
 
+TRIES = 3  # of a node's actors in a row that do not come up
 _SILENT_SECONDS = 60.0  # since its last word, a question for news being open
+_REST_SECONDS = 60.0  # of a node after so many tries
 
 
 class Process:
@@ -51,15 +53,35 @@ class Process:
 
 @dataclass(eq=False)
 class Node:
-    """A machine, and what was done there; see `Cluster.standing`."""
+    """A machine, and what was done there; see `Cluster.standing`.
+
+    Attributes:
+        refused: it lacks something, and is not used.
+        failures: actors in a row that did not come up; rests: until when no other one is begun.
+        bytes: of requests, answers and news.
+    """
 
     name: str
     id: str
     actors: list[RayActor] = field(default_factory=list)
     refused: bool = False
+    failures: int = 0
+    rests: float = 0.0
     answers: int = 0
     losses: int = 0
-    bytes: int = 0  # of requests, answers and news
+    bytes: int = 0
+
+    def fail(self, why: str, refused: bool) -> str:
+        """An actor did not come up; what the user should hear of it, which is said once."""
+        self.failures += 1
+        if refused:
+            known, self.refused = self.refused, True
+            return "" if known else f"{self.name} is not used. {why}"
+        if self.failures < TRIES:
+            return ""
+        self.rests = time.monotonic() + _REST_SECONDS
+        told = f"No worker comes up on {self.name} ({why}); it is tried again every minute."
+        return told if self.failures == TRIES else ""
 
 
 class RayActor:

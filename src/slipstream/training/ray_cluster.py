@@ -28,7 +28,7 @@ from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.process import STOP_SIGNALS
 from slipstream.training.cluster import ClusterOptions, Shared, Work
 from slipstream.training.cluster_access import first_line, lets_in_everybody, unreachable
-from slipstream.training.ray_actor import Node, Process, RayActor
+from slipstream.training.ray_actor import TRIES, Node, Process, RayActor
 from slipstream.training.wire import digest_of, unpack
 
 _VERSIONS = ((2, 52), (2, 61))  # before the first there are no tokens; below the second: tested
@@ -36,7 +36,6 @@ _NAMESPACE = "slipstream"
 _TICK_SECONDS, _FIRST_SECONDS = 1.0, 0.2  # between two looks; before the first actor has come
 _ROOM_SECONDS = 60.0  # for the first actor
 _OWNER_SECONDS = 10.0  # Ray needs a moment to notice that an owner was killed
-_TRIES = 3  # of actors in a row that do not come up
 
 
 class _Owner:
@@ -62,6 +61,7 @@ class RayCluster:
         self._options, self._work, self._tell = options, work, say
         self.bell, self._ring = Pipe(duplex=False)
         self._nodes: dict[str, Node] = {}
+        self._open: list[Node] = []  # have room, and are not refused
         self._arrived: queue.SimpleQueue[RayActor] = queue.SimpleQueue()
         self._sentences: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._shared: dict[str, Shared] = {}
@@ -102,7 +102,7 @@ class RayCluster:
             self._began = time.monotonic()
         waited = time.monotonic() - self._began
         failures, late = len(self._failures), waited > _ROOM_SECONDS
-        if not self._came and (failures >= _TRIES or (failures and late)):
+        if not self._came and failures and (late or self._hopeless()):
             raise ResourceError(
                 f"No worker came up in the cluster, tried {failures} times in {waited:.0f} s: "
                 f"{self._failures[-1]}"
@@ -115,6 +115,11 @@ class RayCluster:
                 "leave --cluster out."
             )
         return _all(self._arrived)
+
+    def _hopeless(self) -> bool:
+        """Whether every node is refused, or was tried often; others may only be slower."""
+        known = self._open or [node for node in list(self._nodes.values()) if node.refused]
+        return bool(known) and all(one.refused or one.failures >= TRIES for one in known)
 
     def share(self, arrays: Sequence[NDArray[Any]]) -> Shared:
         """See `Cluster`; equal arrays are handed over once."""
@@ -171,9 +176,11 @@ class RayCluster:
             for actor in list(node.actors):
                 if not facts["Alive"] and not actor.busy:  # who is busy says so itself
                     actor.end()
+        self._open = [self._nodes[one] for one in room if room[one]]
         most = self._options.max_workers or sum(room.values())
+        able = [node for node in self._open if node.rests <= time.monotonic()]
         while len(self._actors()) < most:
-            left = [self._nodes[one] for one in room if len(self._nodes[one].actors) < room[one]]
+            left = [node for node in able if len(node.actors) < room[node.id]]
             if not left:
                 return
             self._start(min(left, key=lambda node: len(node.actors)))
@@ -218,20 +225,21 @@ class RayCluster:
         """One that may have come up."""
         if not ray.wait([actor.ready], timeout=0)[0]:
             return
+        node = actor.place
         try:
             said = unpack(ray.get(actor.ready))
             why = said.get("refused")
         except Exception as error:
-            said, why = {}, f"on {actor.node}: {first_line(error)}"
+            said, why = {}, first_line(error)
         if why is not None:
-            self._failures.append(why)
-            actor.place.refused = "refused" in said
-            if actor.place.refused:
-                self._say(f"{actor.node} is not used. {why}")
+            self._failures.append(why if said else f"on {node.name}: {why}")
+            if told := node.fail(why, refused=bool(said)):
+                self._say(told)
             actor.end()
             return
+        node.failures, node.rests = 0, 0.0
         for note in said["notes"]:
-            if not any(other.came for other in actor.place.actors):
+            if not any(other.came for other in node.actors):
                 self._say(f"Note: {note}")
         actor.came = self._came = True
         self._failures.clear()

@@ -85,6 +85,7 @@ class Search:
         self._told: dict[int, Told] = {}
         self._submitted: set[tuple[int, int]] = set()
         self._ended: list[Verdict] = []  # since the last commit
+        self._changed: set[int] = set()  # trials, since then
         self.verdicts: dict[int, Verdict] = {}
         self.ended_now = 0
         self.unprunable = plan.study.pruning.startup if plan.study.pruning.enabled else limit
@@ -142,7 +143,7 @@ class Search:
             return ()
         self._configs[number] = config
         self._stages[number] = self._plan.stages(config)
-        self._tell(number)
+        self._changed.add(number)
         return self._stages[number].steps
 
     def judge(self, event: Event, last: bool) -> bool:
@@ -159,7 +160,7 @@ class Search:
             told.values[self._stages[event.trial].steps[event.stage]] = verdict.score
         if verdict.kind == "continued":
             self.verdicts[event.trial] = verdict
-            self._tell(event.trial)
+            self._changed.add(event.trial)
             return True
         self._end(verdict)
         return False
@@ -240,20 +241,23 @@ class Search:
             elif verdict.inactive:
                 told.attributes["inactive"] = "hardly traded in a fold: it cannot win"
             told.state, told.score = TrialState.COMPLETE, verdict.score
-        self._tell(number)
+        self._changed.add(number)
         self._ended.append(verdict)
 
     def _release(self) -> None:
-        """Lets the pool move or delete what trials leave whose ends are on disk."""
+        """Follows what is on disk now: the storage is told, the pool moves or deletes what is left.
+
+        Not before: a storage that has a trial which the ledger lost could not be gone on with.
+        """
+        if self._mirror is not None:
+            for trial in sorted(self._changed):
+                self._mirror.tell(trial, self._told[trial])
+        self._changed.clear()
         for verdict in self._ended:
             leave = self._pool.finish if verdict.kind == "complete" else self._pool.drop
             for slot in self._plan.trial_slots(verdict.trial):
                 leave(slot.name)
         self._ended.clear()
-
-    def _tell(self, trial: int) -> None:
-        if self._mirror is not None:
-            self._mirror.tell(trial, self._told[trial])
 
     def _flush(self) -> None:
         if self._mirror is not None:

@@ -87,7 +87,7 @@ class Workers:
             self._start(link, False)
         waiting = list(links)
         while waiting:
-            self._sleep(LOOK_MS)
+            self.sleep(LOOK_MS)
             for link in waiting:
                 if link.state != DOWN:
                     link.watch(self._ledger.policy.hang_seconds)
@@ -211,7 +211,7 @@ class Workers:
             look = look_ms(hang)
             if until is not None:
                 look = min(look, max(0, int(1000 * (until - time.monotonic()) + 1)))
-            self._sleep(look)
+            self.sleep(look)
             for link in pending:
                 if link.state == UP and not link.done:
                     link.watch(hang)
@@ -278,8 +278,7 @@ class Workers:
             while link.number not in self._answers and link.state == UP:
                 self._hear(link)
         self.finish(links)
-        values: list[Any] = []
-        failed: list[BaseException] = []
+        values, failed = list[Any](), list[BaseException]()
         for link in links:
             if link.number not in self._answers:
                 self._ledger.check()
@@ -292,11 +291,7 @@ class Workers:
             raise failed[0]
         return values
 
-    def sleep(self, timeout_ms: int) -> None:
-        """Until a worker has something to say, or the time is over."""
-        self._sleep(timeout_ms)
-
-    def _sleep(self, milliseconds: int) -> None:
+    def sleep(self, milliseconds: int) -> None:
         """Until a worker is done, says something or is gone, or the time is over."""
         for fd, _ in self._poller.poll(milliseconds):
             if fd == self._done.fds[0]:
@@ -317,10 +312,8 @@ class Workers:
             self._arrived.append(link)
         elif what == "fault":
             link.heard += 1
-            kind, copy, episode, step, action, text, error = value
-            self._ledger.add(
-                Fault(kind, copy, link.number, link.pid, episode, step, action, text, error)
-            )
+            kind, copy, *more = value
+            self._ledger.add(Fault(kind, copy, link.number, link.pid, *more))
         elif what == "answer":
             self._answers[link.number] = value
         else:  # an error of all its copies
@@ -329,19 +322,17 @@ class Workers:
 
     def _lost(self, link: Link, why: str = "") -> None:
         """Counts the loss of a worker; `revive` starts another one when it is time."""
-        said, hung = link.last_words(), link.hung
-        at = int(link.words[AT])
+        said, hung, at = link.last_words(), link.hung, int(link.words[AT])
         if not any(lo <= at < hi for lo, hi in link.ranges):
             at = link.ranges[0][0]
         if link.pipe is not None:
             self._poller.unregister(link.pipe.fileno())
             del self._by_fd[link.pipe.fileno()]
             link.drop()
-            how = self._crowd.ending(link)
+            why = self._crowd.ending(link)
             if hung:
                 seconds = self._ledger.policy.hang_seconds
-                how = f"hung for more than {seconds:g} s, and did not come back when it was asked"
-            why = how
+                why = f"hung for more than {seconds:g} s, and did not come back when it was asked"
         episode, step, action = self._describe(at)
         text = f"the process {why}" + (f"\n{said}" if said else "")
         self._ledger.add(Fault("lost", at, link.number, link.pid, episode, step, action, text))

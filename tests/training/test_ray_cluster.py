@@ -1,0 +1,138 @@
+"""Which nodes are used, and what is said of the others; Ray itself is a stand-in here."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+import pytest
+
+from slipstream import training
+from slipstream.core.errors import ResourceError
+from slipstream.training.cluster import ClusterOptions, Work
+from slipstream.training.wire import pack
+
+REFUSED, FINE = pack({"refused": "It has another numpy."}), pack({"notes": []})
+
+
+class Ray(ModuleType):
+    """Cores of nodes by their names, and what actors that began there say; None: nothing yet."""
+
+    def __init__(self):
+        super().__init__("ray")
+        self.cores, self.said = {}, {}
+
+    def nodes(self):
+        return [
+            {"NodeID": n, "NodeManagerHostname": n, "Alive": True, "Resources": {"CPU": float(k)}}
+            for n, k in self.cores.items()
+        ]
+
+    def wait(self, ready, timeout):
+        return [one for one in ready if self.said[one] is not None], []
+
+    def get(self, ready):
+        if isinstance(self.said[ready], Exception):
+            raise self.said[ready]
+        return self.said[ready]
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """Ray's side of clusters, which was never imported with the real one."""
+    kinds = {"ray.exceptions": "RayError"}
+    kinds["ray.util.scheduling_strategies"] = "NodeAffinitySchedulingStrategy"
+    for name, kind in kinds.items():
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        setattr(sys.modules[name], kind, type(kind, (Exception,), {}))
+    monkeypatch.setitem(sys.modules, "ray", Ray())
+    names = ("ray_actor", "ray_cluster")
+    real = {name: sys.modules.pop(f"{training.__name__}.{name}", None) for name in names}
+    yield importlib.import_module(f"{training.__name__}.ray_cluster")
+    for name, before in real.items():
+        del sys.modules[f"{training.__name__}.{name}"]
+        delattr(training, name)
+        if before is not None:
+            sys.modules[f"{training.__name__}.{name}"] = before
+            setattr(training, name, before)
+
+
+@pytest.fixture
+def made(module):
+    """A cluster that nobody entered, Ray, and what was said."""
+    said = []
+
+    class Cluster(module.RayCluster):
+        def _start(self, node):
+            node.actors.append(module.RayActor(None, node, node.name, self._forget))
+            begun.append(node.name)
+
+        def look(self):
+            """What its thread does each second."""
+            self._place()
+            for actor in self._actors():
+                if not actor.came:
+                    self._welcome(actor)
+
+    begun = []
+    cluster = Cluster(ClusterOptions("auto"), Work("one", "x:Y", b"", ()), said.append)
+    return cluster, module.ray, said, begun
+
+
+def test_a_node_that_is_refused_is_named_once_and_others_are_waited_for(made):
+    cluster, ray, said, begun = made
+    ray.cores, ray.said = {"old": 4, "new": 2}, {"old": REFUSED, "new": None}
+    for _ in range(3):
+        cluster.look()
+        assert not cluster.arrivals()
+    assert said == ["old is not used. It has another numpy."]
+    ray.said["new"] = FINE
+    cluster.look()
+    assert [actor.node for actor in cluster.arrivals()] == ["new", "new"]
+    assert sorted(begun) == ["new"] * 2 + ["old"] * 4
+
+
+def test_nodes_that_are_all_refused_end_it(made):
+    cluster, ray, _, _ = made
+    ray.cores, ray.said = {"old": 1}, {"old": REFUSED}
+    cluster.look()
+    cluster.look()
+    with pytest.raises(ResourceError, match=r"No worker came up.* tried 1 times.*another numpy"):
+        cluster.arrivals()
+
+
+def test_a_refusal_is_told_where_the_others_do_not_come_up_in_a_minute(made, module):
+    cluster, ray, _, _ = made
+    ray.cores, ray.said = {"old": 1, "slow": 1}, {"old": REFUSED, "slow": None}
+    cluster.look()
+    cluster.look()
+    assert not cluster.arrivals()
+    cluster._began -= module._ROOM_SECONDS + 1.0
+    with pytest.raises(ResourceError, match=r"tried 1 times in 6\d s: It has another numpy"):
+        cluster.arrivals()
+
+
+def test_a_node_where_no_worker_comes_up_rests(made):
+    cluster, ray, said, begun = made
+    ray.cores, ray.said = {"bare": 2, "new": 1}, {"bare": OSError("no slipstream"), "new": FINE}
+    for _ in range(9):
+        cluster.look()
+    assert len(cluster.arrivals()) == 1
+    assert said == ["No worker comes up on bare (no slipstream); it is tried again every minute."]
+    assert begun.count("bare") == 4  # not one more each second
+    (bare,) = (node for node in cluster._nodes.values() if node.name == "bare")
+    bare.rests, ray.said["bare"] = 0.0, FINE
+    cluster.look()
+    assert len(cluster.arrivals()) == 2
+
+
+def test_a_worker_that_never_comes_up_ends_it_after_three_tries(made):
+    cluster, ray, _, _ = made
+    ray.cores, ray.said = {"bare": 1}, {"bare": OSError("no slipstream")}
+    for _ in range(2):
+        cluster.look()
+        assert not cluster.arrivals()
+    cluster.look()
+    with pytest.raises(ResourceError, match=r"tried 3 times.* on bare: no slipstream"):
+        cluster.arrivals()
