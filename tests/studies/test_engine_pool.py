@@ -133,14 +133,14 @@ def _alive(pid):
 
 def test_closed_in_the_middle(engine, tmp_path):
     """Closing saves the members under way after their iteration."""
-    members = [engine.member(k, budget=4000) for k in range(4)]
+    members = [engine.member(k, budget=400_000) for k in range(4)]
     source = engine.source()
     with Pool(tmp_path, source, 2) as pool:
-        pool.submit(members, [4000] * 4)
-        assert pool.collect(3.0) == []
+        pool.submit(members, [400_000] * 4)
+        assert pool.collect(2.0) == []
     live = LiveStates(tmp_path / "live")
     reached = [live.iteration(member) for member in members]
-    assert all(0 < iteration < 4000 for iteration in reached)
+    assert all(0 < iteration < 400_000 for iteration in reached)
     _, states = engine.train(members, reached, tmp_path / "alone", source)
     assert {m.name: engine.digest(live, m) for m in members} == states
 

@@ -29,12 +29,15 @@ def list_kernels() -> list[str]:
     return sorted(_built_in())
 
 
-@functools.cache  # a study asks thousands of times
 def _built_in() -> dict[str, str]:
     """The module of each built-in kernel, by the kernel's name: `NAME.py` or `NAME/kernel.py`."""
-    package = importlib.import_module("slipstream.envs")
+    return _kernels_in(tuple(importlib.import_module("slipstream.envs").__path__))
+
+
+@functools.cache  # a study asks thousands of times
+def _kernels_in(folders: tuple[str, ...]) -> dict[str, str]:
     found = {}
-    for module in pkgutil.iter_modules(package.__path__):
+    for module in pkgutil.iter_modules(folders):
         if not module.name.startswith("_"):
             inner = f"{module.name}.kernel" if module.ispkg else module.name
             found[module.name] = f"slipstream.envs.{inner}"
