@@ -37,7 +37,7 @@ $(VENV)/.ray: $(DEV) requirements-ray.lock
 demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2 minutes, set-up included)
 	$(BIN)/slipstream train examples/demo.yaml
 
-test: $(DEV)  ## everything but long learning and long fault tests (12 minutes on 2 cores, most of them compiling)
+test: $(DEV)  ## everything but long learning and long fault tests (10 minutes on 2 cores, most of them compiling)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=30 --durations-min=4 $(ARGS)
 
 test-all: $(VENV)/.ray  ## everything, with Ray; results/test-all.json says when it last passed
