@@ -160,12 +160,16 @@ def test_new_copies_and_those_of_a_replaced_worker_learn_the_forms_again():
             env.step(np.zeros(2, np.int64))
             env.infos()
         env.resize(5)
+        survivors = np.arange(5)[env.copies.links[1].rows]
         os.kill(env.copies.links[0].pid, signal.SIGKILL)
         for _ in range(1000):
             env.step(np.zeros(5, np.int64))
             infos = env.infos()
-            assert np.array_equal(infos["_x"], env.arrays["told"] > 0)
-            if (env.arrays["told"] == FIRST).all():
+            said = infos["_x"]
+            assert said[survivors].all()
+            assert not (said & env.writing).any()  # a worker that is being started
+            assert (infos["x"][said] > 0).all() and (infos["y"][said] == 1).all()
+            if said.all() and (env.arrays["told"] == FIRST).all():
                 break
         assert (env.arrays["told"] == FIRST).all() and infos["v"].shape == (5, 3)
 

@@ -131,6 +131,11 @@ class NativeEnv(ABC):
     def under_way(self) -> NDArray[np.bool_]:
         """Copies that were sent an action and not received since, bool [E]."""
 
+    @property
+    def writing(self) -> NDArray[np.bool_]:
+        """Copies whose infos may be written at this moment, bool [E]."""
+        return self.under_way
+
     # What came of it.
 
     def observation(self) -> Any:

@@ -24,7 +24,7 @@ Told = tuple[int, dict[str, Any] | None, Final | None]
 class ToldInfos:
     """Reads infos of one step. Those of numbers alone lie in the block; others are asked for.
 
-    Copies that are under way have said nothing: they may be writing at this moment.
+    Copies that may be writing at this moment have said nothing, until the next step.
 
     Args:
         env: whose copies' infos.
@@ -33,10 +33,11 @@ class ToldInfos:
     def __init__(self, env: NativeEnv) -> None:
         self._env, self._table = env, InfoTable()
         self._handed: dict[int, tuple[dict[str, Any] | None, Final | None]] | None = None
+        self._hidden: NDArray[np.bool_] | bool = False
 
     def forget(self) -> None:
         """Another step has been, or will be."""
-        self._handed = None
+        self._handed, self._hidden = None, False
 
     def final(self, row: int) -> Final | None:
         """How the episode of a copy ended, where that does not lie in the block."""
@@ -105,8 +106,9 @@ class ToldInfos:
         mask_of(batch, "final_info", size)[rows] = True
 
     def _shown(self, name: str) -> NDArray[Any]:
-        array, busy = self._env.arrays[name], self._env.under_way
-        return np.where(busy, array.dtype.type(0), array) if busy.any() else array
+        array = self._env.arrays[name]
+        self._hidden = self._hidden | self._env.writing
+        return np.where(self._hidden, array.dtype.type(0), array) if self._hidden.any() else array
 
     def _apart(self) -> dict[int, tuple[dict[str, Any] | None, Final | None]]:
         """What copies could not write down, by row; asked for once a step."""
@@ -119,4 +121,5 @@ class ToldInfos:
                     self._handed[row] = info, final
                     self._table.note(info)
                     self._table.note(final and final[1])
+                self._shown("told")  # workers that were lost over it
         return self._handed

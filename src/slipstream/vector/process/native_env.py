@@ -180,6 +180,15 @@ class NativeProcessEnv(NativeEnv):
     def under_way(self) -> NDArray[np.bool_]:
         return self.copies.asked.out
 
+    @property
+    def writing(self) -> NDArray[np.bool_]:
+        out, links = self.under_way, self.copies.workers.absent
+        if links:
+            out = out.copy()
+            for link in links:
+                out[link.rows] = True
+        return out
+
     def wait(self, timeout: float | None = None) -> None:
         self.copies.check_open()
         if self._pending is None:

@@ -147,9 +147,7 @@ class Workers:
             but: leaves these as they are.
         """
         now = time.monotonic()
-        for link in self.links:
-            if link in but:
-                continue
+        for link in (link for link in self.links if link not in but):
             if link.state == DOWN and now >= link.due:
                 try:
                     self._start(link, True)
@@ -166,11 +164,13 @@ class Workers:
 
     @property
     def complete(self) -> bool:
-        """Whether all workers are there, and were before."""
-        for link in self.links:
-            if link.state != UP:
-                return False
-        return not self._arrived
+        """Whether none is absent."""
+        return not self.absent
+
+    @property
+    def absent(self) -> list[Link]:
+        """Workers that are being replaced, or were until `revive` tells of them."""
+        return [link for link in self.links if link.state != UP or link in self._arrived]
 
     def order(self, command: int, links: Sequence[Link]) -> list[Link]:
         """Has workers do something and waits for them; those that were lost over it."""
