@@ -5,9 +5,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from slipstream.agents.agent import Agent as Contract
-from slipstream.agents.agent import in_sequence
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents import agent
 from slipstream.core.config import searched
 from slipstream.core.random import word
 from slipstream.core.spec import Spec
@@ -16,7 +14,7 @@ from slipstream.nets.policy import Policy
 from slipstream.vector import draws
 
 
-class Config(AgentConfig):
+class Config(agent.AgentConfig):
     PER_MEMBER: ClassVar = ("learning_rate", "discount", "exploration")
     LENGTHS: ClassVar = ("steps",)
     SIZES: ClassVar = ("buffer_size",)
@@ -62,7 +60,7 @@ class Config(AgentConfig):
         return members * 4 * self.weight_bytes(spec)
 
 
-class Agent(Contract):
+class Agent(agent.Agent):
     wants = "replay"
 
     def __init__(self, config, specs, seeds, num_envs):
@@ -96,7 +94,7 @@ class Agent(Contract):
         self.policy.actions.to_environment(rollout.actions[t], chosen)
         return chosen
 
-    def learn(self, replay, updates, run=in_sequence):
+    def learn(self, replay, updates, run):
         for k in range(updates.max()):
             members = np.flatnonzero(updates > k)
             keys = draws.own_keys(self.seeds[members], draws.REPLAY, self.counts[members, 1])
@@ -116,7 +114,7 @@ class Agent(Contract):
                 replay.reprioritise(m, sample.index[i], error[i].astype(np.float32))
             self.counts[members, 1] += 1
 
-    def update(self, rollout, progress=0.0, run=in_sequence):
+    def update(self, rollout, progress, run):
         made = self.counts[:, 1] - self.counts[:, 2]
         self.counts[:, 2] = self.counts[:, 1]
         return {

@@ -5,9 +5,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from slipstream.agents.agent import Agent as Contract
-from slipstream.agents.agent import in_sequence
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents import agent
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
@@ -15,7 +13,7 @@ from slipstream.nets.policy import Policy
 from slipstream.vector import draws
 
 
-class Config(AgentConfig):
+class Config(agent.AgentConfig):
     PER_MEMBER: ClassVar = ("learning_rate", "discount")
     LENGTHS: ClassVar = ("steps",)
     SIZES: ClassVar = ("steps",)
@@ -45,7 +43,7 @@ class Config(AgentConfig):
         return members * (num_envs * (self.steps + 1) * row + 4 * self.weight_bytes(spec))
 
 
-class Agent(Contract):
+class Agent(agent.Agent):
     def __init__(self, config, specs, seeds, num_envs):
         specs = [specs] * len(seeds) if isinstance(specs, Spec) else list(specs)
         if len(specs[0].components) != 1 or specs[0].observation_dtype != np.float32:
@@ -72,7 +70,7 @@ class Agent(Contract):
         actor.sample(rollout.obs[t], mask, keys, 0, action, rollout.log_prob[t], chosen)
         return chosen
 
-    def update(self, rollout, progress=0.0, run=in_sequence):
+    def update(self, rollout, progress, run):
         after = rollout.obs[1:].copy()  # what followed each step, before any reset
         t, e = rollout.final_index.T
         after[t, e] = rollout.final_obs

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.agent import AgentConfig
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.training.environment import Environment
 from slipstream.training.factory import resolve_environment

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.agent import AgentConfig
 from slipstream.nets.policy_file import unpack
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.population import shape_of

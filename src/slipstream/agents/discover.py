@@ -1,7 +1,7 @@
 """Agents: found by name in this folder, or by the path of a user's own file.
 
 A file `<name>.py` that declares `Agent` at its top level is the agent of its name, and so is a
-folder `<name>/` whose `<name>.py` does. Its parts, see `agent.py` and `agent_config.py`:
+folder `<name>/` whose `<name>.py` does. Its parts, see `agent.py`:
 
     Config  what a user may write under `agent:`. In a folder it stands in `config.py`, so that a
             config can be read without waiting for what learns.
@@ -20,15 +20,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.agent import Agent, AgentConfig
 from slipstream.core.advice import did_you_mean
 from slipstream.core.discover import import_file
 from slipstream.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from slipstream.agents.agent import Agent
 
 _CONTRACT = "agent"  # the file of the base class, which is no agent
 _DECLARES = re.compile(r"^(class Agent\b|Agent\b.*=)", re.MULTILINE)
@@ -80,8 +77,6 @@ def load_config(name: str) -> tuple[str, type[AgentConfig]]:
 
 def _own_config(module: ModuleType) -> type[AgentConfig]:
     """The Config of a user's file, whose two classes keep the contract."""
-    from slipstream.agents.agent import Agent
-
     for name, base in (("Config", AgentConfig), ("Agent", Agent)):
         part: Any = getattr(module, name, None)
         own = isinstance(part, type) and part.__module__ == module.__name__

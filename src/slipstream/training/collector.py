@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Agent, RunTasks
+from slipstream.agents.agent import Agent
+from slipstream.agents.tasks import RunTasks
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import ReplayPlan

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.agent import AgentConfig
 from slipstream.agents.discover import load_config
 from slipstream.core.config import validate
 from slipstream.core.discover import list_kernels

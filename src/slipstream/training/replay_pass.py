@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Learning, RunTasks
+from slipstream.agents.options import Learning
+from slipstream.agents.tasks import RunTasks
 from slipstream.experience.replay.plan import updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout

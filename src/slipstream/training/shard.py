@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Agent, RunTasks, in_sequence
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.agent import Agent, AgentConfig
 from slipstream.agents.discover import load_agent
+from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.spec import Spec
 from slipstream.nets.policy_file import Tensors, pack
 from slipstream.training.bulk import read_chunks, write_chunks

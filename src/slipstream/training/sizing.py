@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.agent import AgentConfig
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.experience.replay.sizes import replay_bytes
 from slipstream.training.config import RunConfig
@@ -43,7 +43,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> ChosenCopies
     """
     agent, spec, steps = config.agent, environment.spec, config.training.total_steps
     most = environment.most_copies
-    possible = [n for n in range(1, most + 1) if agent.fits(n)]
+    possible = [n for n in range(1, most + 1) if fits(agent, n)]
     if not possible:
         raise no_copies_fit(config, most, f"No number of copies up to {most} fits")
     length = agent.iteration_steps(most)
@@ -68,6 +68,15 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> ChosenCopies
     chosen = max((n for n in powers if n <= bound), default=min(powers))
     copies = "copy" if chosen == 1 else "copies"
     return ChosenCopies(chosen, f"{chosen} {copies} per member ({reason})")
+
+
+def fits(agent: AgentConfig, num_envs: int) -> bool:
+    """Whether the agent's `check` has nothing against this number of copies."""
+    try:
+        agent.check(num_envs)
+    except ConfigError:
+        return False
+    return True
 
 
 def no_copies_fit(config: RunConfig, copies: int, lead: str) -> ConfigError:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.dqn.act import Explorer
 from slipstream.agents.dqn.base import BaseDQN
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.dqn.loops import loops
 from slipstream.agents.dqn.update import Learner, update
 from slipstream.agents.off_policy.learning import CompiledLearning
+from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.errors import ConfigError
 from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec

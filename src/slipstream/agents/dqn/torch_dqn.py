@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.dqn.act import explore_choices
 from slipstream.agents.dqn.base import BaseDQN
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.dqn.torch_group import Group
+from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.agent import AgentConfig
 from slipstream.core.bounds import Count, Epsilon, Fraction, Natural, Positive, Share, StepSize
 from slipstream.core.config import searched
 from slipstream.core.spec import Spec

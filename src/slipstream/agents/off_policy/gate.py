@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import RunTasks
+from slipstream.agents.tasks import RunTasks
 from slipstream.core import lines
 from slipstream.vector import atomics
 from slipstream.vector.atomics import add, give_way, load, pause, replace, rest

@@ -14,9 +14,10 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Learning, RunTasks, in_sequence
 from slipstream.agents.off_policy.base import OffPolicyAgent
 from slipstream.agents.off_policy.gate import make_gate, run_with_helpers
+from slipstream.agents.options import Learning
+from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.random import stream
 from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.reflection import Signs, reflect

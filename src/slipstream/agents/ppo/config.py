@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.agent import AgentConfig
 from slipstream.agents.ppo.rollout_rows import ROLLOUT_ROWS, fit_rollout
 from slipstream.core.bounds import Count, Epsilon, Fraction, NotNegative, Positive, StepSize
 from slipstream.core.config import searched

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.off_policy.gate import make_gate, run_with_helpers
 from slipstream.agents.ppo.epochs import Epochs
 from slipstream.agents.ppo.loops import loops
@@ -17,6 +16,7 @@ from slipstream.agents.ppo.member_rows import Experience, Rows
 from slipstream.agents.ppo.settings import Settings
 from slipstream.agents.ppo.surrogate import ACTION, STATISTICS
 from slipstream.agents.ppo.tally import Tally
+from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core import lines
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.adam import LANES

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.ppo.base import BasePPO
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.learner import Learner
+from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.ppo.base import BasePPO
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.torch_group import Group
+from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.torch_device import device_of, together

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import RunTasks, in_sequence
 from slipstream.agents.off_policy.learning import CompiledLearning
 from slipstream.agents.sac.act import Explorer
 from slipstream.agents.sac.base import BaseSAC
@@ -27,6 +26,7 @@ from slipstream.agents.sac.learned import (
 )
 from slipstream.agents.sac.loops import loops
 from slipstream.agents.sac.steps import help_out, update
+from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout

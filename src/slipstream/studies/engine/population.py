@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.agents.agent_config import AgentConfig
+from slipstream.agents.agent import AgentConfig
 from slipstream.core.spec import Spec
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy

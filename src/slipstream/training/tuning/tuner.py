@@ -18,7 +18,7 @@ from slipstream.training.environment import Environment
 from slipstream.training.factory import kind_of, resolve_environment
 from slipstream.training.kernel_environment import KernelEnvironment
 from slipstream.training.machine_file import Measured, Way
-from slipstream.training.sizing import check_memory, resolve_num_envs
+from slipstream.training.sizing import check_memory, fits, resolve_num_envs
 from slipstream.training.tuning.cells import (
     Cell,
     Learned,
@@ -195,7 +195,7 @@ class _Tuner:
     def _learn(self, cell: Cell, environment: Environment) -> None:
         kernel = isinstance(environment, KernelEnvironment)
         key = (cell.copies, cell.workers if kernel else 1)
-        if key in self.found.learned or not self.found.config.agent.fits(cell.copies):
+        if key in self.found.learned or not fits(self.found.config.agent, cell.copies):
             return
         config = self.found.config.with_training(num_envs=cell.copies)
         place: Environment = FreeEnvironment.like(environment)

@@ -1,0 +1,110 @@
+"""What an algorithm may say besides the contract in `agent.py`; every default does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+from slipstream.agents.member_config import MemberConfig
+
+if TYPE_CHECKING:
+    from slipstream.agents.tasks import RunTasks
+    from slipstream.core.spec import Spec
+    from slipstream.experience.replay.replay import Replay
+    from slipstream.vector.fused import Acting
+
+
+class ConfigOptions(MemberConfig):
+    """Of a Config: for `num_envs: auto`, for studies that vary sizes, for a lone member's threads.
+
+    Attributes:
+        LENGTHS: fields that `iteration_steps` follows from.
+        SIZES: fields that `bytes` follows from.
+        FITTED: sizes that `fit` makes agree; those that are no fields are for searches only.
+        MOST_COPIES: the most copies of a member that `num_envs: auto` chooses; None: no bound.
+    """
+
+    LENGTHS: ClassVar[tuple[str, ...]] = ()
+    SIZES: ClassVar[tuple[str, ...]] = ()
+    FITTED: ClassVar[tuple[str, ...]] = ()
+    MOST_COPIES: ClassVar[int | None] = None
+
+    def check_spaces(self, spec: Spec) -> None:
+        """Refuses an environment that the agent cannot act in.
+
+        Raises:
+            ConfigError: with agents that can.
+        """
+
+    def parts(self, num_envs: int) -> int:
+        """Tasks that may run side by side for a lone member."""
+        return 1
+
+    def give_way(self, num_envs: int, given: Container[str]) -> Self:
+        """The config without suggested sizes that do not fit; those `given` are the user's."""
+        return self
+
+    def among_many(self, given: Container[str]) -> Self:
+        """The config of a study's member, of which hundreds are saved again and again.
+
+        Args:
+            given: names of fields that are the user's, which stay.
+        """
+        return self
+
+    def fit(self, sizes: dict[str, Any], num_envs: int) -> tuple[str, ...]:
+        """Makes sizes that a study suggests agree, in place; this config has what they lack.
+
+        Args:
+            sizes: by name, some of FITTED; only fields are left of them.
+            num_envs: N.
+
+        Returns:
+            Sentences about what was rounded.
+        """
+        return ()
+
+
+def _alone(task: Callable[[], None], run: RunTasks) -> None:
+    task()
+
+
+class Learning(NamedTuple):
+    """What learns from a replay in compiled code.
+
+    Attributes:
+        loop: compiled; ``loop(feed, by, ring, store, updates)`` makes updates [M] of each member;
+            see `ReplayLoops` for `store`.
+        feed, by: its first arguments, as they are now.
+        share: runs a task that calls `loop`; other threads of the RunTasks may take part in its
+            updates.
+    """
+
+    loop: Any
+    feed: Any
+    by: Any
+    share: Callable[[Callable[[], None], RunTasks], None] = _alone
+
+
+class AgentOptions:
+    """Of an Agent: what does the same in compiled code, without a line of Python between steps.
+
+    Attributes:
+        parts: ranges of a lone member's copies that may act, and learn, side by side.
+    """
+
+    parts: int = 1
+
+    def acting(self, lo: int = 0, hi: int | None = None) -> Acting | None:
+        """What does the same as `act` at every row of environments lo..hi.
+
+        Asked once for every block of experience; None where only `act` can.
+        """
+        return None
+
+    def learning(self, replay: Replay) -> Learning | None:
+        """What does the same as `learn`.
+
+        Asked once for every iteration; None where only `learn` can.
+        """
+        return None
