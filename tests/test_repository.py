@@ -169,6 +169,24 @@ def test_importing_slipstream_is_cheap() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    """Two files share a name only where both fill the same place of a contract."""
+    shared = {
+        "envs": {"Config", "Params", "Data"},
+        "agents": {"Coefficients", "Explorer", "Group", "Learner"}
+        | {"Rows", "Settings", "Space", "Tally"},
+    }
+    files: dict[str, set[str]] = {}
+    for path in (ROOT / "src/slipstream").rglob("*.py"):
+        folder = path.relative_to(ROOT / "src/slipstream").parts[0]
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            if node.name not in shared.get(folder, ()):
+                files.setdefault(node.name, set()).add(str(path))
+    assert not {name: sorted(own) for name, own in files.items() if len(own) > 1}
+
+
 def test_files_and_functions_are_short() -> None:
     """At most 350 lines a file, and 60 a function without a reason above it; 130 on average."""
     lengths, reasons = [], []

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from slipstream.adapters.envpool import Pool
+from slipstream.adapters.envpool import EnvPoolFace
 from slipstream.adapters.errors import ActionError, UnreadyError
 from slipstream.adapters.gymnasium_vector import make_vec
 from slipstream.api import make_face
@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError
 
 
 def test_all_at_once_it_is_the_vector_env(handed, alike):
-    pool = Pool("cartpole", 3, seed=5, backend="serial")
+    pool = EnvPoolFace("cartpole", 3, seed=5, backend="serial")
     face = make_vec("cartpole", 3, autoreset_mode="NextStep", backend="serial")
     obs, info = handed.take(pool.reset())
     assert alike(obs, face.reset(seed=5)[0])
@@ -28,7 +28,7 @@ def test_all_at_once_it_is_the_vector_env(handed, alike):
 
 
 def test_results_come_in_the_order_they_were_sent(handed, alike):
-    pool = Pool("cartpole", 4, batch_size=2, seed=5, backend="serial")
+    pool = EnvPoolFace("cartpole", 4, batch_size=2, seed=5, backend="serial")
     alone = [make_vec("cartpole", 1, backend="serial") for _ in range(4)]
     expected = [face.reset(seed=5 + e)[0][0] for e, face in enumerate(alone)]
     pool.async_reset()
@@ -48,7 +48,9 @@ def test_results_come_in_the_order_they_were_sent(handed, alike):
 
 
 def test_elapsed_steps_and_ends_of_both_kinds(kernel_file):
-    pool = Pool(kernel_file("clock"), 2, backend="serial", settings={"records": [[2, 2], [0, 3]]})
+    pool = EnvPoolFace(
+        kernel_file("clock"), 2, backend="serial", settings={"records": [[2, 2], [0, 3]]}
+    )
     pool.reset()
     rows = [pool.step([0, 0]) for _ in range(4)]
     assert [row[4]["elapsed_step"].tolist() for row in rows] == [[1, 1], [2, 2], [0, 3], [1, 0]]
@@ -57,7 +59,7 @@ def test_elapsed_steps_and_ends_of_both_kinds(kernel_file):
 
 
 def test_some_can_be_reset():
-    pool = Pool("cartpole", 4, backend="serial")
+    pool = EnvPoolFace("cartpole", 4, backend="serial")
     pool.reset()
     pool.step(np.zeros(4, int))
     obs, info = pool.reset(options={"reset_mask": [False, True, False, True]})
@@ -68,7 +70,7 @@ def test_some_can_be_reset():
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_gymnasium_environments_step_as_under_sync_vector_env(backend, handed, alike):
-    pool = Pool("gym:CartPole-v1", 3, seed=5, backend=backend, workers=2)
+    pool = EnvPoolFace("gym:CartPole-v1", 3, seed=5, backend=backend, workers=2)
     sync = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 3)
     try:
         assert alike(handed.take(pool.reset())[0], sync.reset(seed=5)[0])
@@ -84,7 +86,7 @@ def test_gymnasium_environments_step_as_under_sync_vector_env(backend, handed, a
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_gymnasium_environments_step_at_their_own_pace(backend, handed, alike):
-    pool = Pool("gym:CartPole-v1", 4, batch_size=2, seed=5, backend=backend, workers=2)
+    pool = EnvPoolFace("gym:CartPole-v1", 4, batch_size=2, seed=5, backend=backend, workers=2)
     alone = [SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")]) for _ in range(4)]
     expected = [env.reset(seed=5 + e)[0][0] for e, env in enumerate(alone)]
     drawn, seen = np.random.default_rng(0), np.zeros(4, int)
@@ -109,7 +111,7 @@ def test_gymnasium_environments_step_at_their_own_pace(backend, handed, alike):
 
 
 def test_nested_observations_are_batched():
-    pool = Pool("gym:Blackjack-v1", 3, batch_size=2, backend="serial")
+    pool = EnvPoolFace("gym:Blackjack-v1", 3, batch_size=2, backend="serial")
     pool.async_reset()
     first, _, _, _, info = pool.recv()
     assert [part.shape for part in first] == [(2,), (2,), (2,)]
@@ -129,7 +131,7 @@ def test_settings_are_further_arguments():
 
 
 def test_wrong_use_is_named():
-    pool = Pool("cartpole", 4, batch_size=2, backend="serial")
+    pool = EnvPoolFace("cartpole", 4, batch_size=2, backend="serial")
     with pytest.raises(UnreadyError, match="waits for 2 results, and 0 are under way"):
         pool.recv()
     pool.async_reset()
@@ -142,13 +144,13 @@ def test_wrong_use_is_named():
     with pytest.raises(ActionError, match="shape"):
         pool.send([0], first)
     with pytest.raises(ConfigError, match="`batch_size` must be from 1"):
-        Pool("cartpole", 4, batch_size=5, backend="serial")
+        EnvPoolFace("cartpole", 4, batch_size=5, backend="serial")
     with pytest.raises(ValueError, match="Unsupported reset options"):
         pool.reset(options={"low": 1})
 
 
 def test_a_pool_that_was_closed_says_so():
-    pool = Pool("cartpole", 2, backend="serial")
+    pool = EnvPoolFace("cartpole", 2, backend="serial")
     pool.async_reset()
     pool.close()
     for call in (pool.async_reset, pool.recv):

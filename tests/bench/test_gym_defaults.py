@@ -11,9 +11,9 @@ import pytest
 
 from slipstream.bench import cell as cells
 from slipstream.bench import machine
-from slipstream.bench.cell import Cell
+from slipstream.bench.cell import Measurement
 from slipstream.bench.fresh_episodes import FIRST_SEED, fresh_returns
-from slipstream.bench.gym_games import GAMES, Game
+from slipstream.bench.gym_games import GAMES, GymGame
 from slipstream.bench.row import Row
 from slipstream.bench.suite import FULL, run_suite
 from slipstream.bench.suites import gym_defaults as case
@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any
 
 @pytest.fixture
 def games(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Game("CartPole-v1", 0, 100, (1000, 5000), 5000, episodes=2)
+    one = GymGame("CartPole-v1", 0, 100, (1000, 5000), 5000, episodes=2)
     monkeypatch.setattr(case, "GAMES", (one,))
     monkeypatch.setattr(case, "threads", lambda: 1)  # so that the order is one
 
@@ -46,11 +46,11 @@ def games(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cell_runs_once_until_something_it_depends_on_changes(
     asked: list[dict[str, Any]],
 ) -> None:
-    one = Cell("ours.x", {"seed": 1}, {"numpy": "2"})
+    one = Measurement("ours.x", {"seed": 1}, {"numpy": "2"})
     assert one.kept() is None
     assert one.run() == one.run() == one.kept()
     assert len(asked) == 1
-    assert Cell("ours.x", {"seed": 1}, {"numpy": "3"}).kept() is None
+    assert Measurement("ours.x", {"seed": 1}, {"numpy": "3"}).kept() is None
     one.path.write_text("cut sho")
     assert one.kept() is None
     one.run()
@@ -112,7 +112,7 @@ def test_what_was_cut_for_time_is_said_and_nothing_is_judged(
 def test_an_environment_that_cannot_be_made_leaves_the_others_alone(
     asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    games = (Game("CartPole-v1", 0, 9, (10,)), Game("Acrobot-v1", 0, 9, (10,)))
+    games = (GymGame("CartPole-v1", 0, 9, (10,)), GymGame("Acrobot-v1", 0, 9, (10,)))
     monkeypatch.setattr(case, "GAMES", games)
     measured = cells.run_worker
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from recorded_study import record
 
-from slipstream.bench.fold import Fold, Setup, best, measure
+from slipstream.bench.fold import FoldCost, Setup, best, measure
 from slipstream.bench.machine import threads
 from slipstream.bench.ours.study import Ran
 from slipstream.bench.ours.study_replay import replay
@@ -168,10 +168,10 @@ def test_a_peer_is_measured_by_throughput_in_its_best_arrangement() -> None:
 
     one = Setup("fast", "peer", {"vector": "fast"}, processes=1, threads=1)
     two = Setup("slow", "peer", {"vector": "slow"}, processes=2, threads=1)
-    assert measure(one, 1000, 500, ask) == Fold(1.5, 1.0)
-    assert measure(two, 1000, 500, ask) == Fold(1.25, 9.0)
+    assert measure(one, 1000, 500, ask) == FoldCost(1.5, 1.0)
+    assert measure(two, 1000, 500, ask) == FoldCost(1.25, 9.0)
     asked.clear()
     chosen, folds = best([one, two], 1000, 500, 3, ask)
-    assert chosen is two and folds == [Fold(1.25, 9.0)] * 3
+    assert chosen is two and folds == [FoldCost(1.25, 9.0)] * 3
     assert len(asked) == 1 + 3 * 2
     assert str(two) == "slow, 2 folds side by side, 1 thread each"

@@ -9,7 +9,7 @@ from slipstream.training import machine_file
 from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
 from slipstream.training.tuning import tuner
-from slipstream.training.tuning.cells import Cell, Learned, Stepped
+from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed
 from slipstream.training.tuning.tuner import Findings
 
 
@@ -20,9 +20,9 @@ def measured(monkeypatch, tmp_path):
     config = resolve("gym:CartPole-v1", {"training.num_envs": 8})
     found = Findings(config, resolve_environment("gym:CartPole-v1", {}))
     for copies, rate in ((8, 1000.0), (16, 1900.0), (32, 2000.0)):
-        found.stepped[Cell("serial", copies, 1)] = Stepped(rate / 2, 1.0, 0.1, 2e7 + 1e5 * copies)
-        found.stepped[Cell("process", copies, 2)] = Stepped(rate, 1.9, 0.1, 5e7 + 1e5 * copies)
-        found.learned[copies, 1] = Learned(1000 * copies, 0.0, 0.01, 0.02, 0.0)
+        found.stepped[Cell("serial", copies, 1)] = StepSpeed(rate / 2, 1.0, 0.1, 2e7 + 1e5 * copies)
+        found.stepped[Cell("process", copies, 2)] = StepSpeed(rate, 1.9, 0.1, 5e7 + 1e5 * copies)
+        found.learned[copies, 1] = LearnSpeed(1000 * copies, 0.0, 0.01, 0.02, 0.0)
     monkeypatch.setattr(tuner, "tune", lambda *_: found)
     return found
 

@@ -10,7 +10,7 @@ from slipstream.core.discover import load_kernel
 from slipstream.core.kernel import Loaded, params_table
 from slipstream.core.random import stream
 from slipstream.envs.portfolio import kernel as portfolio
-from slipstream.envs.portfolio.arrays import Layout, Table, arrays_of
+from slipstream.envs.portfolio.arrays import PanelSegments, PanelTable, arrays_of
 from slipstream.envs.portfolio.params import records_of
 from slipstream.envs.portfolio.record import state_dtype
 from slipstream.features.panel import PanelFeatures
@@ -74,8 +74,8 @@ def build(panel: Panel, columns: int = 2, seed: int = 0, **settings: Any) -> Loa
     shape = (*panel.close.shape, columns)
     values = np.random.default_rng(seed).standard_normal(shape)
     values[~panel.listed] = np.nan
-    table = Table(panel, PanelFeatures(values, 0, (), ("noise",) * columns))
-    layout, older = Layout([], []), config.lookback - 1
+    table = PanelTable(panel, PanelFeatures(values, 0, (), ("noise",) * columns))
+    layout, older = PanelSegments([], []), config.lookback - 1
     picked: dict[str, list[int]] = {"train": [], "window": []}
     for low, high in panel.segments.tolist():
         picked["train"].append(layout.add((low + older, high), 0))

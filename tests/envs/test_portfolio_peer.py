@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from portfolio_world import World, random_panel
 
-from slipstream.bench.peers.portfolio_env import PortfolioEnv, Prices
+from slipstream.bench.peers.portfolio_env import PeerPrices, PortfolioEnv
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -16,7 +16,7 @@ def test_the_peers_environment_is_the_kernels(seed: int) -> None:
     world = World(panel)  # a window: started at its first row, liquidated at its last
     whole = np.array([[0, rows]])
     none = np.zeros((rows, 2 * assets), np.float32)
-    env = PortfolioEnv(Prices(panel.open, panel.close, none, whole, whole), part=0)
+    env = PortfolioEnv(PeerPrices(panel.open, panel.close, none, whole, whole), part=0)
     env.reset()
     draw = np.random.default_rng(seed)
     for k in range(rows - 1):
@@ -36,7 +36,7 @@ def test_the_peers_episodes_stay_in_training_segments() -> None:
     draw = np.random.default_rng(0)
     close = np.exp(0.001 * draw.standard_normal((rows, 2)).cumsum(axis=0))
     train = np.array([[100, 900], [2_000, 2_150], [3_000, 5_900]])
-    env = PortfolioEnv(Prices(close, close, np.zeros((rows, 2), np.float32), train, train))
+    env = PortfolioEnv(PeerPrices(close, close, np.zeros((rows, 2), np.float32), train, train))
     begun = []
     for seed in range(300):
         env.reset(seed=seed)

@@ -14,7 +14,7 @@ from slipstream.experience.replay.kernel_fields import KernelFields, kept_of
 from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.replay.sizes import replay_bytes
-from slipstream.experience.replay.storage import Rows
+from slipstream.experience.replay.storage import DenseRows
 from slipstream.experience.rollout import Rollout
 from slipstream.market.planted import write_planted_forex
 from slipstream.vector.kernel_env import KernelVectorEnv
@@ -41,7 +41,7 @@ def stepped(name, settings, plan, steps, slices=1):
     size = (spec, MEMBERS, COPIES, choices)
     fields = Replay(plan._replace(storage="fields"), *size, envs)
     dense = Replay(plan._replace(storage="dense"), *size, envs)
-    assert isinstance(fields.storage, KernelFields) and isinstance(dense.storage, Rows)
+    assert isinstance(fields.storage, KernelFields) and isinstance(dense.storage, DenseRows)
     rollout, rng = Rollout.of(spec, steps, MEMBERS, COPIES, choices), np.random.default_rng(1)
     for env, own in zip(envs, cuts, strict=True):
         at = slice(own[0], own[-1] + 1)
@@ -130,7 +130,7 @@ def test_the_smaller_is_chosen(tmp_path):
         kept = kept_of(kernel.fitted(loaded), env.spec)
         said = replay_bytes(replay.plan, env.spec, 1, 4, kept.dtype.itemsize)
         assert said == pytest.approx(replay.nbytes, rel=1e-3)  # what is said before training
-    assert sizes["cartpole"][0] is Rows  # four numbers
+    assert sizes["cartpole"][0] is DenseRows  # four numbers
     assert sizes["forex"][0] is KernelFields and sizes["forex"][1] < 150
 
 
@@ -155,6 +155,6 @@ def test_what_cannot_be_followed_is_kept_dense(tmp_path):
     assert observed_fields(kernel) is None
     env = KernelVectorEnv(kernel, kernel.load(kernel.configure({})), *member_indices([1], 4))
     plan = ReplayPlan(100, 32, 0, 1, 1.0)
-    assert isinstance(Replay(plan, env.spec, 1, 4, 5, [env]).storage, Rows)
+    assert isinstance(Replay(plan, env.spec, 1, 4, 5, [env]).storage, DenseRows)
     with pytest.raises(ConfigError, match="Leave the storage at auto"):
         Replay(plan._replace(storage="fields"), env.spec, 1, 4, 5, [env])

@@ -1,6 +1,6 @@
 """Who is trained beside whom: fair shares, sizes, shapes."""
 
-from slipstream.studies.engine.batches import Batch, Job, next_batch
+from slipstream.studies.engine.batches import Job, MemberBatch, next_batch
 from slipstream.studies.engine.stretch import Task
 
 
@@ -57,8 +57,8 @@ def test_members_that_are_only_scored_are_spread_too():
 
 
 def test_halves():
-    assert [len(half.jobs) for half in Batch(jobs(5)).halves()] == [3, 2]
-    assert [len(half.jobs) for half in Batch(jobs(1)).halves()] == [1]
+    assert [len(half.jobs) for half in MemberBatch(jobs(5)).halves()] == [3, 2]
+    assert [len(half.jobs) for half in MemberBatch(jobs(1)).halves()] == [1]
 
 
 def test_nothing_waits():

@@ -12,7 +12,7 @@ from fake_pool import MARKET, FakePool, plan
 
 from slipstream.core.errors import ResourceError
 from slipstream.studies.forecast import (
-    Speed,
+    SliceSpeed,
     confirm_members,
     forecast,
     measure,
@@ -36,7 +36,7 @@ def test_minutes_follow_from_steps_and_passes(tmp_path):
     setup = plan(n_trials=10, confirmation={"top": 2, "seeds": 5}, final_seeds=4)
     assert setup.mean_steps == 640
     assert confirm_members(setup, 10) == 2 * 5 * 3 + 4
-    found = forecast(setup, SPEC, Speed(100.0, 2.0, None, 12), {}, tmp_path)
+    found = forecast(setup, SPEC, SliceSpeed(100.0, 2.0, None, 12), {}, tmp_path)
     assert found.search_minutes == pytest.approx(30 * (6.4 + 3 * 2.0) / 60)
     assert found.confirm_minutes == pytest.approx(34 * (6.4 + 2.0) / 60)
     assert "10 trials x 3 folds x 640 steps" in found.sentences[0]
@@ -47,13 +47,13 @@ def test_few_updates_are_warned_of(tmp_path):
     setup = plan()
     agent = setup.base.agent.model_copy(update={"minibatch": 64, "epochs": 4})
     few = replace(setup, base=replace(setup.base, agent=agent))
-    (warning,) = forecast(few, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
+    (warning,) = forecast(few, SPEC, SliceSpeed(1e5, 0.1, None, 12), {}, tmp_path).warnings
     assert "Some member makes only 10 updates" in warning  # the space has 1 to 8 epochs
     fixed = replace(few, space=SearchSpace.from_mapping({"agent.discount": RATES}, few.base))
-    (warning,) = forecast(fixed, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
+    (warning,) = forecast(fixed, SPEC, SliceSpeed(1e5, 0.1, None, 12), {}, tmp_path).warnings
     assert "Each member makes only 40 updates" in warning
     many = replace(setup, space=SearchSpace.from_mapping({"agent.discount": RATES}, setup.base))
-    assert not forecast(many, SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path).warnings
+    assert not forecast(many, SPEC, SliceSpeed(1e5, 0.1, None, 12), {}, tmp_path).warnings
 
 
 def test_a_space_of_larger_members_takes_longer_and_needs_more(tmp_path):
@@ -63,7 +63,7 @@ def test_a_space_of_larger_members_takes_longer_and_needs_more(tmp_path):
     def told(**space):
         own = replace(setup, space=SearchSpace.from_mapping(space, setup.base))
         shares = {"env": 0.2, "policy": 0.2, "update": 0.6}
-        return forecast(own, SPEC, Speed(100.0, 0.0, None, 12, shares), {}, tmp_path)
+        return forecast(own, SPEC, SliceSpeed(100.0, 0.0, None, 12, shares), {}, tmp_path)
 
     same = told(**{"agent.discount": RATES})
     longer = told(**{"training.total_steps": {"choices": [1280]}})
@@ -114,7 +114,7 @@ def test_passes_over_the_data_and_the_smallest_effect(tmp_path):
 def test_a_single_bar_is_not_bars(tmp_path):
     facts = {"round_trip": {"A": {"basis_points": 3.0}}, "bar_move": {"A": 4.0}}
     setup = plan(market=MARKET)
-    said = forecast(setup, SPEC, Speed(1e5, 0.1, None, 12), facts, tmp_path).sentences
+    said = forecast(setup, SPEC, SliceSpeed(1e5, 0.1, None, 12), facts, tmp_path).sentences
     assert said[-1].endswith("against its cost once held about 1 bar (0.1 h).")
 
 
@@ -125,13 +125,13 @@ def test_a_market_without_equal_weight_tells_how_a_bar_moves(tmp_path):
         "bar_move": {"A": 3.0, "B": 5.0},
     }
     setup = plan(market=MARKET)
-    said = forecast(setup, SPEC, Speed(1e5, 0.1, None, 12), facts, tmp_path).sentences
+    said = forecast(setup, SPEC, SliceSpeed(1e5, 0.1, None, 12), facts, tmp_path).sentences
     assert said[-1] == (
         "A round trip costs 12.0 basis points and a bar moves 4.0: a position breaks even against "
         "its cost once held about 9 bars (0.8 h)."
     )
     del facts["bar_move"]
-    told = forecast(setup, SPEC, Speed(1e5, 0.1, None, 12), facts, tmp_path).sentences
+    told = forecast(setup, SPEC, SliceSpeed(1e5, 0.1, None, 12), facts, tmp_path).sentences
     assert not any("breaks even" in one for one in told)
 
 
@@ -154,7 +154,7 @@ def test_a_short_disk_is_refused(tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, 300 * 2**20))
     with pytest.raises(ResourceError, match=r"0\.29 GiB are free"):
-        forecast(plan(n_trials=500), SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path / "new")
+        forecast(plan(n_trials=500), SPEC, SliceSpeed(1e5, 0.1, None, 12), {}, tmp_path / "new")
 
 
 REPLAY = {"env": "cartpole", "agent": {"name": "dqn"}, "training": {"total_steps": 200_000}}
@@ -169,7 +169,7 @@ def test_what_replays_keep_and_take_is_told(tmp_path):
     (told,) = (
         sentence
         for sentence in forecast(
-            _with_replay(), SPEC, Speed(1e5, 0.1, None, 12), {}, tmp_path
+            _with_replay(), SPEC, SliceSpeed(1e5, 0.1, None, 12), {}, tmp_path
         ).sentences
         if "replays" in sentence
     )

@@ -295,13 +295,13 @@ def test_an_object_store_that_is_full(nodes, monkeypatch):
     import ray
     from ray.exceptions import ObjectStoreFullError
 
-    from slipstream.training.cluster import ClusterOptions, Work
+    from slipstream.training.cluster import ClusterOptions, ClusterWork
     from slipstream.training.ray_cluster import RayCluster
 
     def full(value):
         raise ObjectStoreFullError("no room for 24 bytes")
 
     monkeypatch.setattr(ray, "put", full)
-    cluster = RayCluster(ClusterOptions(nodes.address), Work("one", "x:Y", b"", ()), print)
+    cluster = RayCluster(ClusterOptions(nodes.address), ClusterWork("one", "x:Y", b"", ()), print)
     with pytest.raises(ResourceError, match=r"no room for 24 bytes.*--object-store-memory"):
         cluster.share([np.zeros(3)])

@@ -13,10 +13,10 @@ from slipstream.nets.policy_file import pack
 from slipstream.training import backend, lock, machine_file
 from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
-from slipstream.training.machine_file import Identity, Measured, Way, recall, remember
+from slipstream.training.machine_file import FastestWays, Identity, Way, recall, remember
 
 IDENTITY = Identity("gym:X-v0", {"size": 3}, "abc")
-FOUND = Measured("2026-11-22", {1: Way("serial", 1), 8: Way("process", 2)})
+FOUND = FastestWays("2026-11-22", {1: Way("serial", 1), 8: Way("process", 2)})
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_other_machines_keep_theirs_and_are_passed_over(monkeypatch):
     monkeypatch.setattr(machine_file, "this_machine", lambda: {**here, "processor": "another"})
     measured, said = recall(IDENTITY)
     assert measured is None and "on another machine" in said and here["processor"] in said
-    other = Measured("2026-11-23", {4: Way("serial", 1)})
+    other = FastestWays("2026-11-23", {4: Way("serial", 1)})
     remember(IDENTITY, other)
     assert recall(IDENTITY)[0] == other
     monkeypatch.setattr(machine_file, "this_machine", lambda: here)
@@ -136,7 +136,7 @@ def test_no_result_depends_on_it(tmp_path):
     environment = resolve_environment("gym:CartPole-v1", {})
     for name, way in (("none", None), ("serial", Way("serial", 1)), ("process", Way("process", 2))):
         if way is not None:
-            remember(environment.identity, Measured("2026-11-22", {4: way}))
+            remember(environment.identity, FastestWays("2026-11-22", {4: way}))
         said, started = [], []
         run = slipstream.train(
             CONFIG,
@@ -160,7 +160,7 @@ def test_no_result_depends_on_it(tmp_path):
 
 def test_a_users_own_choice_wins():
     environment = resolve_environment("gym:CartPole-v1", {})
-    remember(environment.identity, Measured("2026-11-22", {4: Way("process", 2)}))
+    remember(environment.identity, FastestWays("2026-11-22", {4: Way("process", 2)}))
 
     def told(**training):
         config = resolve(CONFIG, {f"training.{name}": value for name, value in training.items()})
@@ -175,7 +175,7 @@ def test_a_users_own_choice_wins():
 def test_threads_of_a_kernel():
     config = resolve("cartpole", {"training.num_envs": 64, "agent.gradient_parts": 2})
     environment = resolve_environment("cartpole", config.env_settings)
-    remember(environment.identity, Measured("2026-11-22", {64: Way("compiled", 1)}))
+    remember(environment.identity, FastestWays("2026-11-22", {64: Way("compiled", 1)}))
     measured, said = backend.as_measured(config, environment)
     assert measured.way(64) == ("compiled", 1) and "compiled, 1 thread, as" in said
     alone = resolve(config, {"agent.gradient_parts": 1})

@@ -10,7 +10,7 @@ import pytest
 
 from slipstream import training
 from slipstream.core.errors import ResourceError
-from slipstream.training.cluster import ClusterOptions, Work
+from slipstream.training.cluster import ClusterOptions, ClusterWork
 from slipstream.training.wire import pack
 
 REFUSED, FINE = pack({"refused": "It has another numpy."}), pack({"notes": []})
@@ -76,7 +76,7 @@ def made(module):
                     self._welcome(actor)
 
     begun = []
-    cluster = Cluster(ClusterOptions("auto"), Work("one", "x:Y", b"", ()), said.append)
+    cluster = Cluster(ClusterOptions("auto"), ClusterWork("one", "x:Y", b"", ()), said.append)
     return cluster, module.ray, said, begun
 
 

@@ -20,9 +20,9 @@ from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.scheduler import (
     CheapestFirst,
+    CopyScheduler,
     LongestWaiting,
     RoundRobin,
-    Scheduler,
 )
 from slipstream.vector.vector_env import StepOut, member_indices
 
@@ -111,7 +111,7 @@ def test_each_copys_trajectory_is_that_of_the_serial_backend(scheduler):
                 env.send(table[taken[again], again, 0], again)
 
 
-class Backwards(Scheduler):
+class Backwards(CopyScheduler):
     """The last copy first."""
 
     def order(self, copies, waited, cost):

@@ -18,7 +18,7 @@ from slipstream.vector import render
 from slipstream.vector.cache import cache_folder, private_folder, sweep
 from slipstream.vector.compile import bindings
 from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.reached import Reached
+from slipstream.vector.reached import Reachable
 from slipstream.vector.vector_env import StepOut, member_indices
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -130,7 +130,7 @@ def test_a_change_anywhere_changes_the_name(tmp_path, monkeypatch, changed):
             patch.syspath_prepend(str(folder))
             for module in [m for m in sys.modules if m.startswith("slipstream_user_mine")]:
                 patch.delitem(sys.modules, module)
-            reached = Reached(lambda function: function)
+            reached = Reachable(lambda function: function)
             for function in bindings(load_kernel(str(folder / "mine.py"))).values():
                 reached.bind(function)
             digests.append(reached.digest())
@@ -149,7 +149,7 @@ def test_functions_within_a_function_count_by_what_they_do():
             f"def outer(x):\n    def inner(y):\n        return {text}\n    return inner(x + 1.0)\n"
         )
         exec(compile(source, file, "exec"), names)
-        reached = Reached(lambda function: function)
+        reached = Reachable(lambda function: function)
         assert reached.bind(names["outer"])(1.0) == eval(text, {"y": 2.0, "STEP": step})
         return reached.digest()
 

@@ -23,7 +23,7 @@ from slipstream.vector.vector_env import Episodes
 _ROUNDING = 1e-5  # relative; how far rounding may carry a number beyond its bound
 
 
-class Outcome(NamedTuple):
+class FaceStep(NamedTuple):
     """One step of all copies, or of some; the arrays are the caller's.
 
     Attributes:
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
     valid: NDArray[np.bool_] | None
 
 
-class Batch(ABC):
+class FaceCopies(ABC):
     """E copies.
 
     Args:
@@ -94,7 +94,7 @@ class Batch(ABC):
         """
 
     @abstractmethod
-    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> Outcome:
+    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> FaceStep:
         """Steps every copy, or some of them.
 
         Args:
@@ -110,7 +110,7 @@ class Batch(ABC):
         """Begins a step of some copies, where they are stepped `apart`; raises as `step` does."""
         raise NotImplementedError
 
-    def recv(self, count: int) -> tuple[NDArray[np.int64], Outcome]:
+    def recv(self, count: int) -> tuple[NDArray[np.int64], FaceStep]:
         """The first so many copies that are ready, and what came of their steps."""
         raise NotImplementedError
 

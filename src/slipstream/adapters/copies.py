@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from slipstream.adapters.batch import Batch, check_count
+from slipstream.adapters.batch import FaceCopies, check_count
 from slipstream.adapters.foreign_batch import make_foreign_batch
 from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.core.errors import ConfigError
@@ -26,7 +26,7 @@ def make_batch(
     workers: int | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
-) -> Batch:
+) -> FaceCopies:
     """Copies of a kernel or of a Gymnasium environment.
 
     Args:

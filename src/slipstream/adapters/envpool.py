@@ -11,13 +11,13 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from slipstream.adapters import nested
-from slipstream.adapters.batch import Outcome
+from slipstream.adapters.batch import FaceStep
 from slipstream.adapters.copies import make_batch
 from slipstream.adapters.errors import ActionError, UnreadyError
 from slipstream.core.errors import ConfigError
 
 
-class Rows(NamedTuple):
+class PoolRows(NamedTuple):
     """Results of some copies, [n, ...] each; observations may be Dicts or Tuples of arrays."""
 
     ids: NDArray[np.int64]
@@ -27,16 +27,16 @@ class Rows(NamedTuple):
     truncated: NDArray[np.bool_]
     elapsed: NDArray[np.int32]
 
-    def cut(self, n: int) -> tuple[Rows, Rows]:
+    def cut(self, n: int) -> tuple[PoolRows, PoolRows]:
         """The first n, and the rest."""
         first, rest = (
-            Rows(*(nested.at(part, own) for part in self))
+            PoolRows(*(nested.at(part, own) for part in self))
             for own in (slice(None, n), slice(n, None))
         )
         return first, rest
 
 
-class Pool:
+class EnvPoolFace:
     """Copies as EnvPool's ``env_type="gymnasium"`` shows them.
 
     Spaces are those of one environment. Autoreset is NEXT_STEP. `recv` gives the next `batch_size`
@@ -88,7 +88,7 @@ class Pool:
         self.spec = self.batch.spec
         self._seeds: list[int | None] = [seed + e for e in range(num_envs)]
         self._elapsed = np.zeros(num_envs, np.int32)
-        self._waiting: list[Rows] = []  # in the order in which they were ready
+        self._waiting: list[PoolRows] = []  # in the order in which they were ready
 
     def __len__(self) -> int:
         return self.num_envs
@@ -192,13 +192,13 @@ class Pool:
         """Ends the copies; may be called again."""
         self.batch.close()
 
-    def _came(self, ids: NDArray[np.int64], came: Outcome) -> None:
+    def _came(self, ids: NDArray[np.int64], came: FaceStep) -> None:
         """Keeps the results of these copies."""
         elapsed = self._elapsed[ids] + 1  # of one that begins its next episode it was -1
         self._elapsed[ids] = elapsed
         self._elapsed[came.ended] = -1
         cut = came.truncated & ~came.terminated
-        self._waiting.append(Rows(ids, came.obs, came.reward, came.terminated, cut, elapsed))
+        self._waiting.append(PoolRows(ids, came.obs, came.reward, came.terminated, cut, elapsed))
 
     def _begin(self, ids: NDArray[np.int64]) -> None:
         chosen = np.zeros(self.num_envs, np.bool_)
@@ -209,11 +209,13 @@ class Pool:
         self._elapsed[ids] = 0
         flags = np.zeros((2, len(ids)), np.bool_)
         rewards = np.zeros(len(ids), np.float32)
-        self._waiting.append(Rows(ids, nested.at(obs, ids), rewards, *flags, self._elapsed[ids]))
+        self._waiting.append(
+            PoolRows(ids, nested.at(obs, ids), rewards, *flags, self._elapsed[ids])
+        )
 
     def _take(self, n: int) -> tuple[Any, ...]:
         """The next n results."""
-        parts: list[Rows] = []
+        parts: list[PoolRows] = []
         while n:
             first, rest = self._waiting[0].cut(n)
             parts.append(first)
@@ -221,7 +223,7 @@ class Pool:
             self._waiting[:1] = [rest] if len(rest.ids) else []
         whole = parts[0]
         if len(parts) > 1:
-            whole = Rows(*(nested.joined(columns) for columns in zip(*parts, strict=True)))
+            whole = PoolRows(*(nested.joined(columns) for columns in zip(*parts, strict=True)))
         ids = whole.ids.astype(np.int32)
         info = {"env_id": ids, "elapsed_step": whole.elapsed, "players": {"env_id": ids.copy()}}
         return whole.obs, whole.reward, whole.terminated, whole.truncated, info
@@ -249,14 +251,14 @@ def make_vec(
     split: str = "train",
     workers: int | None = None,
     **settings: Any,
-) -> Pool:
+) -> EnvPoolFace:
     """The same by the name that all faces have.
 
     Args:
-        target, num_envs, batch_size, seed, backend, split, workers: of `Pool`.
+        target, num_envs, batch_size, seed, backend, split, workers: of `EnvPoolFace`.
         **settings: fields of the environment's Config; ``kwargs={...}`` of ``gym:ID``.
     """
-    return Pool(
+    return EnvPoolFace(
         target,
         num_envs,
         batch_size=batch_size,

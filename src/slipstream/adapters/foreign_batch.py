@@ -1,4 +1,4 @@
-"""Copies of a Gymnasium environment behind a `Batch`."""
+"""Copies of a Gymnasium environment behind a `FaceCopies`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import Batch, Outcome
+from slipstream.adapters.batch import FaceCopies, FaceStep
 from slipstream.adapters.errors import Theirs
 from slipstream.core.errors import KernelError
 from slipstream.core.spec import Spec
@@ -29,7 +29,7 @@ AT_END = {
 HANG_SECONDS = 300.0  # of one call of a copy; Gymnasium would wait for ever
 
 
-class ForeignBatch(Batch):
+class ForeignBatch(FaceCopies):
     """E copies of a Gymnasium environment, in worker processes or in this one.
 
     Args:
@@ -68,7 +68,7 @@ class ForeignBatch(Batch):
         self._begun = self._begun | chosen
         return self.env.observation()
 
-    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> Outcome:
+    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> FaceStep:
         if copies is not None:
             self.send(actions, copies)
             return self.recv(len(copies), copies)[1]
@@ -93,7 +93,7 @@ class ForeignBatch(Batch):
 
     def recv(
         self, count: int, order: NDArray[np.int64] | None = None
-    ) -> tuple[NDArray[np.int64], Outcome]:
+    ) -> tuple[NDArray[np.int64], FaceStep]:
         """`order`: the same copies as they shall be listed; as they come unless given."""
         self.check_open()
         with Theirs():
@@ -114,7 +114,7 @@ class ForeignBatch(Batch):
                 if int(self.under_way.sum()) == left:
                     raise
 
-    def _outcome(self, copies: NDArray[np.int64]) -> Outcome:
+    def _outcome(self, copies: NDArray[np.int64]) -> FaceStep:
         """What came of the step of these copies."""
         arrays = self.env.arrays
         reward, valid = arrays["reward"][copies], arrays["valid"][copies]
@@ -134,7 +134,7 @@ class ForeignBatch(Batch):
             lost if lost.any() else None,
         )
         self._ret[ended], self._length[ended] = 0.0, 0
-        return Outcome(
+        return FaceStep(
             self.env.observation_at(copies),
             reward.astype(np.float32),
             terminated,

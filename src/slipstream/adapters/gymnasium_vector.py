@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import Batch, Outcome
+from slipstream.adapters.batch import FaceCopies, FaceStep
 from slipstream.adapters.errors import ClosedError
 from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.adapters.nested import each
@@ -102,7 +102,7 @@ class KernelVectorFace(VectorFace):
         statistics: tell `episode`, as `RecordEpisodeStatistics` would: leave that wrapper out then.
     """
 
-    def __init__(self, batch: Batch, *, statistics: bool = False) -> None:
+    def __init__(self, batch: FaceCopies, *, statistics: bool = False) -> None:
         if batch.spec.players > 1:
             raise ConfigError(
                 f"{batch.name} has {batch.spec.players} players: use the PettingZoo face "
@@ -164,7 +164,7 @@ class KernelVectorFace(VectorFace):
         """Ends the copies."""
         self.batch.close()
 
-    def _infos(self, came: Outcome) -> dict[str, Any]:
+    def _infos(self, came: FaceStep) -> dict[str, Any]:
         """What there is to say of the episodes that ended."""
         told: dict[str, Any] = {}
         if self.statistics:
@@ -187,7 +187,7 @@ class KernelVectorFace(VectorFace):
         }
 
     def _column(
-        self, name: str, came: Outcome, values: Mapping[str, NDArray[Any]]
+        self, name: str, came: FaceStep, values: Mapping[str, NDArray[Any]]
     ) -> dict[str, Any]:
         """Numbers of the ended episodes as arrays [E] with their masks."""
         mask = np.zeros(self.num_envs, np.bool_)

@@ -1,4 +1,4 @@
-"""Copies of a kernel behind a `Batch`."""
+"""Copies of a kernel behind a `FaceCopies`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import Batch, Outcome, check_count
+from slipstream.adapters.batch import FaceCopies, FaceStep, check_count
 from slipstream.core.errors import ConfigError
 from slipstream.training.config import resolve
 from slipstream.training.factory import make_environment
@@ -21,7 +21,7 @@ from slipstream.vector.process.kernel_env import KernelProcessEnv
 from slipstream.vector.vector_env import VectorEnv, blank, member_indices
 
 
-class KernelBatch(Batch):
+class KernelBatch(FaceCopies):
     """E copies of a kernel.
 
     Args:
@@ -64,7 +64,7 @@ class KernelBatch(Batch):
         self._begun = self._begun | chosen
         return self.env.observations.native(rows.obs.copy())
 
-    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> Outcome:
+    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> FaceStep:
         chosen = None
         if copies is not None:
             chosen = np.zeros(self.num_envs, np.bool_)
@@ -93,7 +93,7 @@ class KernelBatch(Batch):
             self._pending[ended] = obs[ended]
             obs[ended] = last
         at = slice(None) if copies is None else copies
-        return Outcome(
+        return FaceStep(
             env.observations.native(obs[at].copy()),
             out.reward[at].copy(),
             out.terminated[at].copy(),

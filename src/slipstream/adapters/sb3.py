@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import Batch, Outcome
+from slipstream.adapters.batch import FaceCopies, FaceStep
 from slipstream.adapters.errors import UnreadyError, require
 from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.adapters.nested import each
@@ -38,7 +38,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         info_keywords: metrics that `episode` has, too.
     """
 
-    def __init__(self, batch: Batch, *, info_keywords: Sequence[str] = ()) -> None:
+    def __init__(self, batch: FaceCopies, *, info_keywords: Sequence[str] = ()) -> None:
         if batch.autoreset is not AutoresetMode.SAME_STEP:
             raise ConfigError(f"{batch.name}: SB3 steps with autoreset SameStep.")
         if batch.spec.players > 1:
@@ -88,7 +88,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             self._tell(came, infos)
         return came.obs, came.reward, dones, infos
 
-    def _tell(self, came: Outcome, infos: list[dict[str, Any]]) -> None:
+    def _tell(self, came: FaceStep, infos: list[dict[str, Any]]) -> None:
         """Completes the infos of episodes that ended."""
         cut = (came.truncated & ~came.terminated)[came.ended].tolist()
         for e, limited, final in zip(came.ended.tolist(), cut, each(came.finals), strict=True):

@@ -20,7 +20,7 @@ _VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stab
 _MONITOR = require("stable_baselines3.common.monitor", "sb3", "The face for Stable-Baselines3")
 
 
-class Asked(gymnasium.Wrapper[Any, Any, Any, Any]):
+class KnowsWrappers(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Says in the copy's own process which wrappers it has."""
 
     def is_wrapped(self, wrapper_class: type) -> bool:
@@ -72,7 +72,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             method=start_method,
             policy=FaultPolicy(on_fault, hang_seconds),  # type: ignore[arg-type]
             kwargs=kwargs,
-            wrap=Asked,
+            wrap=KnowsWrappers,
         )
         self.monitor, self.info_keywords = monitor, tuple(info_keywords)
         self._stepping, self._began = False, time.time()

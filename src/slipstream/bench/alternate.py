@@ -17,7 +17,7 @@ Side = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Measured:
+class Alternated:
     """What alternating runs gave.
 
     Attributes:
@@ -55,7 +55,7 @@ def alternate(
     runs: int = 5,
     less_is_better: bool = False,
     until: float = math.inf,
-) -> Measured:
+) -> Alternated:
     """Medians of alternating runs; measured once more if the machine was contended.
 
     Both sides leave their own warm-up out of the figure that they return. Of two contended
@@ -76,7 +76,7 @@ def alternate(
     return min(first, second, key=lambda measured: measured.others_cpu)
 
 
-def _measure(ours: Side, peer: Side | None, runs: int, less_is_better: bool) -> Measured:
+def _measure(ours: Side, peer: Side | None, runs: int, less_is_better: bool) -> Alternated:
     mine: list[float] = []
     theirs: list[float] = []
     with Neighbours() as neighbours:
@@ -90,7 +90,7 @@ def _measure(ours: Side, peer: Side | None, runs: int, less_is_better: bool) -> 
     if peer is not None:
         pairs = zip(mine, theirs, strict=True)
         ratio = Ratio.of([b / a if less_is_better else a / b for a, b in pairs])
-    return Measured(
+    return Alternated(
         ours=statistics.median(mine),
         peer=statistics.median(theirs) if theirs else None,
         ratio=ratio,

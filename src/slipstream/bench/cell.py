@@ -17,7 +17,7 @@ _TIMEOUT = 6 * 3600.0
 
 
 @dataclass(frozen=True)
-class Cell:
+class Measurement:
     """One measurement in a process of its own, whose outcome does not depend on how busy it is.
 
     Attributes:

@@ -34,7 +34,7 @@ class Setup(NamedTuple):
         return f"{self.name}, {folds}, {self.threads} thread{'s' if self.threads > 1 else ''} each"
 
 
-class Fold(NamedTuple):
+class FoldCost(NamedTuple):
     """Seconds of the whole machine that one fold costs.
 
     Attributes:
@@ -51,7 +51,7 @@ def ask(module: str, settings: Mapping[str, Any], threads: int) -> Mapping[str, 
     return run_worker(module, settings, threads=threads, timeout=900.0)
 
 
-def measure(setup: Setup, train_steps: int, test_steps: int, ask: Ask = ask) -> Fold:
+def measure(setup: Setup, train_steps: int, test_steps: int, ask: Ask = ask) -> FoldCost:
     """Runs the processes of a setup side by side.
 
     Where one process ends before the others, these have its core to themselves at the end: what
@@ -71,12 +71,12 @@ def measure(setup: Setup, train_steps: int, test_steps: int, ask: Ask = ask) -> 
     train = statistics.fmean(answer["train_seconds_per_step"] for answer in answers)
     test = statistics.fmean(answer["test_seconds_per_step"] for answer in answers)
     build = statistics.fmean(answer["build_seconds"] for answer in answers)
-    return Fold((train_steps * train + test_steps * test) / setup.processes, build)
+    return FoldCost((train_steps * train + test_steps * test) / setup.processes, build)
 
 
 def best(
     setups: Sequence[Setup], train_steps: int, test_steps: int, runs: int, ask: Ask = ask
-) -> tuple[Setup, list[Fold]]:
+) -> tuple[Setup, list[FoldCost]]:
     """The setup whose folds cost least, and so many measurements of it."""
     tried = [measure(setup, train_steps, test_steps, ask) for setup in setups]
     first = min(tried, key=lambda fold: fold.seconds)

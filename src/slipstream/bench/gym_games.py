@@ -8,7 +8,7 @@ SEEDS = (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True)
-class Game:
+class GymGame:
     """One environment.
 
     Attributes:
@@ -30,13 +30,13 @@ class Game:
 
 
 GAMES = (
-    Game("CartPole-v1", 0, 500, (100_000,), 100_000),
-    Game("Acrobot-v1", -500, -60, (100_000, 1_000_000), 1_000_000),
-    Game("MountainCarContinuous-v0", -100, 100, (20_000,), 20_000),
-    Game("LunarLander-v3", -250, 250, (100_000, 1_000_000), 1_000_000),
-    Game("Taxi-v4", -200, 10, (100_000, 300_000)),
-    Game("Pendulum-v1", -1600, -100, (100_000,), 100_000),
-    Game("Blackjack-v1", -1, 1, (100_000,), episodes=1000),
-    Game("FrozenLake-v1", 0, 1, (100_000,), held_out=True, episodes=1000),
-    Game("LunarLanderContinuous-v3", -250, 250, (100_000, 1_000_000), 1_000_000, held_out=True),
+    GymGame("CartPole-v1", 0, 500, (100_000,), 100_000),
+    GymGame("Acrobot-v1", -500, -60, (100_000, 1_000_000), 1_000_000),
+    GymGame("MountainCarContinuous-v0", -100, 100, (20_000,), 20_000),
+    GymGame("LunarLander-v3", -250, 250, (100_000, 1_000_000), 1_000_000),
+    GymGame("Taxi-v4", -200, 10, (100_000, 300_000)),
+    GymGame("Pendulum-v1", -1600, -100, (100_000,), 100_000),
+    GymGame("Blackjack-v1", -1, 1, (100_000,), episodes=1000),
+    GymGame("FrozenLake-v1", 0, 1, (100_000,), held_out=True, episodes=1000),
+    GymGame("LunarLanderContinuous-v3", -250, 250, (100_000, 1_000_000), 1_000_000, held_out=True),
 )

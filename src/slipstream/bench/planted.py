@@ -25,7 +25,7 @@ from slipstream.training.track import Track
 FEATURES = ["log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]]
 
 
-class Market(Protocol):
+class PlantedMarket(Protocol):
     """What is known of a planted market."""
 
     @property
@@ -85,7 +85,7 @@ class Reversion:
         return reversion.drift_of(reversion.shocks(panel), self.market)
 
 
-MARKETS: dict[str, Market] = {
+MARKETS: dict[str, PlantedMarket] = {
     "regimes, 20 bp": Regimes(crypto.PlantedCrypto(strength=20.0 * BASIS_POINT)),
     "regimes, 8 bp": Regimes(crypto.PlantedCrypto(strength=8.0 * BASIS_POINT)),
     "reversion, fee 1 bp": Reversion(reversion.PlantedReversion(fee=1.0 * BASIS_POINT)),
@@ -94,7 +94,7 @@ MARKETS: dict[str, Market] = {
 
 
 def environment_of(
-    market: Market,
+    market: PlantedMarket,
     folder: Path,
     bars: int,
     seed: int,
@@ -115,13 +115,13 @@ def environment_of(
     )
 
 
-def drift_in(market: Market, folder: Path) -> NDArray[np.float64]:
+def drift_in(market: PlantedMarket, folder: Path) -> NDArray[np.float64]:
     """Expected log growth of each asset in the bar after each row of a path's files, [T, A]."""
     return market.drift(load_panel(DataConfig(folder=str(folder))))
 
 
 def share_of_optimum(
-    track: Track, environment: Environment, market: Market, drift: NDArray[np.float64]
+    track: Track, environment: Environment, market: PlantedMarket, drift: NDArray[np.float64]
 ) -> float:
     """Conditional drift of what a pass held, after its fees, over the optimum's."""
     assert isinstance(environment, KernelEnvironment)

@@ -56,7 +56,7 @@ STANDARD = PlantedReversion()
 
 
 @dataclass(frozen=True)
-class Optimum:
+class ReversionOptimum:
     """The best policy that sees the shocks.
 
     Attributes:
@@ -100,7 +100,7 @@ def write_planted_reversion(
     return write_bars(folder, planted_reversion(bars, seed, market, symbols, bar_seconds))
 
 
-def optimum(market: PlantedReversion = STANDARD, assets: int = len(SYMBOLS)) -> Optimum:
+def optimum(market: PlantedReversion = STANDARD, assets: int = len(SYMBOLS)) -> ReversionOptimum:
     """The average-reward optimum (Puterman 1994, chapter 8), exact but for rounding.
 
     Growth less fees is linear in the weights, so all in one asset or all in cash is best. Drifts
@@ -116,7 +116,7 @@ def optimum(market: PlantedReversion = STANDARD, assets: int = len(SYMBOLS)) -> 
     """
     deviation, fee = market.share * market.noise, market.fee
     if deviation == 0.0:
-        return Optimum(0.0, 0.0)
+        return ReversionOptimum(0.0, 0.0)
 
     def cash(v: float) -> float:
         return _mean_above(0.0, [(v - fee, assets)], deviation)
@@ -132,7 +132,7 @@ def optimum(market: PlantedReversion = STANDARD, assets: int = len(SYMBOLS)) -> 
         else:
             high = middle
     lead = 0.5 * (low + high)
-    return Optimum(cash(lead), lead)
+    return ReversionOptimum(cash(lead), lead)
 
 
 def optimal_weights(shock: FloatArray, market: PlantedReversion = STANDARD) -> FloatArray:

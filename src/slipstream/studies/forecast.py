@@ -31,7 +31,7 @@ _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Speed:
+class SliceSpeed:
     """What a slice of the study did on this machine, with the base config.
 
     Attributes:
@@ -70,7 +70,9 @@ class Forecast:
     warnings: tuple[str, ...]
 
 
-def measure(pool: MemberPool, plan: StudyPlan, tick: Callable[[], None] = lambda: None) -> Speed:
+def measure(
+    pool: MemberPool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
+) -> SliceSpeed:
     """Trains a slice: as many members as the study has in flight, two iterations, one test pass.
 
     Its members are none of the study's and are forgotten.
@@ -96,7 +98,7 @@ def measure(pool: MemberPool, plan: StudyPlan, tick: Callable[[], None] = lambda
     total = sum(spent.values())
     shares = {kind: value / total for kind, value in spent.items()} if total else {"env": 1.0}
     passes = next((one.passes for one in tested), None)
-    return Speed(steps, test_seconds, passes, count, shares)
+    return SliceSpeed(steps, test_seconds, passes, count, shares)
 
 
 def _until(
@@ -120,7 +122,7 @@ def confirm_members(plan: StudyPlan, trials: int) -> int:
 def forecast(
     plan: StudyPlan,
     spec: Spec,
-    speed: Speed,
+    speed: SliceSpeed,
     provenance: Mapping[str, Any],
     folder: Path,
     observed: int | None = None,
@@ -193,7 +195,7 @@ def _learning(
 
 
 def _findable(
-    plan: StudyPlan, speed: Speed, provenance: Mapping[str, Any], sentences: list[str]
+    plan: StudyPlan, speed: SliceSpeed, provenance: Mapping[str, Any], sentences: list[str]
 ) -> None:
     """The effect that the test data can show, and how long a position must be held to pay."""
     market, folds = plan.market, provenance.get("folds") or {}
@@ -215,7 +217,7 @@ def _findable(
         )
 
 
-def bar_move(market: MarketSpec, speed: Speed, provenance: Mapping[str, Any]) -> float | None:
+def bar_move(market: MarketSpec, speed: SliceSpeed, provenance: Mapping[str, Any]) -> float | None:
     """Basis points by which a bar moves: the mean of symbols, or by equal weight's days."""
     moves = provenance.get("bar_move")
     if isinstance(moves, Mapping) and moves:
@@ -249,7 +251,9 @@ def _reuse(config: RunConfig) -> float:
     return config.agent.updates(n) * config.agent.rows(n) / rows_of(config)
 
 
-def _seconds(config: RunConfig, base: RunConfig, spec: Spec, speed: Speed) -> tuple[float, float]:
+def _seconds(
+    config: RunConfig, base: RunConfig, spec: Spec, speed: SliceSpeed
+) -> tuple[float, float]:
     """Of one member's training and of its test pass, from what the base config's took.
 
     Acting and learning cost by the networks' numbers, learning by a step's uses too, stepping
@@ -263,7 +267,7 @@ def _seconds(config: RunConfig, base: RunConfig, spec: Spec, speed: Speed) -> tu
     return steps_of(config) / speed.steps * step, speed.test_seconds * test
 
 
-def _measured(plan: StudyPlan, spec: Spec, speed: Speed) -> str:
+def _measured(plan: StudyPlan, spec: Spec, speed: SliceSpeed) -> str:
     """What the minutes rest on."""
     text = f"{speed.steps:,.0f} steps/s measured"
     sizes = {config.agent.weight_bytes(spec) for config in plan.draws}

@@ -92,7 +92,7 @@ class Lost:
     cause: str
 
 
-class Actor(Protocol):
+class RemoteActor(Protocol):
     """A process of some node that does one thing at a time for this one.
 
     Attributes:
@@ -133,7 +133,7 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True)
-class Work:
+class ClusterWork:
     """What actors are for.
 
     Attributes:
@@ -163,7 +163,7 @@ class Cluster(Protocol):
     @property
     def bell(self) -> Connection: ...
 
-    def arrivals(self) -> Sequence[Actor]:
+    def arrivals(self) -> Sequence[RemoteActor]:
         """Actors that are new since the last call.
 
         Raises:
@@ -182,7 +182,7 @@ class Cluster(Protocol):
 
 
 def connect(
-    options: ClusterOptions, work: Work, say: Callable[[str], None]
+    options: ClusterOptions, work: ClusterWork, say: Callable[[str], None]
 ) -> AbstractContextManager[Cluster]:
     """The cluster that the options name.
 

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from slipstream.core import errors
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.training.bulk import HandedChunks
-from slipstream.training.cluster import HAND_OVER_SECONDS, Actor, ClusterOptions, Lost, connect
+from slipstream.training.cluster import (
+    HAND_OVER_SECONDS,
+    ClusterOptions,
+    Lost,
+    RemoteActor,
+    connect,
+)
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.interruption import Interrupted, StoppedError
@@ -62,13 +68,13 @@ class _Part:
     """
 
     members: range
-    actor: Actor | None = None
+    actor: RemoteActor | None = None
     todo: deque[Call] = field(default_factory=deque)
     journal: list[Call] = field(default_factory=list)
     handed: _Handed | None = None
     answer: Any = None
 
-    def move(self, actor: Actor, begin: Call) -> None:
+    def move(self, actor: RemoteActor, begin: Call) -> None:
         """To another actor, which makes up for what was done."""
         known = [] if self.handed is None else [("set_state", self.handed)]
         asked = [self.todo[-1]] if self.todo else []
@@ -97,7 +103,7 @@ class ClusterWorkers(Workers):
     ) -> None:
         self._run, self._go_on, self._say, self._config = run.path, go_on, run.say, config
         self._chunks = HandedChunks(run.bulk)
-        self._spare: list[Actor] = []
+        self._spare: list[RemoteActor] = []
         self._losses, self._saved = 0, time.monotonic()
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-files-"))

@@ -22,7 +22,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.market.folds import FoldPlan
 from slipstream.nets.policy import Policy
-from slipstream.training.machine_file import Identity, Measured, Way
+from slipstream.training.machine_file import FastestWays, Identity, Way
 from slipstream.training.sections import TrainingConfig
 from slipstream.training.self_play.opponents import Opponents
 from slipstream.vector.vector_env import VectorEnv
@@ -53,7 +53,7 @@ class Environment(ABC):
 
     name: str
     spec: Spec
-    measured: Measured | None = field(default=None, kw_only=True)
+    measured: FastestWays | None = field(default=None, kw_only=True)
 
     backends: ClassVar[tuple[str, ...]]
     open_section: ClassVar[str | None] = None
@@ -233,7 +233,7 @@ class Environment(ABC):
         """What a machine file is kept under; None where stepping leaves no choice."""
         return None
 
-    def with_measured(self, measured: Measured) -> Self:
+    def with_measured(self, measured: FastestWays) -> Self:
         """The same, stepped as was measured to be fastest on this machine; results are the same."""
         return replace(self, measured=measured)
 

@@ -61,7 +61,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Measured:
+class FastestWays:
     """What was found fastest.
 
     Attributes:
@@ -82,7 +82,7 @@ class Measured:
         return self.ways[nearest] if nearest and apart(nearest) <= _NEAR else None
 
 
-def recall(identity: Identity) -> tuple[Measured | None, str | None]:
+def recall(identity: Identity) -> tuple[FastestWays | None, str | None]:
     """What was measured of an environment on this machine, or a sentence why that is passed over.
 
     Both are None where it was never measured.
@@ -112,12 +112,12 @@ def recall(identity: Identity) -> tuple[Measured | None, str | None]:
                 f"{path} is of {mine['measured']}, and {identity.name} or slipstream has changed "
                 f"since: it is passed over; {again} to measure anew."
             )
-        return Measured(mine["measured"], _ways(mine["copies"], path, again)), None
+        return FastestWays(mine["measured"], _ways(mine["copies"], path, again)), None
     except ResourceError as error:
         return None, f"{error} Until then `auto` goes by the time that a step takes."
 
 
-def remember(identity: Identity, measured: Measured) -> Path:
+def remember(identity: Identity, measured: FastestWays) -> Path:
     """Writes down what was measured here, in place of what was; returns the file.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.training.events import Evaluated, Event, Finished, Started, Updated
-from slipstream.training.table import Table
+from slipstream.training.table import CsvTable
 
 METRICS, EVALUATIONS = "metrics.csv", "evaluations.csv"
 
@@ -18,8 +18,8 @@ class TableWriter:
     """Writes `metrics.csv` (one row per member and iteration) and `evaluations.csv`."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self.metrics = Table(folder / METRICS, say)
-        self.evaluations = Table(folder / EVALUATIONS, say)
+        self.metrics = CsvTable(folder / METRICS, say)
+        self.evaluations = CsvTable(folder / EVALUATIONS, say)
 
     def __call__(self, event: Event) -> None:
         """Listens."""

@@ -17,7 +17,7 @@ import slipstream
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.sources import source_hashes
 from slipstream.training import provenance
-from slipstream.training.cluster import Work
+from slipstream.training.cluster import ClusterWork
 from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.factory import kind_of
@@ -149,12 +149,12 @@ class Premises:
 
 def work_for(
     owner: str, service: str, environment: Environment, config: RunConfig, folder: Path
-) -> Work:
+) -> ClusterWork:
     """What a cluster is asked for.
 
     Args:
         owner: who asks; with a digest of the config nobody else may under that name.
-        service: see `Work`.
+        service: see `ClusterWork`.
         environment: of the config, loaded.
         config: what is trained.
         folder: empty; for the user's source files.
@@ -168,7 +168,7 @@ def work_for(
             f"training.device is {config.training.device}: each worker of a cluster sees its own "
             "card as cuda:0, write that (--device cuda:0)."
         )
-    return Work(
+    return ClusterWork(
         owner=f"{owner} ({config.hash[:12]})",
         service=service,
         needs=Premises.of(environment, config).parcel(),

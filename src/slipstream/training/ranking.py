@@ -15,7 +15,7 @@ from slipstream.training.games import Games, Player, bots, opponent_of, play, ru
 
 
 @dataclass(frozen=True)
-class Place:
+class PlayerRating:
     """One player's row of the table.
 
     Attributes:
@@ -32,7 +32,7 @@ class Place:
     lost: float
 
 
-def round_robin(names: Sequence[str], games: int, seed: int) -> list[Place]:
+def round_robin(names: Sequence[str], games: int, seed: int) -> list[PlayerRating]:
     """Everybody against everybody, from both sides; the best first.
 
     Two bots do not meet. Games count in an order drawn from `seed`, for a rating depends on it.
@@ -77,7 +77,7 @@ def _game_of(names: Sequence[str]) -> str:
 
 def _rated(
     players: Sequence[Player], tables: dict[tuple[int, int], Games], seed: int
-) -> list[Place]:
+) -> list[PlayerRating]:
     openskill = require("openskill.models", "Ratings are", "rating")
     model = openskill.PlackettLuce()
     ratings = [model.rating(name=player.name) for player in players]
@@ -94,11 +94,11 @@ def _rated(
         results += [-t.result for (_, two), t in tables.items() if two == i]
         own = np.concatenate(results)
         won, lost = float((own == 1).mean()), float((own == -1).mean())
-        found.append(Place(player.name, ratings[i].mu, ratings[i].sigma, won, lost))
+        found.append(PlayerRating(player.name, ratings[i].mu, ratings[i].sigma, won, lost))
     return sorted(found, key=lambda place: -place.rating)
 
 
-def as_json(ranked: Sequence[Place], games: int, seed: int) -> str:
+def as_json(ranked: Sequence[PlayerRating], games: int, seed: int) -> str:
     """The table as a file's text."""
     values = {"games": games, "seed": seed, "table": [asdict(place) for place in ranked]}
     return json.dumps(values, indent=2) + "\n"

@@ -1,6 +1,6 @@
 """Ray's side of a cluster: actors on every node that has room, watched by one thread.
 
-This file and `ray_actor.py` alone import Ray. What is to be done there, a `Work` says.
+This file and `ray_actor.py` alone import Ray. What is to be done there, a `ClusterWork` says.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.process import STOP_SIGNALS
-from slipstream.training.cluster import ClusterOptions, Shared, Work
+from slipstream.training.cluster import ClusterOptions, ClusterWork, Shared
 from slipstream.training.cluster_access import first_line, lets_in_everybody, unreachable
 from slipstream.training.ray_actor import TRIES, Node, Process, RayActor
 from slipstream.training.wire import digest_of, unpack
@@ -57,7 +57,9 @@ class RayCluster:
         ResourceError: no such cluster, or it does not fit.
     """
 
-    def __init__(self, options: ClusterOptions, work: Work, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, options: ClusterOptions, work: ClusterWork, say: Callable[[str], None]
+    ) -> None:
         self._options, self._work, self._tell = options, work, say
         self.bell, self._ring = Pipe(duplex=False)
         self._nodes: dict[str, Node] = {}
@@ -250,7 +252,7 @@ class RayCluster:
         self._sentences.put(sentence)
 
 
-def _join(options: ClusterOptions, work: Work, say: Callable[[str], None]) -> None:
+def _join(options: ClusterOptions, work: ClusterWork, say: Callable[[str], None]) -> None:
     """Makes this process a driver of the cluster."""
     version = tuple(int(part) for part in ray.__version__.split(".")[:2])
     if not _VERSIONS[0] <= version < _VERSIONS[1]:

@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 _LIMIT = 1 << 33  # bytes of a table
 
 
-class Table:
+class CsvTable:
     """Rows appended to a CSV file; the header grows when a row brings a new column.
 
     NaN and None are empty cells; floats are written with all their digits.

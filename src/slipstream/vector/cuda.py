@@ -17,7 +17,7 @@ from slipstream.core.kernel import Kernel
 from slipstream.core.spec import Spec
 from slipstream.vector.compile import Loop, bindings, loop_text
 from slipstream.vector.loop import ENTRIES
-from slipstream.vector.reached import Reached
+from slipstream.vector.reached import Reachable
 from slipstream.vector.singles import compiled_form, is_single
 
 HELPERS = ("take", "lane", "lanes", "make_data", "clear", "copy_metrics", "begin")
@@ -51,7 +51,7 @@ def device_module(kernel: Kernel, spec: Spec) -> ModuleType:
         return cuda.jit(device=True)(compiled_form(function))
 
     simulated = importlib.import_module("numba").config.ENABLE_CUDASIM
-    reached = Reached(device)
+    reached = Reachable(device)
     bound = {name: reached.bind(function) for name, function in bindings(kernel).items()}
     module = ModuleType("slipstream_device")
     vars(module).update(bound, Data=kernel.Data, cuda=cuda)

@@ -19,7 +19,7 @@ from slipstream.vector.foreign import make_gymnasium, name_of
 from slipstream.vector.info_form import Signature
 from slipstream.vector.native_form import NativeForm
 from slipstream.vector.process.faults import Fault, FaultPolicy
-from slipstream.vector.process.job import Native, registered
+from slipstream.vector.process.job import AssignedNative, registered
 from slipstream.vector.process.native_copies import DISABLED, NEXT_STEP, SAME_STEP
 from slipstream.vector.told import Told, ToldInfos
 
@@ -44,7 +44,7 @@ class NativeEnv(ABC):
     backend: str
     arrays: Mapping[str, NDArray[Any]]
 
-    def __init__(self, probe: Any, what: Native, num_envs: int, at_end: int) -> None:
+    def __init__(self, probe: Any, what: AssignedNative, num_envs: int, at_end: int) -> None:
         self.num_envs, self.what, self.at_end = num_envs, what, at_end
         # Clients may change theirs; copies that are made later are compared with the first one's.
         self.observation_space, self.action_space = deepcopy((what.shown, what.acted))
@@ -308,7 +308,7 @@ def native_env(
         raise ConfigError("An environment of no copies was asked for; give at least one.")
     probe = make_gymnasium(envs[0], kwargs)
     ids = {env: registered(env) for env in envs if isinstance(env, str)}
-    what = Native(
+    what = AssignedNative(
         tuple(envs),
         name_of(envs[0]),
         probe.observation_space,

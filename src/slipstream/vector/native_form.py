@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from slipstream.vector.info_form import MOST_BYTES
 from slipstream.vector.leaves import MisfitError, words_of
-from slipstream.vector.process.job import Native
+from slipstream.vector.process.job import AssignedNative
 from slipstream.vector.process.layout import Layout, state_arrays
 
 
@@ -100,7 +100,7 @@ class NativeForm:
         return None
 
 
-def native_layout(what: Native, num_envs: int) -> Layout:
+def native_layout(what: AssignedNative, num_envs: int) -> Layout:
     """All that E native copies write and read."""
     e = num_envs
     arrays: dict[str, tuple[Sequence[int], Any]] = {}

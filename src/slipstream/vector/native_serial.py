@@ -14,8 +14,8 @@ from slipstream.vector.info_form import Signature
 from slipstream.vector.native import NativeEnv
 from slipstream.vector.native_form import native_layout
 from slipstream.vector.process.asked import different_rows
-from slipstream.vector.process.faults import Fault, FaultPolicy, Ledger
-from slipstream.vector.process.job import NO_BEGIN, Job, Native
+from slipstream.vector.process.faults import Fault, FaultLog, FaultPolicy
+from slipstream.vector.process.job import NO_BEGIN, AssignedNative, Assignment
 from slipstream.vector.process.native_copies import NativeCopies
 from slipstream.vector.process.process_copies import check_count
 from slipstream.vector.told import Told
@@ -27,14 +27,14 @@ class NativeSerialEnv(NativeEnv):
     backend = "serial"
 
     def __init__(
-        self, probe: Any, what: Native, num_envs: int, at_end: int, policy: FaultPolicy
+        self, probe: Any, what: AssignedNative, num_envs: int, at_end: int, policy: FaultPolicy
     ) -> None:
         super().__init__(probe, what, num_envs, at_end)
         layout = native_layout(what, num_envs)
         self.arrays = layout.views(bytearray(layout.size))
-        self.ledger = Ledger(policy, num_envs, what.name)
+        self.ledger = FaultLog(policy, num_envs, what.name)
         restart = policy.on_fault == "restart"
-        job = Job(
+        job = Assignment(
             what, None, layout, 0, 1, ((0, num_envs),), at_end, restart, NO_BEGIN, spin=0.0
         )  # fmt: skip
         self._copies = NativeCopies(job, self.arrays, self._report, _nothing)

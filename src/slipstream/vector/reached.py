@@ -22,7 +22,7 @@ _OPEN_MODULES = (math, np)
 Decorator = Callable[[FunctionType], Any]
 
 
-class Reached:
+class Reachable:
     """All that a function reaches through its globals: helper functions, constants, their modules.
 
     Args:

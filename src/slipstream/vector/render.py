@@ -42,7 +42,7 @@ from slipstream.vector.cache import (
 from slipstream.vector.helper_library import only_entries
 from slipstream.vector.linked import by_symbol
 from slipstream.vector.linked import digest as digest_of_calls
-from slipstream.vector.reached import Reached
+from slipstream.vector.reached import Reachable
 from slipstream.vector.singles import compiled_form
 
 log = logging.getLogger("slipstream")
@@ -92,7 +92,7 @@ def interpret(
     text: str, bindings: Mapping[str, FunctionType], constants: Mapping[str, Any]
 ) -> ModuleType:
     """A module made of `text` with the plain functions bound: the oracle of every other backend."""
-    reached = Reached(lambda function: function)
+    reached = Reachable(lambda function: function)
     bound = {name: reached.bind(function) for name, function in bindings.items()}
     module = ModuleType("slipstream_interpreted")
     vars(module).update(constants, **bound)
@@ -129,7 +129,7 @@ def compile_module(
     """
     numba = _numba()
     helpers = _Helpers(numba, inline)
-    reached = Reached(helpers.compiled)
+    reached = Reachable(helpers.compiled)
     bound = {}
     # Those that are checked first: a helper of both kinds is checked.
     for key in sorted(bindings, key=lambda key: key not in checked):

@@ -7,7 +7,7 @@ import pytest
 from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
 from slipstream.training.tuning import findings
-from slipstream.training.tuning.cells import Cell, Learned, Stepped
+from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed
 from slipstream.training.tuning.tuner import Findings
 
 
@@ -18,12 +18,12 @@ def found():
 
 
 def stepped(found, backend, copies, workers, rate, memory=0.0, waiting=0.0):
-    found.stepped[Cell(backend, copies, workers)] = Stepped(rate, 1.0, waiting, memory)
+    found.stepped[Cell(backend, copies, workers)] = StepSpeed(rate, 1.0, waiting, memory)
 
 
 def test_the_ceiling_is_amdahls(found):
     stepped(found, "serial", 4, 1, 1000.0)
-    found.learned[4, 1] = Learned(300, 0.0, 0.1, 0.5, 0.1)  # and 0.3 s of environments
+    found.learned[4, 1] = LearnSpeed(300, 0.0, 0.1, 0.5, 0.1)  # and 0.3 s of environments
     own = findings.iteration(found, 4)
     assert own.rate == pytest.approx(300.0) and own.most == pytest.approx(1 / 0.7)
     assert own.shares == pytest.approx({"env": 0.3, "policy": 0.1, "update": 0.5, "other": 0.1})
@@ -60,5 +60,5 @@ def test_memory_of_a_copy_is_what_one_more_takes(found, monkeypatch):
 
 def test_long_waiting_is_explained(found):
     stepped(found, "serial", 4, 1, 10.0, waiting=0.9)
-    found.learned[4, 1] = Learned(40, 0.0, 0.1, 0.1, 0.0)
+    found.learned[4, 1] = LearnSpeed(40, 0.0, 0.1, 0.1, 0.0)
     assert any("overlap" in sentence for sentence in findings.sentences(found))

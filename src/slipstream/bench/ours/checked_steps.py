@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from slipstream.bench.ours.vector_steps import Block
+from slipstream.bench.ours.vector_steps import StepRows
 from slipstream.bench.worker import serve
 from slipstream.core.discover import load_kernel
 from slipstream.training.factory import resolve_environment
@@ -32,7 +32,7 @@ def measure(
         blocks = []
         for target in targets:
             environment = resolve_environment(target, settings)
-            blocks.append(Block(environment.copies(*member_indices([1], num_envs)), _ROWS))
+            blocks.append(StepRows(environment.copies(*member_indices([1], num_envs)), _ROWS))
         for block in blocks:
             block.run()
         spent: list[list[float]] = []
@@ -52,7 +52,7 @@ def measure(
     }
 
 
-def _time(block: Block) -> float:
+def _time(block: StepRows) -> float:
     began = time.thread_time()
     block.run()
     return time.thread_time() - began

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import psutil
 
-from slipstream.bench.ours.vector_steps import Block
+from slipstream.bench.ours.vector_steps import StepRows
 from slipstream.bench.worker import serve
 from slipstream.training.factory import resolve_environment
 from slipstream.vector.vector_env import member_indices
@@ -61,13 +61,13 @@ def measure(num_envs: int, steps: int, data: str, bars: int = 0) -> dict[str, fl
     return {"megabytes": (after - before) / 1e6}
 
 
-def _step(folder: Path, num_envs: int, steps: int) -> Block:
+def _step(folder: Path, num_envs: int, steps: int) -> StepRows:
     settings = {
         "data": {"folder": str(folder), "market": "24/7", "spread_pips": 0.8},
         "features": [f"noise_{i}" for i in range(16)],
     }
     environment = resolve_environment("forex", settings)
-    block = Block(environment.copies(*member_indices([1], num_envs)), 1)
+    block = StepRows(environment.copies(*member_indices([1], num_envs)), 1)
     for _ in range(steps):
         block.run()
     return block

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.bench.peers.portfolio_env import Prices
+from slipstream.bench.peers.portfolio_env import PeerPrices
 from slipstream.bench.worker import serve
 from slipstream.core.discover import load_kernel
 from slipstream.market.folds import FoldPlan
@@ -24,7 +24,7 @@ def measure(env: Mapping[str, Any], folder: str) -> dict[str, float]:
     mean, deviation = arrays.feature_mean[first.scale], arrays.feature_std[first.scale]
     scaled = (arrays.features[:, :columns] - mean) / deviation
     rows = range(first.first_segment, first.first_segment + first.num_segments)
-    Prices(
+    PeerPrices(
         open=np.ascontiguousarray(arrays.prices[:, assets : 2 * assets]),
         close=np.ascontiguousarray(arrays.prices[:, :assets]),
         features=scaled.astype(np.float32),

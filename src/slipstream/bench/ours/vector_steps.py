@@ -19,7 +19,7 @@ from slipstream.training.factory import resolve_environment
 from slipstream.vector.vector_env import StepOut, VectorEnv, member_indices
 
 
-class Block:
+class StepRows:
     """Rows that a slice of the copies is stepped into, over and over.
 
     Args:
@@ -75,7 +75,7 @@ def measure(
     seeds, indices = member_indices([1], num_envs)
     edges = np.linspace(0, num_envs, threads + 1).astype(int)
     blocks = [
-        Block(environment.copies(seeds[lo:hi], indices[lo:hi]), rows)
+        StepRows(environment.copies(seeds[lo:hi], indices[lo:hi]), rows)
         for lo, hi in pairwise(edges.tolist())
     ]
     tasks = [partial(_repeat, block, 1) for block in blocks]
@@ -99,7 +99,7 @@ def measure(
     }
 
 
-def _repeat(block: Block, times: int) -> None:
+def _repeat(block: StepRows, times: int) -> None:
     for _ in range(times):
         block.run()
 

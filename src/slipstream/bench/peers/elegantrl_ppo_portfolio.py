@@ -11,7 +11,7 @@ from elegantrl.agents.AgentPPO import AgentPPO
 from elegantrl.train.config import Config
 from numpy.typing import NDArray
 
-from slipstream.bench.peers.portfolio_env import PortfolioEnv, Prices
+from slipstream.bench.peers.portfolio_env import PeerPrices, PortfolioEnv
 from slipstream.bench.worker import serve
 
 ROWS, MINIBATCH, EPOCHS = 12 * 256, 256, 4
@@ -42,7 +42,7 @@ def measure(folder: str, iterations: int, test_steps: int, threads: int) -> dict
     """
     torch.set_num_threads(threads)
     began = time.perf_counter()
-    prices = Prices.read(folder)
+    prices = PeerPrices.read(folder)
     env = PortfolioEnv(prices)
     config = Config(
         AgentPPO,

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from slipstream.bench.peers.numpy_unit_orders import NumpyUnitOrders
-from slipstream.bench.peers.portfolio_env import Prices
+from slipstream.bench.peers.portfolio_env import PeerPrices
 from slipstream.bench.worker import serve
 
 _ACTIONS = 4_096  # drawn beforehand
@@ -15,7 +15,7 @@ _ACTIONS = 4_096  # drawn beforehand
 
 def measure(folder: str, seconds: float) -> dict[str, float]:
     """Random actions over the prices of a folder that `Prices.write` filled."""
-    prices = Prices.read(folder)
+    prices = PeerPrices.read(folder)
     close, features = np.array(prices.close), np.array(prices.features, np.float64)
     assets = close.shape[1]
     env = NumpyUnitOrders(close, features, np.full(assets, 0.01))

@@ -22,7 +22,7 @@ RUNWAY = 200
 ROUNDS = 8
 
 
-class Prices(NamedTuple):
+class PeerPrices(NamedTuple):
     """What an environment reads; A assets, T bars.
 
     Attributes:
@@ -39,7 +39,7 @@ class Prices(NamedTuple):
     test: NDArray[np.int64]
 
     @classmethod
-    def read(cls, folder: str) -> Prices:
+    def read(cls, folder: str) -> PeerPrices:
         """The arrays that `write` left in a folder, mapped: processes share one copy."""
         arrays = (np.load(Path(folder) / f"{name}.npy", mmap_mode="r") for name in cls._fields)
         return cls(*arrays)
@@ -58,7 +58,7 @@ class PortfolioEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
         part: a row of `prices.test` to pass through once; None: random starts in training.
     """
 
-    def __init__(self, prices: Prices, part: int | None = None) -> None:
+    def __init__(self, prices: PeerPrices, part: int | None = None) -> None:
         self.prices, self.part = prices, part
         assets, columns = prices.close.shape[1], prices.features.shape[1]
         self.action_space = spaces.Box(-1.0, 1.0, (assets + 1,), np.float32)

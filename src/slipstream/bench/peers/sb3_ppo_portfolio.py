@@ -10,7 +10,7 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
 
-from slipstream.bench.peers.portfolio_env import PortfolioEnv, Prices
+from slipstream.bench.peers.portfolio_env import PeerPrices, PortfolioEnv
 from slipstream.bench.worker import serve
 
 COPIES, ROWS, MINIBATCH, EPOCHS = 12, 256, 256, 4
@@ -71,7 +71,7 @@ def _fold(
     model.learn(iterations * COPIES * ROWS, reset_num_timesteps=False)
     training = (time.perf_counter() - began) / (iterations * COPIES * ROWS)
     env.close()
-    prices = Prices.read(folder)
+    prices = PeerPrices.read(folder)
     tests = DummyVecEnv([partial(_make, folder, part) for part in range(len(prices.test))])
     observations = tests.reset()
     began = time.perf_counter()
@@ -87,7 +87,7 @@ def _fold(
 
 
 def _make(folder: str, part: int | None = None) -> PortfolioEnv:
-    return PortfolioEnv(Prices.read(folder), part)
+    return PortfolioEnv(PeerPrices.read(folder), part)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from scipy import stats
 
-from slipstream.bench.cell import Cell
-from slipstream.bench.gym_games import GAMES, SEEDS, Game
+from slipstream.bench.cell import Measurement
+from slipstream.bench.gym_games import GAMES, SEEDS, GymGame
 from slipstream.bench.machine import threads, versions
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import SuiteOptions
@@ -43,7 +43,7 @@ def gym_defaults(settings: SuiteOptions) -> Iterable[Row]:
 
     failed: dict[str, str] = {}  # by environment, such as one whose package is missing
 
-    def run(cell: Cell) -> None:
+    def run(cell: Measurement) -> None:
         name = cell.asked["env_id"]
         if cell.digest in settings.earlier:
             return
@@ -60,16 +60,16 @@ def gym_defaults(settings: SuiteOptions) -> Iterable[Row]:
             yield _row(game, steps, failed.get(game.env_id), settings.earlier)
 
 
-def _pair(game: Game, steps: int, seed: int) -> tuple[Cell, Cell]:
+def _pair(game: GymGame, steps: int, seed: int) -> tuple[Measurement, Measurement]:
     asked = {"env_id": game.env_id, "steps": steps, "seed": seed, "episodes": game.episodes}
     names = versions()
     config = resolve(f"gym:{game.env_id}", {"training.total_steps": steps}).as_mapping()
     ours = {name: names[name] for name in ("slipstream", "gymnasium", "numpy", "numba")}
     peer = {name: names[name] for name in ("stable-baselines3", "gymnasium", "numpy", "torch")}
-    return Cell(_OURS, asked, {**ours, "config": config}), Cell(_PEER, asked, peer)
+    return Measurement(_OURS, asked, {**ours, "config": config}), Measurement(_PEER, asked, peer)
 
 
-def _row(game: Game, steps: int, failure: str | None, earlier: Cells) -> Row:
+def _row(game: GymGame, steps: int, failure: str | None, earlier: Cells) -> Row:
     pairs = [_pair(game, steps, seed) for seed in SEEDS]
     ran = [(_summary(ours, earlier), _summary(peer, earlier)) for ours, peer in pairs]
     whole = [(ours, peer) for ours, peer in ran if ours and peer]
@@ -112,7 +112,7 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def _summary(cell: Cell, earlier: Cells) -> dict[str, Any] | None:
+def _summary(cell: Measurement, earlier: Cells) -> dict[str, Any] | None:
     """What the results file says about a cell that ran."""
     outcome = cell.kept()
     if outcome is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from slipstream.bench.alternate import Measured, alternate
+from slipstream.bench.alternate import Alternated, alternate
 from slipstream.bench.machine import threads
 from slipstream.bench.row import Goal, Row
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
@@ -61,7 +61,7 @@ def _against_sb3(
     )
 
 
-def _bound(width: int, measured: Measured) -> str:
+def _bound(width: int, measured: Alternated) -> str:
     """What this processor could do at most, in words."""
     most = 1e9 * _products() / _operations(width)
     assert measured.peer is not None

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from slipstream.envs._market import cache_lines, codes_of, name_of
 from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.record import VARIANCE, Data
-from slipstream.envs.forex.table import Table
+from slipstream.envs.forex.table import SymbolTable
 from slipstream.market.symbols import pip
 
 
-class Layout(NamedTuple):
+class SymbolSegments(NamedTuple):
     """Which rows records are made of.
 
     Attributes:
@@ -31,7 +31,7 @@ class Layout(NamedTuple):
     training: list[list[int]]
 
     @classmethod
-    def empty(cls, scales: int) -> Layout:
+    def empty(cls, scales: int) -> SymbolSegments:
         """Nothing yet, to be filled by `add`."""
         return cls([], [], [], [[] for _ in range(scales)])
 
@@ -46,12 +46,12 @@ class Layout(NamedTuple):
         return index
 
 
-def offsets_of(tables: Sequence[Table]) -> list[int]:
+def offsets_of(tables: Sequence[SymbolTable]) -> list[int]:
     """First row of each symbol in the arrays, and one past the last row of all."""
     return [0, *(int(row) for row in np.cumsum([len(table.time) for table in tables]))]
 
 
-def arrays_of(tables: list[Table], layout: Layout, config: Config) -> Data:
+def arrays_of(tables: list[SymbolTable], layout: SymbolSegments, config: Config) -> Data:
     """Everything that the kernel reads, read-only."""
     segments = np.array(layout.segments, dtype=np.int64)
     bars = cache_lines([table.bars for table in tables])
@@ -88,8 +88,8 @@ def trained_variances(data: Data, rows: Sequence[int]) -> dict[str, float]:
 
 
 def _constants(
-    tables: list[Table],
-    layout: Layout,
+    tables: list[SymbolTable],
+    layout: SymbolSegments,
     bars: NDArray[np.float64],
     known: float | Mapping[str, float] | None,
 ) -> NDArray[np.float64]:

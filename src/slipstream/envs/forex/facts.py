@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.conditions import Conditions
 from slipstream.envs.forex.config import Config
-from slipstream.envs.forex.table import Table
+from slipstream.envs.forex.table import SymbolTable
 from slipstream.features.registry import never_changes, parameters_of
 from slipstream.market.market import Market
 from slipstream.market.symbols import pip
@@ -33,7 +33,7 @@ def notes_of(config: Config, bars: Iterable[NDArray[np.float64]]) -> list[str]:
     return notes
 
 
-def feature_notes(config: Config, tables: list[Table], window: list[int]) -> list[str]:
+def feature_notes(config: Config, tables: list[SymbolTable], window: list[int]) -> list[str]:
     """Sentences about features that never change in a window of UTC seconds."""
     notes = []
     for table in tables:
@@ -58,7 +58,7 @@ def round_trips(config: Config, tables: dict[str, NDArray[np.float64]]) -> dict[
     return trips
 
 
-def bar_moves(tables: list[Table], window: list[int], bar_seconds: int) -> dict[str, float]:
+def bar_moves(tables: list[SymbolTable], window: list[int], bar_seconds: int) -> dict[str, float]:
     """Deviation of neighbouring closes' log ratios in a window, basis points, by symbol.
 
     Symbols with fewer than three bars there are left out.
@@ -84,7 +84,7 @@ def bars_in(
     return found
 
 
-def accepted(market: Market, tables: list[Table]) -> list[str]:
+def accepted(market: Market, tables: list[SymbolTable]) -> list[str]:
     """What `accept` let in, in the market's symbols and in the pairs that convert their profits."""
     converting = [sentence for table in tables for sentence in table.rates.accepted]
     return [*market.accepted, *dict.fromkeys(converting)]
@@ -119,7 +119,7 @@ def varied_conditions(conditions: Conditions, config: Config) -> Conditions:
 
 
 def facts_of(
-    config: Config, market: Market, tables: list[Table], windows: dict[str, list[int]]
+    config: Config, market: Market, tables: list[SymbolTable], windows: dict[str, list[int]]
 ) -> dict[str, Any]:
     """JSON-able facts for the run directory.
 

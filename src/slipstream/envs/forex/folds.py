@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
 from slipstream.envs._market import name_of
-from slipstream.envs.forex.arrays import Layout, arrays_of, offsets_of, trained_variances
+from slipstream.envs.forex.arrays import SymbolSegments, arrays_of, offsets_of, trained_variances
 from slipstream.envs.forex.calendar import calendar_bits
 from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.facts import (
@@ -25,7 +25,7 @@ from slipstream.envs.forex.facts import (
 )
 from slipstream.envs.forex.params import passes, settings, starts, training
 from slipstream.envs.forex.record import Data, Params
-from slipstream.envs.forex.table import ATR, Table, tables_of
+from slipstream.envs.forex.table import ATR, SymbolTable, tables_of
 from slipstream.features.registry import longest_memory, refuse_endless
 from slipstream.market.calendar import calendar
 from slipstream.market.folds import RUNWAY, FoldPlan, FoldSplit, Range, fold_facts, make_folds
@@ -42,7 +42,7 @@ Picked = dict[str, list[list[int]]]  # split -> rows of `Data.segments`: by symb
 class _Symbol(NamedTuple):
     """One symbol on the timeline of all symbols."""
 
-    table: Table
+    table: SymbolTable
     offset: int  # its first row in the arrays
     timeline: NDArray[np.int64]
     lookback: int
@@ -87,7 +87,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
         _Symbol(table, offset, timeline, config.lookback)
         for table, offset in zip(tables, offsets, strict=False)
     ]
-    layout = Layout.empty(len(split.folds) + 2)
+    layout = SymbolSegments.empty(len(split.folds) + 2)
     picked: Picked = {}
     for k, fold in enumerate(split.folds):
         picked[f"fold{k}/train"] = _train(symbols, layout, k, fold.train, split.embargo)
@@ -172,7 +172,11 @@ def _split(
 
 
 def _train(
-    symbols: list[_Symbol], layout: Layout, scale: int, segments: tuple[Range, ...], embargo: int
+    symbols: list[_Symbol],
+    layout: SymbolSegments,
+    scale: int,
+    segments: tuple[Range, ...],
+    embargo: int,
 ) -> list[list[int]]:
     """Adds a fold's training segments, symbol by symbol."""
     chosen = []
@@ -190,7 +194,7 @@ def _train(
     return chosen
 
 
-def _test(symbols: list[_Symbol], layout: Layout, scale: int, part: Range) -> list[int]:
+def _test(symbols: list[_Symbol], layout: SymbolSegments, scale: int, part: Range) -> list[int]:
     """Adds one pass for each symbol."""
     chosen = []
     for index, symbol in enumerate(symbols):

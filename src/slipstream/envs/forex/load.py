@@ -8,11 +8,11 @@ import numpy as np
 
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
-from slipstream.envs.forex.arrays import Layout, arrays_of, offsets_of, trained_variances
+from slipstream.envs.forex.arrays import SymbolSegments, arrays_of, offsets_of, trained_variances
 from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.facts import bars_in, conditions_of, facts_of, feature_notes, notes_of
 from slipstream.envs.forex.params import params_of
-from slipstream.envs.forex.table import Table, tables_of
+from slipstream.envs.forex.table import SymbolTable, tables_of
 from slipstream.market.calendar import calendar
 from slipstream.market.market import Market, load_market
 from slipstream.market.split import split_times
@@ -59,11 +59,11 @@ def _date(seconds: int) -> str:
 
 
 def _assemble(
-    market: Market, tables: list[Table], times: Times, config: Config, warm_up: int
+    market: Market, tables: list[SymbolTable], times: Times, config: Config, warm_up: int
 ) -> Loaded:
     """Lays symbols end to end and cuts the windows out of them."""
     offsets = offsets_of(tables)
-    layout = Layout.empty(1)
+    layout = SymbolSegments.empty(1)
     picked: dict[str, list[int]] = {}
     notes = [*market.notes, *(note for table in tables for note in table.notes)]
     for split, (start, stop) in times.items():

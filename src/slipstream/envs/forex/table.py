@@ -19,7 +19,7 @@ from slipstream.market.market import Market
 ATR = "atr_14"
 
 
-class Table(NamedTuple):
+class SymbolTable(NamedTuple):
     """One symbol's rows after warm-up."""
 
     symbol: str
@@ -31,7 +31,7 @@ class Table(NamedTuple):
     notes: tuple[str, ...]
 
 
-def tables_of(market: Market, config: Config) -> tuple[list[Table], int]:
+def tables_of(market: Market, config: Config) -> tuple[list[SymbolTable], int]:
     """The tables of a market's symbols, and the longest warm-up among them in bars."""
     days = calendar(market.kind, market.bar_seconds)
     tables, longest = [], 0
@@ -42,7 +42,7 @@ def tables_of(market: Market, config: Config) -> tuple[list[Table], int]:
     return tables, longest
 
 
-def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[Table, int]:
+def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[SymbolTable, int]:
     features = compute(config.features, bars, market.bar_seconds)
     atr = compute((ATR,), bars, market.bar_seconds)
     warm_up = max(features.warm_up, atr.warm_up + 1)
@@ -60,7 +60,7 @@ def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[
     columns = (bars.open, bars.high, bars.low, bars.close, bars.spread)
     columns = (*columns, rates.at_open, rates.at_close, np.roll(atr.values[:, 0], 1))
     clock = clock_columns(time, market.bar_seconds, days.day_roll)
-    table = Table(
+    table = SymbolTable(
         bars.symbol,
         time,
         np.stack([column[keep] for column in columns], axis=1),

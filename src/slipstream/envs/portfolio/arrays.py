@@ -31,7 +31,7 @@ ALPACA_LIMITS = {
 }
 
 
-class Table(NamedTuple):
+class PanelTable(NamedTuple):
     """A panel with its features.
 
     Attributes:
@@ -49,7 +49,7 @@ class Table(NamedTuple):
         return np.asarray(self.panel.listed & (self.panel.close > 0.0) & finite)
 
 
-class Layout(NamedTuple):
+class PanelSegments(NamedTuple):
     """Segments of the table: rows, and the scale that each was measured for or None."""
 
     rows: list[tuple[int, int]]
@@ -62,7 +62,7 @@ class Layout(NamedTuple):
         return len(self.rows) - 1
 
 
-def arrays_of(table: Table, layout: Layout, config: Config) -> Data:
+def arrays_of(table: PanelTable, layout: PanelSegments, config: Config) -> Data:
     """All arrays, read-only."""
     panel, known = table.panel, table.known
     assets = len(panel.symbols)
@@ -160,7 +160,7 @@ def _inverse_magnitude(price: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _scales(
-    values: NDArray[np.float32], known: NDArray[np.bool_], layout: Layout
+    values: NDArray[np.float32], known: NDArray[np.bool_], layout: PanelSegments
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and deviation of every column over the training rows of each scale, [S, A F]."""
     scales = 1 + max(scale for scale in layout.training if scale is not None)

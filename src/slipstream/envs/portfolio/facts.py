@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.conditions import Conditions
-from slipstream.envs.portfolio.arrays import Layout, Table, tiers_of
+from slipstream.envs.portfolio.arrays import PanelSegments, PanelTable, tiers_of
 from slipstream.envs.portfolio.config import Config
 from slipstream.envs.portfolio.params import Picked
 from slipstream.features.registry import parameters_of
 
 
-def spreads_of(table: Table, layout: Layout, picked: Picked) -> dict[str, float]:
+def spreads_of(table: PanelTable, layout: PanelSegments, picked: Picked) -> dict[str, float]:
     """Mean spread over close of each asset, basis points, over all bars that are trained on.
 
     Of folds these are the development bars: the hold-out is not read.
@@ -45,7 +45,7 @@ def round_trips(config: Config, spread_bp: Mapping[str, float]) -> dict[str, Any
     }
 
 
-def conditions_of(config: Config, table: Table) -> Conditions:
+def conditions_of(config: Config, table: PanelTable) -> Conditions:
     """What a policy that is trained on these prices takes along."""
     panel, features = table.panel, table.features
     blank = Conditions(

@@ -11,8 +11,8 @@ from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
 from slipstream.envs._market import codes_of
 from slipstream.envs.portfolio.arrays import (
-    Layout,
-    Table,
+    PanelSegments,
+    PanelTable,
     arrays_of,
     lots_of,
     tiers_of,
@@ -150,7 +150,7 @@ def timeline(p: Params, d: Data) -> NDArray[np.int64]:
     return np.asarray(d.time[low + 1 : high - p.early_end] + p.bar_seconds)
 
 
-def _table(config: Config) -> tuple[Table, NDArray[np.int64], int]:
+def _table(config: Config) -> tuple[PanelTable, NDArray[np.int64], int]:
     """Prices with features, the rows to decide at, and the bars that an observation remembers.
 
     At such a row every asset is known (of a union: one at least), and the lookback's bars lie in
@@ -158,7 +158,7 @@ def _table(config: Config) -> tuple[Table, NDArray[np.int64], int]:
     """
     panel = load_panel(config.data, config.universe)
     features = panel_features(config.features, panel)
-    table = Table(panel, features)
+    table = PanelTable(panel, features)
     known = table.known
     usable = known.all(axis=1) if config.universe == "common" else known.any(axis=1)
     for low, _ in panel.segments.tolist():
@@ -174,11 +174,11 @@ def _table(config: Config) -> tuple[Table, NDArray[np.int64], int]:
     return table, rows, config.lookback + features.warm_up
 
 
-def _memory(table: Table) -> str:
+def _memory(table: PanelTable) -> str:
     return longest_memory(table.features.names, table.panel.extra)
 
 
-def _stretches(rows: NDArray[np.int64], part: Range, table: Table) -> list[Range]:
+def _stretches(rows: NDArray[np.int64], part: Range, table: PanelTable) -> list[Range]:
     """Rows of the table in a range of usable rows, cut at holes; pieces of one bar are left out."""
     own = rows[part[0] : part[1]]
     segment = np.searchsorted(table.panel.segments[:, 0], own, side="right")
@@ -188,14 +188,14 @@ def _stretches(rows: NDArray[np.int64], part: Range, table: Table) -> list[Range
 
 
 def _assemble(
-    table: Table,
+    table: PanelTable,
     rows: NDArray[np.int64],
     parts: dict[str, tuple[Range, ...]],
     config: Config,
     facts: dict[str, Any],
 ) -> Loaded:
     panel = table.panel
-    layout, picked = Layout([], []), {}
+    layout, picked = PanelSegments([], []), {}
     scales = sum(1 for name in parts if name.endswith("/train")) or 1
     for split, ranges in parts.items():
         trains = split == "train" or split.endswith("/train")

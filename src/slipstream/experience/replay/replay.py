@@ -19,7 +19,7 @@ from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.reflection import NOTHING, signs_of
 from slipstream.experience.replay.ring import ENDING, GOES_ON, NONE, TRUNCATED, Ring, move_on
 from slipstream.experience.replay.sizes import keeps_fields, slots_of
-from slipstream.experience.replay.storage import Pixels, ReplayLoops, Rows, Storage, allocate
+from slipstream.experience.replay.storage import DenseRows, Pixels, ReplayLoops, Storage, allocate
 from slipstream.experience.replay.tree import tree_levels
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Finals, VectorEnv
@@ -329,4 +329,4 @@ def choose_storage(
         return KernelFields(envs, slots, plan.mapped)
     if spec.observation_dtype == np.uint8:
         return Pixels(spec, copies, slots, plan.mapped)
-    return Rows(spec)
+    return DenseRows(spec)

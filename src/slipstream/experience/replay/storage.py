@@ -100,7 +100,7 @@ class Storage(ABC):
         return None
 
 
-class Rows(Storage):
+class DenseRows(Storage):
     """float32 observations in the ring's rows."""
 
     def __init__(self, spec: Spec) -> None:

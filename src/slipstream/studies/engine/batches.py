@@ -48,7 +48,7 @@ class Job:
 
 
 @dataclass
-class Batch:
+class MemberBatch:
     """Jobs of one shape that a worker does together.
 
     Attributes:
@@ -73,11 +73,11 @@ class Batch:
         done = 0.0 if speed is None else speed * (time.monotonic() - self.began)
         return max(0.0, self.load - done)
 
-    def halves(self) -> list[Batch]:
+    def halves(self) -> list[MemberBatch]:
         """Two smaller ones."""
         middle = (len(self.jobs) + 1) // 2
         parts = [self.jobs[:middle], self.jobs[middle:]]
-        return [Batch(part, self.deaths, self.lost) for part in parts if part]
+        return [MemberBatch(part, self.deaths, self.lost) for part in parts if part]
 
 
 def next_batch(
@@ -86,7 +86,7 @@ def next_batch(
     workers: float,
     group_size: int | None,
     pace: Callable[[str], int] = lambda shape: SIZES[0],
-) -> Batch | None:
+) -> MemberBatch | None:
     """What an idle worker does next, so that all workers come to an end together.
 
     It takes of the shape of which most is waiting, in the order of submission, as many as bring
@@ -114,7 +114,7 @@ def next_batch(
         if len(taken) >= _LEAST and _load(taken) + job.load / 2 > fair * (1 + 1e-9):
             break
         taken.append(job)
-    return Batch(taken)
+    return MemberBatch(taken)
 
 
 def _load(jobs: Sequence[Job]) -> float:

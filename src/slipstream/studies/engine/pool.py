@@ -18,12 +18,12 @@ from slipstream.core.errors import (
     ResourceError,
     SlipstreamError,
 )
-from slipstream.studies.engine.batches import Batch, Job, next_batch
+from slipstream.studies.engine.batches import Job, MemberBatch, next_batch
 from slipstream.studies.engine.member import Member, Outcome
 from slipstream.studies.engine.pace import Pace
 from slipstream.studies.engine.population import Place, shape_of
 from slipstream.studies.engine.remote_worker import DataStore, RemoteWorker
-from slipstream.studies.engine.seats import AnyWorker, Seat, Speeds
+from slipstream.studies.engine.seats import AnyWorker, Speeds, WorkerSeat
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.engine.stretch import Task
@@ -64,9 +64,9 @@ class Pool:
         self._source, self._cluster, self._group_size = source, cluster, group_size
         self._data = None if cluster is None else DataStore(source, cluster)
         self._threads = torch_threads(1)
-        self._seats = [Seat() for _ in range(0 if cluster else max(1, workers))]
+        self._seats = [WorkerSeat() for _ in range(0 if cluster else max(1, workers))]
         self._waiting: list[Job] = []
-        self._retries: list[Batch] = []
+        self._retries: list[MemberBatch] = []
         self._done: list[Outcome] = []
         self._dropped: set[str] = set()  # while under way
         self._finished: set[str] = set()  # policies not yet among the weights
@@ -118,7 +118,7 @@ class Pool:
         self._save_finished()
         while not self._done and (self._waiting or self._under_way()):
             left = deadline - time.monotonic()
-            pipes: dict[Any, Seat | None] = {
+            pipes: dict[Any, WorkerSeat | None] = {
                 seat.worker.pipe: seat
                 for seat in self._seats
                 if seat.worker is not None and seat.batch is not None
@@ -170,7 +170,7 @@ class Pool:
         deadline = time.monotonic() + PATIENCE_SECONDS
         for worker in workers:
             worker.end(max(0.1, deadline - time.monotonic()))
-        self._seats = [Seat() for seat in self._seats if not seat.machine]
+        self._seats = [WorkerSeat() for seat in self._seats if not seat.machine]
         torch_threads(self._threads)
 
     def _job(self, member: Member, until: int) -> Job:
@@ -183,7 +183,7 @@ class Pool:
         task, generation = Task(member, until), self._source.generation
         return Job(task, shape, load, place.memory, generation, until - at)
 
-    def _under_way(self) -> list[Batch]:
+    def _under_way(self) -> list[MemberBatch]:
         running = [seat.batch for seat in self._seats if seat.batch is not None]
         return [*self._retries, *running]
 
@@ -192,7 +192,9 @@ class Pool:
         self._seats = [seat for seat in self._seats if not seat.lost]
         if self._cluster is not None and self._data is not None:
             for one in self._cluster.arrivals():
-                self._seats.append(Seat(RemoteWorker(one, self._data, self._live), None, one.node))
+                self._seats.append(
+                    WorkerSeat(RemoteWorker(one, self._data, self._live), None, one.node)
+                )
         for seat in self._seats:
             if seat.batch is not None:
                 continue
@@ -205,7 +207,7 @@ class Pool:
             else:  # its machine is gone
                 self._retries.insert(0, batch)
 
-    def _next(self, seat: Seat) -> Batch | None:
+    def _next(self, seat: WorkerSeat) -> MemberBatch | None:
         others = [
             other.batch.load_left(self._speeds.get(other.machine))
             for other in self._seats
@@ -219,7 +221,7 @@ class Pool:
             self._waiting = [job for job in self._waiting if id(job) not in taken]
         return batch
 
-    def _send(self, seat: Seat, batch: Batch) -> bool:
+    def _send(self, seat: WorkerSeat, batch: MemberBatch) -> bool:
         """Hands a batch to the worker of a seat; False where nobody sits there any more."""
         while not self._worker(seat, batch).send([job.task for job in batch.jobs]):
             if seat.machine:
@@ -229,7 +231,7 @@ class Pool:
             seat.worker = None
         return True
 
-    def _worker(self, seat: Seat, batch: Batch) -> AnyWorker:
+    def _worker(self, seat: WorkerSeat, batch: MemberBatch) -> AnyWorker:
         """The seat's worker, which has the data that the batch needs."""
         worker, needed = seat.worker, max(job.generation for job in batch.jobs)
         if worker is not None and worker.generation < needed:
@@ -241,7 +243,7 @@ class Pool:
             worker = seat.worker = Worker(self._source, self._live)
         return worker
 
-    def _take(self, seat: Seat) -> None:
+    def _take(self, seat: WorkerSeat) -> None:
         """The answer of a seat's worker."""
         worker, batch = seat.worker, seat.batch
         assert worker is not None and batch is not None
@@ -267,7 +269,7 @@ class Pool:
                 else:
                     self._done.append(outcome)
 
-    def _note_pace(self, machine: str, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+    def _note_pace(self, machine: str, batch: MemberBatch, outcomes: Sequence[Outcome]) -> None:
         """How fast a batch was trained; what a pass takes does not depend on its size."""
         seconds = sum(
             spent for one in outcomes for kind, spent in one.seconds.items() if kind != "evaluate"
@@ -276,7 +278,7 @@ class Pool:
         least = min(job.iterations for job in batch.jobs)
         self._pace.add(machine, batch.jobs[0].shape, len(batch.jobs), least, steps, seconds)
 
-    def _return(self, batch: Batch, lost: Lost) -> None:
+    def _return(self, batch: MemberBatch, lost: Lost) -> None:
         """It was not done.
 
         Networks and people who take their machine back are no fault of the members; what was lost
@@ -288,7 +290,7 @@ class Pool:
         else:
             self._retries.append(batch)
 
-    def _repeat(self, batch: Batch, how: str) -> None:
+    def _repeat(self, batch: MemberBatch, how: str) -> None:
         """A worker is gone: what it did goes on from the last saved states, in smaller batches."""
         if batch.deaths + 1 >= _DEATHS and len(batch.jobs) == 1:
             raise ResourceError(
@@ -301,7 +303,7 @@ class Pool:
             half.deaths = batch.deaths + 1
             self._retries.append(half)
 
-    def _isolate(self, batch: Batch, error: SlipstreamError) -> None:
+    def _isolate(self, batch: MemberBatch, error: SlipstreamError) -> None:
         """Some member cannot be trained; the others can."""
         if len(batch.jobs) > 1:
             self._retries += batch.halves()

@@ -14,7 +14,7 @@ from slipstream.studies.engine.recent import Recent
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task
-from slipstream.training.cluster import Actor, Cluster, Lost, Shared
+from slipstream.training.cluster import Cluster, Lost, RemoteActor, Shared
 from slipstream.training.environment import Environment
 from slipstream.training.node import sent_as
 from slipstream.training.wire import pack, unpack
@@ -75,7 +75,7 @@ class RemoteWorker:
 
     generation = sys.maxsize
 
-    def __init__(self, actor: Actor, data: DataStore, live: LiveStates) -> None:
+    def __init__(self, actor: RemoteActor, data: DataStore, live: LiveStates) -> None:
         self._actor, self._data, self._live = actor, data, live
         self._tasks: Sequence[Task] = ()
         self.gone = False

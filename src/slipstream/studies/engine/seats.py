@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from slipstream.studies.engine.batches import Batch
+from slipstream.studies.engine.batches import MemberBatch
 from slipstream.studies.engine.stretch import Task
 
 _UNLIKE = 4.0  # no machine counts as more times faster or slower than the mean
@@ -45,7 +45,7 @@ class AnyWorker(Protocol):
 
 
 @dataclass(eq=False)
-class Seat:
+class WorkerSeat:
     """A worker's place in a pool.
 
     Attributes:
@@ -56,7 +56,7 @@ class Seat:
     """
 
     worker: AnyWorker | None = None
-    batch: Batch | None = None
+    batch: MemberBatch | None = None
     machine: str = ""
 
     @property
@@ -82,7 +82,7 @@ class Speeds:
             return self._known.get(machine)
         return sum(self._known.values()) / len(self._known)
 
-    def workers(self, machine: str, seats: Sequence[Seat]) -> float:
+    def workers(self, machine: str, seats: Sequence[WorkerSeat]) -> float:
         """All seats, counted in workers as fast as those of `machine`."""
         own = self.get(machine)
         if own is None:

@@ -55,7 +55,7 @@ class Brains(NamedTuple):
     space: Any
 
 
-class Table(NamedTuple):
+class SeatTable(NamedTuple):
     """Who acts where: of E copies, in both seats.
 
     Attributes:

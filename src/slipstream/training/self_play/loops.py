@@ -17,7 +17,7 @@ from slipstream.experience.compiled import (
 )
 from slipstream.training.self_play.brains import (
     Brains,
-    Table,
+    SeatTable,
     act_boxes,
     act_choices,
     random_boxes,
@@ -41,7 +41,7 @@ _BRAINS = Brains(
     *(of_float32(1), of_float32(1), of_float32(1), of_float32(1)),
     *(of_float32(2), of_float32(1)),
 )
-_TABLE = Table(
+_TABLE = SeatTable(
     *(of_float32(3), of_bool(3), of_int64(1), of_int64(1), _KEYS, of_int64(1)),
     *(of_int64(1), of_int64(1)),
 )

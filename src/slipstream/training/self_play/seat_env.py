@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Metric, Spec
-from slipstream.training.self_play.brains import Brains, Table
+from slipstream.training.self_play.brains import Brains, SeatTable
 from slipstream.training.self_play.line_up import LineUp
 from slipstream.training.self_play.loops import loops
 from slipstream.training.self_play.networks import nobody, with_space
@@ -94,7 +94,7 @@ class SeatEnv(VectorEnv):
         self._log: list[NDArray[np.int64]] = []
         self._final_seats: list[NDArray[np.int64]] = []
 
-    def _line_up(self) -> list[tuple[int, str, Brains, Table]]:
+    def _line_up(self) -> list[tuple[int, str, Brains, SeatTable]]:
         """Kind, loop, networks and buffers of each opponent that acts by a loop of ours."""
         e, line_up = self.num_envs, self.line_up
         found: list[tuple[int, str, Brains]] = []
@@ -110,7 +110,7 @@ class SeatEnv(VectorEnv):
         players = []
         for kind, what, brains in found:
             network, first = np.full(e, -1, np.int64), np.zeros(len(brains.weights) + 1, np.int64)
-            table = Table(obs, mask, seats.seat, network, seats.noise, step, order, first)
+            table = SeatTable(obs, mask, seats.seat, network, seats.noise, step, order, first)
             players.append((kind, f"{what}_{self._kind}", brains, table))
         return players
 

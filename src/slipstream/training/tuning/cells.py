@@ -38,7 +38,7 @@ class Cell(NamedTuple):
     workers: int
 
 
-class Stepped(NamedTuple):
+class StepSpeed(NamedTuple):
     """What stepping with random actions gave.
 
     Attributes:
@@ -55,7 +55,7 @@ class Stepped(NamedTuple):
     memory: float
 
 
-class Learned(NamedTuple):
+class LearnSpeed(NamedTuple):
     """An iteration of training.
 
     Attributes:
@@ -75,7 +75,7 @@ class Learned(NamedTuple):
         return self.policy + self.update + self.other
 
 
-def measure_steps(environment: Environment, cell: Cell, seconds: float) -> Stepped:
+def measure_steps(environment: Environment, cell: Cell, seconds: float) -> StepSpeed:
     """Steps copies for some time, each thread a slice of them."""
     threads = cell.workers if cell.backend == "compiled" else 1
     edges = np.linspace(0, cell.copies, threads + 1).astype(int).tolist()
@@ -92,7 +92,7 @@ def measure_steps(environment: Environment, cell: Cell, seconds: float) -> Stepp
             one.env.close()
 
 
-def _run(slices: list[_Slice], crew: Crew, seconds: float) -> Stepped:
+def _run(slices: list[_Slice], crew: Crew, seconds: float) -> StepSpeed:
     tasks = [one.run for one in slices]
     crew.run(tasks)  # compiles, and fills caches
     began = time.perf_counter()
@@ -109,7 +109,7 @@ def _run(slices: list[_Slice], crew: Crew, seconds: float) -> Stepped:
     wall = time.perf_counter() - began
     busy = (_busy(workers) - stepping) / (wall * (len(workers) or len(slices)))
     pids = [child.pid for child in psutil.Process().children(recursive=True)]
-    return Stepped(
+    return StepSpeed(
         rate=steps / wall,
         cores=(_busy(None) - everyone) / wall,
         waiting=float(np.clip(1.0 - busy, 0.0, 1.0)),
@@ -160,7 +160,7 @@ def _seconds(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def measure_learning(config: RunConfig, environment: Environment, seconds: float) -> Learned:
+def measure_learning(config: RunConfig, environment: Environment, seconds: float) -> LearnSpeed:
     """Trains a lone member for some iterations; `num_envs` is a number, `members` is 1."""
     starts = getattr(config.agent, "learning_starts", None)
     if starts is not None:  # from the second iteration on it learns
@@ -181,4 +181,4 @@ def measure_learning(config: RunConfig, environment: Environment, seconds: float
         for name in ("env", "policy", "update")
     }
     other = max(0.0, sum(walls) / len(walls) - sum(spent.values()))
-    return Learned(config.iteration_steps, **spent, other=other)
+    return LearnSpeed(config.iteration_steps, **spent, other=other)

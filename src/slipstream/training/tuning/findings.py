@@ -9,9 +9,9 @@ import psutil
 
 from slipstream.core.cgroup import memory_limit
 from slipstream.training.kernel_environment import KernelEnvironment
-from slipstream.training.machine_file import Measured, Way
+from slipstream.training.machine_file import FastestWays, Way
 from slipstream.training.sizing import kept_bytes
-from slipstream.training.tuning.cells import Cell, Learned, Stepped
+from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed
 from slipstream.training.tuning.tuner import Findings
 
 GOOD_ENOUGH = 0.9  # of the best: the fewest copies that reach it are the knee
@@ -27,7 +27,7 @@ class Iteration(NamedTuple):
     Attributes:
         cell: that way.
         rate: steps per second.
-        shares: of environments, acting, learning and all else, by `Learned`'s names.
+        shares: of environments, acting, learning and all else, by `LearnSpeed`'s names.
     """
 
     cell: Cell
@@ -71,11 +71,11 @@ def iteration(found: Findings, copies: int) -> Iteration | None:
     return _shared(cell, learned._replace(env=seconds))
 
 
-def _rate(learned: Learned) -> float:
+def _rate(learned: LearnSpeed) -> float:
     return learned.steps / (learned.env + learned.apart)
 
 
-def _shared(cell: Cell, learned: Learned) -> Iteration:
+def _shared(cell: Cell, learned: LearnSpeed) -> Iteration:
     whole = learned.env + learned.apart
     shares = {name: getattr(learned, name) / whole for name in _LABELS}
     return Iteration(cell, learned.steps / whole, shares)
@@ -123,7 +123,7 @@ def fitting(found: Findings) -> tuple[int, float, float] | None:
     return int(_MEMORY_SHARE * free / each), each, float(free)
 
 
-def measured(found: Findings) -> Measured:
+def measured(found: Findings) -> FastestWays:
     """What the machine file keeps: the fastest way of each number of copies."""
     ways = {}
     for copies in sorted({cell.copies for cell in found.stepped}):
@@ -131,7 +131,7 @@ def measured(found: Findings) -> Measured:
         cell = one.cell if one is not None else fastest(found, copies)
         if cell is not None:
             ways[copies] = Way(cell.backend, cell.workers)
-    return Measured(time.strftime("%Y-%m-%d"), ways)
+    return FastestWays(time.strftime("%Y-%m-%d"), ways)
 
 
 def sentences(found: Findings) -> list[str]:
@@ -180,7 +180,7 @@ def _knee(trained: dict[int, Iteration]) -> str:
 
 def _waiting(found: Findings, own: Iteration | None) -> list[str]:
     """What long waiting means."""
-    stepped: Stepped | None = None if own is None else found.stepped.get(own.cell)
+    stepped: StepSpeed | None = None if own is None else found.stepped.get(own.cell)
     if own is None or stepped is None or stepped.waiting < _IDLE:
         return []
     if own.cell.backend == "compiled":

@@ -17,12 +17,12 @@ from slipstream.training.config import RunConfig
 from slipstream.training.environment import Environment
 from slipstream.training.factory import kind_of, resolve_environment
 from slipstream.training.kernel_environment import KernelEnvironment
-from slipstream.training.machine_file import Measured, Way
+from slipstream.training.machine_file import FastestWays, Way
 from slipstream.training.sizing import check_memory, fits, resolve_num_envs
 from slipstream.training.tuning.cells import (
     Cell,
-    Learned,
-    Stepped,
+    LearnSpeed,
+    StepSpeed,
     measure_learning,
     measure_steps,
 )
@@ -58,8 +58,8 @@ class Findings:
 
     config: RunConfig
     environment: Environment
-    stepped: dict[Cell, Stepped] = field(default_factory=dict)
-    learned: dict[tuple[int, int], Learned] = field(default_factory=dict)
+    stepped: dict[Cell, StepSpeed] = field(default_factory=dict)
+    learned: dict[tuple[int, int], LearnSpeed] = field(default_factory=dict)
     problems: dict[Cell, str] = field(default_factory=dict)
     left_out: list[Cell] = field(default_factory=list)
     seconds: float = 0.0
@@ -200,7 +200,7 @@ class _Tuner:
         config = self.found.config.with_training(num_envs=cell.copies)
         place: Environment = FreeEnvironment.like(environment)
         if isinstance(environment, KernelEnvironment):
-            place = environment.with_measured(Measured("", {cell.copies: Way(*cell[::2])}))
+            place = environment.with_measured(FastestWays("", {cell.copies: Way(*cell[::2])}))
         try:
             check_memory(config, place)
             limit = max(self._each, self._until - time.monotonic())

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.vector.process.faults import backoff
-from slipstream.vector.process.job import Job
+from slipstream.vector.process.job import Assignment
 from slipstream.vector.process.layout import WORDS
 
 FRESH = ("terminated", "truncated", "ended", "kept", "lost", "told")
@@ -46,7 +46,7 @@ class Copies(ABC, Generic[Copy]):
 
     def __init__(
         self,
-        job: Job,
+        job: Assignment,
         arrays: dict[str, NDArray[Any]],
         report: Callable[..., None],
         at_hand: Callable[[int | None], None],

@@ -65,7 +65,7 @@ class Fault(NamedTuple):
         )
 
 
-class Ledger:
+class FaultLog:
     """All faults of a run's copies.
 
     Attributes:

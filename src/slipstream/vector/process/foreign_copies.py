@@ -19,7 +19,7 @@ from slipstream.vector.leaves import MisfitError, store
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.native_infos import episode_numbers
 from slipstream.vector.process.copies import Copies, one_action, same_spaces
-from slipstream.vector.process.job import Foreign, Job, register
+from slipstream.vector.process.job import AssignedForeign, Assignment, register
 from slipstream.vector.process.layout import AT
 
 _SURELY = 1e37  # a sum of squares below it is of finite numbers, in float32 and float64
@@ -29,8 +29,8 @@ _NOT_FINITE = "that holds NaN or infinity"
 class ForeignCopies(Copies[ForeignCopy]):
     """Copies whose observations are written as the environment gives them; see `Copies`."""
 
-    def __init__(self, job: Job, arrays: dict[str, NDArray[Any]], *report: Any) -> None:
-        assert isinstance(job.what, Foreign) and job.spec is not None
+    def __init__(self, job: Assignment, arrays: dict[str, NDArray[Any]], *report: Any) -> None:
+        assert isinstance(job.what, AssignedForeign) and job.spec is not None
         self._what, self._spec = job.what, job.spec
         register(job.what.registered)
         self._name = name_of(job.what.env)

@@ -18,9 +18,9 @@ from slipstream.vector.loop import RESET
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultPolicy
-from slipstream.vector.process.job import Foreign, registered
+from slipstream.vector.process.job import AssignedForeign, registered
 from slipstream.vector.process.process_env import ProcessVectorEnv
-from slipstream.vector.process.scheduler import Scheduler
+from slipstream.vector.process.scheduler import CopyScheduler
 from slipstream.vector.process.worker import BEGIN, REPLAY
 from slipstream.vector.vector_env import Received, StepOut, blank
 
@@ -54,7 +54,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
         crowd: Crowd | None = None,
-        scheduler: Scheduler | None = None,
+        scheduler: CopyScheduler | None = None,
         halves: bool = False,
     ) -> None:
         if spec is None:
@@ -63,7 +63,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         self._table = InfoTable()
         known = registered(env) if isinstance(env, str) else None
         super().__init__(
-            Foreign(env, dict(kwargs or {}), limit, known),
+            AssignedForeign(env, dict(kwargs or {}), limit, known),
             spec,
             seeds,
             indices,

@@ -21,7 +21,7 @@ NO_BEGIN, NEXT, SAME = range(3)
 
 
 @dataclass(frozen=True)
-class Kernel:
+class AssignedKernel:
     """Copies of a kernel: its name or path, and its settings; every worker loads it."""
 
     target: str
@@ -31,7 +31,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Foreign:
+class AssignedForeign:
     """Copies of a Gymnasium environment.
 
     Attributes:
@@ -48,7 +48,7 @@ class Foreign:
 
 
 @dataclass(frozen=True)
-class Native:
+class AssignedNative:
     """Copies of foreign environments as Gymnasium steps them.
 
     Attributes:
@@ -57,7 +57,7 @@ class Native:
         shown, acted: observation and action space of the first copy.
         alike: all must have the same observation space.
         fixed: observations have places in the block; else they are pickled.
-        registered: as of `Foreign`, of each id.
+        registered: as of `AssignedForeign`, of each id.
         kwargs: keyword arguments of every maker.
         wrap: what is laid around every copy.
     """
@@ -79,12 +79,12 @@ class Native:
 
 
 @dataclass(frozen=True)
-class Job:
+class Assignment:
     """One worker's part.
 
     Attributes:
         what: the environment.
-        spec: of it, by the parent's own copy; all copies must agree. None for `Native`.
+        spec: of it, by the parent's own copy; all copies must agree. None for `AssignedNative`.
         layout: of the block.
         worker, workers: its number, and how many there are.
         ranges: its copies, (lo, hi) of each range.
@@ -95,7 +95,7 @@ class Job:
         scheduler: which copy is stepped next, where they are asked for one by one.
     """
 
-    what: Kernel | Foreign | Native
+    what: AssignedKernel | AssignedForeign | AssignedNative
     spec: Spec | None
     layout: Layout
     worker: int
@@ -132,7 +132,7 @@ def register(data: bytes | None) -> None:
     gymnasium.registry.setdefault(spec.id, spec)
 
 
-def packed(job: Job) -> bytes:
+def packed(job: Assignment) -> bytes:
     """A job as it travels, once per worker: functions of the main program by value.
 
     Raises:

@@ -9,15 +9,15 @@ import numpy as np
 from slipstream.core.discover import load_kernel
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.process.block import Block
-from slipstream.vector.process.job import Job, Kernel
+from slipstream.vector.process.job import AssignedKernel, Assignment
 from slipstream.vector.vector_env import StepOut
 
 
 class KernelCopies:
     """Copies lo..hi-1 of a kernel, which fail together: a kernel's error is a kernel's error."""
 
-    def __init__(self, job: Job, block: Block) -> None:
-        assert isinstance(job.what, Kernel)
+    def __init__(self, job: Assignment, block: Block) -> None:
+        assert isinstance(job.what, AssignedKernel)
         ((lo, hi),) = job.ranges
         self._part = {name: array[lo:hi] for name, array in block.arrays.items()}
         part, what = self._part, job.what

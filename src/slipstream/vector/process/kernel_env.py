@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from slipstream.core.discover import load_kernel
 from slipstream.vector.loop import RESET
 from slipstream.vector.process.faults import FaultPolicy
-from slipstream.vector.process.job import Kernel
+from slipstream.vector.process.job import AssignedKernel
 from slipstream.vector.process.process_env import ProcessVectorEnv
 
 
@@ -47,7 +47,7 @@ class KernelProcessEnv(ProcessVectorEnv):
         kernel = kernel.fitted(loaded)
         spec = kernel.spec(loaded.params[split][0], loaded.data)
         super().__init__(
-            Kernel(target, settings, split, kernel_backend),
+            AssignedKernel(target, settings, split, kernel_backend),
             spec,
             seeds,
             indices,

@@ -18,7 +18,7 @@ from slipstream.vector.leaves import MisfitError, words_of
 from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.native_form import NativeForm
 from slipstream.vector.process.copies import Copies
-from slipstream.vector.process.job import Job, Native, register
+from slipstream.vector.process.job import AssignedNative, Assignment, register
 
 NEXT_STEP, SAME_STEP, DISABLED = 3, RESET_KEEP_ALL, HOLD
 """What follows the end of an episode: the next step begins another one; the same step does; nothing
@@ -35,8 +35,8 @@ class NativeCopies(Copies[Any]):
             at this step.
     """
 
-    def __init__(self, job: Job, arrays: dict[str, NDArray[Any]], *report: Any) -> None:
-        assert isinstance(job.what, Native)
+    def __init__(self, job: Assignment, arrays: dict[str, NDArray[Any]], *report: Any) -> None:
+        assert isinstance(job.what, AssignedNative)
         self._what = what = job.what
         for data in what.registered:
             register(data)

@@ -16,7 +16,7 @@ from slipstream.vector.native_form import native_layout
 from slipstream.vector.process.copies import FRESH
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultPolicy
-from slipstream.vector.process.job import NEXT, NO_BEGIN, Job, Native
+from slipstream.vector.process.job import NEXT, NO_BEGIN, AssignedNative, Assignment
 from slipstream.vector.process.layout import Layout
 from slipstream.vector.process.link import UP, Link
 from slipstream.vector.process.process_copies import ProcessCopies, Rows
@@ -33,7 +33,7 @@ class NativeProcessEnv(NativeEnv):
     def __init__(
         self,
         probe: Any,
-        what: Native,
+        what: AssignedNative,
         num_envs: int,
         at_end: int,
         policy: FaultPolicy,
@@ -75,8 +75,8 @@ class NativeProcessEnv(NativeEnv):
         ranges: tuple[tuple[int, int], ...],
         again: bool,
         spin: float,
-    ) -> Job:
-        return Job(
+    ) -> Assignment:
+        return Assignment(
             self.what,
             None,
             layout,

@@ -15,13 +15,13 @@ from slipstream.core.errors import ConfigError
 from slipstream.vector.process.asked import Asked
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
-from slipstream.vector.process.faults import FaultPolicy, Ledger
-from slipstream.vector.process.job import Job, packed
+from slipstream.vector.process.faults import FaultLog, FaultPolicy
+from slipstream.vector.process.job import Assignment, packed
 from slipstream.vector.process.layout import STEP, Layout
 from slipstream.vector.process.link import UP, Link
 from slipstream.vector.process.patience import spin_seconds
 from slipstream.vector.process.worker import STEP_ALL
-from slipstream.vector.process.workers import Workers
+from slipstream.vector.process.workers import CopyWorkers
 
 Describe = Callable[[int], tuple[int, int, list[Any]]]
 Rows = slice | NDArray[np.int64]
@@ -54,7 +54,7 @@ class ProcessCopies:
         self,
         layout: Layout,
         num_envs: int,
-        job: Callable[..., Job],
+        job: Callable[..., Assignment],
         *,
         name: str,
         forfeit: Callable[[Rows], None],
@@ -73,7 +73,7 @@ class ProcessCopies:
         w = max(1, min(self._most, num_envs))
         self.spin = spin_seconds(w - 1, usable_cores())
         self.begun = self.closed = False
-        self.ledger = Ledger(policy, num_envs, name)
+        self.ledger = FaultLog(policy, num_envs, name)
         self._own = Crowd(method) if crowd is None else None
         crowd = crowd or self._own
         assert crowd is not None
@@ -90,7 +90,7 @@ class ProcessCopies:
         if halves:
             ranges = [_dealt(0, middle, w), _dealt(middle, num_envs, w)]
         try:
-            self.workers = Workers(
+            self.workers = CopyWorkers(
                 self.block,
                 [list(own) for own in zip(*ranges, strict=True)],
                 crowd,

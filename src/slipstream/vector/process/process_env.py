@@ -17,10 +17,17 @@ from slipstream.vector.loop import HOLD, RESET
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultPolicy
-from slipstream.vector.process.job import NEXT, NO_BEGIN, SAME, Foreign, Job, Kernel
+from slipstream.vector.process.job import (
+    NEXT,
+    NO_BEGIN,
+    SAME,
+    AssignedForeign,
+    AssignedKernel,
+    Assignment,
+)
 from slipstream.vector.process.layout import Layout, copies_layout
 from slipstream.vector.process.process_copies import ProcessCopies, Rows
-from slipstream.vector.process.scheduler import Scheduler
+from slipstream.vector.process.scheduler import CopyScheduler
 from slipstream.vector.process.worker import BEGIN
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
@@ -59,7 +66,7 @@ class ProcessVectorEnv(VectorEnv):
 
     def __init__(
         self,
-        what: Foreign | Kernel,
+        what: AssignedForeign | AssignedKernel,
         spec: Spec,
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
@@ -70,7 +77,7 @@ class ProcessVectorEnv(VectorEnv):
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
         crowd: Crowd | None = None,
-        scheduler: Scheduler | None = None,
+        scheduler: CopyScheduler | None = None,
         halves: bool = False,
         mask_width: int = 0,
         log: tuple[int, Any] = (0, np.int64),
@@ -79,12 +86,12 @@ class ProcessVectorEnv(VectorEnv):
         self._what, self._at_end, self._policy = what, at_end, policy
         self._scheduler = scheduler
         leaves = self.observations.leaves
-        if isinstance(what, Kernel):  # writes its rows itself
+        if isinstance(what, AssignedKernel):  # writes its rows itself
             leaves = (replace(leaves[0], dtype=spec.observation_dtype),)
         if self.observations.layout == "image":  # workers write channels first, as rows have them
             leaves = (replace(leaves[0], shape=spec.observation_shape),)
         self._leaves = leaves
-        reward = np.float32 if isinstance(what, Kernel) else np.float64
+        reward = np.float32 if isinstance(what, AssignedKernel) else np.float64
         self._layout = partial(
             copies_layout, spec, leaves, reward=reward, log=log, mask_width=mask_width
         )
@@ -129,11 +136,11 @@ class ProcessVectorEnv(VectorEnv):
         ranges: tuple[tuple[int, int], ...],
         again: bool,
         spin: float,
-    ) -> Job:
+    ) -> Assignment:
         first = NO_BEGIN
         if again:
             first = SAME if self._at_end == HOLD else NEXT
-        return Job(
+        return Assignment(
             self._what,
             self.spec,
             layout,

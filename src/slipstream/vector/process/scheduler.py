@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 
-class Scheduler(ABC):
+class CopyScheduler(ABC):
     """Decides the order within one worker; every worker has a scheduler of its own.
 
     It changes when a copy's step is done, never what comes of it.
@@ -26,7 +26,7 @@ class Scheduler(ABC):
         """
 
 
-class RoundRobin(Scheduler):
+class RoundRobin(CopyScheduler):
     """In turn, from the one after that which was first the last time."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class RoundRobin(Scheduler):
         return turn
 
 
-class LongestWaiting(Scheduler):
+class LongestWaiting(CopyScheduler):
     """First come, first served."""
 
     def order(
@@ -51,7 +51,7 @@ class LongestWaiting(Scheduler):
         return [copies[k] for k in places]
 
 
-class CheapestFirst(Scheduler):
+class CheapestFirst(CopyScheduler):
     """By measured cost: who is soon done first, so that `recv` has its copies early.
 
     Args:

@@ -9,12 +9,12 @@ import numpy as np
 
 from slipstream.vector.process.layout import ASKED, HALF_DONE, HALF_WANTED, SEQUENCE, STEP
 from slipstream.vector.process.patience import spin
-from slipstream.vector.process.scheduler import LongestWaiting, Scheduler
+from slipstream.vector.process.scheduler import CopyScheduler, LongestWaiting
 
 _FORGET = 0.9  # of a copy's measured cost that a new measurement leaves
 
 
-def serve(worker: Any, scheduler: Scheduler | None, order: int) -> None:
+def serve(worker: Any, scheduler: CopyScheduler | None, order: int) -> None:
     """Steps copies whose `wanted` is ahead of `served`, until something else is ordered.
 
     Args:

@@ -25,7 +25,7 @@ from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.copies import HangError
 from slipstream.vector.process.foreign_copies import ForeignCopies
-from slipstream.vector.process.job import NO_BEGIN, SAME, Job, Kernel, Native
+from slipstream.vector.process.job import NO_BEGIN, SAME, AssignedKernel, AssignedNative, Assignment
 from slipstream.vector.process.layout import (
     ASLEEP,
     AT,
@@ -102,7 +102,7 @@ class _Worker:
 
     def serve(self) -> bool:
         """Does one job, until the parent says REST (True) or LEAVE; raises where it is gone."""
-        job: Job = pickle.loads(self._pipe.recv_bytes())
+        job: Assignment = pickle.loads(self._pipe.recv_bytes())
         fds = self._handed()
         self._job = job
         self._block, self.done = Block(job.layout, fds[0]), Bell((fds[1], fds[2]))
@@ -149,13 +149,13 @@ class _Worker:
             self._obey(command)
             leaving = self._finish(last)
 
-    def _made(self, job: Job) -> Any:
-        if isinstance(job.what, Kernel):
+    def _made(self, job: Assignment) -> Any:
+        if isinstance(job.what, AssignedKernel):
             from slipstream.vector.process.kernel_copies import KernelCopies  # needs Numba
 
             return KernelCopies(job, self._block)
         kind: Any = ForeignCopies
-        if isinstance(job.what, Native):
+        if isinstance(job.what, AssignedNative):
             kind = NativeCopies
         copies = kind(job, self._block.arrays, self._report, self._at_hand)
         copies.hand = self.words

@@ -14,7 +14,7 @@ from slipstream.core.errors import KernelError, ResourceError
 from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
-from slipstream.vector.process.faults import Fault, Ledger
+from slipstream.vector.process.faults import Fault, FaultLog
 from slipstream.vector.process.layout import ANYWHERE, AT, AWAITED, HERE, NOT, REPORTS
 from slipstream.vector.process.link import DOWN, STARTING, UP, Link
 from slipstream.vector.process.patience import LOOK_MS, fence, look_ms, spin, spin_seconds
@@ -23,7 +23,7 @@ from slipstream.vector.process.worker import TALK
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for children
 
 
-class Workers:
+class CopyWorkers:
     """W workers over one block.
 
     Args:
@@ -46,7 +46,7 @@ class Workers:
         crowd: Crowd,
         pack: Callable[[int, bool], bytes],
         describe: Callable[[int], tuple[int, int, list[Any]]],
-        ledger: Ledger,
+        ledger: FaultLog,
         cores: int,
     ) -> None:
         self.block, self._pack, self._ledger, self._cores = block, pack, ledger, cores
