@@ -78,7 +78,7 @@ def test_what_the_code_refers_to_can_be_opened_by_everybody() -> None:
     files = [one for part in ("src", "tests", "examples") for one in (ROOT / part).rglob("*.py")]
     for file in files:
         text = file.read_text(encoding="utf-8")
-        for private in ("trading" + "-rules", "DESIGN" + ".md"):
+        for private in ("rading" + "-rules", "DESIGN" + ".md"):
             assert private not in text, f"{file} refers to {private}"
         for one in re.findall(r"docs/rules\.md, sections? (\d+(?: (?:and|to) \d+)?)", text):
             referred |= set(re.findall(r"\d+", one))

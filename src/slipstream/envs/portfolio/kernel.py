@@ -206,7 +206,7 @@ def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
 def _buy_benchmark(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
     """Buys each asset at its own first tradable fill with its share of the capital, costs included.
 
-    Trading-rules 10: a hole at the first bar must not leave the benchmark in cash.
+    A hole at the first bar must not leave the benchmark in cash (docs/rules.md, section 10).
     """
     n = p.assets
     for i in range(n):
