@@ -12,8 +12,10 @@ from fake_pool import FakePool, HalfJudge, plan
 from optuna.storages import RDBStorage
 
 from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.studies.record import storage
 from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.storage import Mirror, Told, open_storage, shown, storage_url
+from slipstream.studies.record.storage import Mirror, open_storage, shown, storage_url
+from slipstream.studies.record.trial_rows import Told
 from slipstream.studies.search.search import Search
 
 
@@ -111,7 +113,7 @@ def test_a_short_trial_is_written_in_one_go(tmp_path):
 def test_writing_takes_its_share(tmp_path):
     """What is left waits; at the end everything is there."""
     mirror = open_mirror(tmp_path, None, [])
-    mirror.share = 0.0
+    mirror.share, mirror.chunk = 0.0, 1
     for k in range(4):
         mirror.tell(k, Told(PARAMS))
     for written, last in ((1, False), (2, False), (4, True)):
@@ -119,6 +121,46 @@ def test_writing_takes_its_share(tmp_path):
         found = optuna.load_study(study_name="one", storage=open_storage(mirror.url)).trials
         assert [trial.number for trial in found] == list(range(written))
     mirror.close()
+
+
+@pytest.mark.parametrize("url", [None, "server"])
+def test_trials_written_together_are_what_optuna_writes(url, tmp_path, request, monkeypatch):
+    """A relational storage gets rows, other ones Optuna's calls: all columns are equal."""
+    if url == "server":
+        url = request.getfixturevalue("server")
+    fail, complete = optuna.trial.TrialState.FAIL, optuna.trial.TrialState.COMPLETE
+    rounds = (
+        {
+            0: Told(PARAMS, {8: 0.5}, {"folds": [1.0, None]}),
+            1: Told(PARAMS, {}, {"failed": "it diverged"}, fail),
+            2: Told(PARAMS, {8: 0.1}),
+        },
+        {2: Told(PARAMS, {8: 0.1, 16: float("inf")}, {"folds": [0.1]}, complete, 0.7)},
+        {0: Told(PARAMS, {8: 0.5}, {"folds": [2.0]}, complete, 0.2), 3: Told(PARAMS)},
+    )
+    found = []
+    for name in ("rows", "calls"):
+        if name == "calls":
+            monkeypatch.setattr(storage, "write_rows", lambda *_: None)
+        (tmp_path / name).mkdir()
+        distributions = plan().space.distributions
+        mirror = Mirror(url, tmp_path / name, f"{name} {tmp_path}", {}, distributions, pytest.fail)
+        for told in rounds:
+            for k, one in told.items():
+                mirror.tell(k, one)
+            mirror.flush(last=True)
+        trials = optuna.load_study(
+            study_name=f"{name} {tmp_path}", storage=open_storage(mirror.url)
+        )
+        mirror.close()
+        keys = ("number", "state", "values", "params", "user_attrs", "intermediate_values")
+        keys += ("distributions",)
+        found.append([[getattr(one, key) for key in keys] for one in trials.trials])
+        for one in trials.trials:
+            ended = one.state.is_finished()
+            assert ended == (one.datetime_complete is not None)
+            assert not ended or one.datetime_start <= one.datetime_complete
+    assert found[0] == found[1] and len(found[0]) == 4
 
 
 def test_trials_added_by_others_end_the_mirror_not_the_study(tmp_path):

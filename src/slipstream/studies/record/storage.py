@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,32 +24,15 @@ from sqlalchemy.pool import NullPool
 
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
 from slipstream.studies.record.folder import DATABASE
+from slipstream.studies.record.trial_rows import News, Told, write_rows
 
 JOURNAL = "study.log"
 _IDENTITY = "slipstream"
 _RETRY_SECONDS = 30.0
 _PAUSE_SECONDS = 10.0  # between two writings
-_SHARE = 0.01  # of a core while workers wait for their work; Optuna takes some 10 ms a trial
+_SHARE = 0.01  # of a core while workers wait for their work
+_CHUNK = 16
 _TROUBLE = (OptunaError, sqlalchemy.exc.SQLAlchemyError, OSError)
-
-
-@dataclass
-class Told:
-    """What a storage shall say about a trial.
-
-    Attributes:
-        params: suggestions by searched name.
-        values: score by steps of a member, at rungs and the end.
-        attributes: JSON-able facts: fold scores, `pruned`, `failed`.
-        state: RUNNING, COMPLETE or FAIL.
-        score: of a COMPLETE trial.
-    """
-
-    params: Mapping[str, Any]
-    values: dict[int, float] = field(default_factory=dict)
-    attributes: dict[str, Any] = field(default_factory=dict)
-    state: TrialState = TrialState.RUNNING
-    score: float | None = None
 
 
 class Mirror:
@@ -69,13 +51,14 @@ class Mirror:
     Attributes:
         pause: seconds between two writings.
         share: of a core that writing takes at most; what is left waits, at last for the last time.
+        chunk: trials that are written together.
 
     Raises:
         ConfigError: the storage has a study of this name that is another one.
         ResourceError: it cannot be opened.
     """
 
-    pause, share = _PAUSE_SECONDS, _SHARE
+    pause, share, chunk = _PAUSE_SECONDS, _SHARE, _CHUNK
 
     def __init__(
         self,
@@ -168,9 +151,11 @@ class Mirror:
         began, allowed = time.thread_time(), self.share * (now - self._flushed)
         self._flushed = now
         try:
-            for number in sorted(self._waiting):
-                self._write(number, self._told[number])
-                self._waiting.discard(number)
+            waiting = sorted(self._waiting)
+            for first in range(0, len(waiting), self.chunk):
+                numbers = waiting[first : first + self.chunk]
+                self._write_all(numbers)
+                self._waiting.difference_update(numbers)
                 if not last and time.thread_time() - began > allowed:
                     break
         except _Foreign as error:
@@ -192,12 +177,28 @@ class Mirror:
             return
         self._retry = 0.0
 
+    def _write_all(self, numbers: Sequence[int]) -> None:
+        """Trials together where the storage can; else, and where others wrote, one by one."""
+        found = []
+        for number in numbers:
+            news = self._told[number].since(self._written.get(number))
+            if news is not None:
+                found.append(News(number, self._ids.get(number), news))
+        try:
+            made = write_rows(self._storage, self._study_id, found, self._distributions)
+        except sqlalchemy.exc.IntegrityError:
+            made = None
+        if made is None:
+            for number in numbers:
+                self._write(number, self._told[number])
+            return
+        self._ids |= made
+        self._written |= {one.number: self._told[one.number].copy() for one in found}
+
     def _write(self, number: int, told: Told) -> None:
         if number not in self._ids:
             self._ids[number] = self._create(number, told)
-            self._written[number] = replace(
-                told, values=dict(told.values), attributes=dict(told.attributes)
-            )
+            self._written[number] = told.copy()
             return
         before = self._written[number]
         if before.state.is_finished():

@@ -11,7 +11,8 @@ from slipstream.core.errors import ConfigError
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Ask, Verdict
-from slipstream.studies.record.storage import Mirror, Told
+from slipstream.studies.record.storage import Mirror
+from slipstream.studies.record.trial_rows import Told
 from slipstream.studies.search.plan import Stages, StudyPlan
 from slipstream.studies.search.sampling import Asker
 from slipstream.studies.search.scheduler import Event, Scheduler
