@@ -15,6 +15,7 @@ from slipstream.core.errors import ResourceError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.setup import prepare
 from slipstream.studies.space.space import SearchSpace
+from slipstream.training import yaml_file
 from slipstream.training.config import load, resolve
 from slipstream.training.factory import resolve_environment
 from slipstream.training.sections import TrainingConfig
@@ -243,7 +244,7 @@ def test_init_advises_to_name_columns_only_where_there_are_some(slipstream, cont
 def test_init_forex_describes_the_folder(slipstream, prices):
     outcome = slipstream("init", "forex", "prices")
     assert outcome.code == 0
-    assert "EURUSD.parquet: EURUSD, 3,000 bars of 15 min" in outcome.out
+    assert "EURUSD.parquet: EURUSD, 3,000 bars of 15m" in outcome.out
     assert "signal" in outcome.out
     Path("my.yaml").write_text(outcome.out)
     config = load(Path("my.yaml"))
@@ -341,7 +342,7 @@ def coins(slipstream):
 def test_init_portfolio_describes_the_folder(slipstream, coins):
     outcome = slipstream("init", "portfolio", "coins")
     assert outcome.code == 0
-    assert "AAVE.parquet: AAVE, 3,000 bars of 5 min" in outcome.out
+    assert "AAVE.parquet: AAVE, 3,000 bars of 5m" in outcome.out
     Path("my.yaml").write_text(outcome.out)
     config = load(Path("my.yaml"))
     assert config.env_name == "portfolio"
@@ -350,6 +351,32 @@ def test_init_portfolio_describes_the_folder(slipstream, coins):
     assert data["timeframe"] == "5m"
     assert data["spread_pips"] is None  # a pip means nothing to a coin
     assert config.env_settings["account_currency"] == "USD"
+
+
+def test_init_forex_of_coins(slipstream, coins):
+    """The account is in what they are paid in, and costs are no pips: a coin has millions."""
+    for one in sorted(coins.glob("*.parquet")):
+        one.rename(coins / f"{one.stem}USDT.parquet")
+    outcome = slipstream("init", "forex", "coins")
+    assert "account_currency is USDT" in outcome.out
+    assert "commission_per_million 1000 (0.1 % a side) is a guess" in outcome.out
+    Path("my.yaml").write_text(outcome.out)
+    settings = load(Path("my.yaml")).env_settings
+    assert settings["data"]["spread_pips"] is None
+    trips = resolve_environment("forex", settings).loaded.provenance["round_trip"]
+    assert {round(one["basis_points"], 6) for one in trips.values()} == {20.0}
+
+
+def test_a_portfolio_of_few_bars_is_told_which_features_fit(slipstream):
+    """The remedy works when it is pasted."""
+    slipstream("data", "planted-crypto", "few", "--bars", "420")
+    Path("my.yaml").write_text(slipstream("init", "portfolio", "few").out)
+    refusal = slipstream("train", "my.yaml")
+    assert refusal.code == 2 and one_paragraph(refusal.err)
+    (features,) = re.findall(r"`(features: \[.*?\])`", refusal.err)
+    settings = {**load(Path("my.yaml")).env_settings, **yaml_file.parse(f"{{{features}}}", "it")}
+    assert len(settings["features"]) > 1
+    assert "test" in resolve_environment("portfolio", settings).splits()
 
 
 def test_init_portfolio_leaves_out_other_currencies(slipstream, coins):

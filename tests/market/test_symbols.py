@@ -16,6 +16,12 @@ from slipstream.market import symbols, timeframe
         ("BTCUSDT", ("BTC", "USDT")),
         ("BTC-USD", ("BTC", "USD")),
         ("DOGEEUR", ("DOGE", "EUR")),
+        ("BTCBUSD", ("BTC", "BUSD")),
+        ("ETHTUSD", ("ETH", "TUSD")),
+        ("BNBUSD", ("BNB", "USD")),  # not BN in BUSD
+        ("DOTUSD", ("DOT", "USD")),
+        ("SHIBUSD", ("SHIB", "USD")),
+        ("SHIBBUSD", ("SHIB", "BUSD")),
         ("BTC", None),
         ("EURUSD_M15", None),
         ("USDUSD", None),

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from slipstream.market.discover import FileDescription, FolderDescription, Proposal
 
 
+_FEE_PER_MILLION = 1_000.0  # of notional: what exchanges of coins usually take from each side
+
+
 def init(
     environment: Annotated[
         str,
@@ -80,8 +83,7 @@ def _market(environment: str, folder: str) -> str:
     elif environment == "portfolio":
         env["account_currency"], reasons = _one_quote(section["symbols"])
         head += [f"Left out: {sentence}" for sentence in _keep(section, reasons)]
-    if environment != "forex" and not _all_forex(section["symbols"]):
-        section.pop("spread_pips", None)
+    head += _without_pips(section, env)
     proposal = propose(section)
     env["data"] = proposal.section
     return annotated(
@@ -135,16 +137,18 @@ def _data_section(found: FolderDescription) -> dict[str, Any]:
 def _account(found: FolderDescription, names: list[str]) -> tuple[str, dict[str, str]]:
     """The currency that an account is kept in, and why some symbols cannot be traded in it.
 
-    US dollars where they serve any symbol, else the currency that serves most.
+    US dollars where they serve any symbol, else the currency that serves most; a coin that is only
+    bought and sold comes last.
     """
-    from slipstream.market.symbols import parse
+    from slipstream.market.symbols import FIAT, parse
 
     pairs = [pair for name in names if (pair := parse(name)) is not None]
     others = dict.fromkeys([pair.base for pair in pairs] + [pair.quote for pair in pairs])
     reasons = {one: _convertible(found, names, one) for one in ("USD", *others)}
     if len(reasons["USD"]) < len(names):
         return "USD", reasons["USD"]
-    account = min(reasons, key=lambda one: len(reasons[one]))
+    money = FIAT | {pair.quote for pair in pairs}
+    account = min(reasons, key=lambda one: (len(reasons[one]), one not in money))
     return account, reasons[account]
 
 
@@ -189,20 +193,43 @@ def _keep(section: dict[str, Any], reasons: dict[str, str]) -> list[str]:
     return list(reasons.values())
 
 
-def _all_forex(names: list[str]) -> bool:
-    """Whether a spread in pips means something for all of these."""
+def _without_pips(section: dict[str, Any], env: dict[str, Any]) -> list[str]:
+    """Takes the guess of a spread in pips away where none means anything, and says what remains.
+
+    Of a coin's price a pip is next to nothing. The portfolio has a fee of its own.
+
+    Args:
+        section: of `data`.
+        env: the forex environment gets a commission instead, as exchanges of coins take it.
+    """
     from slipstream.market.symbols import market_kind
 
-    return all(market_kind(symbol) == "fx" for symbol in names)
+    kinds = {market_kind(symbol) for symbol in section["symbols"]}
+    if kinds == {"fx"} or "spread_pips" not in section:
+        return []
+    if env["name"] != "forex":
+        del section["spread_pips"]
+        return []
+    if "fx" in kinds:
+        return ["A pip is next to nothing of a coin's price: keep coins in a config of their own."]
+    del section["spread_pips"]
+    env["commission_per_million"] = _FEE_PER_MILLION
+    return [
+        "No spread column everywhere, and pips mean nothing here: commission_per_million "
+        f"{_FEE_PER_MILLION:g} ({_FEE_PER_MILLION / 1e4:g} % a side) is a guess, write your "
+        "exchange's fee."
+    ]
 
 
 def _file_line(one: FileDescription) -> str:
+    from slipstream.market import timeframe
+
     if one.problem is not None:
         return f"{one.file}: cannot be read: {one.problem}"
     first, last = (
         datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in (one.first, one.last)
     )
-    bars = f"{one.rows:,} bars of {one.bar_seconds // 60} min"
+    bars = f"{one.rows:,} bars of {timeframe.name(one.bar_seconds)}"
     line = f"{one.file}: {one.symbol}, {bars}, {first} to {last}"
     if one.extra:
         line += f"; columns usable as features: {', '.join(one.extra)}"

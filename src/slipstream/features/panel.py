@@ -119,10 +119,11 @@ def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel)
     usable = [not bool(np.isnan(values[:, a, 0]).all()) for a in range(len(panel.symbols))]
     if not any(usable):
         longest = int((panel.segments[:, 1] - panel.segments[:, 0]).max())
+        slowest = longest_memory(names, panel.extra, longest // 20)
         raise DataError(
             f"The assets must have more neighbouring bars than the {warm_up:,} that their features "
             f"need to warm up, the longest stretch without a hole has {longest:,}: load more data, "
-            f"or leave out the slowest features ({longest_memory(names, panel.extra)})."
+            f"or leave out the slowest features ({slowest})."
         )
     notes = [
         f"{symbol} has fewer than {plural(warm_up + 1, 'bar')}, all of them warm-up of its "

@@ -186,11 +186,24 @@ def parameters_of(names: Sequence[str], columns: Collection[str] = ()) -> list[d
     return found
 
 
-def longest_memory(names: Sequence[str], columns: Collection[str] = ()) -> str:
-    """Which of the features remembers most, in words, for messages about too few bars."""
+def longest_memory(
+    names: Sequence[str], columns: Collection[str] = (), most: int | None = None
+) -> str:
+    """Which of the features remembers most, in words, for messages about too few bars.
+
+    Args:
+        names, columns: the features, and extra columns of the data.
+        most: bars that a feature may remember: those that do not remember more are named, too,
+            as they are written into a config.
+    """
     rows = {name: warm_up_rows([name], columns) for name in names}
     slowest = max(rows, key=lambda name: rows[name])
-    return f"{slowest} has the longest, {plural(rows[slowest], 'bar')}"
+    text = f"{slowest} has the longest, {plural(rows[slowest], 'bar')}"
+    quick = [name for name in names if most is not None and rows[name] <= most]
+    if not quick:
+        return text
+    longest = plural(max(rows[name] for name in quick), "bar")
+    return f"{text}; with `features: [{', '.join(quick)}]` it is {longest}"
 
 
 def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:

@@ -239,7 +239,7 @@ def missing_pairs(files: tuple[FileDescription, ...], account: str) -> tuple[str
     missing = []
     for file in files:
         pair = symbols.parse(file.symbol)
-        if pair is None or account in pair or symbols.market_kind(file.symbol) != "fx":
+        if pair is None or account in pair:
             continue
         if not {pair.quote + account, account + pair.quote} & have:
             missing.append(_usual_order(pair.quote, account))
@@ -247,10 +247,12 @@ def missing_pairs(files: tuple[FileDescription, ...], account: str) -> tuple[str
 
 
 def _usual_order(currency: str, account: str) -> str:
-    """The pair of two currencies as markets quote it: EURUSD, but USDJPY."""
+    """The pair of two currencies as markets quote it: EURUSD, but USDJPY; coins come first."""
     rank = ["EUR", "GBP", "AUD", "NZD", "USD", "CAD", "CHF", "JPY"]
 
     def place(code: str) -> int:
+        if code not in symbols.FIAT:
+            return -1
         return rank.index(code) if code in rank else len(rank)
 
     first, second = sorted((currency, account), key=place)

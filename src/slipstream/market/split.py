@@ -32,7 +32,7 @@ class SplitConfig(Config):
 
 
 def split_times(
-    market: Market, split: SplitConfig, embargo_bars: int, min_bars: int = 2
+    market: Market, split: SplitConfig, embargo_bars: int, min_bars: int = 2, remembers: str = ""
 ) -> dict[str, tuple[int, int]]:
     """Half-open UTC second ranges of the splits, the same for all symbols.
 
@@ -44,6 +44,7 @@ def split_times(
         split: the fractions; a split of fraction 0 is absent from the result.
         embargo_bars: bars between two splits: lookback plus the features' warm-up.
         min_bars: bars that at least one symbol must have in every split.
+        remembers: what makes the embargo as long as it is, for messages.
 
     Raises:
         DataError: when a split is left with too few bars.
@@ -61,11 +62,12 @@ def split_times(
         times[name] = (first, last)
         most = max(_count(bars.time, first, last) for bars in market.bars)
         if most < min_bars:
+            own = max(_count(bars.time, int(edges[index]), last) for bars in market.bars)
             raise DataError(
                 f"Split `{name}` ({_date(int(edges[index]))} to {_date(last)}) must hold at "
-                f"least {min_bars:,} bars of a symbol after an embargo of {embargo_bars:,} bars, "
-                f"it holds {most:,}: give it a larger share, load more data, or shorten the "
-                "lookback and the features' warm-up."
+                f"least {min_bars:,} bars of a symbol after an embargo of {embargo_bars:,} bars; "
+                f"all its bars are {own:,}: give it a larger share, load more data, or shorten the "
+                f"lookback and the features' warm-up{remembers and f' ({remembers})'}."
             )
     return times
 

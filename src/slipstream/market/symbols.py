@@ -15,6 +15,10 @@ FIAT = frozenset(_FIAT.split())
 METALS = frozenset({"XAU", "XAG", "XPT", "XPD"})  # traded in the forex week, against fiat
 _CRYPTO_QUOTES = ("USDT", "USDC", "BUSD", "FDUSD", "TUSD", "DAI", "BTC", "ETH", "BNB")
 
+# Quotes that a coin's last letter and USD look like, too: DOTUSD is no "DO" in TUSD. A base has at
+# least three letters there, and none that makes one of these coins.
+_LIKE_DOLLARS = {"BUSD": ("SHI",), "TUSD": ()}
+
 # Lowest and highest US dollar value of one unit since 1995 (since its redenomination, if later);
 # daily closes, rounded outwards. Enough to tell a price from one in points, pips or cents.
 _DOLLARS = {
@@ -85,6 +89,8 @@ def parse(symbol: str) -> Pair | None:
             return Pair(base, quote)
     for quote in (*_CRYPTO_QUOTES, *sorted(FIAT)):
         base = name.removesuffix(quote)
+        if quote in _LIKE_DOLLARS and (len(base) < 3 or base in _LIKE_DOLLARS[quote]):
+            continue
         if base != name and re.fullmatch(r"[A-Z0-9]{2,6}", base) and base not in FIAT:
             return Pair(base, quote)
     return None

@@ -25,8 +25,8 @@ from slipstream.envs.forex.facts import (
 )
 from slipstream.envs.forex.params import passes, settings, starts, training
 from slipstream.envs.forex.record import Data, Params
-from slipstream.envs.forex.table import ATR, SymbolTable, tables_of
-from slipstream.features.registry import longest_memory, refuse_endless
+from slipstream.envs.forex.table import SymbolTable, memory_of, tables_of
+from slipstream.features.registry import refuse_endless
 from slipstream.market.calendar import calendar
 from slipstream.market.folds import RUNWAY, FoldPlan, FoldSplit, Range, fold_facts, make_folds
 from slipstream.market.market import load_market
@@ -80,7 +80,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     tables, warm_up = tables_of(market, config)
     timeline = np.unique(np.concatenate([table.time for table in tables]))
     refuse_endless(config.features, market.bars[0].extra)
-    remembers = longest_memory((*config.features, ATR), market.bars[0].extra)
+    remembers = memory_of(config, market)
     split = _split(len(timeline), plan, config.lookback + warm_up, config, remembers)
     offsets = offsets_of(tables)
     symbols = [

@@ -12,7 +12,7 @@ from slipstream.envs.forex.arrays import SymbolSegments, arrays_of, offsets_of, 
 from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.facts import bars_in, conditions_of, facts_of, feature_notes, notes_of
 from slipstream.envs.forex.params import params_of
-from slipstream.envs.forex.table import SymbolTable, tables_of
+from slipstream.envs.forex.table import SymbolTable, memory_of, tables_of
 from slipstream.market.calendar import calendar
 from slipstream.market.market import Market, load_market
 from slipstream.market.split import split_times
@@ -29,7 +29,8 @@ def load(config: Config) -> Loaded:
     market = load_market(config.data)
     tables, warm_up = tables_of(market, config)
     embargo = config.lookback + warm_up
-    times = split_times(market, config.split, embargo)
+    remembers = memory_of(config, market)
+    times = split_times(market, config.split, embargo, remembers=remembers)
     return _assemble(market, tables, times, config, warm_up)
 
 

@@ -11,7 +11,7 @@ from slipstream.core.errors import DataError
 from slipstream.envs.forex.calendar import calendar_bits, clock_columns
 from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.rates import Rates, conversion
-from slipstream.features.registry import compute
+from slipstream.features.registry import compute, longest_memory
 from slipstream.market.bars import Bars
 from slipstream.market.calendar import Calendar, calendar
 from slipstream.market.market import Market
@@ -40,6 +40,12 @@ def tables_of(market: Market, config: Config) -> tuple[list[SymbolTable], int]:
         tables.append(table)
         longest = max(longest, warm_up)
     return tables, longest
+
+
+def memory_of(config: Config, market: Market) -> str:
+    """What remembers most, features or rules, in words, for messages about too few bars."""
+    text = longest_memory((*config.features, ATR), market.bars[0].extra)
+    return f"{text}, which the rules themselves need" if text.startswith(f"{ATR} ") else text
 
 
 def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[SymbolTable, int]:

@@ -52,11 +52,12 @@ def load(config: Config) -> Loaded:
     for k, name in enumerate(shares):
         low = edges[k] + (memory if k > 0 else 0)
         if edges[k + 1] - low < 2:
+            own = edges[k + 1] - edges[k]
             raise DataError(
-                f"Split `{name}` must have at least 2 bars after an embargo of {memory:,}; of "
-                f"{len(rows):,} usable bars it has {max(edges[k + 1] - low, 0):,}: give it a "
-                "larger share, load more data, or shorten the lookback and the features' memory "
-                f"({_memory(table)})."
+                f"Split `{name}` must have at least 2 bars after an embargo of {memory:,}; its "
+                f"share of {len(rows):,} usable bars is {own:,}: give it a larger one, load more "
+                "data, or shorten the lookback and the features' memory "
+                f"({_memory(table, own // 2)})."
             )
         parts[name] = ((low, edges[k + 1]),)
     parts = {"train": parts["train"], "train_window": parts["train"], **parts}
@@ -93,7 +94,8 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     table, rows, memory = _table(config)
     refuse_endless(table.features.names, table.panel.extra)
     least = min(config.max_steps, RUNWAY) + 1
-    split = make_folds(len(rows), plan, memory, min_train=least, remembers=_memory(table))
+    remembers = _memory(table, len(rows) // 20)
+    split = make_folds(len(rows), plan, memory, min_train=least, remembers=remembers)
     parts: dict[str, tuple[Range, ...]] = {}
     for k, fold in enumerate(split.folds):
         parts[f"fold{k}/train"] = fold.train
@@ -174,8 +176,8 @@ def _table(config: Config) -> tuple[PanelTable, NDArray[np.int64], int]:
     return table, rows, config.lookback + features.warm_up
 
 
-def _memory(table: PanelTable) -> str:
-    return longest_memory(table.features.names, table.panel.extra)
+def _memory(table: PanelTable, most: int | None = None) -> str:
+    return longest_memory(table.features.names, table.panel.extra, most)
 
 
 def _stretches(rows: NDArray[np.int64], part: Range, table: PanelTable) -> list[Range]:
