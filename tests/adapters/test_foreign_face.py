@@ -29,16 +29,20 @@ def cartpole():
 
 
 class Reuser(gymnasium.Env):
-    """Writes every observation into one array, and raises, sleeps or shows text when told to."""
+    """Writes every observation into one array; raises, waits or shows text when told to.
+
+    Args:
+        gate: a file whose coming ends a wait.
+    """
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
-    def __init__(self, high=9.0, text=False):
+    def __init__(self, high=9.0, text=False, gate=None):
         self.observation_space = Text(9) if text else Box(0.0, high, (2,), np.float32)
         self.action_space = Discrete(4)
         self.render_mode = "rgb_array"
         self._row = np.zeros(2, np.float32)
-        self._text = text
+        self._text, self._gate = text, gate
 
     def _seen(self):
         self._row[0] = self.t
@@ -52,8 +56,8 @@ class Reuser(gymnasium.Env):
     def step(self, action):
         if action == 3:
             raise ZeroDivisionError("the simulator broke")
-        if action == 2:
-            time.sleep(0.3)
+        while action == 2 and not self._gate.exists():
+            time.sleep(0.001)
         self.t += 1
         return self._seen(), np.array([1.0]), self.t >= 3, False, {"t": self.t}
 
@@ -105,8 +109,9 @@ def test_options_for_each_copy_and_seeds_of_any_integer():
     assert infos["begun"].tolist() == [5, 6]
 
 
-def test_calls_can_be_begun_and_awaited_again_after_a_time_out():
-    face = ForeignVectorFace([Reuser] * 2, workers=2)
+def test_calls_can_be_begun_and_awaited_again_after_a_time_out(tmp_path):
+    gate = tmp_path / "gate"
+    face = ForeignVectorFace([partial(Reuser, gate=gate)] * 2, workers=2)
     try:
         with pytest.raises(NoAsyncCallError, match="`step_wait` without any prior call"):
             face.step_wait()
@@ -116,6 +121,7 @@ def test_calls_can_be_begun_and_awaited_again_after_a_time_out():
             face.reset_async()
         with pytest.raises(multiprocessing.TimeoutError, match="has timed out after"):
             face.step_wait(timeout=0.01)
+        gate.touch()
         obs = face.step_wait()[0]  # of this step, not of the one before
         assert obs[:, 0].tolist() == [1.0, 1.0]
         face.step_async(np.array([0, 0]))

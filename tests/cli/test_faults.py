@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from slipstream import api
 from slipstream.training.run import Run
 
 TRAIN = ["train", "cartpole", "--num-envs", "8", "--total-steps", "4096", "--members", "2"]
@@ -155,6 +157,27 @@ def test_ctrl_c_at_any_moment(tmp_path, moment):
         assert Run.open(tmp_path / "run").load_checkpoint() is not None
     else:
         assert err.count("\n") <= 1
+
+
+def test_ctrl_c_that_a_library_swallows_is_heard_by_the_training(slipstream, monkeypatch):
+    def swallow(*arguments, **keywords):
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        return train(*arguments, **keywords)
+
+    train = api.train
+    monkeypatch.setattr(api, "train", swallow)
+    outcome = slipstream(*TRAIN)
+    assert outcome.code == 130 and "Go on with: slipstream resume" in outcome.err
+
+
+def test_ctrl_c_before_there_is_a_command(slipstream, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "app", interrupt)
+    outcome = slipstream("list")
+    assert (outcome.code, outcome.err) == (130, "Interrupted.\n")
 
 
 def test_ctrl_c_while_the_report_is_written(slipstream, monkeypatch):

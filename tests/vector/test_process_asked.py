@@ -1,6 +1,7 @@
 """Copies asked for one by one or half by half step as they do together."""
 
 import functools
+import itertools
 import os
 import signal
 import sys
@@ -16,7 +17,6 @@ from slipstream.core.errors import ConfigError
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.native import NEXT_STEP, native_env
-from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.scheduler import (
     CheapestFirst,
@@ -28,47 +28,64 @@ from slipstream.vector.vector_env import StepOut, member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
+PATIENCE_SECONDS = 120.0  # for another worker in the place of a lost one
 
-class Sleepy(gymnasium.Env):
-    """Counts its steps; an action is a time to sleep, in 20 ms. 9 raises, 8 ends the process."""
+WAIT, KILL, RAISE = 7, 8, 9
+
+
+class Gated(gymnasium.Env):
+    """Shows its steps, and how many its process had taken; obeys an action of the three above.
+
+    Args:
+        gate: a file whose coming ends a wait.
+    """
 
     observation_space = spaces.Box(-1e9, 1e9, (2,), np.float64)
     action_space = spaces.Discrete(10)
+    turns = 0
+
+    def __init__(self, gate=None):
+        self.gate = gate
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.time, self.start = 0, self.np_random.random()
-        return np.array([0.0, self.start]), {}
+        self.time = 0
+        return np.zeros(2), {}
 
     def step(self, action):
-        if action == 9:
+        if action == RAISE:
             raise ZeroDivisionError
-        if action == 8:
+        if action == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.02 * action)
+        while action == WAIT and not self.gate.exists():
+            time.sleep(0.001)
         self.time += 1
-        return np.array([self.time, self.start]), 1.0, False, self.time >= 5, {"n": self.time}
+        Gated.turns += 1
+        return np.array([self.time, Gated.turns]), 1.0, False, self.time >= 5, {"n": self.time}
 
 
-def sleepy(copies=6, workers=2, **more):
-    return ForeignProcessEnv(Sleepy, *member_indices([3], copies), workers=workers, **more)
+def gated(copies=6, workers=2, gate=None, **more):
+    make = functools.partial(Gated, gate)
+    return ForeignProcessEnv(make, *member_indices([3], copies), workers=workers, **more)
 
 
-def test_the_first_that_are_ready_come_first_and_nothing_is_lost():
-    with sleepy(6, 6) as env:
+def test_the_first_that_are_ready_come_first_and_nothing_is_lost(tmp_path):
+    gate = tmp_path / "gate"
+    with gated(6, 6, gate) as env:
         with pytest.raises(ConfigError, match="reset"):
             env.send([0] * 6)
         env.reset(seed=2)
-        env.send([7, 0, 0, 7, 0, 0])
+        env.send([WAIT, 0, 0, WAIT, 0, 0])
         first = env.recv(2)
         assert set(first.copies.tolist()) <= {1, 2, 4, 5} and first.valid.all()
         with pytest.raises(ConfigError, match="sent an action"):
             env.send([0], [0])
         with pytest.raises(ConfigError, match="under way"):
             env.step([0] * 6)
-        assert env.block["actions"][0, 0] == 7, "what is refused writes nothing"
+        assert env.block["actions"][0, 0] == WAIT, "what is refused writes nothing"
         with pytest.raises(TimeoutError):
             env.recv(timeout=0.01)
+        gate.touch()
         rest = env.recv()
         assert sorted([*first.copies, *rest.copies]) == list(range(6))
         assert (rest.obs[:, 0] == 1).all() and rest.reward.dtype == np.float32
@@ -120,10 +137,12 @@ class Backwards(CopyScheduler):
 
 
 def test_a_scheduler_of_ones_own_decides_the_order():
-    with sleepy(4, 1, scheduler=Backwards()) as env:
+    with gated(4, 1, scheduler=Backwards()) as env:
         env.reset(seed=2)
-        env.send([1] * 4)
-        assert env.recv(4).copies.tolist() == [3, 2, 0, 1]
+        env.send([0] * 4), env.recv(4)  # from here on a worker is told of all four at once
+        env.send([0] * 4)
+        came = env.recv(4)
+        assert came.copies[np.argsort(came.obs[:, 1])].tolist() == [3, 2, 0, 1]
 
 
 def test_built_in_orders():
@@ -133,17 +152,17 @@ def test_built_in_orders():
     assert [turns.order([0, 1, 2], [0.0] * 3, [0.0] * 3)[0] for _ in range(4)] == [0, 1, 2, 0]
 
 
-@pytest.mark.parametrize("action", [9, 8])
+@pytest.mark.parametrize("action", [RAISE, KILL])
 def test_a_fault_costs_the_copies_at_hand_only(action):
-    with sleepy(4, 2) as env:
+    with gated(4, 2) as env:
         env.reset(seed=2)
         env.send([0] * 4), env.recv()
-        env.send([action, 1, 1, 1])
+        env.send([action, 0, 0, 0])
         got = env.recv()
         valid = dict(zip(got.copies.tolist(), got.valid.tolist(), strict=True))
         assert not valid[0] and valid[2] and valid[3]
         assert env.ended.lost is not None and 0 in env.ended.e
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < until:
             env.send([0] * 4)
             if env.recv().valid.all():
@@ -182,16 +201,15 @@ def test_halves_step_as_the_whole(copies):
 
 
 def test_a_worker_lost_between_halves_costs_its_own_rows():
-    with ForeignProcessEnv(
-        Sleepy, *member_indices([3], 8), workers=2, halves=True, policy=FaultPolicy(hang_seconds=1)
-    ) as env:
+    with gated(8, 2, halves=True) as env:
         out = blank(env)
         env.reset(out.obs)
         parts = [slice(0, 4), slice(4, 8)]
-        lost = np.zeros(8, int)
-        for t in range(200):
+        lost, until = np.zeros(8, int), time.monotonic() + PATIENCE_SECONDS
+        for t in itertools.count():
+            assert time.monotonic() < until
             actions = np.zeros((8, 1), np.int64)
-            actions[4] = 8 if t == 3 else 0  # the upper half of worker 0
+            actions[4] = KILL if t == 3 else 0  # the upper half of worker 0
             for half, at in enumerate(parts):
                 if t:
                     env.recv_half(half, StepOut(*(a if a is None else a[at] for a in out)), t)
@@ -208,13 +226,14 @@ def test_a_worker_lost_between_halves_costs_its_own_rows():
             env.recv_half(half, StepOut(*(a if a is None else a[at] for a in out)))
 
 
-def test_native_copies_are_asked_for_one_by_one():
-    make = functools.partial(Sleepy)
+def test_native_copies_are_asked_for_one_by_one(tmp_path):
+    make = functools.partial(Gated, tmp_path / "gate")
     with native_env([make] * 4, backend="process", at_end=NEXT_STEP, workers=2) as env:
         env.reset([1, 2, 3, 4])
-        env.send(np.array([3, 0, 0, 0]))
+        env.send(np.array([WAIT, 0, 0, 0]))
         first = env.recv(2)
         assert 0 not in first
+        (tmp_path / "gate").touch()
         assert [env.info_list()[copy]["n"] for copy in first] == [1, 1]
         env.send([0, 1], first)  # a list goes the slow way
         assert sorted([*env.recv(), *()]) == [0, 1, 2, 3] and env.call("time") == [1, *[

@@ -27,14 +27,18 @@ class Stopped(Exception):  # noqa: N818 - stopping on request is no error
 
 
 class CtrlC:
-    """Remembers that it was pressed, whatever libraries make of the exception that it raises."""
+    """Remembers that it was pressed, whatever libraries make of the exception that it raises.
+
+    Attributes:
+        requested: it was; an `Interruption` that begins later hears of it.
+    """
 
     def __init__(self) -> None:
-        self.pressed = False
+        self.requested = False
         self._before: Any = None
 
     def _press(self, number: int, frame: FrameType | None) -> None:
-        self.pressed = True
+        self.requested = True
         raise KeyboardInterrupt
 
     def __enter__(self) -> CtrlC:

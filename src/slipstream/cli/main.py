@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> Any:
     given = sys.argv[1:] if arguments is None else arguments
     with standing_output(_works(given)) as output, CtrlC() as ctrl_c:
         code = _run(arguments)
-        if ctrl_c.pressed and code == FAULT:  # a library took it for an error
+        if ctrl_c.requested and code == FAULT:  # a library took it for an error
             code = INTERRUPTED
         sys.stdout.flush()
         lost = output.lost
@@ -112,7 +112,7 @@ def _run(arguments: list[str] | None) -> int:
             return complain_of_fault(error)
         complain(_missing_module(error))
         return USER_ERROR
-    except Stopped:
+    except (Stopped, KeyboardInterrupt):  # in a command, before there was one
         complain("Interrupted.")
         return INTERRUPTED
     except Exception as error:

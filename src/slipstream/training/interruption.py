@@ -108,8 +108,8 @@ class Interruption:
         if threading.current_thread() is threading.main_thread():  # only it may set handlers
             for number in STOP_SIGNALS:
                 before = self._previous[number] = signal.signal(number, self._request)
-                outer = getattr(before, "__self__", None)
-                if isinstance(outer, Interruption) and outer.requested:  # before this one began
+                # Before this one began; or a library took Ctrl-C for an error of its own.
+                if getattr(getattr(before, "__self__", None), "requested", False) is True:
                     self._flag[0] = 1
         return self
 

@@ -24,6 +24,8 @@ HALF_WANTED, HALF_DONE = 8, 10
 ASLEEP, AWAITED = 12, 13
 """Whether the worker sleeps, so that an order must wake it; whether the parent sleeps until the
 worker is done, and where (`HERE`: on the worker's core, as far as there are cores)."""
+WARNED = 14
+"""The first of two words: `BEAT` and `AT` of the call that the signal for a hang was meant for."""
 NOT, ANYWHERE, HERE = range(3)
 
 

@@ -27,6 +27,7 @@ from slipstream.vector.process.layout import (
     DONE,
     REPORTS,
     SEQUENCE,
+    WARNED,
     WORDS,
 )
 from slipstream.vector.process.patience import ORDERED, fence
@@ -147,6 +148,7 @@ class Link:
                 self._hang_up()
         elif now - self._since > limit:
             self._warned = now
+            self.words[WARNED], self.words[WARNED + 1] = beat
             self.kill(HANG_SIGNAL)
 
     def _hang_up(self) -> None:

@@ -38,6 +38,7 @@ from slipstream.vector.process.layout import (
     REPORTS,
     SEQUENCE,
     STEP,
+    WARNED,
     WORDS,
     Layout,
 )
@@ -255,7 +256,9 @@ class _Worker:
         self._pipe.send(("fault", (kind, copy, episode, step, action, text, _travelling(error))))
 
     def _hung(self, _signal: int, frame: Any) -> None:
-        if self._inside:
+        words = self.words
+        meant = (words[WARNED], words[WARNED + 1])
+        if self._inside and meant == (words[BEAT], words[AT]):  # else that call has come back
             self._inside = False
             self._stack = "".join(traceback.format_stack(frame)[-8:])
             raise HangError
