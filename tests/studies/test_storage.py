@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import socket
 import sqlite3
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import optuna
 import pytest
+import sqlalchemy
 from fake_pool import FakePool, HalfJudge, plan
 from optuna.storages import RDBStorage
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.studies.record import storage
+from slipstream.studies.record import trial_rows
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, open_storage, shown, storage_url
 from slipstream.studies.record.trial_rows import Told
@@ -123,6 +126,43 @@ def test_writing_takes_its_share(tmp_path):
     mirror.close()
 
 
+def by_calls(mirror, numbers):
+    for number in numbers:
+        mirror._write(number, mirror._told[number])
+
+
+def test_another_optuna_is_written_by_its_calls(tmp_path, monkeypatch):
+    """Its private parts are gone, or have other columns."""
+    for k, parts in enumerate((None, ModuleType("models"), other_models())):
+        monkeypatch.setitem(sys.modules, "optuna.storages._rdb.models", parts)
+        monkeypatch.setattr(optuna.storages._rdb, "models", parts, raising=False)
+        (tmp_path / str(k)).mkdir()
+        mirror = open_mirror(tmp_path / str(k), None, [])
+        assert trial_rows.takes_rows(mirror._storage)
+        for number in range(3):
+            mirror.tell(number, Told(PARAMS))
+        mirror.flush(last=True)
+        mirror.close()
+        study = optuna.load_study(study_name="one", storage=open_storage(mirror.url))
+        assert [trial.params for trial in study.trials] == [PARAMS] * 3
+    monkeypatch.setattr(trial_rows, "_SCHEMA", "v9")
+    assert not trial_rows.takes_rows(open_storage(mirror.url))
+    assert not trial_rows.takes_rows(open_storage(f"journal:{tmp_path}/log"))
+
+
+def other_models():
+    """Tables of trials without numbers."""
+    found = ModuleType("models")
+    found.StudyModel = optuna.storages._rdb.models.StudyModel
+
+    class TrialModel(found.StudyModel.__base__):
+        __tablename__ = "trials of another version"
+        trial_id = sqlalchemy.Column(sqlalchemy.Integer, primary_key=True)
+
+    found.TrialModel = TrialModel
+    return found
+
+
 @pytest.mark.parametrize("url", [None, "server"])
 def test_trials_written_together_are_what_optuna_writes(url, tmp_path, request, monkeypatch):
     """A relational storage gets rows, other ones Optuna's calls: all columns are equal."""
@@ -138,10 +178,17 @@ def test_trials_written_together_are_what_optuna_writes(url, tmp_path, request, 
         {2: Told(PARAMS, {8: 0.1, 16: float("inf")}, {"folds": [0.1]}, complete, 0.7)},
         {0: Told(PARAMS, {8: 0.5}, {"folds": [2.0]}, complete, 0.2), 3: Told(PARAMS)},
     )
-    found = []
+    found, called, write = [], [], Mirror._write
+
+    def note(mirror, number, told):
+        called.append(number)
+        write(mirror, number, told)
+
+    monkeypatch.setattr(Mirror, "_write", note)
     for name in ("rows", "calls"):
         if name == "calls":
-            monkeypatch.setattr(storage, "write_rows", lambda *_: None)
+            assert called == [0, 3]  # a fact that changes is no new row
+            monkeypatch.setattr(Mirror, "_write_all", by_calls)
         (tmp_path / name).mkdir()
         distributions = plan().space.distributions
         mirror = Mirror(url, tmp_path / name, f"{name} {tmp_path}", {}, distributions, pytest.fail)

@@ -24,7 +24,7 @@ from sqlalchemy.pool import NullPool
 
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
 from slipstream.studies.record.folder import DATABASE
-from slipstream.studies.record.trial_rows import News, Told, write_rows
+from slipstream.studies.record.trial_rows import News, Told, takes_rows, write_rows
 
 JOURNAL = "study.log"
 _IDENTITY = "slipstream"
@@ -81,6 +81,7 @@ class Mirror:
         self._given_up = False
         try:
             self._storage = open_storage(self.url, timeout)
+            self._rows = takes_rows(self._storage)
             self._study_id = self._open_study(identity)
             found = self._storage.get_all_trials(self._study_id, deepcopy=False)
         except SlipstreamError:
@@ -184,10 +185,9 @@ class Mirror:
             news = self._told[number].since(self._written.get(number))
             if news is not None:
                 found.append(News(number, self._ids.get(number), news))
-        try:
+        made = None
+        if self._rows:
             made = write_rows(self._storage, self._study_id, found, self._distributions)
-        except sqlalchemy.exc.IntegrityError:
-            made = None
         if made is None:
             for number in numbers:
                 self._write(number, self._told[number])

@@ -2,6 +2,7 @@
 
 Optuna's own way looks each number of a trial up before it is written: some 10 ms of processor a
 trial. Here its rows are made as Optuna makes them, without asking: nobody else writes our trials.
+The tables are Optuna's private parts: with a version that has others, its public calls are used.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any, NamedTuple
 
 from optuna.distributions import BaseDistribution, distribution_to_json
 from optuna.storages import BaseStorage, RDBStorage
-from optuna.storages._cached_storage import _CachedStorage
-from optuna.storages._rdb import models
 from optuna.trial import TrialState
+from sqlalchemy.exc import ArgumentError, IntegrityError, InvalidRequestError
 from sqlalchemy.orm import Session
+
+_SCHEMA = "v3.2.0.a"  # of Optuna 3.2 to 5.0
+_OTHER = (ImportError, AttributeError, TypeError, ArgumentError, InvalidRequestError)
 
 
 @dataclass
@@ -68,6 +71,15 @@ class News(NamedTuple):
     told: Told
 
 
+def takes_rows(storage: BaseStorage) -> bool:
+    """Whether it is a relational storage with the tables that are known here."""
+    backend = getattr(storage, "_backend", None)
+    try:
+        return isinstance(backend, RDBStorage) and backend.get_head_version() == _SCHEMA
+    except AttributeError:
+        return False
+
+
 def write_rows(
     storage: BaseStorage,
     study_id: int,
@@ -77,16 +89,28 @@ def write_rows(
     """Writes all of them, or nothing.
 
     Args:
-        storage, study_id: where.
+        storage, study_id: where; it `takes_rows`.
         found: in the order of their numbers.
         distributions: of the params.
 
     Returns:
-        The identities of new trials by number; None: the storage is no relational one, or others
-        changed its trials.
+        The identities of new trials by number; None: others changed the storage's trials, or
+        Optuna's private parts are not as they were.
     """
-    if not isinstance(storage, _CachedStorage) or not isinstance(storage._backend, RDBStorage):
+    try:
+        return _write(storage, study_id, found, distributions)
+    except (IntegrityError, *_OTHER):  # all of it was rolled back
         return None
+
+
+def _write(
+    storage: Any,
+    study_id: int,
+    found: Sequence[News],
+    distributions: Mapping[str, BaseDistribution],
+) -> dict[int, int] | None:
+    from optuna.storages._rdb import models
+
     now, new = datetime.now(), [one for one in found if one.identity is None]
     with Session(storage._backend.engine) as session, session.begin() as writing:
         models.StudyModel.find_or_raise_by_id(study_id, session, for_update=True)
@@ -96,7 +120,7 @@ def write_rows(
             rows[number] = models.TrialModel(**facts, datetime_start=now)
         session.add_all(rows.values())
         session.flush()  # their identities are known from here on
-        own = _follow(list(rows.values()), study_id, session)
+        own = _follow(list(rows.values()), study_id, session, models.TrialModel)
         for number, identity, told in found if own else ():
             if identity is not None:
                 rows[number] = session.get(models.TrialModel, identity)
@@ -107,25 +131,25 @@ def write_rows(
             row.state = told.state
             if told.state.is_finished():
                 row.datetime_complete = now
-            session.add_all(_parts(row.trial_id, told, distributions))
+            session.add_all(_parts(models, row.trial_id, told, distributions))
         if not own:
             writing.rollback()
             return None
         return {number: rows[number].trial_id for number, _, _ in new}
 
 
-def _follow(made: Sequence[Any], study_id: int, session: Session) -> bool:
+def _follow(made: Sequence[Any], study_id: int, session: Session, model: Any) -> bool:
     """Whether new trials have the numbers that their place in the storage gives them."""
     if not made:
         return True
     in_order = sorted(made, key=lambda row: row.trial_id)
-    trials = session.query(models.TrialModel).filter_by(study_id=study_id)
-    before = trials.filter(models.TrialModel.trial_id < in_order[0].trial_id).count()
+    trials = session.query(model).filter_by(study_id=study_id)
+    before = trials.filter(model.trial_id < in_order[0].trial_id).count()
     return [row.number for row in in_order] == list(range(before, before + len(made)))
 
 
 def _parts(
-    identity: int, told: Told, distributions: Mapping[str, BaseDistribution]
+    models: Any, identity: int, told: Told, distributions: Mapping[str, BaseDistribution]
 ) -> Iterator[Any]:
     """Rows of a trial in the tables beside its own."""
     stored: tuple[Any, Any]
