@@ -26,7 +26,7 @@ from slipstream.studies.outcome.sentences import (
 )
 from slipstream.studies.record.export import export_text
 from slipstream.studies.record.reader import StudyReader
-from slipstream.studies.statistics.deflated import expected_best
+from slipstream.studies.statistics.deflated import expected_best, expected_maximum
 from slipstream.studies.statistics.paths import daily_mix
 from slipstream.studies.status import best_config, status_lines
 
@@ -274,6 +274,25 @@ def test_survivors_that_are_too_alike_are_said(view):
     assert "too alike" not in said(different)
 
 
+def test_trials_that_differ_by_more_than_luck_explain_a_high_bar(view):
+    """Some that lose steadily to costs widen the deviation that the bar is made of."""
+    told = {**view.result["evidence"]["deflated_sharpe"]}
+    luck = told["days"] ** -0.5
+    told |= {"measured_deviation": 5 * luck, "deviation": 5 * luck, "trials": 45}
+    told["expected"] = 5 * luck * expected_maximum(45)
+    unlike = with_result(view, evidence={**view.result["evidence"], "deflated_sharpe": told})
+    best = luck * expected_maximum(45) * 365**0.5
+    assert f"that differ by luck alone the best would show {best:.1f}." in said(unlike)
+    told["measured_deviation"] = told["deviation"] = 1.5 * luck
+    near = with_result(view, evidence={**view.result["evidence"], "deflated_sharpe": told})
+    assert "by luck alone" not in said(near)
+
+
+def test_a_seen_holdout_proves_no_comparison_either(view):
+    seen = with_result(view, holdout={**view.result["holdout"], "opening": 2})
+    assert "on bars that prove nothing" in said(seen) and "chance may explain" not in said(seen)
+
+
 def test_later_looks_at_the_holdout_are_the_first_thing_said(view):
     view = proven(view)
     result = json.loads(json.dumps(view.result))
@@ -302,6 +321,9 @@ def test_rungs_that_fall_together_are_no_failed_rungs(tmp_path):
     assert first["judged"] == 4 and first["same_as"] is None
     assert second["judged"] == 0 and second["same_as"] == "the end"
     assert "the rung at 67 % of the budget is the same as the end: the budget has" in said(view)
+    rungs = [dict(second, share=share) for share in (1 / 3, 2 / 3)]
+    both = said(replace(view, result={**view.result, "rungs": rungs}))
+    assert "the rungs at 33 % and 67 % of the budget are the same as the end" in both
     rows = cells(study_page(view), "Rungs").rows
     assert rows[1] == ["at 67 % of the budget", "", "", "", "same as the end"]
 

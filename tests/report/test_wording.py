@@ -53,7 +53,8 @@ def test_outperforms_only_when_proven_and_intervals_exclude_zero(
 ):
     (line,) = wo.comparisons(0.05, {"flat": 0.0}, interval, {"flat": difference}, proven)
     assert ("outperforms" in line) == (loud and bool(proven))
-    assert ("chance may explain" in line) == (not loud)
+    assert ("chance may explain" in line) == (not loud and interval is not None)
+    assert ("so few days cannot tell that from chance" in line) == (interval is None)
 
 
 @pytest.mark.parametrize("proven", [False, True])

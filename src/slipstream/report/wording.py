@@ -162,7 +162,11 @@ def comparisons(
         proven: baselines that the agent has been shown to be better than; studies only.
         unseen: as for `verdict`.
     """
-    doubt = "by no more than chance may explain" if unseen else "on bars that prove nothing"
+    doubt = "by no more than chance may explain"
+    if not unseen:
+        doubt = "on bars that prove nothing"
+    elif interval is None:
+        doubt = "so few days cannot tell that from chance"
     lines = []
     for name, other in others.items():
         if agent <= other:

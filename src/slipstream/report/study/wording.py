@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,10 +23,11 @@ from slipstream.studies.outcome.sentences import (
     no_winner,
     one_of,
 )
-from slipstream.studies.statistics.deflated import expected_best
+from slipstream.studies.statistics.deflated import expected_best, expected_maximum
 from slipstream.studies.statistics.overfitting import ON_NOISE
 
 HOLDOUT = "hold-out"
+_FAR = 2.0  # times the deviation that luck makes, from which on trials are called unlike
 OPTIMISTIC = (
     "Scores of trials are optimistic by construction: trials were chosen by the test blocks that "
     "scored them. Only the hold-out was untouched by that choice."
@@ -110,7 +112,7 @@ def _held(view: StudyView, lines: Lines, periods: float, told: Mapping[str, Any]
     found = [
         wording.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods),
         wording.verdict(HOLDOUT, growth, interval, unseen, not missing, "; ".join(missing)),
-        *wording.comparisons(growth, rivals, proof, differences, outperformed(view)),
+        *wording.comparisons(growth, rivals, proof, differences, outperformed(view), unseen),
     ]
     if view.random is not None:
         found += wording.random_traders(view.random.percentile, view.random.draws)
@@ -161,10 +163,16 @@ def _pruning(view: StudyView) -> str:
     for rung in rungs:
         alike.setdefault(standing(rung), []).append(share(rung["share"]))
     parts = [
-        f"the rung{'s' * (len(at) > 1)} at {' and '.join(at)} of the budget {words}"
+        f"the rung{'s' * (len(at) > 1)} at {' and '.join(at)} of the budget "
+        f"{standing_of_several(words) if len(at) > 1 else words}"
         for words, at in alike.items()
     ]
     return f"Pruning stopped {plural(stopped, 'trial')}: {'; '.join(parts)}."
+
+
+def standing_of_several(words: str) -> str:
+    """The same of rungs that stand alike."""
+    return re.sub(r"^(is|was)\b", lambda verb: {"is": "are", "was": "were"}[verb[0]], words)
 
 
 def standing(rung: Mapping[str, Any]) -> str:
@@ -242,7 +250,25 @@ def best_of(view: StudyView) -> list[str]:
             "pruning are too alike), so the deviation of Sharpe ratios is taken to be at least one "
             "over the root of the number of days."
         )
+    elif "expected" in told and view.days_per_year is not None:
+        lines += _unlike(told, trials, view.days_per_year)
     return lines
+
+
+def _unlike(told: Mapping[str, Any], trials: int, periods: float) -> list[str]:
+    """Why the bar is high where trials differ by much more than luck; nothing where they do not."""
+    luck = 1.0 / math.sqrt(told["days"])
+    if told["measured_deviation"] < _FAR * luck:
+        return []
+    root = math.sqrt(periods)
+    least = luck * expected_maximum(trials)
+    return [
+        f"That bar is high because the finished trials differ by more than luck: their annual "
+        f"ratios deviate by {number(told['measured_deviation'] * root)}, and luck alone makes "
+        f"{number(luck * root)} of {told['days']} days, as where some lose steadily to costs or "
+        f"have skill. Of {trials} trials that differ by luck alone the best would show "
+        f"{number(least * root)}."
+    ]
 
 
 def search(view: StudyView) -> list[str]:
