@@ -39,7 +39,7 @@ def act(tensors, manifest, row, mask=None):
         ]
     low, high = (np.array(action[key], float) for key in ("low", "high"))  # "inf" means infinity
     x = x[: len(low)]  # a squashed Gaussian's log deviations come after its means
-    if manifest["head"] == "squashed_gaussian":
+    if manifest["head"] in ("squashed_gaussian", "tanh"):
         x = np.tanh(x)
     bounded = np.isfinite(low) & np.isfinite(high)
     low_, high_ = np.where(bounded, low, -1), np.where(bounded, high, 1)

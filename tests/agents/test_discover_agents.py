@@ -52,7 +52,7 @@ def forget():
 
 def test_what_there_is():
     agents = discover.list_agents()
-    assert {"dqn", "ppo"} <= set(agents) and list(agents) == sorted(agents)
+    assert {"dqn", "ppo", "sac", "td3"} <= set(agents) and list(agents) == sorted(agents)
     assert discover.load_config("ppo") == ("ppo", PPOConfig)
     assert discover.load_agent(PPOConfig()) is PPO
 

@@ -345,7 +345,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="longer than the replay"):
         config_of("cartpole", **{"agent.replay_size": 40, "agent.n_step": 30})
     for name, action, fit in [
-        ("pendulum", "Box", "sac or ppo"),
+        ("pendulum", "Box", "sac, td3 or ppo"),
         ({"name": "probes", "probe": "switches"}, "MultiDiscrete", "Agents that fit: ppo"),
     ]:
         config = config_of(name)

@@ -29,6 +29,7 @@ CASES = [
     ("q", spaces.Discrete(5), "relu"),
     ("gaussian", BOX, "tanh"),
     ("squashed_gaussian", BOUNDED, "relu"),
+    ("tanh", BOUNDED, "tanh"),
 ]
 READER = """
 import json, runpy, sys
@@ -119,13 +120,14 @@ def resealed(tensors, manifest):
     return {**facts, "hash": digest.hexdigest()}
 
 
-def test_a_squashed_mean_fills_the_box():
-    policy = policy_of("squashed_gaussian", BOUNDED)
+@pytest.mark.parametrize(("head_name", "width"), [("squashed_gaussian", 4), ("tanh", 2)])
+def test_a_squashed_output_fills_the_box(head_name, width):
+    policy = policy_of(head_name, BOUNDED)
     rows = rows_of(policy, 30)
     head = policy.actor(15).head(rows)[:, :15, :2].reshape(30, 2)
     expected = BOUNDED.low + (np.tanh(head) + 1) / 2 * (BOUNDED.high - BOUNDED.low)
     np.testing.assert_allclose(policy.act_rows(rows), expected, rtol=1e-5, atol=1e-5)
-    assert "log_std" not in policy.parameters.weights and policy.actions.head_width == 4
+    assert "log_std" not in policy.parameters.weights and policy.actions.head_width == width
 
 
 def test_q_takes_the_best_choice_also_when_actions_are_drawn():
@@ -142,8 +144,9 @@ def test_heads_that_do_not_fit_are_refused():
     for head, action in [("q", BOX), ("gaussian", spaces.Discrete(2)), ("softmax", BOX)]:
         with pytest.raises(ConfigError, match=rf"'{head}' does not act in a .* takes "):
             policy_of(head, action)
-    with pytest.raises(ConfigError, match="finite bounds"):
-        policy_of("squashed_gaussian", BOX)
+    for head in ("squashed_gaussian", "tanh"):
+        with pytest.raises(ConfigError, match=f"head {head} fills .* finite bounds"):
+            policy_of(head, BOX)
 
 
 @pytest.mark.parametrize("name", ["cartpole", "pendulum", "forex"])

@@ -19,6 +19,7 @@ KILLS = 6
 AGENTS = {
     "dqn": {"env": "cartpole", "agent": {"name": "dqn", "widths": [16, 8], "batch": 16}},
     "sac": {"env": "pendulum", "agent": {"name": "sac", "widths": [16, 16], "batch": 32}},
+    "td3": {"env": "pendulum", "agent": {"name": "td3", "widths": [16, 16], "batch": 32}},
 }
 PROGRAM = (
     "import sys; from slipstream.training.run import Run; from slipstream.training import trainer; "

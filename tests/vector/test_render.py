@@ -157,6 +157,32 @@ def test_functions_within_a_function_count_by_what_they_do():
     assert len({digest("here.py"), digest("here.py", "y + STEP"), digest("here.py", step=3.0)}) == 3
 
 
+left_open = then = None
+
+
+def add_one(x):
+    return x + 1.0
+
+
+def double(x):
+    return 2.0 * x
+
+
+def open_function(x):
+    return then(left_open(x))
+
+
+def test_what_a_function_leaves_open_is_given():
+    digests = []
+    for first, second in ((add_one, double), (double, add_one)):
+        reached = Reachable(lambda function: function, {"left_open": first, "then": second})
+        assert reached.bind(open_function)(3.0) == second(first(3.0))
+        digests.append(reached.digest())
+    assert digests[0] != digests[1], "who takes whose place counts"
+    with pytest.raises(KernelError, match=r"reads the global `left_open`, a NoneType"):
+        Reachable(lambda function: function).bind(open_function)
+
+
 def test_an_edited_kernel_is_compiled_again(cache, tmp_path):
     path = tmp_path / "mine.py"
     text = (KERNELS / "clock.py").read_text()

@@ -66,6 +66,11 @@ SETTINGS = {
         "agent": {"learning_rate": 1e-3},
         "training": {"num_envs": 1, "total_steps": 20_000},
     },
+    # learning_rate of the paper; batch and budget as for sac
+    "td3": {
+        "agent": {"learning_rate": 1e-3},
+        "training": {"num_envs": 1, "total_steps": 20_000},
+    },
 }
 
 

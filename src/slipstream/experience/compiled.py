@@ -34,13 +34,16 @@ def of_bool(ndim: int) -> Any:
 
 
 def compile_loops(
-    name: str, functions: Mapping[Callable[..., Any], tuple[Any, ...]]
+    name: str,
+    functions: Mapping[Callable[..., Any], tuple[Any, ...]],
+    given: Mapping[str, FunctionType] | None = None,
 ) -> dict[str, Any]:
     """Compiles plain functions that return nothing, or loads them from the cache.
 
     Args:
         name: of the module they are kept in.
         functions: function -> examples of its arguments; arrays are C-contiguous.
+        given: functions for globals that are None where they are read, by name.
 
     Returns:
         Compiled functions by their names. They release the interpreter lock.
@@ -52,7 +55,9 @@ def compile_loops(
         arguments = ", ".join(code.co_varnames[: code.co_argcount])
         text.append(f"def run_{inner}({arguments}):\n    {inner}({arguments})\n")
         entries[f"run_{inner}"], bindings[inner] = examples, plain
-    module = render.compile_module(name, "\n\n".join(text), entries, bindings, {}, inline=False)
+    module = render.compile_module(
+        name, "\n\n".join(text), entries, bindings, {}, inline=False, given=given
+    )
     return {entry.removeprefix("run_"): loop for entry, loop in module.items()}
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 
-Head = Literal["logits", "q", "gaussian", "squashed_gaussian"]
+Head = Literal["logits", "q", "gaussian", "squashed_gaussian", "tanh"]
 _OF_CHOICES: tuple[Head, ...] = ("logits", "q")
-_OF_BOXES: tuple[Head, ...] = ("gaussian", "squashed_gaussian")
+_OF_BOXES: tuple[Head, ...] = ("gaussian", "squashed_gaussian", "tanh")
 
 
 class ActionMap:
@@ -27,7 +27,7 @@ class ActionMap:
     What the network's outputs mean is the head. Of choices: `logits` of a categorical
     distribution, or the value of each choice (`q`). Of a box: the mean of a `gaussian`, whose
     deviation is a weight of its own; or of a `squashed_gaussian`, means and after them log
-    deviations [2 K], whose tanh is the action in [-1, 1].
+    deviations [2 K], whose tanh is the action in [-1, 1]; or the `tanh` of K numbers is the action.
 
     Args:
         space: of the environment's rows.
@@ -78,10 +78,11 @@ class ActionMap:
             )
         if self.squashed and not np.isfinite([self._low, self._high]).all():
             raise ConfigError(
-                f"A squashed_gaussian fills the bounds of its actions, and {space} has none in "
+                f"The head {self.head} fills the bounds of its actions, and {space} has none in "
                 "some component: give the environment finite bounds, or use the head gaussian."
             )
-        self.head_width = sum(self.sizes) if self.sizes else self.width * (1 + self.squashed)
+        numbers = 2 if self.head == "squashed_gaussian" else 1
+        self.head_width = sum(self.sizes) if self.sizes else self.width * numbers
 
     @property
     def continuous(self) -> bool:
@@ -90,8 +91,13 @@ class ActionMap:
 
     @property
     def squashed(self) -> bool:
-        """Whether a tanh brings the mean into [-1, 1]."""
-        return self.head == "squashed_gaussian"
+        """Whether a tanh brings the output into [-1, 1]."""
+        return self.head in ("squashed_gaussian", "tanh")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the head is a distribution; else there is one action and nothing to draw."""
+        return self.head not in ("q", "tanh")
 
     @property
     def dtype(self) -> np.dtype[Any]:

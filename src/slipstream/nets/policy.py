@@ -141,8 +141,8 @@ class Policy:
                 array. A policy of M > 1 members takes [M, ...] or [M, n, ...].
             mask: bool [choices] of the choices allowed now, [n, choices] for a batch. Without it a
                 policy that was trained with one refuses to act.
-            deterministic: the most likely action; otherwise one is drawn, see `reseed`. The head
-                `q` says values, not how likely a choice is, and always takes the best one.
+            deterministic: the most likely action; otherwise one is drawn, see `reseed`. The heads
+                `q` and `tanh` have no distribution, and always take the best one.
 
         Returns:
             An action of the environment's own space: an int for Discrete, else an array; for a
@@ -179,13 +179,13 @@ class Policy:
         Args:
             obs: as a VectorEnv writes them into its rows, not scaled.
             keys: one noise stream per member, uint64 [M]; None for the most likely action, which
-                the head `q` takes anyway.
+                heads without a distribution take anyway.
             mask: bool [M * R, choices] of allowed choices.
         """
         rows = len(obs) // self.members
         actor = self._actor(rows)
         out = np.zeros((len(obs), self.actions.width), self.actions.dtype)
-        if keys is None or self.actions.head == "q":
+        if keys is None or not self.actions.drawn:
             actor.decide(obs, mask, out)
         else:
             drawn, log_prob = np.empty_like(out), np.empty(len(out), np.float32)

@@ -180,7 +180,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         longest=settings.max_steps,
     )
     policy, sampled = best_policy(run, shown), np.empty(0)
-    if policy.actions.head != "q":  # values are not drawn from
+    if policy.actions.drawn:
         (drawn,) = evaluator.run(policy, deterministic=False)
         sampled = values(drawn, environment.spec)
     evaluator.close()

@@ -6,7 +6,7 @@ import dis
 import functools
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -27,10 +27,13 @@ class Reachable:
 
     Args:
         decorate: makes the callable form of a plain function (compiles it, or leaves it as it is).
+        given: functions for globals that are None where they are read, by name.
     """
 
-    def __init__(self, decorate: Decorator) -> None:
-        self._decorate = decorate
+    def __init__(
+        self, decorate: Decorator, given: Mapping[str, FunctionType] | None = None
+    ) -> None:
+        self._decorate, self._given = decorate, given or {}
         self._open: list[FunctionType] = []  # being bound, outermost first
         self._bound: dict[FunctionType, Any] = {}
         self._constants: dict[str, str] = {}
@@ -52,7 +55,9 @@ class Reachable:
         names = {"__builtins__": __builtins__, "__name__": function.__module__}
         for name in sorted(_global_names(function.__code__)):
             if name in function.__globals__:
-                names[name] = self._admit(name, function.__globals__[name], function)
+                value = function.__globals__[name]
+                value = self._given.get(name) if value is None else value
+                names[name] = self._admit(name, value, function)
             elif name not in BUILTINS:
                 raise KernelError(
                     f"{_place(function)} uses `{name}`, which is neither defined in its module nor "
@@ -71,6 +76,9 @@ class Reachable:
         edited since its import must not lend its name to the old code.
         """
         lines = [f"{key}={value}" for key, value in sorted(self._constants.items())]
+        lines += [
+            f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(self._given.items())
+        ]
         for function in sorted(self._bound, key=lambda f: (f.__module__, f.__qualname__)):
             parts = _parts(compiled_form(function).__code__)
             defaults = function.__defaults__

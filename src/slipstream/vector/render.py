@@ -109,6 +109,7 @@ def compile_module(
     inline: bool = True,
     checked: Collection[str] = (),
     linked: Mapping[str, Any] | None = None,
+    given: Mapping[str, FunctionType] | None = None,
 ) -> dict[str, Any]:
     """Compiles functions of `text`, or loads them from the cache.
 
@@ -123,19 +124,15 @@ def compile_module(
             the helpers they call: an index out of range is an IndexError there.
         linked: functions that this one has compiled, by the name under which `text` calls them:
             by symbol, see `linked.py`.
+        given: plain functions for helpers' globals that are None.
 
     Returns:
         Compiled functions by name. They release the interpreter lock.
     """
     numba = _numba()
     helpers = _Helpers(numba, inline)
-    reached = Reachable(helpers.compiled)
-    bound = {}
-    # Those that are checked first: a helper of both kinds is checked.
-    for key in sorted(bindings, key=lambda key: key not in checked):
-        helpers.options["boundscheck"] = key in checked
-        bound[key] = reached.bind(bindings[key])
-    helpers.options["boundscheck"] = False
+    reached = Reachable(helpers.compiled, given)
+    bound = helpers.bound(reached, bindings, checked)
     typeof: Any = numba.typeof
     signatures = {entry: tuple(map(typeof, shown)) for entry, shown in entries.items()}
     facts = [text, reached.digest(), sys.version, numba.__version__, np.__version__]
@@ -174,6 +171,18 @@ class _Helpers:
         self.njit: Any = numba.njit
         self.options = {**_HELPER_OPTIONS, "forceinline": inline}
         self.forms: set[str] = set()
+
+    def bound(
+        self, reached: Reachable, bindings: Mapping[str, FunctionType], checked: Collection[str]
+    ) -> dict[str, Any]:
+        """The compiled forms of `bindings`; those `checked` compare indices with sizes."""
+        found = {}
+        # Those that are checked first: a helper of both kinds is checked.
+        for key in sorted(bindings, key=lambda key: key not in checked):
+            self.options["boundscheck"] = key in checked
+            found[key] = reached.bind(bindings[key])
+        self.options["boundscheck"] = False
+        return found
 
     def compiled(self, function: FunctionType) -> Any:
         if function.__module__ == memory.__name__:

@@ -67,11 +67,11 @@ class DQNConfig(OffPolicyConfig):
             )
         if len(spec.components) == 1:
             return
-        fit = "ppo" if spec.components else "sac or ppo"
+        fit = "ppo" if spec.components else "sac, td3 or ppo"
         raise ConfigError(
             f"dqn learns the values of n choices and takes one of them (Discrete), and this "
             f"environment takes {spec.action}. Agents that fit: {fit} (`agent: {{name: "
-            f"{fit.partition(' ')[0]}}}`)."
+            f"{fit.partition(' ')[0].rstrip(',')}}}`)."
         )
 
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:

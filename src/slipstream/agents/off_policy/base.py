@@ -64,6 +64,11 @@ class OffPolicyAgent(Agent):
         self._importance = config.per_member("importance_exponent", self.members)
 
     @property
+    def made(self) -> NDArray[np.int64]:
+        """int64 [M], updates that each member has made: they name its draws."""
+        return self.policy.parameters.arrays.steps
+
+    @property
     def learning_rate(self) -> NDArray[np.float64]:
         """[M], of this iteration."""
         if self.config.learning_rate_schedule == "linear":

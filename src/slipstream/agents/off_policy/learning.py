@@ -6,7 +6,7 @@ agent and each way in which a replay keeps observations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import FunctionType
 from typing import Any, ClassVar, NamedTuple, cast
@@ -109,12 +109,14 @@ class CompiledLearning(OffPolicyAgent):
         update_loop: the plain function (by, m, batch, weight, error) that is one update.
         help_loop: the plain function (by, batch, weight, error) by which another thread takes
             part in a lone member's updates, through `gate`.
+        given: plain functions for globals of both that are None, by name.
         learner: the `by` of both, of this iteration.
     """
 
     name: ClassVar[str]
     update_loop: ClassVar[Callable[..., None]]
     help_loop: ClassVar[Callable[..., None]] = staticmethod(share_nothing)
+    given: ClassVar[Mapping[str, Callable[..., None]]] = {}
     learner: Any
     _loop: Any = None
     _feed: Feed | None = None
@@ -137,7 +139,7 @@ class CompiledLearning(OffPolicyAgent):
     def _in_loops(self, replay: Replay) -> Learning:
         feed = self._feed = self._make_feed(replay)
         if self._loop is None:
-            loops = self.update_loop, self.help_loop
+            loops = self.update_loop, self.help_loop, self.given
             self._loop = learning_loop(self.name, *loops, feed, self.learner, replay)
         return Learning(self._loop, feed, self.learner, partial(self._share, replay))
 
@@ -157,7 +159,7 @@ class CompiledLearning(OffPolicyAgent):
         rows, parameters = self.config.batch, self.policy.parameters
         return Feed(
             seeds=self.seeds,
-            made=parameters.steps,
+            made=self.made,
             failed=parameters.failed,
             discount=self.config.per_member("discount", self.members),
             importance=self.importance,
@@ -174,6 +176,7 @@ def learning_loop(
     name: str,
     update: Callable[..., None],
     help_out: Callable[..., None],
+    given: Mapping[str, Callable[..., None]],
     feed: Feed,
     by: Any,
     replay: Replay,
@@ -184,7 +187,7 @@ def learning_loop(
 
     Args:
         name: of the agent.
-        update, help_out: plain functions; feed, by, replay: examples of the types.
+        update, help_out, given: plain functions; feed, by, replay: examples of the types.
     """
     apart = render.compile_module(
         f"{name}_update",
@@ -196,6 +199,7 @@ def learning_loop(
         {"update": cast(FunctionType, update), "help_out": cast(FunctionType, help_out)},
         {"Any": Any},
         inline=False,
+        given={key: cast(FunctionType, function) for key, function in given.items()},
     )
     functions = {
         "draw": draw,

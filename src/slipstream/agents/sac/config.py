@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
-import numpy as np
-from gymnasium import spaces
 from pydantic import Field
 
-from slipstream.agents.off_policy.config import OffPolicyConfig
-from slipstream.core.bounds import Count, Positive, Share
+from slipstream.agents.actor_critic.config import ActorCriticConfig
+from slipstream.core.bounds import Positive
 from slipstream.core.config import searched
-from slipstream.core.errors import ConfigError
-from slipstream.core.spec import Spec
 
 Nats = Annotated[float, Field(ge=-1e6, le=1e6)]
 
 
-class SACConfig(OffPolicyConfig):
+class SACConfig(ActorCriticConfig):
     """Soft actor-critic (Haarnoja et al. 2018); where each default is from: docs/agents.md."""
 
+    NAME: ClassVar[str] = "sac"
+    HEAD_WIDTH: ClassVar[int] = 2
     PER_MEMBER: ClassVar[tuple[str, ...]] = (
-        *OffPolicyConfig.PER_MEMBER,
+        *ActorCriticConfig.PER_MEMBER,
         "temperature",
         "initial_temperature",
         "target_entropy",
@@ -42,105 +39,6 @@ class SACConfig(OffPolicyConfig):
         description="entropy that a learned temperature keeps, of actions in [-1, 1]; null: minus "
         "the numbers of an action",
     )
-    target_rate: Share | tuple[Share, ...] = Field(
-        0.005,
-        description="tau: how far a target update moves the targets; 1 copies the weights",
-        json_schema_extra=searched(0.001, 0.05, log=True),
-    )
-    max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
-        None,
-        description="a network's gradient is shortened to this length; null: never",
-        json_schema_extra=searched(0.5, 20.0, log=True, by_default=False),
-    )
-    observation_normalization: bool = Field(
-        False, description="running mean and deviation of observation columns without a fixed scale"
-    )
-    replay_size: Count = Field(1_000_000, description="transitions kept, per member")
-    batch: Count = Field(
-        256,
-        description="transitions of an update",
-        json_schema_extra=searched(6, 9, power_of=2, by_default=False),
-    )
-    updates_per_step: Positive = Field(
-        1.0,
-        description="optimiser updates for each environment step, the same for any num_envs",
-        json_schema_extra=searched(0.125, 1.0, log=True, by_default=False),
-    )
-    widths: tuple[Count, ...] = Field(
-        (256, 256),
-        min_length=1,
-        description="hidden layers of actor and critics",
-        json_schema_extra=searched(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
-    )
-    activation: Literal["tanh", "relu"] = Field(
-        "relu",
-        description="between layers",
-        json_schema_extra=searched(choices=["tanh", "relu"], by_default=False),
-    )
-    gradient_parts: Count | None = Field(
-        None,
-        description="parts that the actor's gradient is summed from, which two cores may share; "
-        "null: 2 from a million multiplications of a batch between hidden layers, else 1",
-    )
-
-    def parts(self, num_envs: int) -> int:
-        """Gradient parts of a batch; they follow from the member's own sizes alone."""
-        if self.gradient_parts is not None:
-            return min(self.gradient_parts, self.batch)
-        work = self.batch * sum(a * b for a, b in itertools.pairwise(self.widths))
-        return 2 if work >= _WORK_TO_SHARE else 1
-
-    def check_spaces(self, spec: Spec) -> None:
-        """Takes real actions within bounds, and rows of numbers."""
-        super().check_spaces(spec)
-        if spec.is_image:
-            raise ConfigError(
-                "sac learns from rows of numbers, and this environment's observations are uint8 "
-                "images. An agent that fits: ppo (`agent: {name: ppo}`)."
-            )
-        if isinstance(spec.action, spaces.Box):
-            if np.isfinite([spec.action.low, spec.action.high]).all():
-                return
-            raise ConfigError(
-                f"sac acts within bounds, and this environment takes {spec.action}, which has none "
-                "in some component. Give the environment finite bounds (gymnasium.wrappers."
-                "RescaleAction, or a Box of your own), or choose ppo (`agent: {name: ppo}`)."
-            )
-        fit = "dqn or ppo" if len(spec.components) == 1 else "ppo"
-        raise ConfigError(
-            f"sac chooses real numbers (Box), and this environment takes {spec.action}. Agents "
-            f"that fit: {fit} (`agent: {{name: {fit.partition(' ')[0]}}}`)."
-        )
-
-    def weight_bytes(self, spec: Spec) -> int:
-        """Of the actor, float32, biases included."""
-        inputs = int(np.prod(spec.observation_shape)) + 1
-        return 4 * _products(inputs, self.widths, 2 * spec.action_width)
-
-    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
-        """The rows of an iteration, and weights with gradients, moments and targets."""
-        from slipstream.experience.rollout import rollout_bytes
-
-        rollout = rollout_bytes(
-            self.iteration_steps(num_envs),
-            members,
-            num_envs,
-            spec.observation_shape,
-            spec.observation_dtype,
-            spec.action_width,
-            spec.action_dtype,
-        )
-        inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_width
-        critics = 2 * 4 * _products(inputs, self.widths, 1)
-        kept = 4  # weights, moments, transposed matrices; then gradients, and targets
-        actor = (kept + self.parts(num_envs)) * self.weight_bytes(spec)
-        return rollout + members * (actor + (kept + 2) * critics)
-
-
-def _products(inputs: int, widths: tuple[int, ...], outputs: int) -> int:
-    return sum(a * b for a, b in itertools.pairwise((inputs, *widths, outputs)))
 
 
 Config = SACConfig
-
-_WORK_TO_SHARE = 1_000_000  # multiplications, from which on two cores gain more than they wait

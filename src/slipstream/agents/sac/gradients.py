@@ -1,8 +1,6 @@
-"""Gradients of one member's critics and actor, from a batch to weights.
+"""What soft actor-critic's own actions are, and the gradient of one member's actor.
 
-Plain loops that `learning.py` compiles; `torch_form.py` is what they calculate. An update is a few
-tasks that may run side by side: by parts of the batch's rows, but by critic where one is moved, so
-that its gradient and moments pass through one core's memory only. Rows pass in blocks.
+Plain loops that `actor_critic/steps.py` calls by name; `torch_form.py` is what they calculate.
 """
 
 from __future__ import annotations
@@ -12,26 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.agents.sac.learned import (
-    ACTOR_LOSS,
-    CRITIC_LOSS,
-    CRITICS,
-    DONE,
-    ENTROPY,
-    NEXT,
-    OWN,
-    VALUE,
+from slipstream.agents.actor_critic.gradients import (
+    ask_actor,
+    place_done,
+    place_rows,
+    rows_of,
+    set_goals,
 )
+from slipstream.agents.actor_critic.learned import ACTOR_LOSS, CRITICS, NEXT, OWN
+from slipstream.agents.off_policy.steps import clipped_step
+from slipstream.agents.sac.learned import ENTROPY
 from slipstream.core.random import stream
-from slipstream.nets.layers import (
-    OUTPUTS,
-    PLACE,
-    backward,
-    forward,
-    input_gradient,
-    keep_rows,
-)
-from slipstream.nets.sampling import scale_row
+from slipstream.nets.layers import OUTPUTS, PLACE, backward, forward, input_gradient, keep_rows
 from slipstream.nets.squashed import (
     LOG_STD_HIGH,
     LOG_STD_LOW,
@@ -40,102 +30,32 @@ from slipstream.nets.squashed import (
 )
 from slipstream.vector.draws import LEARN, normal_at
 
-NOISE = 0  # of `Space.drawn`
+NOISE = 0  # of `SACOwn.drawn`
 SQUASHED = 1
-FOLLOWING = 0  # of `Space.log_prob`
-HERE = 1
 _LEARN = np.uint64(LEARN)
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 
 
-def rows_of(by: Any, part: int) -> tuple[int, int]:
-    """The rows lo..hi-1 of a part."""
-    rows = len(by.space.actor_x)
-    return part * rows // by.parts, (part + 1) * rows // by.parts
-
-
 def prepare(by: Any, m: int, part: int, batch: Any) -> None:
     """What the critics are to learn of a part's rows, and where they are asked afterwards.
 
-    Leaves of the policy's own actions what `actor_gradient` takes.
+        cost = alpha log p(a' | s'),  a' ~ p(. | s')
+
+    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", equation 6, with two
+    targets.) Leaves of the policy's own actions what `actor_gradient` takes.
     """
-    space, k = by.space, by.net.width
+    space, log_prob = by.space, by.own.log_prob
+    alpha = math.exp(float(by.own.temperature.weights[m, 0]))
     lo, hi = rows_of(by, part)
     for first in range(lo, hi, space.block):
         last = min(first + space.block, hi)
         draw_actions(by, m, batch.obs_next, first, last, NEXT, 0)
+        for i in range(first, last):
+            space.cost[i] = alpha * log_prob[i]
         set_goals(by, m, part, first, last, batch)
         draw_actions(by, m, batch.obs, first, last, OWN, len(batch.reward))
-        for i in range(first, last):
-            to, x = space.critic_x[DONE, i], space.actor_x[i]
-            for j in range(k):
-                to[j] = batch.action[i, j]
-            for j in range(batch.obs.shape[1]):
-                to[k + j] = x[j]
-
-
-def set_goals(by: Any, m: int, part: int, first: int, last: int, batch: Any) -> None:
-    """What both critics' values of rows first..last-1 are to become, into `space.goal`.
-
-        y = f r + discount (min_c Q'_c(s', a') - alpha log p(a' | s')),  a' ~ p(. | s')
-
-    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", equation 6, with two
-    targets; f is the member's factor of rewards.)
-    """
-    net, space, b = by.net, by.space, last - first
-    top = len(net.critic) - 1
-    width, place = net.critic[top, OUTPUTS], b * net.critic[top, PLACE]
-    alpha, factor = (
-        math.exp(float(by.learned.temperature.weights[m, 0])),
-        by.settings.reward_factor[m],
-    )
-    x, y = space.critic_x[NEXT, first:last], space.critic_y[part]
-    for c in range(CRITICS):
-        forward(by.learned.targets[c][m], net.critic, net.relu, x, y[c])
-    for i in range(b):
-        at, row = place + i * width, first + i
-        soft = min(float(y[0, at]), float(y[1, at])) - alpha * space.log_prob[FOLLOWING, row]
-        discount = float(batch.discount[row])
-        # after a termination, the next observation means nothing
-        future = discount * soft if discount > 0.0 else 0.0
-        space.goal[row] = factor * float(batch.reward[row]) + future
-
-
-def critic_gradient(by: Any, m: int, c: int, weight: Any) -> None:
-    """The gradient of critic c of member m.
-
-        L_c = mean(w (Q_c(s, a) - y)^2 / 2)
-
-    (Haarnoja et al. 2018, as above, equation 5.)
-
-    Args:
-        by: Learner; weight: float32 [B], w.
-    """
-    net, learned, space = by.net, by.learned, by.space
-    rows = len(weight)
-    gradient = learned.critics[c].gradients[m, 0]
-    gradient[:] = _ZERO
-    loss, total = 0.0, 0.0
-    last = len(net.critic) - 1
-    width, place = net.critic[last, OUTPUTS], net.critic[last, PLACE]
-    for first in range(0, rows, space.block):
-        b = min(space.block, rows - first)
-        x, at = space.critic_x[DONE, first : first + b], b * place
-        y, d = space.critic_y[c, 0], space.critic_d[c]
-        forward(learned.critics[c].weights[m], net.critic, net.relu, x, y)
-        d[at : at + b * width] = _ZERO
-        for i in range(b):
-            row = first + i
-            value = float(y[at + i * width])
-            gap = value - space.goal[row]
-            share = float(weight[row]) / rows
-            d[at + i * width] = share * gap
-            space.gap[c, row] = gap
-            loss += 0.5 * share * gap * gap
-            total += value / (CRITICS * rows)
-        backward(learned.turned_critics[c][m], gradient, net.critic, net.relu, x, y, d)
-    by.statistics[c, CRITIC_LOSS], by.statistics[c, VALUE] = loss, total
+        place_done(by, batch.action, first, last)
 
 
 def judge_actions(by: Any, m: int, part: int, first: int, last: int) -> None:
@@ -144,17 +64,18 @@ def judge_actions(by: Any, m: int, part: int, first: int, last: int) -> None:
     Leaves dQ/da of the smaller value; where both agree, the first one's slope counts.
     """
     net, learned, space, b = by.net, by.learned, by.space, last - first
+    value = by.own.value
     top = len(net.critic) - 1
     width, place = net.critic[top, OUTPUTS], net.critic[top, PLACE]
     x, y = space.critic_x[OWN, first:last], space.critic_y[part]
     for c in range(CRITICS):
         forward(learned.critics[c].weights[m], net.critic, net.relu, x, y[c])
         for i in range(b):
-            space.value[c, first + i] = float(y[c, b * place + i * width])
+            value[c, first + i] = float(y[c, b * place + i * width])
     for c in range(CRITICS):
-        n, kept, d = 0, space.kept[part], space.critic_d[part]
+        n, kept, d = 0, by.own.kept[part], space.critic_d[part]
         for i in range(b):
-            smaller = 0 if space.value[0, first + i] <= space.value[1, first + i] else 1
+            smaller = 0 if value[0, first + i] <= value[1, first + i] else 1
             if smaller == c:
                 kept[n] = i
                 n += 1
@@ -168,22 +89,18 @@ def judge_actions(by: Any, m: int, part: int, first: int, last: int) -> None:
         input_gradient(learned.turned_critics[c][m], net.critic, net.relu, y[c], d, d_x)
         for i in range(n):
             for j in range(net.width):
-                space.d_action[first + kept[i], j] = d_x[i, j]
+                by.own.d_action[first + kept[i], j] = d_x[i, j]
 
 
-def actor_gradient(by: Any, m: int, part: int, error: Any) -> None:
+def actor_gradient(by: Any, m: int, part: int, batch: Any) -> None:
     """Part `part` of the gradient of member m's actor.
 
-        L = mean(alpha log p(a | s) - min_c Q_c(s, a)),  a = tanh(mean(s) + std(s) noise)
-
-    Args:
-        by: Learner.
-        error: float32 [B], rows of the part are written: the critics' mean absolute error.
+    L = mean(alpha log p(a | s) - min_c Q_c(s, a)),  a = tanh(mean(s) + std(s) noise)
     """
-    net, learned, space = by.net, by.learned, by.space
-    rows, statistics = len(error), by.statistics[part]
+    net, learned, space, own = by.net, by.learned, by.space, by.own
+    rows, statistics = len(batch.reward), by.statistics[part]
     lo, hi = rows_of(by, part)
-    alpha = math.exp(float(learned.temperature.weights[m, 0]))
+    alpha = math.exp(float(own.temperature.weights[m, 0]))
     gradient = learned.actor.gradients[m, part]
     gradient[:] = _ZERO
     loss, entropy, outputs = 0.0, 0.0, len(space.actor_y) // rows
@@ -191,11 +108,9 @@ def actor_gradient(by: Any, m: int, part: int, error: Any) -> None:
         last = min(first + space.block, hi)
         judge_actions(by, m, part, first, last)
         for i in range(first, last):
-            error[i] = (abs(space.gap[0, i]) + abs(space.gap[1, i])) / CRITICS
-            log_prob = space.log_prob[HERE, i]
-            least = min(space.value[0, i], space.value[1, i])
-            loss += (alpha * log_prob - least) / rows
-            entropy -= log_prob / rows
+            least = min(own.value[0, i], own.value[1, i])
+            loss += (alpha * own.log_prob[i] - least) / rows
+            entropy -= own.log_prob[i] / rows
         y, d = space.actor_y[first * outputs : last * outputs], space.actor_d[part]
         head_gradient(by, alpha, first, last, y, d)
         x = space.actor_x[first:last]
@@ -212,15 +127,15 @@ def head_gradient(by: Any, alpha: float, first: int, last: int, y: Any, d: Any) 
     Args:
         y, d: float32 [b * all outputs], of the block.
     """
-    net, space, k = by.net, by.space, by.net.width
+    net, space, drawn, k = by.net, by.space, by.own.drawn, by.net.width
     top, b, rows = len(net.actor) - 1, last - first, len(space.actor_x)
     width, place = net.actor[top, OUTPUTS], b * net.actor[top, PLACE]
     d[place : place + b * width] = _ZERO
     for i in range(first, last):
         at = place + (i - first) * width
         for j in range(k):
-            action, noise = math.tanh(space.drawn[SQUASHED, i, j]), space.drawn[NOISE, i, j]
-            slope = float(space.d_action[i, j])
+            action, noise = math.tanh(drawn[SQUASHED, i, j]), drawn[NOISE, i, j]
+            slope = float(by.own.d_action[i, j])
             pull = (2.0 * alpha * action - (1.0 - action * action) * slope) / rows
             d[at + j] = pull
             z = float(y[at + k + j])
@@ -234,32 +149,39 @@ def draw_actions(by: Any, m: int, obs: Any, first: int, last: int, kind: int, pl
     Leaves the critics' inputs of that kind, log p, and what derivatives need of the last drawn.
     Row i takes the places (place + i) K, ... of the update's noise.
     """
-    net, space, actor, k = by.net, by.space, by.learned.actor, by.net.width
+    space, own, actor, k = by.space, by.own, by.learned.actor, by.net.width
     key = stream(by.seeds[m], _LEARN, np.uint64(actor.steps[m]))
-    numbers, outputs = obs.shape[1], len(space.actor_y) // len(space.actor_x)
+    begin, width = ask_actor(by, m, actor.weights[m], obs, first, last)
+    y = space.actor_y
     for i in range(first, last):
-        scale(by, m, obs[i], space.actor_x[i])
-    y = space.actor_y[first * outputs : last * outputs]
-    forward(actor.weights[m], net.actor, net.relu, space.actor_x[first:last], y)
-    top = len(net.actor) - 1
-    width, begin = net.actor[top, OUTPUTS], (last - first) * net.actor[top, PLACE]
-    for i in range(first, last):
-        at, to, x = begin + (i - first) * width, space.critic_x[kind, i], space.actor_x[i]
+        at, to = begin + (i - first) * width, space.critic_x[kind, i]
         total = 0.0
         for j in range(k):
             noise = float(normal_at(key, (place + i) * k + j))
             log_std = bounded_log_std(float(y[at + k + j]))
             u, density = draw_component(float(y[at + j]), log_std, noise)
-            space.drawn[NOISE, i, j] = noise
-            space.drawn[SQUASHED, i, j] = u
+            own.drawn[NOISE, i, j] = noise
+            own.drawn[SQUASHED, i, j] = u
             to[j] = math.tanh(u)
             total += density
-        space.log_prob[FOLLOWING if kind == NEXT else HERE, i] = total
-        for j in range(numbers):
-            to[k + j] = x[j]
+        own.log_prob[i] = total
+    place_rows(by, kind, first, last)
 
 
-def scale(by: Any, m: int, row: Any, out: Any) -> None:
-    """Scales one observation of member m."""
-    limit = np.float32(by.scale.limit)
-    scale_row(row, by.scale.mean[m], by.scale.inverse_std[m], -limit, limit, out)
+def move_rest(by: Any, m: int, moved: bool) -> None:
+    """Moves member m's temperature, where it is learned.
+
+        L(log alpha) = log alpha (H - target entropy),  H = -mean(log p)
+
+    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", section 5, for log alpha
+    instead of alpha, as in the authors' code: its sign is the same, and alpha stays positive.)
+    """
+    settings, own = by.settings, by.own
+    if not own.entropy.automatic[m]:
+        return
+    entropy = 0.0
+    for part in range(len(by.statistics)):
+        entropy += by.statistics[part, ENTROPY]
+    own.temperature.gradients[m, 0, 0] = entropy - own.entropy.target[m]
+    limit, rate = settings.max_grad_norm[m], settings.learning_rate[m]
+    clipped_step(own.temperature, m, limit, rate, settings.adam_eps[m], by.space.lanes[0])

@@ -1,152 +1,37 @@
-"""The compiled form of soft actor-critic: members one after another, each from its own replay."""
+"""The compiled form of soft actor-critic."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slipstream.agents.off_policy.learning import CompiledLearning
-from slipstream.agents.sac.act import Explorer
+from slipstream.agents.actor_critic.compiled import CompiledActorCritic
+from slipstream.agents.actor_critic.learned import CRITICS, Space
+from slipstream.agents.sac.act import explore
 from slipstream.agents.sac.base import BaseSAC
-from slipstream.agents.sac.config import SACConfig
-from slipstream.agents.sac.learned import (
-    CRITICS,
-    DONE,
-    NEXT,
-    OWN,
-    STATISTICS,
-    Learned,
-    Learner,
-    Nets,
-    Scale,
-    Space,
-)
-from slipstream.agents.sac.loops import loops
-from slipstream.agents.sac.steps import help_out, update
-from slipstream.agents.tasks import RunTasks, in_sequence
-from slipstream.core.lines import zeros
-from slipstream.core.spec import Spec
-from slipstream.experience.rollout import Rollout
-from slipstream.nets.adam import LANES
-from slipstream.nets.layers import BLOCK, OUTPUTS
-from slipstream.nets.networks import MlpNetwork, input_width, padded
-from slipstream.nets.observations import LIMIT
-from slipstream.vector.fused import Acting
-
-_NO_MASK = np.zeros((0, 0), np.bool_)
-_WIDE = 128  # outputs of a layer, from which on its weights are read once for twice as many rows
+from slipstream.agents.sac.gradients import actor_gradient, move_rest, prepare
+from slipstream.agents.sac.learned import SACOwn
 
 
-class SAC(CompiledLearning, BaseSAC):
-    """M members that act, and learn from what they kept. Members never mix.
-
-    A member's numbers follow from its seed, its settings and its experience alone: they are the
-    same bits whoever is beside it.
-    """
+class SAC(CompiledActorCritic, BaseSAC):
+    """M members; see `CompiledActorCritic`. Metrics have entropy (of actions in [-1, 1], nats) and
+    temperature, too."""
 
     name = "sac"
-    update_loop = staticmethod(update)
-    help_loop = staticmethod(help_out)
+    explore_loop = staticmethod(explore)
+    given: ClassVar = {"prepare": prepare, "actor_gradient": actor_gradient, "move_rest": move_rest}
 
-    def __init__(
-        self, config: SACConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
-    ) -> None:
-        self._gradient_parts = config.parts(num_envs)
-        super().__init__(config, specs, seeds, num_envs, self._gradient_parts)
-        network = self.policy.network
-        assert isinstance(network, MlpNetwork)
-        width = self.policy.actions.width
-        relu = config.activation == "relu"
-        self._net = Nets(network.tables[0], self.critics.table, relu, width, padded(width))
-        one, two = self.critics.groups
-        turned = [zeros(group.flat.shape) for group in (self.policy.parameters, one, two)]
-        self._learned = Learned(
-            *(self.policy.parameters.arrays, self.temperature.arrays, (one.arrays, two.arrays)),
-            *(
-                (self.critics.targets[0], self.critics.targets[1]),
-                turned[0],
-                (turned[1], turned[2]),
-            ),
-        )
-        self._statistics = np.zeros((max(self._gradient_parts, CRITICS), len(STATISTICS)))
-        self._space = self._make_space()
-        self._actor = self.policy.actor(num_envs)
-        self._env_actions = np.zeros((self.members * num_envs, width), np.float32)
-        self._loops = loops()
-        self.refresh()
-
-    def _make_space(self) -> Space:
-        net, batch, parts = self._net, self.config.batch, self._gradient_parts
-        block = min(batch, BLOCK if max(self.config.widths) < _WIDE else 2 * BLOCK)
-        actor, critic = (int(table[:, OUTPUTS].sum()) for table in (net.actor, net.critic))
-        numbers, k = self.numbers, net.width
-        actor_x = zeros((batch, input_width(numbers)))
-        critic_x = zeros((len((NEXT, DONE, OWN)), batch, input_width(numbers + k)))
-        actor_x[:, numbers], critic_x[:, :, k + numbers] = 1.0, 1.0
-        tasks = max(parts, CRITICS)
-        return Space(
-            block=block,
-            actor_x=actor_x,
-            critic_x=critic_x,
-            actor_y=zeros((batch * actor,)),
-            actor_d=zeros((parts, block * actor)),
-            critic_y=zeros((tasks, CRITICS, block * critic)),
-            critic_d=zeros((tasks, block * critic)),
-            drawn=np.zeros((2, batch, k)),
-            log_prob=np.zeros((2, batch)),
-            goal=np.zeros(batch),
+    def make_own(self, space: Space) -> SACOwn:
+        batch, parts = self.config.batch, self.gradient_parts
+        return SACOwn(
+            *(self.temperature.arrays, self.entropy),
+            drawn=np.zeros((2, batch, self.policy.actions.width)),
+            log_prob=np.zeros(batch),
             value=np.zeros((CRITICS, batch)),
-            d_action=zeros((batch, k)),
-            d_x=zeros((parts, block, net.columns)),
-            kept=np.zeros((parts, block), np.int64),
-            gap=np.zeros((CRITICS, batch)),
-            lanes=np.zeros((tasks, LANES)),
-            squares=np.zeros(parts),
+            d_action=np.zeros((batch, self.policy.actions.width), np.float32),
+            kept=np.zeros((parts, space.block), np.int64),
         )
-
-    def refresh(self) -> None:
-        """Hands the loops this iteration's weights, settings and scales."""
-        scale = self.policy.scale
-        assert scale is not None
-        self._explorer = Explorer(
-            *(self._actor.decider, self.seeds, self.steps),
-            *(self.config.learning_starts, self.num_envs),
-        )
-        self.learner = Learner(
-            *(self._net, self._learned, self.settings, Scale(scale.mean, scale.inverse_std, LIMIT)),
-            *(self.seeds, self._statistics, self.tally, self._space),
-            *(self._gradient_parts, self.gate),
-        )
-        self._loops["turn_all"](self.learner)
-
-    def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        obs = rollout.obs[t].reshape(len(self._env_actions), -1)
-        self._loops["explore_rows"](
-            *(self._explorer, t, obs, _NO_MASK),
-            *(rollout.actions[t], rollout.log_prob[t], self._env_actions),
-        )
-        return self._env_actions
-
-    def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
-        return Acting(self._loops["explore_rows"], self._explorer)
-
-    def update(
-        self,
-        rollout: Rollout,
-        progress: float | NDArray[np.float64] = 0.0,
-        run: RunTasks = in_sequence,
-    ) -> dict[str, NDArray[Any]]:
-        """Ends an iteration.
-
-        Returns:
-            One number per member, [M], by name: critic_loss, value (of what was chosen),
-            actor_loss, entropy (of actions in [-1, 1], nats), gradient_norm (the actor's, before it
-            was shortened), temperature, learning_rate, updates, failed.
-        """
-        return self.finished(rollout, progress)
 
 
 Agent = SAC

@@ -1,90 +1,49 @@
-"""Soft actor-critic that acts and learns in torch: for GPUs, and to compare the compiled form with.
-
-Environments, replay and running statistics stay where environments are, on the processor. Weights
-lie on the device, and are carried back when an iteration ends, so that policy, checkpoints and
-studies know no device.
-"""
+"""Soft actor-critic that acts and learns in torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
+from slipstream.agents.actor_critic.torch_agent import TorchActorCritic
+from slipstream.agents.actor_critic.torch_form import Group, Rows, Target
+from slipstream.agents.actor_critic.torch_members import TorchMembers
 from slipstream.agents.sac.base import BaseSAC
-from slipstream.agents.sac.config import SACConfig
-from slipstream.agents.sac.torch_members import TorchMembers
-from slipstream.agents.tasks import RunTasks, in_sequence
-from slipstream.core.spec import Spec
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.rollout import Rollout
-from slipstream.nets.torch_device import device_of, together
-from slipstream.nets.torch_threads import one_thread
-from slipstream.vector import draws
+from slipstream.agents.sac.learned import Entropy
+from slipstream.agents.sac.torch_form import draw, learn
 
 
-class TorchSAC(BaseSAC):
-    """As `SAC`, whose state it can go on from, and the other way round; its bits are other ones.
+class SACMembers(TorchMembers):
+    """Members that draw from their policies."""
 
-    On a processor members are handled one after another, since a batched product's bits would
-    depend on their number; on a GPU all together.
+    DRAWS = 2
 
-    Args:
-        config, specs, seeds, num_envs: as for `SAC`.
-        device: where torch calculates.
-    """
+    def others(self, agent: BaseSAC) -> Mapping[str, Group | Target]:
+        return {"temperature": self._group(agent.temperature)}
 
-    def __init__(
-        self,
-        config: SACConfig,
-        specs: Spec | Sequence[Spec],
-        seeds: Sequence[int],
-        num_envs: int,
-        device: str = "cpu",
-    ) -> None:
-        super().__init__(config, specs, seeds, num_envs)
-        self.device = device_of(device)
-        self._groups = [
-            TorchMembers(self, own, self.device) for own in together(self.members, self.device)
-        ]
-        self._env_actions = np.zeros(
-            (self.members * num_envs, self.policy.actions.width), np.float32
-        )
+    def fetch_own(self, agent: BaseSAC) -> None:
+        self._entropy = Entropy(*(self.column(x) for x in agent.entropy))
+        self._target_every = agent.config.target_every
 
-    def refresh(self) -> None:
-        for group in self._groups:
-            group.fetch()
-
-    def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        keys = draws.own_keys(self.seeds, draws.ACT, self.steps)
-        with one_thread():
-            for group in self._groups:
-                e = group.environments
-                rollout.actions[t, e] = group.act(rollout.obs[t, e], keys[group.members])
-        self.steps += self.num_envs
-        self.policy.actions.to_environment(rollout.actions[t], self._env_actions)
-        return self._env_actions
-
-    def learn(
-        self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
-    ) -> None:
-        with one_thread():
-            for group in self._groups:
-                own = updates[group.members]
-                for number in range(int(own.max(initial=0))):
-                    group.learn(replay, number < own)
+    def explore(self, head: Tensor, noise: Tensor) -> Tensor:
+        return draw(head, noise)[0]
 
     def update(
-        self,
-        rollout: Rollout,
-        progress: float | NDArray[np.float64] = 0.0,
-        run: RunTasks = in_sequence,
-    ) -> dict[str, NDArray[Any]]:
-        for group in self._groups:
-            group.put_back()
-        return self.finished(rollout, progress)
+        self, rows: Rows, noise: tuple[Tensor, ...], wanted: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+        following, here = noise
+        statistics, updated, error = learn(
+            *(self.learned, self.networks, rows, (following, here), wanted),
+            *(self._target_every, self.coefficients, self._entropy),
+        )
+        return statistics, updated, updated, error
+
+
+class TorchSAC(TorchActorCritic, BaseSAC):
+    """As `SAC`; see `TorchActorCritic`."""
+
+    group = SACMembers
 
 
 Agent = TorchSAC

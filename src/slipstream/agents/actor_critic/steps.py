@@ -1,7 +1,7 @@
-"""How one member's gradients move it: critics and their targets, the actor, the temperature.
+"""How one member's gradients move it: critics and their targets, then the actor.
 
-Plain loops that `learning.py` compiles. A member whose gradient is not finite fails, and stands
-still from then on.
+Plain loops that `off_policy/learning.py` compiles. A member whose gradient is not finite fails, and
+stands still from then on.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from slipstream.agents.actor_critic.gradients import critic_gradient
+from slipstream.agents.actor_critic.learned import ACTOR_LOSS, CRITICS
 from slipstream.agents.off_policy.gate import (
     FIRST,
     MEMBER,
@@ -20,45 +22,55 @@ from slipstream.agents.off_policy.gate import (
     wait_for,
 )
 from slipstream.agents.off_policy.steps import clipped_step, counted, follow, shortened
-from slipstream.agents.sac.gradients import actor_gradient, critic_gradient, prepare
-from slipstream.agents.sac.learned import CRITICS, ENTROPY
 from slipstream.nets.adam import LANES, adam_range, sum_of_squares
 from slipstream.nets.layers import turn, turn_rows
+
+# Bound by the renderer to an agent's functions.
+prepare: Any = None  # (by, m, part, batch): the critics' inputs and goals of a part's rows
+actor_gradient: Any = None  # (by, m, part, batch): a part of the gradient of the actor
+move_rest: Any = None  # (by, m, moved): what else an update moves; moved: the actor was
 
 # Phases of an update, each after the one before it is done.
 _PREPARE, _CRITICS, _ACTOR, _NORM, _MOVE = 0, 1, 2, 3, 4
 
 
 def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
-    """One whole update of member m: critics and targets, actor, temperature.
+    """One whole update of member m: critics and targets, the actor where it is its turn.
 
     Args:
         by: Learner; batch: Batch.
-        weight: float32 [B], of importance; error: float32 [B], written.
+        weight: float32 [B], of importance.
+        error: float32 [B], written: the critics' mean absolute error.
     """
-    learned = by.learned
-    if learned.actor.failed[m]:
+    actor, critics, gap = by.learned.actor, by.learned.critics, by.space.gap
+    if actor.failed[m]:
         return
-    share(by, m, _PREPARE, by.parts, batch, weight, error)
-    share(by, m, _CRITICS, CRITICS, batch, weight, error)
-    share(by, m, _ACTOR, by.parts, batch, weight, error)
+    share(by, m, _PREPARE, by.parts, batch, weight)
+    share(by, m, _CRITICS, CRITICS, batch, weight)
+    for i in range(len(error)):
+        error[i] = (abs(gap[0, i]) + abs(gap[1, i])) / CRITICS
     for c in range(CRITICS):
-        learned.actor.failed[m] = learned.actor.failed[m] or learned.critics[c].failed[m]
-    if learned.actor.failed[m]:
+        actor.failed[m] = actor.failed[m] or critics[c].failed[m]
+    if actor.failed[m]:
         return
-    share(by, m, _NORM, by.parts, batch, weight, error)
-    if counted(learned.actor, m, actor_norm(by)):
-        share(by, m, _MOVE, by.parts, batch, weight, error)
-        turn(learned.actor.weights[m], by.net.actor, learned.turned_actor[m])
-        finish_update(by, m)
+    moved = critics[0].steps[m] % by.settings.actor_every == 0
+    if moved:
+        share(by, m, _ACTOR, by.parts, batch, weight)
+        share(by, m, _NORM, by.parts, batch, weight)
+        if not counted(actor, m, actor_norm(by)):
+            return
+        share(by, m, _MOVE, by.parts, batch, weight)
+        turn(actor.weights[m], by.net.actor, by.learned.turned_actor[m])
+    tally_update(by, m, moved)
+    move_rest(by, m, moved)
 
 
-def share(by: Any, m: int, phase: int, tasks: int, batch: Any, weight: Any, error: Any) -> None:
+def share(by: Any, m: int, phase: int, tasks: int, batch: Any, weight: Any) -> None:
     """Does the tasks 0, 1, ... of a phase, together with whoever helps."""
     limit = open_tasks(by.gate, m, phase, tasks)
     ticket = claim(by.gate)
     while ticket >= 0:
-        work(by, m, phase, ticket - (limit - tasks), batch, weight, error)
+        work(by, m, phase, ticket - (limit - tasks), batch, weight)
         finish(by.gate)
         ticket = claim(by.gate)
     wait_for(by.gate, limit)
@@ -69,12 +81,12 @@ def help_out(by: Any, batch: Any, weight: Any, error: Any) -> None:
     gate = by.gate
     ticket = next_of_others(gate)
     while ticket >= 0:
-        work(by, gate[MEMBER], gate[PHASE], ticket - gate[FIRST], batch, weight, error)
+        work(by, gate[MEMBER], gate[PHASE], ticket - gate[FIRST], batch, weight)
         finish(gate)
         ticket = next_of_others(gate)
 
 
-def work(by: Any, m: int, phase: int, task: int, batch: Any, weight: Any, error: Any) -> None:
+def work(by: Any, m: int, phase: int, task: int, batch: Any, weight: Any) -> None:
     """One task: of a part of the rows, of a critic, or of a part of the actor's weights."""
     if phase == _PREPARE:
         prepare(by, m, task, batch)
@@ -82,7 +94,7 @@ def work(by: Any, m: int, phase: int, task: int, batch: Any, weight: Any, error:
         critic_gradient(by, m, task, weight)
         step_critic(by, m, task)
     elif phase == _ACTOR:
-        actor_gradient(by, m, task, error)
+        actor_gradient(by, m, task, batch)
     elif phase == _NORM:
         measure_actor(by, m, task)
     else:
@@ -136,27 +148,17 @@ def move_actor(by: Any, m: int, part: int) -> None:
     adam_range(by.learned.actor, m, lo, hi, clip, rate, settings.adam_eps[m])
 
 
-def finish_update(by: Any, m: int) -> None:
-    """Moves member m's temperature, where it is learned, and counts the update.
-
-        L(log alpha) = log alpha (H - target entropy),  H = -mean(log p)
-
-    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", section 5, for log alpha
-    instead of alpha, as in the authors' code: its sign is the same, and alpha stays positive.)
-    """
-    settings, tally, temperature = by.settings, by.tally, by.learned.temperature
-    entropy = 0.0
-    last = by.statistics.shape[1]
+def tally_update(by: Any, m: int, moved: bool) -> None:
+    """Counts an update of member m, and what it saw; of the actor only where it was moved."""
+    tally, last = by.tally, by.statistics.shape[1]
+    end = last if moved else ACTOR_LOSS
     for part in range(len(by.statistics)):
-        entropy += by.statistics[part, ENTROPY]
-        for j in range(last):
+        for j in range(end):
             tally.sums[m, j] += by.statistics[part, j]
-    tally.sums[m, last] += actor_norm(by)
     tally.updates[m] += 1
-    if settings.automatic[m]:
-        temperature.gradients[m, 0, 0] = entropy - settings.target_entropy[m]
-        limit, rate = settings.max_grad_norm[m], settings.learning_rate[m]
-        clipped_step(temperature, m, limit, rate, settings.adam_eps[m], by.space.lanes[0])
+    if moved:
+        tally.sums[m, last] += actor_norm(by)
+        tally.moves[m] += 1
 
 
 def turn_critic(net: Any, weights: Any, turned: Any) -> None:
@@ -165,9 +167,8 @@ def turn_critic(net: Any, weights: Any, turned: Any) -> None:
     turn_rows(weights, net.critic, 0, net.columns, turned)
 
 
-def turn_all(by: Any) -> None:
+def turn_all(net: Any, learned: Any) -> None:
     """Transposes the matrices of every network, after weights came from elsewhere."""
-    net, learned = by.net, by.learned
     for m in range(len(learned.turned_actor)):
         turn(learned.actor.weights[m], net.actor, learned.turned_actor[m])
         for c in range(CRITICS):

@@ -1,4 +1,4 @@
-"""Runs of soft actor-critic: stopped and resumed, in shards, fused and not, on foreign copies."""
+"""Runs of SAC and TD3: stopped and resumed, in shards, fused and not, on foreign copies."""
 
 import os
 import signal
@@ -16,7 +16,6 @@ from slipstream.training.run import Run
 from slipstream.training.trainer import resume, train
 
 AGENT = {
-    "name": "sac",
     "widths": [16, 16],
     "batch": 32,
     "iteration": 32,
@@ -28,10 +27,13 @@ AGENT = {
 }
 
 
-def config_of(members=1, env="pendulum", **overrides):
+AGENTS = pytest.mark.parametrize("name", ["sac", "td3"])
+
+
+def config_of(name, members=1, env="pendulum", **overrides):
     settings = {
         "env": {"name": env},
-        "agent": AGENT,
+        "agent": {"name": name, **AGENT},
         "training": {"members": members, "num_envs": 2, "total_steps": 640},
         "evaluation": {"episodes": 4, "every": 0.5},
     }
@@ -63,9 +65,9 @@ def stop_at_7(event):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, parts):
-    config = config_of(**{"agent.gradient_parts": parts, "agent.n_step": 3})
+@pytest.mark.parametrize(("name", "parts"), [("sac", 1), ("sac", 2), ("td3", 2)])
+def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, name, parts):
+    config = config_of(name, **{"agent.gradient_parts": parts, "agent.n_step": 3})
     whole = trained(config, tmp_path / "whole")
     with pytest.raises(Interrupted):
         trained(config, tmp_path / "stopped", stop_at_7)
@@ -75,39 +77,47 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, parts):
     assert_same(whole, again)
 
 
-def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
+@AGENTS
+def test_a_member_is_the_same_alone_and_in_shards(tmp_path, name):
     own = {"agent.learning_rate": [1e-3, 1e-2, 1e-4], "agent.prioritised": True}
-    one = trained(config_of(3, **own, **{"training.shards": 1}), tmp_path / "one")
-    two = trained(config_of(3, **own, **{"training.shards": 2}), tmp_path / "two")
+    one = trained(config_of(name, 3, **own, **{"training.shards": 1}), tmp_path / "one")
+    two = trained(config_of(name, 3, **own, **{"training.shards": 2}), tmp_path / "two")
     assert_same(one, two)
     alone = {**own, "agent.learning_rate": 1e-2, "training.seed": 1}
-    mine = trained(config_of(**alone), tmp_path / "alone")
+    mine = trained(config_of(name, **alone), tmp_path / "alone")
     beside = state_of(one)
-    for name, value in state_of(mine).items():
-        each = len(beside[name]) // 3
-        assert value.tobytes() == beside[name][each : 2 * each].tobytes(), name
+    for key, value in state_of(mine).items():
+        each = len(beside[key]) // 3
+        assert value.tobytes() == beside[key][each : 2 * each].tobytes(), key
 
 
-@pytest.mark.parametrize(("members", "parts"), [(2, 1), (1, 2)])
-def test_a_pass_in_one_call_changes_no_bit(tmp_path, members, parts):
+@pytest.mark.parametrize(
+    ("name", "members", "parts"), [("sac", 2, 1), ("sac", 1, 2), ("td3", 2, 1), ("td3", 1, 2)]
+)
+def test_a_pass_in_one_call_changes_no_bit(tmp_path, name, members, parts):
     """Interpreted copies cannot be linked: there acting, stepping and learning are apart.
 
     Two threads share the updates of a lone member, in both.
     """
     own = {"agent.gradient_parts": parts}
-    fused = trained(config_of(members, **own), tmp_path / "fused")
-    apart = trained(config_of(members, **own, **{"training.backend": "serial"}), tmp_path / "apart")
+    fused = trained(config_of(name, members, **own), tmp_path / "fused")
+    apart = trained(
+        config_of(name, members, **own, **{"training.backend": "serial"}), tmp_path / "apart"
+    )
     assert_same(fused, apart)
 
 
-def test_foreign_environments(tmp_path):
-    run = trained(config_of(env="gym:Pendulum-v1"), tmp_path / "run")
+@AGENTS
+def test_foreign_environments(tmp_path, name):
+    run = trained(config_of(name, env="gym:Pendulum-v1"), tmp_path / "run")
     action = slipstream.load_policy(run).act(np.zeros(3, np.float32))
     assert action.shape == (1,) and abs(action[0]) <= 2
     # 640 steps, the first 100 of them without updates, one update for two steps
     assert run.metrics()["updates"][-1] == 270
 
 
-def test_choices_are_refused_with_what_fits(tmp_path):
-    with pytest.raises(ConfigError, match=r"sac chooses real numbers .* dqn or ppo"):
-        slipstream.train({"env": "cartpole", "agent": AGENT}, out=tmp_path / "run", num_envs=2)
+@AGENTS
+def test_choices_are_refused_with_what_fits(tmp_path, name):
+    settings = {"env": "cartpole", "agent": {"name": name, **AGENT}}
+    with pytest.raises(ConfigError, match=rf"{name} chooses real numbers .* dqn or ppo"):
+        slipstream.train(settings, out=tmp_path / "run", num_envs=2)

@@ -1,4 +1,4 @@
-"""Soft actor-critic: members beside each other, what it refuses, and values that are known."""
+"""SAC and TD3: members beside each other, what they refuse, and values that are known."""
 
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -6,8 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.agents.sac.config import SACConfig
-from slipstream.agents.sac.sac import SAC
+from slipstream.agents.discover import load_agent, load_config
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.replay import Replay
@@ -16,7 +15,12 @@ from slipstream.nets.compiled import loops
 from slipstream.nets.policy_file import pack, unpack
 from slipstream.vector.steps import Finals
 
+AGENTS = pytest.mark.parametrize("name", ["sac", "td3"])
 SMALL = {"widths": (24, 16), "batch": 33, "replay_size": 200, "learning_starts": 20, "iteration": 5}
+
+
+def config_of(name, **settings):
+    return load_config(name)[1](**{**SMALL, **settings})
 
 
 def spec_of(action=1, width=3, **fields):
@@ -50,7 +54,7 @@ def stepped(agent, spec, steps, replay=None, begin=0, run=None, learn=True):
 
 
 def trained(seeds, config, spec, num_envs=2, steps=14, run=None):
-    agent = SAC(config, spec, seeds, num_envs)
+    agent = load_agent(config)(config, spec, seeds, num_envs)
     _, rollout = stepped(agent, spec, steps, run=run)
     agent.update(rollout, 0.5)
     return agent
@@ -64,29 +68,43 @@ SETTINGS = [
 ]
 
 
+@AGENTS
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: str(list(s)))
-def test_alone_or_in_company(same_members, settings):
-    config, spec = SACConfig(**{**SMALL, **settings}), spec_of(3, 5)
+def test_alone_or_in_company(same_members, name, settings):
+    config, spec = config_of(name, **settings), spec_of(3, 5)
     everyone = trained(range(24), config, spec)
     for chosen in ([0], [5, 6], [3, 4, 5, 6, 7, 8, 9]):
         same_members(trained(chosen, config, spec), chosen, everyone)
 
 
-def test_members_have_their_own_settings(same_members):
-    rates, tau, alpha = (1e-3, 1e-4, 3e-4), (0.01, 0.5, 0.1), (0.2, 0.1, 0.3)
+NOISY = {"sac": {}, "td3": {"exploration_noise": 0.5}}
+OWN = {
+    "sac": {"temperature": (0.2, 0.1, 0.3)},
+    "td3": {
+        "exploration_noise": (0.3, 0.0, 0.1),
+        "smoothing_noise": (0.1, 0.2, 0.3),
+        "smoothing_limit": (0.4, 0.1, 0.5),
+    },
+}
+
+
+@AGENTS
+def test_members_have_their_own_settings(same_members, name):
+    lists = {"learning_rate": (1e-3, 1e-4, 3e-4), "target_rate": (0.01, 0.5, 0.1), **OWN[name]}
     spec = spec_of()
-    together = SACConfig(**SMALL, learning_rate=rates, target_rate=tau, temperature=alpha)
-    everyone = trained(range(3), together, spec)
+    everyone = trained(range(3), config_of(name, **lists), spec)
     for m in range(3):
-        own = SACConfig(**SMALL, learning_rate=rates[m], target_rate=tau[m], temperature=alpha[m])
+        own = config_of(name, **{key: values[m] for key, values in lists.items()})
         same_members(trained([m], own, spec), [m], everyone)
-    log_alpha = everyone.temperature.weights["log_alpha"][:, 0]
-    assert np.exp(log_alpha) == pytest.approx(alpha)  # fixed ones stay
+    if name == "sac":
+        log_alpha = everyone.temperature.weights["log_alpha"][:, 0]
+        assert np.exp(log_alpha) == pytest.approx(lists["temperature"])  # fixed ones stay
 
 
+@AGENTS
 @pytest.mark.parametrize("parts", [2, 3])
-def test_parts_may_be_shared_out(same_members, parts):
-    config, spec = SACConfig(**SMALL, gradient_parts=parts), spec_of(2)
+def test_parts_may_be_shared_out(same_members, name, parts):
+    config, spec = config_of(name, gradient_parts=parts), spec_of(2)
 
     def crew(tasks):
         wait([pool.submit(task) for task in tasks])
@@ -96,13 +114,14 @@ def test_parts_may_be_shared_out(same_members, parts):
     same_members(shared, [0], trained([4], config, spec))
 
 
-def test_goes_on_from_its_state(same_members):
+@AGENTS
+def test_goes_on_from_its_state(same_members, name):
     own = {"learning_rate_schedule": "linear", "reward_scaling": "on"}
-    config, spec = SACConfig(**SMALL, **own), spec_of()
-    whole = SAC(config, spec, [1, 2], 2)
+    config, spec = config_of(name, **own), spec_of()
+    whole = load_agent(config)(config, spec, [1, 2], 2)
     replay, rollout = stepped(whole, spec, 12)
     whole.update(rollout, 0.3)
-    again = SAC(config, spec, [1, 2], 2)
+    again = load_agent(config)(config, spec, [1, 2], 2)
     again.load_state_dict(whole.state_dict())
     copy = Replay(config.replay(2), spec, 2, 2)
     for ours, theirs in zip(copy.ring, replay.ring, strict=True):
@@ -113,9 +132,10 @@ def test_goes_on_from_its_state(same_members):
     same_members(again, [0, 1], whole)
 
 
-def test_a_member_that_diverges_stops_alone():
-    config, spec = SACConfig(**SMALL), spec_of()
-    agents = [SAC(config, spec, [0, 1, 2], 2) for _ in range(2)]
+@AGENTS
+def test_a_member_that_diverges_stops_alone(name):
+    config, spec = config_of(name), spec_of()
+    agents = [load_agent(config)(config, spec, [0, 1, 2], 2) for _ in range(2)]
     for sick, agent in enumerate(agents):
         replay, rollout = stepped(agent, spec, 12, learn=False)
         before = agent.state_dict()
@@ -134,9 +154,10 @@ def test_a_member_that_diverges_stops_alone():
         assert value[[0, 2]].tobytes() == healthy[name][[0, 2]].tobytes(), name
 
 
-def test_actions_of_the_warm_up_are_uniform():
-    config, spec = SACConfig(**{**SMALL, "learning_starts": 3000}), spec_of(2)
-    agent = SAC(config, spec, [0], 1000)
+@AGENTS
+def test_actions_of_the_warm_up_are_uniform(name):
+    config, spec = config_of(name, learning_starts=3000, **NOISY[name]), spec_of(2)
+    agent = load_agent(config)(config, spec, [0], 1000)
     _, rollout = stepped(agent, spec, 4, learn=False)
     uniform, drawn = rollout.actions[:3].reshape(-1), rollout.actions[3]
     edges = np.histogram(uniform, 10, (-1, 1))[0]
@@ -149,8 +170,8 @@ def test_actions_of_the_warm_up_are_uniform():
 
 def test_a_drawn_action_has_its_density():
     """What is drawn follows tanh of a normal, and log_prob is its density."""
-    config, spec = SACConfig(**{**SMALL, "learning_starts": 0}), spec_of(1)
-    agent = SAC(config, spec, [3], 4000)
+    config, spec = config_of("sac", learning_starts=0), spec_of(1)
+    agent = load_agent(config)(config, spec, [3], 4000)
     rollout = Rollout.of(spec, 1, 1, 4000, 0)
     rollout.obs[0] = 0.7
     agent.act(rollout, 0)
@@ -166,8 +187,28 @@ def test_a_drawn_action_has_its_density():
     assert rollout.log_prob[0][small] == pytest.approx(density[small], abs=1e-3)
 
 
-def test_a_policy_travels():
-    agent = trained([0], SACConfig(**SMALL), spec_of(2))
+def test_noise_is_added_to_what_the_policy_does():
+    """Normal, of the deviation that was asked for, and cut at the bounds."""
+    config, spec = config_of("td3", learning_starts=0, exploration_noise=(0.2, 0.0)), spec_of(1)
+    agent = load_agent(config)(config, spec, [3, 4], 4000)
+    rollout = Rollout.of(spec, 1, 2, 4000, 0)
+    rollout.obs[0] = 0.7
+    received = agent.act(rollout, 0)
+    head = agent.policy.actor(4000).head(rollout.obs[0])[:, 0, 0]
+    noise = rollout.actions[0].reshape(2, 4000) - np.tanh(head.astype(np.float64))[:, None]
+    assert noise[0].std() == pytest.approx(0.2, rel=0.05) and abs(noise[0].mean()) < 0.015
+    assert abs(noise[1]).max() < 1e-6
+    wide = config_of("td3", learning_starts=0, exploration_noise=5.0)
+    drawn = load_agent(wide)(wide, spec, [3, 4], 4000)
+    drawn.act(rollout, 0)
+    ends = abs(rollout.actions[0])
+    assert ends.max() == 1.0 and (ends == 1.0).mean() > 0.5
+    assert received.min() >= -2 and received.max() <= 3
+
+
+@AGENTS
+def test_a_policy_travels(name):
+    agent = trained([0], config_of(name), spec_of(2))
     other = unpack(*pack(agent.policy))
     obs = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
     likely = agent.policy.act(obs)
@@ -178,7 +219,8 @@ def test_a_policy_travels():
         policy.reseed(5)
     drawn = agent.policy.act(obs, deterministic=False)
     assert (drawn == other.act(obs.astype(np.float64), deterministic=False)).all()
-    assert (drawn != likely).all() and (abs(drawn - 0.5) <= 2.5).all()
+    assert (drawn != likely).all() == agent.policy.actions.drawn == (name == "sac")
+    assert (abs(drawn - 0.5) <= 2.5).all()
 
 
 def kept(agent, spec, reward, kinds):
@@ -205,18 +247,26 @@ PROBE = {
     "batch": 64,
     "replay_size": 4000,
     "learning_rate": 3e-3,
-    "temperature": 1e-4,
     "discount": 0.5,
     "target_rate": 0.1,
 }
 
 
+def probing(name, spec, **settings):
+    config = load_config(name)[1](**PROBE, **OF_PROBES[name], **settings)
+    return load_agent(config)(config, spec, [0, 1], 50)
+
+
+OF_PROBES = {"sac": {"temperature": 1e-4}, "td3": {"smoothing_noise": 0.05}}
+
+
+@AGENTS
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_known_values(n_step):
+def test_known_values(name, n_step):
     """Every step earns 1. With a discount of 1/2 it is worth 1 where it terminates, 2 where it is
     cut short in a state like its own, and 1 + (1 + 2 + x) / 6 = x = 1.8 where any may follow."""
     spec = spec_of(1, 2)
-    agent = SAC(SACConfig(**PROBE, n_step=n_step), spec, [0, 1], 50)
+    agent = probing(name, spec, n_step=n_step)
     kinds = np.random.default_rng(0).integers(-1, 2, (40, 100))
     replay = kept(agent, spec, np.ones_like, kinds)
     for _ in range(1500):
@@ -229,9 +279,10 @@ def test_known_values(n_step):
         assert out[..., 0] == pytest.approx(np.array([[1.0, 2.0, 1.8]] * 2), abs=0.12)
 
 
-def test_the_best_action_is_found():
+@AGENTS
+def test_the_best_action_is_found(name):
     spec = spec_of(1, 2)
-    agent = SAC(SACConfig(**PROBE), spec, [0, 1], 50)
+    agent = probing(name, spec)
     replay = kept(agent, spec, lambda a: -((a - 0.4) ** 2), np.ones((40, 100)))
     for _ in range(1500):
         agent.learn(replay, np.ones(2, np.int64))
@@ -239,6 +290,7 @@ def test_the_best_action_is_found():
     assert (likely - 0.5) / 2.5 == pytest.approx(0.4, abs=0.1)
 
 
+@AGENTS
 @pytest.mark.parametrize(
     ("action", "words"),
     [
@@ -247,19 +299,47 @@ def test_the_best_action_is_found():
         (gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32), "finite bounds"),
     ],
 )
-def test_what_does_not_fit_is_refused(action, words):
+def test_what_does_not_fit_is_refused(name, action, words):
     spec = Spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), action)
-    with pytest.raises(ConfigError, match="sac") as caught:
-        SAC(SACConfig(**SMALL), spec, [0], 1)
+    config = config_of(name)
+    with pytest.raises(ConfigError, match=name) as caught:
+        load_agent(config)(config, spec, [0], 1)
     assert words in str(caught.value)
 
 
-def test_a_replay_smaller_than_a_batch_is_refused():
+def test_images_are_refused_with_what_fits():
+    image = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
+    with pytest.raises(ConfigError, match=r"td3 learns from rows of numbers.*ppo"):
+        config_of("td3").check_spaces(Spec(image, gymnasium.spaces.Box(-1, 1, (1,), np.float32)))
+
+
+@AGENTS
+def test_a_replay_smaller_than_a_batch_is_refused(name):
     with pytest.raises(ConfigError, match="batch"):
-        SACConfig(batch=300, replay_size=200).check(1)
+        config_of(name, batch=300, replay_size=200).check(1)
 
 
-def test_parts_follow_from_a_members_own_sizes():
-    assert SACConfig().parts(1) == SACConfig().parts(64) == 2
-    assert SACConfig(widths=(32, 32)).parts(1) == 1
-    assert SACConfig(widths=(32, 32), gradient_parts=3).parts(1) == 3
+@AGENTS
+def test_parts_follow_from_a_members_own_sizes(name):
+    config = load_config(name)[1]
+    assert config().parts(1) == config().parts(64) == 2
+    assert config(widths=(32, 32)).parts(1) == 1
+    assert config(widths=(32, 32), gradient_parts=3).parts(1) == 3
+
+
+def test_the_actor_waits_for_its_turn():
+    """It and all targets are moved at every third update; the critics at each."""
+    config, spec = config_of("td3", target_every=3), spec_of()
+    agent = load_agent(config)(config, spec, [0], 2)
+    replay, rollout = stepped(agent, spec, 12, learn=False)
+    changed = []
+    for _ in range(6):
+        before = agent.state_dict()
+        agent.learn(replay, np.ones(1, np.int64))
+        after = agent.state_dict()
+        names = "parameters.weights", "target.actor", "target.critic_1", "critic_1.weights"
+        changed.append([bool((before[key] != after[key]).any()) for key in names])
+    turns = 2 * [[False, False, False, True]] + [4 * [True]]
+    assert changed == 2 * turns
+    metrics = agent.update(rollout)
+    assert metrics["updates"] == 6 and metrics["gradient_norm"] > 0

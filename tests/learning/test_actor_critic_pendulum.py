@@ -1,4 +1,4 @@
-"""Soft actor-critic swings the pendulum up within 20,000 steps."""
+"""SAC and TD3 swing the pendulum up within 20,000 steps."""
 
 import pytest
 
@@ -7,11 +7,11 @@ import slipstream
 
 @pytest.mark.long
 @pytest.mark.timeout(900)  # on a busy machine
-@pytest.mark.parametrize("copies", [1, 8])
-def test_pendulum_is_solved_by_every_seed(tmp_path, copies):
+@pytest.mark.parametrize(("name", "copies"), [("sac", 1), ("sac", 8), ("td3", 1)])
+def test_pendulum_is_solved_by_every_seed(tmp_path, name, copies):
     """The best policy by validation, on 100 fresh episodes."""
     run = slipstream.train(
-        {"env": "pendulum", "agent": {"name": "sac", "widths": [64, 64]}},
+        {"env": "pendulum", "agent": {"name": name, "widths": [64, 64]}},
         out=tmp_path / "run",
         members=5,
         num_envs=copies,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.agents.sac.torch_form import (
+from slipstream.agents.actor_critic.base import ActorCritic
+from slipstream.agents.actor_critic.learned import VALUE
+from slipstream.agents.actor_critic.torch_form import (
     Coefficients,
     Group,
     Members,
     Networks,
     Rows,
-    draw,
-    learn,
+    Target,
 )
 from slipstream.experience.replay.replay import Replay
 from slipstream.nets import torch_draws
@@ -27,12 +30,9 @@ from slipstream.nets.torch_device import carried
 from slipstream.nets.torch_networks import TorchMlp, Weights, named
 from slipstream.vector import draws
 
-if TYPE_CHECKING:
-    from slipstream.agents.sac.base import BaseSAC
 
-
-class TorchMembers:
-    """Members `members` of an agent.
+class TorchMembers(ABC):
+    """Members `members` of an agent; what they draw and learn is the agent's.
 
     Args:
         agent: whose arrays are what counts between iterations.
@@ -40,37 +40,67 @@ class TorchMembers:
         device: where torch calculates.
 
     Attributes:
+        DRAWS: normal numbers that an update takes for each number of an action in its batch.
         environments: theirs, a slice of all.
     """
 
-    def __init__(self, agent: BaseSAC, members: slice, device: torch.device) -> None:
-        self.members, self._agent, self._device = members, agent, device
+    DRAWS: ClassVar[int] = 1
+
+    def __init__(self, agent: Any, members: slice, device: torch.device) -> None:
+        self.members, self.device = members, device
+        self._agent: ActorCritic = agent
         n = agent.num_envs
         self.environments = slice(members.start * n, members.stop * n)
         self._count, self._width = members.stop - members.start, agent.policy.actions.width
-        groups = (agent.policy.parameters, *agent.critics.groups, agent.temperature)
         self._hosts: list[tuple[Tensor, Tensor]] = []  # theirs, ours
-        actor, *critics, temperature = (self._group(group) for group in groups)
-        targets = []
-        for target, group in zip(agent.critics.targets, agent.critics.groups, strict=True):
-            flat = self._ours(target)
-            targets.append((flat, self._named(group, flat)))
-        self._learned = Members(actor, critics, temperature, targets)
-        mlp = TorchMlp(agent.config.activation)
+        actor = self._group(agent.policy.parameters)
+        critics = [self._group(group) for group in agent.critics.groups]
+        targets = [
+            self._target(target, group)
+            for target, group in zip(agent.critics.targets, agent.critics.groups, strict=True)
+        ]
+        self.learned = Members(actor, critics, targets, self.others(agent))
+        mlp, head_width = TorchMlp(agent.config.activation), agent.policy.actions.head_width
 
         def value(weights: Weights, x: Tensor, action: Tensor) -> Tensor:
             return mlp.value(weights, torch.cat([action, x], -1))
 
         def head(weights: Weights, x: Tensor) -> Tensor:
-            return mlp.head(weights, x)[..., : 2 * self._width]
+            return mlp.head(weights, x)[..., :head_width]
 
-        self._networks = Networks(head, value)
+        self.networks = Networks(head, value)
         self.fetch()
+
+    @abstractmethod
+    def others(self, agent: Any) -> Mapping[str, Group | Target]:
+        """Of `Members`, made by `_group` and `_target`."""
+
+    @abstractmethod
+    def fetch_own(self, agent: Any) -> None:
+        """Settings that only this agent has, as they are now."""
+
+    @abstractmethod
+    def explore(self, head: Tensor, noise: Tensor) -> Tensor:
+        """Actions [g, N, K] in [-1, 1] from the actor's head and standard normal noise."""
+
+    @abstractmethod
+    def update(
+        self, rows: Rows, noise: tuple[Tensor, ...], wanted: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+        """One update of those that want one, bool [g].
+
+        Args:
+            noise: standard normal [g, B, K], DRAWS of them.
+
+        Returns:
+            Statistics [g] by name, bool [g] of who was updated, of whose actor was moved, and the
+            critics' mean absolute error [g, B].
+        """
 
     def _ours(self, array: NDArray[np.generic]) -> Tensor:
         """The device's form of an agent's array [M, ...]."""
         host = torch.from_numpy(array[self.members])
-        ours = host.to(self._device, copy=True)
+        ours = host.to(self.device, copy=True)
         self._hosts.append((host, ours))
         return ours
 
@@ -85,24 +115,26 @@ class TorchMembers:
         gradient = torch.zeros_like(moving.weights)
         return Group(moving, leaves, gradient, self._named(group, gradient))
 
+    def _target(self, target: NDArray[np.float32], group: Parameters) -> Target:
+        flat = self._ours(target)
+        return flat, self._named(group, flat)
+
     @torch.no_grad()
     def fetch(self) -> None:
         """Weights, moments, settings and scales as the agent has them now."""
+        agent = self._agent
         for host, ours in self._hosts:
             ours.copy_(host)
-        own = self._agent.settings
-        columns = (np.asarray(column)[self.members] for column in own[: len(Coefficients._fields)])
-        self._coefficients = Coefficients(
-            *(self._carried(x if x.dtype == np.bool_ else x.astype(np.float32)) for x in columns)
-        )
-        factor = self._agent.reward_factor[self.members].astype(np.float32)
-        self._factor = self._carried(factor)[:, None]
-        scale = self._agent.policy.scale
+        own = agent.settings[: len(Coefficients._fields)]
+        self.coefficients = Coefficients(*(self.column(np.asarray(x)) for x in own))
+        self._factor = self.column(agent.reward_factor)[:, None]
+        scale = agent.policy.scale
         assert scale is not None
         mean, inverse = np.asarray(scale.mean), np.asarray(scale.inverse_std)
         self._mean, self._inverse_std = (
             self._carried(x[self.members].copy())[:, None] for x in (mean, inverse)
         )
+        self.fetch_own(agent)
 
     @torch.no_grad()
     def put_back(self) -> None:
@@ -110,8 +142,13 @@ class TorchMembers:
         for host, ours in self._hosts:
             host.copy_(ours)
 
+    def column(self, array: NDArray[Any]) -> Tensor:
+        """Their part of a setting [M], float32 or bool."""
+        own = array[self.members]
+        return self._carried(own if own.dtype == np.bool_ else own.astype(np.float32))
+
     def _carried(self, array: NDArray[np.generic]) -> Tensor:
-        return carried(np.ascontiguousarray(array), self._device)
+        return carried(np.ascontiguousarray(array), self.device)
 
     def _inputs(self, obs: Tensor) -> Tensor:
         """What the networks take of observations [g, R, ...]."""
@@ -123,9 +160,9 @@ class TorchMembers:
         agent = self._agent
         copies, k = agent.num_envs, self._width
         x = self._inputs(self._carried(obs).view(self._count, copies, -1))
-        streams = torch_draws.keys_of(keys, self._device)
+        streams = torch_draws.keys_of(keys, self.device)
         noise = torch_draws.normal(streams, 0, copies * k).view(self._count, copies, k)
-        action, _ = draw(self._networks.head(self._learned.actor.leaves, x), noise)
+        action = self.explore(self.networks.head(self.learned.actor.leaves, x), noise)
         warm = agent.steps[self.members] < agent.config.learning_starts
         uniform = torch.erf(noise.double() * 0.5**0.5).float()
         action = torch.where(self._carried(warm)[:, None, None], uniform, action)
@@ -134,21 +171,21 @@ class TorchMembers:
     def learn(self, replay: Replay, wanted: NDArray[np.bool_]) -> None:
         """One update of those members that want one, bool [g]."""
         agent, config, own = self._agent, self._agent.config, self.members
-        failed = self._learned.actor.moving.failed.cpu().numpy()
+        failed = self.learned.actor.moving.failed.cpu().numpy()
         wanted = wanted & ~failed
         if not wanted.any():
             return
-        steps = self._learned.actor.moving.steps.cpu().numpy()
+        made = self.learned.critics[0].moving.steps.cpu().numpy()
         everyone = np.arange(own.start, own.stop)
-        keys = draws.own_keys(agent.seeds[own], draws.REPLAY, steps)
-        beta = float(agent.importance[own][0])
+        keys = draws.own_keys(agent.seeds[own], draws.REPLAY, made)
         sample = replay.sample(
-            everyone, keys, config.batch, config.n_step, agent.discount[own], beta
+            *(everyone, keys, config.batch, config.n_step),
+            *(agent.discount[own], agent.importance[own]),
         )
-        streams = draws.own_keys(agent.seeds[own], draws.LEARN, steps)
-        size = config.batch * self._width
-        drawn = torch_draws.normal(torch_draws.keys_of(streams, self._device), 0, 2 * size)
-        noise = drawn.view(self._count, 2, config.batch, self._width)
+        streams = draws.own_keys(agent.seeds[own], draws.LEARN, made)
+        size = self.DRAWS * config.batch * self._width
+        drawn = torch_draws.normal(torch_draws.keys_of(streams, self.device), 0, size)
+        noise = drawn.view(self._count, self.DRAWS, config.batch, self._width)
         batch = sample.batch
         rows = Rows(
             self._inputs(self._carried(batch.obs)),
@@ -158,14 +195,15 @@ class TorchMembers:
             self._inputs(self._carried(batch.obs_next)),
             self._carried(sample.weight),
         )
-        statistics, updated, error = learn(
-            *(self._learned, self._networks, rows, (noise[:, 0], noise[:, 1])),
-            *(self._carried(wanted), config.target_every, self._coefficients),
+        statistics, updated, moved, error = self.update(
+            rows, noise.unbind(1), self._carried(wanted)
         )
-        counted = updated.cpu().numpy()
+        counted = np.stack([x.cpu().numpy() for x in (updated, moved)])
         sums = np.stack([column.cpu().numpy() for column in statistics.values()], 1)
-        agent.tally.sums[own] += np.where(counted[:, None], sums, 0.0)
-        agent.tally.updates[own] += counted
+        counts = np.where(np.arange(sums.shape[1]) <= VALUE, *counted[..., None])
+        agent.tally.sums[own] += np.where(counts, sums, 0.0)
+        agent.tally.updates[own] += counted[0]
+        agent.tally.moves[own] += counted[1]
         errors = error.cpu().numpy()
         for i in np.flatnonzero(wanted).tolist():
             replay.reprioritise(own.start + i, sample.index[i], errors[i])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.sac.learned import CRITICS
+from slipstream.agents.actor_critic.learned import CRITICS
 from slipstream.nets.networks import Activation, Mlp
 from slipstream.nets.parameters import Parameters, places
 

@@ -1,0 +1,1 @@
+"""What agents with an actor and two critics share: sac, td3."""

@@ -1,0 +1,163 @@
+"""The compiled form of agents with an actor and two critics: members one after another."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.agents.actor_critic.act import Explorer
+from slipstream.agents.actor_critic.base import ActorCritic
+from slipstream.agents.actor_critic.config import ActorCriticConfig
+from slipstream.agents.actor_critic.learned import (
+    CRITICS,
+    DONE,
+    NEXT,
+    OWN,
+    Learned,
+    Learner,
+    Nets,
+    Scale,
+    Space,
+)
+from slipstream.agents.actor_critic.loops import loops
+from slipstream.agents.actor_critic.steps import help_out, update
+from slipstream.agents.off_policy.learning import CompiledLearning
+from slipstream.agents.tasks import RunTasks, in_sequence
+from slipstream.core.lines import zeros
+from slipstream.core.spec import Spec
+from slipstream.experience.rollout import Rollout
+from slipstream.nets.adam import LANES
+from slipstream.nets.layers import BLOCK, OUTPUTS
+from slipstream.nets.networks import MlpNetwork, input_width, padded
+from slipstream.nets.observations import LIMIT
+from slipstream.vector.fused import Acting
+
+_NO_MASK = np.zeros((0, 0), np.bool_)
+_WIDE = 128  # outputs of a layer, from which on its weights are read once for twice as many rows
+
+
+class CompiledActorCritic(CompiledLearning, ActorCritic):
+    """M members that act, and learn from what they kept. Members never mix.
+
+    A member's numbers follow from its seed, its settings and its experience alone: they are the
+    same bits whoever is beside it.
+
+    Attributes:
+        explore_loop: the plain function that draws actions, see `act.py`; `given`, of
+            `CompiledLearning`, holds what `steps.py` leaves open.
+    """
+
+    explore_loop: ClassVar[Callable[..., None]]
+    update_loop = staticmethod(update)
+    help_loop = staticmethod(help_out)
+
+    def __init__(
+        self,
+        config: ActorCriticConfig,
+        specs: Spec | Sequence[Spec],
+        seeds: Sequence[int],
+        num_envs: int,
+    ) -> None:
+        self.gradient_parts = config.parts(num_envs)
+        super().__init__(config, specs, seeds, num_envs, self.gradient_parts)
+        network = self.policy.network
+        assert isinstance(network, MlpNetwork)
+        width = self.policy.actions.width
+        relu = config.activation == "relu"
+        self._net = Nets(network.tables[0], self.critics.table, relu, width, padded(width))
+        one, two = self.critics.groups
+        turned = [zeros(group.flat.shape) for group in (self.policy.parameters, one, two)]
+        self._learned = Learned(
+            *(self.policy.parameters.arrays, (one.arrays, two.arrays)),
+            *((self.critics.targets[0], self.critics.targets[1]), turned[0]),
+            (turned[1], turned[2]),
+        )
+        tasks = max(self.gradient_parts, CRITICS)
+        self._statistics = np.zeros((tasks, len(self.statistics)))
+        self._space = self._make_space()
+        self._own = self.make_own(self._space)
+        self._actor = self.policy.actor(num_envs)
+        self._loops = loops(self.name, self.explore_loop)
+        self.refresh()
+
+    @abstractmethod
+    def make_own(self, space: Space) -> Any:
+        """`Learner.own`: what the agent's loops read and change besides, a NamedTuple."""
+
+    def _make_space(self) -> Space:
+        net, batch, parts = self._net, self.config.batch, self.gradient_parts
+        block = min(batch, BLOCK if max(self.config.widths) < _WIDE else 2 * BLOCK)
+        actor, critic = (int(table[:, OUTPUTS].sum()) for table in (net.actor, net.critic))
+        numbers, k = self.numbers, net.width
+        actor_x = zeros((batch, input_width(numbers)))
+        critic_x = zeros((len((NEXT, DONE, OWN)), batch, input_width(numbers + k)))
+        actor_x[:, numbers], critic_x[:, :, k + numbers] = 1.0, 1.0
+        tasks = max(parts, CRITICS)
+        return Space(
+            block=block,
+            actor_x=actor_x,
+            critic_x=critic_x,
+            actor_y=zeros((batch * actor,)),
+            actor_d=zeros((parts, block * actor)),
+            critic_y=zeros((tasks, CRITICS, block * critic)),
+            critic_d=zeros((tasks, block * critic)),
+            cost=np.zeros(batch),
+            goal=np.zeros(batch),
+            d_x=zeros((parts, block, net.columns)),
+            gap=np.zeros((CRITICS, batch)),
+            lanes=np.zeros((tasks, LANES)),
+            squares=np.zeros(parts),
+        )
+
+    def refresh(self) -> None:
+        """Hands the loops this iteration's weights, settings and scales."""
+        scale = self.policy.scale
+        assert scale is not None
+        self._explorer = Explorer(
+            *(self._actor.decider, self.seeds, self.steps, self.noise),
+            *(self.config.learning_starts, self.num_envs),
+        )
+        self.learner = Learner(
+            net=self._net,
+            learned=self._learned,
+            own=self._own,
+            settings=self.settings,
+            scale=Scale(scale.mean, scale.inverse_std, LIMIT),
+            seeds=self.seeds,
+            statistics=self._statistics,
+            tally=self.tally,
+            space=self._space,
+            parts=self.gradient_parts,
+            gate=self.gate,
+        )
+        self._loops["turn_all"](self._net, self._learned)
+
+    def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
+        obs = rollout.obs[t].reshape(len(self._env_actions), -1)
+        self._loops["explore_rows"](
+            *(self._explorer, t, obs, _NO_MASK),
+            *(rollout.actions[t], rollout.log_prob[t], self._env_actions),
+        )
+        return self._env_actions
+
+    def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
+        return Acting(self._loops["explore_rows"], self._explorer)
+
+    def update(
+        self,
+        rollout: Rollout,
+        progress: float | NDArray[np.float64] = 0.0,
+        run: RunTasks = in_sequence,
+    ) -> dict[str, NDArray[Any]]:
+        """Ends an iteration.
+
+        Returns:
+            One number per member, [M], by name: critic_loss, value (of what was chosen),
+            actor_loss, gradient_norm (the actor's, before it was shortened), learning_rate,
+            updates, failed, and those of the agent.
+        """
+        return self.finished(rollout, progress)

@@ -1,0 +1,1 @@
+"""TD3: a deterministic actor, moved every other update, and two critics."""

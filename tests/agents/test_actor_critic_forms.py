@@ -1,0 +1,272 @@
+"""The compiled forms of SAC and TD3 equal their torch forms over whole iterations.
+
+Both get the same replay, weights, Adam's moments and targets; whatever they leave is compared.
+"""
+
+import inspect
+import re
+from types import ModuleType
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from slipstream.agents.actor_critic import torch_form as shared
+from slipstream.agents.actor_critic import torch_members
+from slipstream.agents.sac import sac, torch_sac
+from slipstream.agents.sac import torch_form as sac_form
+from slipstream.agents.sac.config import SACConfig
+from slipstream.agents.td3 import td3, torch_td3
+from slipstream.agents.td3 import torch_form as td3_form
+from slipstream.agents.td3.config import TD3Config
+from slipstream.core.spec import Spec
+from slipstream.experience.replay.replay import Replay
+from slipstream.experience.rollout import Rollout
+from slipstream.vector.steps import Finals
+
+TOLERANCE = 1e-4
+AGENTS = {"sac": (sac, torch_sac, sac_form), "td3": (td3, torch_td3, td3_form)}
+
+
+def drawn(name, seed):
+    """A configuration of everything that an update depends on, from a seed."""
+    rng = np.random.default_rng(seed)
+
+    def one_of(*choices):
+        return choices[rng.integers(len(choices))]
+
+    members = int(rng.integers(1, 4))
+
+    def setting(low, high):
+        """One number, or one for each member."""
+        numbers = tuple(float(x) for x in rng.uniform(low, high, members))
+        return one_of(numbers, numbers[0])
+
+    prioritised = bool(rng.integers(2))
+    shared = {
+        "batch": int(rng.integers(2, 90)),
+        "gradient_parts": int(rng.integers(1, 4)),
+        "replay_size": int(rng.integers(100, 200)),
+        "learning_starts": 0,
+        "iteration": int(rng.integers(1, 4)),
+        "n_step": int(rng.integers(1, 4)),
+        "widths": tuple(int(w) for w in rng.integers(3, 40, rng.integers(1, 4))),
+        "activation": one_of("tanh", "relu"),
+        "learning_rate": setting(1e-4, 2e-3),
+        "learning_rate_schedule": one_of("constant", "linear"),
+        "discount": setting(0.8, 1.0),
+        "max_grad_norm": one_of(None, setting(0.05, 1.0)),
+        "adam_eps": setting(1e-5, 1e-4),
+        "target_rate": setting(0.01, 0.2),
+        "target_every": int(rng.integers(1, 3)),
+        "observation_normalization": bool(rng.integers(2)),
+        "reward_scaling": one_of("on", "off"),
+        "prioritised": prioritised,
+    }
+    if name == "sac":
+        config = SACConfig(
+            **shared,
+            temperature=one_of(None, None, setting(0.01, 0.5)),
+            initial_temperature=setting(0.1, 1.0),
+            target_entropy=one_of(None, setting(-2.0, 0.5)),
+        )
+    else:
+        config = TD3Config(
+            **shared,
+            exploration_noise=setting(0.0, 0.5),
+            smoothing_noise=setting(0.1, 1.0),
+            smoothing_limit=setting(0.1, 1.0),
+        )
+    space = gymnasium.spaces.Box(-2, 3, (int(rng.integers(1, 12)),), np.float32)
+    width = int(rng.integers(1, 20))
+    fixed = np.where(rng.random(width) < 0.3, rng.standard_normal(width), np.nan)
+    spec = Spec(
+        gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float32),
+        space,
+        fixed_mean=fixed.astype(np.float32),
+        fixed_std=np.where(np.isnan(fixed), np.nan, 2.0).astype(np.float32),
+    )
+    return config, spec, members, int(rng.integers(1, 4)), rng
+
+
+def filled(agent, config, spec, num_envs, rng):
+    """A replay of what the agent did, with every kind of ending, and the rollout behind it."""
+    steps = 40
+    rollout = Rollout.of(spec, steps, agent.members, num_envs, 0)
+    to, shape = rollout, rollout.reward.shape
+    to.obs[:] = rng.standard_normal(to.obs.shape) * 2 + 1
+    to.reward[:] = rng.standard_normal(shape)
+    to.terminated[:] = rng.random(shape) < 0.1
+    to.truncated[:] = (rng.random(shape) < 0.1) & ~to.terminated
+    to.valid[:] = rng.random(shape) < 0.9
+    replay = Replay(config.replay(num_envs), spec, agent.members, num_envs)
+    replay.begin(to.obs[0], None)
+    for t in range(steps):
+        agent.act(rollout, t)
+        cut = np.flatnonzero(to.truncated[t])
+        place = np.full(shape[1], -1)
+        place[cut] = np.arange(len(cut))
+        final = rng.standard_normal((len(cut), *to.obs.shape[2:])).astype(np.float32)
+        replay.write(rollout, t, Finals(final, np.zeros((0, 2), np.int64)), place)
+    return replay, rollout
+
+
+def copied(replay, config, spec, num_envs):
+    """The same replay in other memory: learning changes priorities."""
+    other = Replay(config.replay(num_envs), spec, replay.members, num_envs)
+    for ours, theirs in zip(other.ring, replay.ring, strict=True):
+        if isinstance(ours, np.ndarray):
+            ours[...] = theirs
+    return other
+
+
+def together(agent):
+    """Has a torch form calculate all members at once, as on a GPU."""
+    agent._groups = [agent.group(agent, slice(0, agent.members), torch.device("cpu"))]
+
+
+def both(name, seed, at_once=False):
+    """Both forms of one configuration after an iteration, and its metrics."""
+    config, spec, members, num_envs, rng = drawn(name, seed)
+    seeds = [int(s) for s in rng.integers(0, 1000, members)]
+    compiled, plain = (form.Agent(config, spec, seeds, num_envs) for form in AGENTS[name][:2])
+    if at_once:
+        together(plain)
+    replay, rollout = filled(compiled, config, spec, num_envs, rng)
+    once = np.ones(members, np.int64)
+    compiled.learn(replay, once)  # moments are not 0, targets not equal
+    compiled.update(rollout)
+    plain.load_state_dict(compiled.state_dict())
+    wanted = rng.integers(0, 4, members)
+    results = []
+    for agent in (compiled, plain):
+        own = copied(replay, config, spec, num_envs)
+        agent.learn(own, wanted)
+        results.append((agent, agent.update(rollout, 0.3), own.ring.tree.copy()))
+    return results
+
+
+def difference(results):
+    """The largest one of everything that two agents left, relative where numbers are large."""
+    (one, metrics, tree), (other, others, its_tree) = results
+    assert metrics.keys() == others.keys()
+    state, states = one.state_dict(), other.state_dict()
+    assert state.keys() == states.keys()
+    pairs = {name: (state[name], states[name]) for name in state}
+    pairs |= {name: (metrics[name], others[name]) for name in metrics}
+    pairs["priorities"] = tree, its_tree
+    worst = {}
+    for name, (a, b) in pairs.items():
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        assert a.shape == b.shape, name
+        gap = abs(a - b) / np.maximum(1, abs(a))
+        worst[name] = float(np.max(np.where(np.isnan(a) & np.isnan(b), 0, gap), initial=0))
+    return max(worst.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf))
+
+
+CASES = [*(("sac", seed) for seed in range(32)), *(("td3", seed) for seed in range(16))]
+
+
+@pytest.mark.parametrize(("agent", "seed"), CASES)
+def test_a_whole_iteration_agrees(agent, seed):
+    name, worst = difference(both(agent, seed))
+    assert worst <= TOLERANCE, f"{name} differs by {worst}"
+
+
+@pytest.mark.parametrize("seed", range(100, 116))
+@pytest.mark.parametrize("agent", AGENTS)
+def test_members_calculated_at_once_agree(agent, seed):
+    name, worst = difference(both(agent, seed, at_once=True))
+    assert worst <= TOLERANCE, f"{name} differs by {worst}"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_both_forms_act_alike(agent):
+    for seed in range(4):
+        config, spec, members, num_envs, rng = drawn(agent, seed)
+        config = config.model_copy(update={"learning_starts": 2 * num_envs})
+        forms = [form.Agent(config, spec, range(members), num_envs) for form in AGENTS[agent][:2]]
+        one, other = (Rollout.of(spec, 4, members, num_envs, 0) for _ in forms)
+        one.obs[:] = other.obs[:] = rng.standard_normal(one.obs.shape)
+        for t in range(4):
+            received = [
+                form.act(rollout, t).copy()
+                for form, rollout in zip(forms, (one, other), strict=True)
+            ]
+            np.testing.assert_allclose(*received, atol=1e-5)
+        np.testing.assert_allclose(one.actions, other.actions, atol=1e-5)
+
+
+# What a mistake in one of the forms would look like: each must be found by some of these seeds.
+SHARED = {
+    "one critic in the target": ("torch.minimum(*values) - cost", "list(values)[0] - cost"),
+    "across a termination": ("rows.discount * worth, 0.0)", "worth, 0.0)"),
+    "no importance weights": ("0.5 * rows.weight * error**2", "0.5 * error**2"),
+    "twice the squared error": ("0.5 * rows.weight", "rows.weight"),
+    "targets that stand still": ("target.copy_(", "(lambda x: x)("),
+    "targets at every update": ("% target_every == 0", "% target_every >= 0"),
+    "no norm": ("shorten[:, None]", "1.0"),
+    "one learning rate": (
+        "chosen, c.learning_rate,",
+        "chosen, c.learning_rate[:1].expand_as(norm),",
+    ),
+}
+MISTAKES = {
+    "sac": {
+        **SHARED,
+        "no entropy in the target": ("action, alpha * log_prob)", "action, 0.0)"),
+        "the larger value": ("least = torch.minimum(", "least = torch.maximum("),
+        "sign of entropy": ("(alpha * log_prob - least)", "(-alpha * log_prob - least)"),
+        "no slope of the tanh": (
+            "- 0.5 * math.log(2.0 * math.pi) - slope",
+            "- 0.5 * math.log(2.0 * math.pi)",
+        ),
+        "unbounded deviations": (
+            "log_std.clamp(LOG_STD_LOW, LOG_STD_HIGH)",
+            "log_std.clamp(-0.01, 0.01)",
+        ),
+        "sign of the temperature": ("(entropy - wanted.target)", "(wanted.target - entropy)"),
+        "temperature where it is fixed": ("chosen & wanted.automatic", "chosen"),
+        "the noise of the next action": ("rows.x), noise[1])", "rows.x), noise[0])"),
+    },
+    "td3": {
+        **SHARED,
+        "no smoothing": ("slow, rows.x_next), shift)", "slow, rows.x_next), 0.0 * shift)"),
+        "noise that is not cut": (".clamp(-limit, limit)", ""),
+        "actions beyond their bounds": (".clamp(-1.0, 1.0)", ""),
+        "the actor itself after transitions": (
+            "networks.head(slow, rows.x_next)",
+            "networks.head(actor.leaves, rows.x_next)",
+        ),
+        "an actor that is not delayed": ("% every == 0)", "% every >= 0)"),
+        "the second critic": ("first = members.critics[0]", "first = members.critics[1]"),
+        "the actor's sign": ("-networks.value(", "networks.value("),
+        "an actor's target that stands still": (
+            "follow(target, actor.",
+            "(lambda *x: x)(target, actor.",
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("agent", "mistake"), [(agent, mistake) for agent, own in MISTAKES.items() for mistake in own]
+)
+def test_a_mistake_is_found(monkeypatch, agent, mistake):
+    right, wrong = MISTAKES[agent][mistake]
+    own = inspect.getsource(AGENTS[agent][2])
+    imported = re.search(
+        r"from slipstream.agents.actor_critic.torch_form import \(.*?\)\n", own, re.S
+    )
+    source = inspect.getsource(shared) + "\n\n" + own.replace(imported.group(), "")
+    source = source.replace("from __future__ import annotations\n", "")
+    assert source.count(right) == 1, f"{right} is no longer in the torch form"
+    mutant = ModuleType("mutant")
+    exec(source.replace(right, wrong), mutant.__dict__)
+    for module in (AGENTS[agent][1], torch_members):
+        for name in {n for n in vars(mutant) if n in vars(module) and n[:2] != "__"}:
+            monkeypatch.setattr(module, name, getattr(mutant, name))
+    assert any(
+        difference(both(agent, seed, at_once=True))[1] > TOLERANCE for seed in range(100, 116)
+    )
