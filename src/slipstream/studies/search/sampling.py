@@ -51,7 +51,7 @@ class Asker:
                 distributions=distributions,
             )
         )
-        assert self._study.trials[-1].number == trial
+        assert len(self._study.get_trials(deepcopy=False)) == trial + 1
 
     def tell(self, trial: int, score: float | None) -> None:
         """A trial's score, also of a pruned one; None where it failed."""
