@@ -15,7 +15,7 @@ from slipstream.vector.native import NativeEnv
 from slipstream.vector.native_form import native_layout
 from slipstream.vector.process.asked import different_rows
 from slipstream.vector.process.faults import Fault, FaultLog, FaultPolicy
-from slipstream.vector.process.job import NO_BEGIN, AssignedNative, Assignment
+from slipstream.vector.process.job import AssignedNative, Assignment
 from slipstream.vector.process.native_copies import NativeCopies
 from slipstream.vector.process.process_copies import check_count
 from slipstream.vector.told import Told
@@ -35,7 +35,7 @@ class NativeSerialEnv(NativeEnv):
         self.ledger = FaultLog(policy, num_envs, what.name)
         restart = policy.on_fault == "restart"
         job = Assignment(
-            what, None, layout, 0, 1, ((0, num_envs),), at_end, restart, NO_BEGIN, spin=0.0
+            what, None, layout, 0, 1, ((0, num_envs),), at_end, restart, spin=0.0
         )  # fmt: skip
         self._copies = NativeCopies(job, self.arrays, self._report, _nothing)
         try:

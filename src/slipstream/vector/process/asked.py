@@ -17,7 +17,7 @@ from slipstream.vector.process.worker import HALVES, SERVE
 if TYPE_CHECKING:
     from slipstream.vector.process.process_copies import ProcessCopies
 
-_PAUSE_SECONDS = 0.005  # between two tries to replace lost workers
+_PAUSE_MS = 5  # between two tries to replace lost workers
 
 
 class Asked:
@@ -34,7 +34,6 @@ class Asked:
         self._mode = 0  # SERVE or HALVES, where workers are in it
         self._halves = [0, 0]  # steps ordered of either half
         self._half_links: list[list[Link]] = [[], []]
-        self.fresh: list[Link] = []
 
     def resize(self, num_envs: int) -> None:
         """From now on there are so many copies, and nothing is under way."""
@@ -100,10 +99,10 @@ class Asked:
         """A step of these copies, which are idle, is wanted; their actions are in the block."""
         self._enter(SERVE)
         self.out[copies] = True
-        block = self._copies.block
-        block["wanted"][copies] += np.uint64(1)
         chosen = np.zeros(len(self.out), np.bool_)
         chosen[copies] = True
+        chosen &= ~self._copies.losses.unseen  # no action is theirs: see `_answer`
+        self._copies.block["wanted"][chosen] += np.uint64(1)
         for link in self._copies.rows_of(chosen):
             link.rest()
             link.words[ASKED] += 1
@@ -124,17 +123,20 @@ class Asked:
         copies = self._copies
         hang = copies.policy.hang_seconds
         until = None if timeout is None else time.monotonic() + timeout
+        needed = 0
         while True:
+            complete = copies.workers.complete
+            if not complete:
+                copies.mend()
+                copies.ledger.check()
             self._note()
+            self._answer(needed)
             if len(self._arrived) >= count:
                 break
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"`recv`: {len(self._arrived)} of {count} copies are ready.")
-            self._mend()
-            look = look_ms(hang)
-            if any(link.state != UP for link in copies.links):
-                look = 5
-            copies.workers.sleep(look)
+            copies.workers.sleep(look_ms(hang) if complete else _PAUSE_MS)
+            needed = count
             for link in copies.links:
                 if link.state == UP:
                     self._watch(link, hang)
@@ -148,9 +150,39 @@ class Asked:
 
     def _note(self) -> None:
         block = self._copies.block
-        fresh = self.out & (block["wanted"] == block["served"])
+        fresh = self.out & (block["wanted"] == block["served"]) & ~self._copies.losses.unseen
         fresh[self._arrived] = False
         self._arrived += np.flatnonzero(fresh).tolist()
+
+    def _answer(self, needed: int) -> None:
+        """Steps that nobody takes, for their worker was lost after the copies were last shown.
+
+        That an episode is lost is said at once; what comes after it, once the worker is back, or
+        where without it there would not be as many copies as are needed.
+        """
+        copies, losses = self._copies, self._copies.losses
+        if not losses.any:
+            return
+        waiting = self.out & losses.unseen
+        waiting[self._arrived] = False
+        for link in copies.rows_of(waiting):
+            rows = np.arange(len(self.out))[link.rows]
+            rows = rows[waiting[rows]]
+            here = link.state == UP and link.begun
+            if not here:
+                under_way = int((self.out & ~waiting).sum())  # has arrived, or will
+                silent = losses.silent(rows)
+                rows = np.setdiff1d(rows, silent[max(0, needed - under_way) :])
+            losses.say(rows)
+            losses.shown(rows, here)
+            waiting[rows] = False
+            self._arrived += rows.tolist()
+
+    def lost(self, rows: NDArray[np.int64]) -> None:
+        """Steps of a worker that is gone are over, also those that nobody has received."""
+        block, gone = self._copies.block, set(rows.tolist())
+        block["served"][rows] = block["wanted"][rows]
+        self._arrived = [row for row in self._arrived if row not in gone]
 
     def _watch(self, link: Link, hang: float) -> None:
         block, at = self._copies.block, link.rows
@@ -159,30 +191,6 @@ class Asked:
         else:
             link.rest()
 
-    def _mend(self) -> None:
-        """Steps of lost workers end where they are; new workers are greeted."""
-        copies, block = self._copies, self._copies.block
-        if copies.workers.complete:
-            return
-        fresh = copies.workers.revive()
-        for link in copies.links:
-            at = link.rows
-            if link.state != UP or link in fresh:
-                late = self.out[at] & (block["wanted"][at] != block["served"][at])
-                if late.any():
-                    kept = {
-                        name: block[name][at].copy()
-                        for name in ("valid", "reward", "terminated", "truncated", "ended", "kept")
-                    }
-                    copies.forfeit(at)
-                    for name, values in kept.items():  # of steps that were done before the loss
-                        values[late] = block[name][at][late]
-                        block[name][at] = values
-                    block["served"][at] = block["wanted"][at]
-        for link in fresh:
-            self.greet(link)
-        copies.ledger.check()
-
     # Halves.
 
     def send_half(self, half: int, t: int) -> None:
@@ -190,16 +198,11 @@ class Asked:
         self._enter(HALVES)
         copies = self._copies
         links = copies.links
-        self.fresh = []
         if not copies.workers.complete:
-            other = self._half_links[1 - half]  # those of them that are lost: not forfeited yet
-            self.fresh = copies.workers.revive(other)
-            for link in self.fresh:
-                self.greet(link)
-            for link in links:
-                if link.state != UP or link in self.fresh:
-                    copies.blank(slice(*link.ranges[half]))
-            links = [link for link in links if link.state == UP and link not in self.fresh]
+            copies.mend()
+        unseen = copies.losses.unseen
+        if copies.losses.any:
+            links = [link for link in links if not unseen[slice(*link.ranges[half])].any()]
         self._halves[half] += 1
         for link in links:
             link.rest()
@@ -231,8 +234,10 @@ class Asked:
         self._half_links[half] = []
         for link in links:
             copies.workers.hear_reports(link)
-            if link.state != UP:
-                copies.forfeit(slice(*link.ranges[half]))
+        copies.losses.mark()
+        if copies.losses.any:
+            for link in copies.links:
+                copies.losses.pass_over(link, slice(*link.ranges[half]))
         copies.workers.raise_error()
 
 

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
 
 _WINDOW_SECONDS = 60.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
 _KEPT = 100  # faults that are remembered with their texts
+_ALL = slice(None)
 
 
 class FaultPolicy(NamedTuple):
@@ -116,10 +118,10 @@ class FaultLog:
         rows[:common] = self._rows[:common]
         self._rows = rows
 
-    def good(self, valid: np.ndarray[tuple[int], np.dtype[np.bool_]], lo: int = 0) -> None:
-        """Forgets what went wrong in a row for copies lo, lo + 1, ... that made a good step."""
+    def good(self, valid: NDArray[np.bool_], rows: slice | NDArray[np.int64] = _ALL) -> None:
+        """Forgets what went wrong in a row for those of some copies that made a good step."""
         if self._any:
-            self._rows[lo : lo + len(valid)][valid] = 0
+            self._rows[np.arange(len(self._rows))[rows][valid]] = 0
             self._any = bool(self._rows.any())
 
     def worked(self, worker: int) -> None:

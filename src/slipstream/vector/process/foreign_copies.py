@@ -95,8 +95,10 @@ class ForeignCopies(Copies[ForeignCopy]):
     def start(self, same: bool) -> None:
         """After a loss: begins with the episodes that were lost, or those after them."""
         for i, held in enumerate(self.at["held"][self.index].tolist()):
+            if self.copies[i] is None:  # it could not be made, and is down
+                continue
             self.asleep[i] = held
-            if held or self.copies[i] is None:
+            if held:
                 continue
             try:
                 self.begin_next(i, again=same)

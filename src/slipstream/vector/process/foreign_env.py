@@ -96,7 +96,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         at = asked.receive(int(asked.out.sum()) if count is None else count, timeout)
         self._collect(0, at)
         self.ended, self.finals = self.drain_episodes(), self.drain_finals()
-        self.ledger.good(block["valid"])
+        self.ledger.good(block["valid"][at], at)
         self.ledger.check()
         rows = self._joined([part[at] for part in self._obs])
         return Received(
@@ -120,7 +120,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         out.terminated[...], out.truncated[...] = block["terminated"][at], block["truncated"][at]
         out.valid[...] = block["valid"][at]
         out.obs[...] = self._joined([part[at] for part in self._obs])
-        self.ledger.good(block["valid"][at], at.start)
+        self.ledger.good(block["valid"][at], at)
         self.ledger.check()
 
     def _half(self, half: int) -> slice:
@@ -128,13 +128,14 @@ class ForeignProcessEnv(ProcessVectorEnv):
         return slice(middle, self.num_envs) if half else slice(0, middle)
 
     def infos(self) -> dict[str, Any]:
-        self.copies.ready()
+        self.copies.check_open()
         asked = (self._table.signatures,)
         links = self.workers.links
         parts = self.copies.talk("infos", [(link, asked) for link in links], spare=True)
         for link, part in zip(links, parts, strict=True):
             if part is None:  # what it said is lost with the worker
                 self.block["told"][link.rows] = NOTHING
+        self.block["told"][self.copies.losses.unseen] = NOTHING
         apart = dict(one for part in parts for one in part or [])
         for info in apart.values():
             self._table.note(info)
@@ -152,6 +153,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
 
         self.copies.resize(num_envs, self._layout(num_envs), fill)
         self.num_envs = num_envs
+        self._over = self.block["held"].copy()
         rows = blank(self).obs
         self._show(rows, None)
         return self.observations.native(rows)
@@ -197,6 +199,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
             self._show(obs, mask)
             same = (obs == state["seen"]).reshape(self.num_envs, -1).all(axis=1)
             able &= ~block["astray"] & same & (block["ret"] == state["ret"])
+            able &= ~self.copies.losses.unseen  # their worker was lost over it
         self.fresh = int((~able).sum())
         if self.fresh:
             block["selected"][:] = ~able

@@ -16,9 +16,6 @@ from slipstream.vector.foreign import make_gymnasium
 from slipstream.vector.loop import HOLD
 from slipstream.vector.process.layout import Layout
 
-NO_BEGIN, NEXT, SAME = range(3)
-"""With which episodes a new worker begins: none until told, the next ones, or those it had."""
-
 
 @dataclass(frozen=True)
 class AssignedKernel:
@@ -90,7 +87,6 @@ class Assignment:
         ranges: its copies, (lo, hi) of each range.
         at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`; NEXT_STEP of `native.py`.
         restart: copies that fail are begun again, else they wait for a reset.
-        first: NO_BEGIN, NEXT or SAME.
         spin: seconds of looking before it sleeps.
         scheduler: which copy is stepped next, where they are asked for one by one.
     """
@@ -103,7 +99,6 @@ class Assignment:
     ranges: tuple[tuple[int, int], ...]
     at_end: int
     restart: bool
-    first: int
     spin: float
     scheduler: Any = None
 

@@ -50,14 +50,17 @@ class KernelCopies:
 
     def start(self, same: bool) -> None:
         """After a loss: begins with the episodes that were lost, or those after them."""
+        part, book = self._part, self.env.book
         if same:
-            held = self._part["held"].copy()
-            for i in np.flatnonzero(~held):
-                index = np.array([self._part["index"][i]], np.int64)
-                self.begin_at(np.array([i]), index, int(self._part["seed"][i]))
-            return
-        self.env.book["episode"] = self._part["episode"]
-        self.begin()
+            book["held"] = part["held"]
+            for i in np.flatnonzero(~part["held"]):
+                index = np.array([part["index"][i]], np.int64)
+                seed = int(part["seed"][i])
+                self.env.begin(np.array([i]), index, seed, self._out.obs, self._mask)
+        else:
+            book["episode"] = part["episode"]
+            self.env.reset_rows(self._out.obs, self._mask)
+        self._note()
 
     def begin_at(self, copies: Any, episodes: Any, seed: int) -> None:
         """`VectorEnv.begin` for some of these copies."""

@@ -66,7 +66,8 @@ class KernelProcessEnv(ProcessVectorEnv):
             own = (copies >= lo) & (copies < hi)
             if own.any():
                 calls.append((link, (copies[own] - lo, episodes[own], seed)))
-        self.copies.talk("begin_at", calls)
+        self.copies.insist("begin_at", calls)
+        self.copies.losses.shown(copies)
 
     def restart(
         self,
@@ -83,12 +84,14 @@ class KernelProcessEnv(ProcessVectorEnv):
             if own.any():
                 words = None if seeds is None else seeds[own]
                 calls.append((link, (copies[own] - lo, words)))
-        self.copies.talk("restart", calls)
+        self._over[copies] = self.block["held"][copies] = False
+        self.copies.insist("restart", calls)
+        self.copies.losses.shown(copies)
         self.copies.begun = True
         self._show_some(copies, obs, mask)
 
     def hold(self, held: NDArray[np.bool_]) -> None:
-        self.block["held"][:] = held
+        self._over[:] = self.block["held"][:] = held
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         self.copies.ready()
@@ -107,7 +110,9 @@ class KernelProcessEnv(ProcessVectorEnv):
             (link, ({name: values[link.rows] for name, values in state.items()},))
             for link in self.workers.links
         ]
-        self.copies.talk("set_state", parts)
+        self.copies.insist("set_state", parts)
+        self.copies.losses.shown(slice(None))
+        self._over[:] = self.block["held"]
         self.copies.begun = True
         self._show(obs, mask)
 
@@ -118,4 +123,4 @@ class KernelProcessEnv(ProcessVectorEnv):
         return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
     def _all(self, method: str, *arguments: Any) -> list[Any]:
-        return self.copies.talk(method, [(link, arguments) for link in self.workers.links])
+        return self.copies.insist(method, [(link, arguments) for link in self.workers.links])

@@ -48,6 +48,8 @@ class Link:
         pid: of its process.
         heard: reports taken so far.
         hung: it was killed because it had hung.
+        lost: it ended, and its copies' rows do not say so yet.
+        begun: its copies stand at a beginning, as far as they were ever reset.
     """
 
     def __init__(self) -> None:
@@ -59,7 +61,8 @@ class Link:
         self.state, self.pid, self.due = DOWN, 0, 0.0
         self.pipe: Connection | None = None
         self.heard = 0
-        self.hung = False
+        self.hung = self.lost = False
+        self.begun = True
         self._sequence = 0
         self._beat, self._since, self._warned = (-1, -1), 0.0, 0.0
         self._last_words = -1

@@ -16,10 +16,10 @@ from slipstream.vector.native_form import native_layout
 from slipstream.vector.process.copies import FRESH
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultPolicy
-from slipstream.vector.process.job import NEXT, NO_BEGIN, AssignedNative, Assignment
+from slipstream.vector.process.job import AssignedNative, Assignment
 from slipstream.vector.process.layout import Layout
 from slipstream.vector.process.link import UP, Link
-from slipstream.vector.process.process_copies import ProcessCopies, Rows
+from slipstream.vector.process.process_copies import ProcessCopies
 from slipstream.vector.told import Told
 
 _PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
@@ -45,12 +45,13 @@ class NativeProcessEnv(NativeEnv):
         super().__init__(probe, what, num_envs, at_end)
         self._policy = policy
         self._pending: tuple[str, Any] | None = None
+        self._found: list[Any] = []  # observations without a place in the block
         self.copies = ProcessCopies(
             native_layout(what, num_envs),
             num_envs,
             self._job,
             name=what.name,
-            forfeit=self._forfeit,
+            leave=self._leave,
             describe=self._describe,
             workers=workers,
             method=method,
@@ -73,7 +74,6 @@ class NativeProcessEnv(NativeEnv):
         number: int,
         workers: int,
         ranges: tuple[tuple[int, int], ...],
-        again: bool,
         spin: float,
     ) -> Assignment:
         return Assignment(
@@ -85,7 +85,6 @@ class NativeProcessEnv(NativeEnv):
             ranges,
             self.at_end,
             self._policy.on_fault == "restart",
-            NEXT if again else NO_BEGIN,
             spin,
         )
 
@@ -93,12 +92,8 @@ class NativeProcessEnv(NativeEnv):
         acted = self.arrays.get("act")
         return 0, 0, [] if acted is None else np.ravel(acted[copy]).tolist()
 
-    def _forfeit(self, at: Rows) -> None:
-        arrays = self.arrays
-        running = ~arrays["down"][at]
-        self.copies.blank(at)
-        arrays["truncated"][at] = arrays["lost"][at] = running
-        arrays["down"][at] = False
+    def _leave(self, at: NDArray[np.int64]) -> None:
+        """They go on showing what they showed last."""
 
     def reset_async(
         self,
@@ -107,14 +102,16 @@ class NativeProcessEnv(NativeEnv):
         selected: NDArray[np.bool_] | None = None,
     ) -> None:
         self._idle()
-        self.copies.ready()
+        self.copies.check_open()
         self.copies.asked.stop()
+        self.copies.ready()
         every, options = list(seeds or [None] * self.num_envs), self._options(options)
         arrays = self.arrays
         arrays["selected"][:] = True if selected is None else selected
         arrays["valid"][:], arrays["reward"][:] = True, 0.0
         for name in FRESH:  # here: workers without a selected copy are not called
             arrays[name][:] = False
+        self.copies.losses.shown(arrays["selected"])
         calls = []
         for link in self.copies.rows_of(self.arrays["selected"]):
             rows = range(self.num_envs)[link.rows] if isinstance(link.rows, slice) else link.rows
@@ -135,15 +132,9 @@ class NativeProcessEnv(NativeEnv):
         self._pending = ("step", each)
 
     def _begin_step(self, each: list[Any] | None) -> None:
-        copies, handed = self.copies, list[Link]()
         if each is not None:
-            copies.ready()
-            handed = list(copies.links)
             self._hand_actions(dict(enumerate(each)))
-        copies.begin_step(0)
-        for link in handed:
-            if link.state != UP:  # it was lost before it had its actions
-                copies.forfeit(link.rows)
+        self.copies.begin_step(0)
 
     def _hand_actions(self, by_row: Mapping[int, Any]) -> None:
         """Those that have no place in the block."""
@@ -172,7 +163,7 @@ class NativeProcessEnv(NativeEnv):
         asked = self.copies.asked
         ready = asked.receive(int(asked.out.sum()) if count is None else count, timeout)
         self._told.forget()
-        self.copies.ledger.good(self.arrays["valid"])
+        self.copies.ledger.good(self.arrays["valid"][ready], ready)
         self.copies.ledger.check()
         return ready
 
@@ -182,12 +173,7 @@ class NativeProcessEnv(NativeEnv):
 
     @property
     def writing(self) -> NDArray[np.bool_]:
-        out, links = self.under_way, self.copies.workers.absent
-        if links:
-            out = out.copy()
-            for link in links:
-                out[link.rows] = True
-        return out
+        return self.under_way | self.copies.losses.unseen
 
     def wait(self, timeout: float | None = None) -> None:
         self.copies.check_open()
@@ -227,6 +213,7 @@ class NativeProcessEnv(NativeEnv):
                 self.copies.begun = True
                 return
             self.copies.ready()
+            self.copies.losses.shown(self.arrays["selected"])
             workers.begin_talk("reset", calls)
             workers.wait()
 
@@ -246,13 +233,18 @@ class NativeProcessEnv(NativeEnv):
         return told
 
     def _objects(self) -> list[Any]:
-        found: list[Any] = [None] * self.num_envs
-        links = self.copies.links
-        parts = self.copies.talk("objects", [(link, ()) for link in links])
-        for link, part in zip(links, parts, strict=True):
-            for row, value in zip(np.arange(self.num_envs)[link.rows], part, strict=True):
-                found[row] = value
-        return found
+        calls: list[tuple[Link, tuple[Any, ...]]] = [(link, ()) for link in self.copies.links]
+        found, new = self._found, self.num_envs - len(self._found)
+        if new > 0:  # of copies that were never shown
+            found += [None] * new
+            parts = self.copies.insist("objects", calls)
+        else:
+            parts = self.copies.talk("objects", calls, spare=True)
+        for (link, _), part in zip(calls, parts, strict=True):
+            if part is not None:  # else its copies go on showing what they showed last
+                for row, value in zip(np.arange(self.num_envs)[link.rows], part, strict=True):
+                    found[row] = value
+        return found[: self.num_envs]
 
     def call(
         self,

@@ -17,14 +17,14 @@ from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultLog, FaultPolicy
 from slipstream.vector.process.job import Assignment, packed
-from slipstream.vector.process.layout import STEP, Layout
+from slipstream.vector.process.layout import NOT, STEP, Layout
 from slipstream.vector.process.link import UP, Link
+from slipstream.vector.process.losses import Losses
 from slipstream.vector.process.patience import spin_seconds
-from slipstream.vector.process.worker import STEP_ALL
+from slipstream.vector.process.worker import BEGIN_LOST, STEP_ALL
 from slipstream.vector.process.workers import CopyWorkers
 
 Describe = Callable[[int], tuple[int, int, list[Any]]]
-Rows = slice | NDArray[np.int64]
 
 
 class ProcessCopies:
@@ -33,10 +33,9 @@ class ProcessCopies:
     Args:
         layout: of the block, with `state_arrays`.
         num_envs: E.
-        job: makes a worker's job from (layout, number, workers, ranges, whether it follows a lost
-            one, seconds to spin).
+        job: makes a worker's job from (layout, number, workers, ranges, seconds to spin).
         name: of the environment, for messages.
-        forfeit: called with the rows of a worker that was lost over a step.
+        leave, repeats: see `Losses`.
         describe: a copy's episode, step and last action, for messages.
         workers: W; the machine's cores unless given.
         method: "forkserver", "spawn" or "fork".
@@ -48,6 +47,7 @@ class ProcessCopies:
     Attributes:
         block: arrays that all share; replaced by `resize`.
         begun: copies have been reset.
+        losses: copies whose worker was lost.
     """
 
     def __init__(
@@ -57,18 +57,21 @@ class ProcessCopies:
         job: Callable[..., Assignment],
         *,
         name: str,
-        forfeit: Callable[[Rows], None],
+        leave: Callable[[NDArray[np.int64]], None],
         describe: Describe,
         workers: int | None = None,
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
         crowd: Crowd | None = None,
         halves: bool = False,
+        repeats: bool = False,
     ) -> None:
         if workers is not None and workers < 1:
             raise ConfigError(f"`workers` is {workers}: give a number from 1 on, or leave it out.")
         self.num_envs, self.policy = num_envs, policy
-        self._job, self._forfeit, self._halves = job, forfeit, halves
+        self._job, self._halves = job, halves
+        self.losses = Losses(self, leave, repeats)
+        self._beginning: list[Link] = []
         self._most = workers or usable_cores()
         w = max(1, min(self._most, num_envs))
         self.spin = spin_seconds(w - 1, usable_cores())
@@ -123,7 +126,7 @@ class ProcessCopies:
         """The workers."""
         return self.workers.links
 
-    def _packed(self, number: int, again: bool) -> bytes:
+    def _packed(self, number: int) -> bytes:
         link = next(link for link in self.links if link.number == number)
         return packed(
             self._job(
@@ -131,19 +134,40 @@ class ProcessCopies:
                 number,
                 len(self.links),
                 tuple(link.ranges),
-                again and self.begun,
                 self.spin,
             )
         )
 
     def ready(self) -> None:
-        """Waits until every worker is there."""
+        """Waits until every worker is there, and its copies have begun."""
         self.check_open()
         while not self.workers.complete:
-            for link in self.workers.revive():
-                self.asked.greet(link)
+            self.mend()
             self.ledger.check()
             time.sleep(0.002)
+
+    def mend(self) -> None:
+        """Replaces workers when it is time, and has new ones begin their copies."""
+        fresh = self._revived()
+        if fresh:
+            if self.begun:
+                self.workers.begin(BEGIN_LOST, fresh)
+                self.workers.wait()
+            for link in self._begun(fresh):
+                self.asked.greet(link)
+
+    def _revived(self) -> list[Link]:
+        """Marks what was lost, starts who shall follow; those that are ready to begin."""
+        self.losses.mark()  # before another one writes there
+        self.workers.revive()
+        return [link for link in self.links if link.state == UP and not link.begun]
+
+    def _begun(self, fresh: Sequence[Link]) -> list[Link]:
+        """Those that have begun, after they were ordered to."""
+        for link in fresh:
+            self.workers.hear_reports(link)
+            link.begun = link.state == UP
+        return [link for link in fresh if link.begun]
 
     def check_open(self) -> None:
         """Raises where it was closed."""
@@ -151,10 +175,13 @@ class ProcessCopies:
             raise ConfigError(f"{self.ledger.name} was closed; make it again to step it.")
 
     def run(self, command: int, links: Sequence[Link]) -> None:
-        """Orders something; rows of workers that are lost over it are forfeited."""
+        """Has workers begin selected copies, or replay them: what they did before is over."""
         self.asked.stop()
-        for link in self.workers.order(command, links):
-            self.forfeit(link.rows)
+        selected = self.block["selected"]
+        self.losses.shown(selected)
+        self.workers.order(command, links)
+        self.losses.mark()
+        self.losses.shown(selected & self.losses.unseen, here=False)
 
     def rows_of(self, selected: NDArray[np.bool_]) -> list[Link]:
         """Workers that have any of the selected copies."""
@@ -167,37 +194,52 @@ class ProcessCopies:
         try:
             return self.workers.talk_each(method, calls, spare)
         finally:
+            self.losses.mark()
             self.asked.go_on([link for link, _ in calls])
+
+    def insist(self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]]) -> list[Any]:
+        """`talk`; whoever is lost over it is asked again once it is back."""
+        answers: dict[int, Any] = {}
+        while left := [call for call in calls if call[0].number not in answers]:
+            self.ready()
+            for (link, _), value in zip(left, self.talk(method, left, spare=True), strict=True):
+                if link.state == UP:
+                    answers[link.number] = value
+        return [answers[link.number] for link, _ in calls]
 
     def begin_step(self, t: int) -> bool:
         """Orders a step of all workers that are there; False where none was there."""
         self.asked.stop()
         links, workers = self.links, self.workers
-        self._fresh: list[Link] = []
-        if not workers.complete:
-            self._fresh = workers.revive()
-            for link in links:
-                if link.state != UP or link in self._fresh:
-                    self.blank(link.rows)
-            links = [link for link in links if link.state == UP and link not in self._fresh]
+        self._beginning = []
+        if self.losses.any or not workers.complete:
+            self._beginning = self._revived()
+            for link in self._beginning:
+                link.order(BEGIN_LOST, NOT)
+            links = [link for link in links if not self.losses.unseen[link.rows].any()]
         for link in links:
             link.words[STEP] = t
         self._stepping = links
-        workers.begin(STEP_ALL, links)
+        workers.begin(STEP_ALL, links, self._beginning)
         return bool(links)
 
     def end_step(self, timeout: float | None = None) -> bool:
         """Waits for the step; whether it is over."""
         if not self.workers.wait(timeout):
             return False
-        for link in self.workers.finish(self._stepping):
-            self.forfeit(link.rows)
+        self._begun(self._beginning)
+        self.workers.finish(self._stepping)
+        self.losses.mark()
+        self._shown = False
+        if self.losses.any:
+            for link in self.links:
+                self._shown |= self.losses.pass_over(link, link.rows)
         return True
 
     @property
     def stepped(self) -> bool:
         """Whether any copy was alive at the last step, or is by now."""
-        if self._fresh and not self._stepping:
+        if self._shown:
             return True
         down, held = self.block["down"], self.block["held"]
         faulty = self.ledger.total and np.count_nonzero(down)  # without a fault none is down
@@ -205,18 +247,6 @@ class ProcessCopies:
             return True
         idle = down | held
         return any(not idle[link.rows].all() for link in self._stepping if link.state == UP)
-
-    def blank(self, at: Rows) -> None:
-        """A step of copies that cannot be stepped."""
-        block = self.block
-        block["valid"][at] = block["held"][at]
-        block["reward"][at] = 0.0
-        for name in ("terminated", "truncated", "ended", "kept", "lost", "told"):
-            block[name][at] = False
-
-    def forfeit(self, at: Rows) -> None:
-        """Marks the rows of a worker that was lost over a step."""
-        self._forfeit(at)
 
     def resize(
         self, num_envs: int, layout: Layout, fill: Callable[[Block], None] = lambda block: None
@@ -235,8 +265,9 @@ class ProcessCopies:
         check_count(num_envs)
         if self._halves:
             raise ConfigError("Copies whose halves are stepped apart cannot be resized.")
-        self.ready()
+        self.check_open()
         self.asked.stop()
+        self.ready()
         old, before = self.block, self.num_envs
         self._crowd.claim(max(0, num_envs - before), self.ledger.name)
         try:
@@ -250,8 +281,21 @@ class ProcessCopies:
             array[:common] = old[name][:common]
         fill(block)
         self.block, self.num_envs = block, num_envs
+        self.losses.resize(num_envs)
         self.asked.resize(num_envs)
         self.ledger.resize(num_envs)
+        try:
+            self._move(block, before)
+        except BaseException:  # some have moved, others have not
+            self.close()
+            raise
+        finally:
+            old.close()
+        self.ledger.check()
+
+    def _move(self, block: Block, before: int) -> None:
+        """Has workers move to another block, and gives up copies or takes on more."""
+        num_envs = self.num_envs
         if num_envs < before:
             for link in self.links:
                 link.ranges = [(lo, min(hi, num_envs)) for lo, hi in link.ranges if lo < num_envs]
@@ -260,8 +304,6 @@ class ProcessCopies:
             self.workers.drop([link for link in self.links if not link.load])
         else:
             self._grow(block, before)
-        old.close()
-        self.ledger.check()
 
     def _grow(self, block: Block, before: int) -> None:
         """Deals new rows to the workers with the fewest copies, and to new ones."""
@@ -280,7 +322,7 @@ class ProcessCopies:
             self.spin = spin_seconds(len(self.links) + len(parts) - 1, usable_cores())
             more = self.workers.add([[part] for part in parts])
             if self.begun:
-                self.workers.talk_each("begin_all", [(link, ()) for link in more])
+                self.workers.talk_each("begin_all", [(link, ()) for link in more], spare=True)
 
     def close(self) -> None:
         """Ends the workers or gives them back; may be called again."""

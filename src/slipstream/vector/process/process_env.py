@@ -17,16 +17,9 @@ from slipstream.vector.loop import HOLD, RESET
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultPolicy
-from slipstream.vector.process.job import (
-    NEXT,
-    NO_BEGIN,
-    SAME,
-    AssignedForeign,
-    AssignedKernel,
-    Assignment,
-)
+from slipstream.vector.process.job import AssignedForeign, AssignedKernel, Assignment
 from slipstream.vector.process.layout import Layout, copies_layout
-from slipstream.vector.process.process_copies import ProcessCopies, Rows
+from slipstream.vector.process.process_copies import ProcessCopies
 from slipstream.vector.process.scheduler import CopyScheduler
 from slipstream.vector.process.worker import BEGIN
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
@@ -97,18 +90,20 @@ class ProcessVectorEnv(VectorEnv):
         )
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
         self._episodes: list[tuple[Any, ...]] = []
+        self._over = np.zeros(self.num_envs, np.bool_)  # held, and somebody has been told
         self.copies = ProcessCopies(
             self._layout(self.num_envs),
             self.num_envs,
             self._job,
             name=name,
-            forfeit=self._forfeit,
+            leave=self._leave,
             describe=self._describe,
             workers=workers,
             method=method,
             policy=policy,
             crowd=crowd,
             halves=halves,
+            repeats=at_end == HOLD,
         )
         self.halves = halves
         self.ledger, self.workers = self.copies.ledger, self.copies.workers
@@ -134,12 +129,8 @@ class ProcessVectorEnv(VectorEnv):
         number: int,
         workers: int,
         ranges: tuple[tuple[int, int], ...],
-        again: bool,
         spin: float,
     ) -> Assignment:
-        first = NO_BEGIN
-        if again:
-            first = SAME if self._at_end == HOLD else NEXT
         return Assignment(
             self._what,
             self.spec,
@@ -149,7 +140,6 @@ class ProcessVectorEnv(VectorEnv):
             ranges,
             self._at_end,
             self._policy.on_fault == "restart",
-            first,
             spin,
             self._scheduler,
         )
@@ -163,6 +153,7 @@ class ProcessVectorEnv(VectorEnv):
         self.copies.ready()
         self._finals, self._episodes = [], []
         self.block["selected"][:] = True
+        self._over[:] = self.block["held"][:] = False
         self.copies.run(BEGIN, self.workers.links)
         self.copies.begun = True
         self._show(obs, mask)
@@ -183,6 +174,7 @@ class ProcessVectorEnv(VectorEnv):
         block["seed"][copies] = seed % 2**64
         block["index"][copies] = np.asarray(episodes).astype(np.uint64)
         block["episode"][copies] = 0
+        self._over[copies] = block["held"][copies] = False
         self._begin(copies, episodes, seed)
         self.copies.begun = True
         self._show_some(copies, obs, mask)
@@ -224,20 +216,16 @@ class ProcessVectorEnv(VectorEnv):
         """Whether every copy waits at its episode's end."""
         return bool(self.block["held"].all())
 
-    def _forfeit(self, at: Rows) -> None:
-        """The step over which a worker was lost; its episodes end here, unless they are held."""
+    def _leave(self, at: NDArray[np.int64]) -> None:
+        """Where episodes stood when their worker was lost."""
         block = self.block
-        self.copies.blank(at)
-        running = ~block["held"][at] & ~block["down"][at]
-        if self._at_end != HOLD:
-            block["truncated"][at] = block["lost"][at] = running
-            block["ended_ret"][at] = block["ret"][at]
-            block["ended_length"][at] = block["length"][at]
-        block["down"][at] = False
+        block["ended_ret"][at] = block["ret"][at]
+        block["ended_length"][at] = block["length"][at]
+        block["held"][at] = self._over[at]  # of an end that nobody was told it takes no notice
         for obs in self._obs:  # it may have written half of one
             obs[at] = 0
 
-    def _collect(self, t: int, rows: Rows | None = None) -> None:
+    def _collect(self, t: int, rows: slice | NDArray[np.int64] | None = None) -> None:
         """Notes what ended at a step of some rows; of all unless given."""
         block = self.block.arrays
         over = block["ended"]
@@ -250,6 +238,8 @@ class ProcessVectorEnv(VectorEnv):
             at = at[over[at]]
         if not len(at):
             return
+        if self._at_end == HOLD:
+            self._over[at] = True
         columns = [block[name].take(at, axis=0) for name in _OF_EPISODES]
         self._episodes.append((t, at, *columns))
         if not np.count_nonzero(block["kept"]):

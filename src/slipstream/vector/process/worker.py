@@ -25,7 +25,7 @@ from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.copies import HangError
 from slipstream.vector.process.foreign_copies import ForeignCopies
-from slipstream.vector.process.job import NO_BEGIN, SAME, AssignedKernel, AssignedNative, Assignment
+from slipstream.vector.process.job import AssignedKernel, AssignedNative, Assignment
 from slipstream.vector.process.layout import (
     ASLEEP,
     AT,
@@ -46,9 +46,11 @@ from slipstream.vector.process.native_copies import NativeCopies
 from slipstream.vector.process.patience import ORDERED, SPIN_SECONDS, fence, spin
 from slipstream.vector.process.serving import serve, serve_halves
 
-STEP_ALL, BEGIN, REPLAY, TALK, SERVE, HALVES, REST, LEAVE = range(1, 9)
-"""Orders: step; begin or replay the selected copies; answer a message on the pipe; step single
-copies, or halves of them, as they are asked for; close the copies and wait for another job; end."""
+STEP_ALL, BEGIN, BEGIN_LOST, REPLAY, TALK, SERVE, HALVES, REST, LEAVE = range(1, 10)
+"""Orders: step; begin the selected copies, or all where a lost worker's stood; replay the selected
+ones; answer a message on the pipe; step single copies, or halves of them, as they are asked for;
+close the copies and wait for another job; end. Copies write into the block between an order and
+its end only, so that nobody reads what is being written."""
 
 HANG_SIGNAL = signal.SIGUSR1 if hasattr(signal, "SIGUSR1") else signal.SIGTERM
 DESCRIPTORS = 5  # pipe, words, last words, and two of the bell "go"
@@ -112,8 +114,6 @@ class _Worker:
         try:
             self.copies = self._made(job)
             self.copies.make()
-            if job.first != NO_BEGIN:
-                self.copies.start(job.first == SAME)
         except Exception as error:
             self._pipe.send(("failed", _portable(error)))
             return False
@@ -211,6 +211,8 @@ class _Worker:
                 self.copies.step(self.words[STEP])
             elif command == BEGIN:
                 self.copies.begin()
+            elif command == BEGIN_LOST:
+                self.copies.start(self._job.holds)
             else:
                 self.copies.replay()
         except SlipstreamError as error:  # of a kernel: all copies are at fault

@@ -30,7 +30,7 @@ class CopyWorkers:
         block: shared with them.
         ranges: copies of each, (lo, hi) of every range.
         crowd: where they come from and go to.
-        pack: makes worker w's job as bytes; its argument says whether it follows a lost one.
+        pack: makes worker w's job as bytes.
         describe: a lost copy's episode, step and last action, for messages.
         ledger: counts faults.
         cores: that the workers and this process share.
@@ -44,7 +44,7 @@ class CopyWorkers:
         block: Block,
         ranges: Sequence[list[tuple[int, int]]],
         crowd: Crowd,
-        pack: Callable[[int, bool], bytes],
+        pack: Callable[[int], bytes],
         describe: Callable[[int], tuple[int, int, list[Any]]],
         ledger: FaultLog,
         cores: int,
@@ -60,7 +60,6 @@ class CopyWorkers:
         self._error: Exception | None = None
         self._pending: list[Link] = []
         self._asked: list[Link] = []  # in the newest talk
-        self._arrived: list[Link] = []  # have become ready, which nobody has been told
         # Should `close` never be called: at exit, or when nobody refers to it any more.
         self._end = Finalize(
             self, _end, (self.links, crowd, self._done), exitpriority=_BEFORE_WAITING
@@ -84,7 +83,7 @@ class CopyWorkers:
 
     def _await_start(self, links: Sequence[Link]) -> None:
         for link in links:
-            self._start(link, False)
+            self._start(link)
         waiting = list(links)
         while waiting:
             self.sleep(LOOK_MS)
@@ -92,11 +91,12 @@ class CopyWorkers:
                 if link.state != DOWN:
                     link.watch(self._ledger.policy.hang_seconds)
                 elif time.monotonic() >= link.due:
-                    self._start(link, False)
+                    self._start(link)
             self.raise_error()
             self._ledger.check_any()
             waiting = [link for link in waiting if link.state != UP]
-        self._arrived.clear()
+        for link in links:
+            link.lost, link.begun = False, True  # nobody has begun
 
     def move(
         self, block: Block, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]]
@@ -109,7 +109,7 @@ class CopyWorkers:
             with suppress(OSError):
                 link.hand([block.fd])
         self.wait()
-        self.end_talk(method, links)
+        self.end_talk(method, links, spare=True)
 
     def add(self, ranges: Sequence[list[tuple[int, int]]]) -> list[Link]:
         """More workers, which make their copies; waits for them."""
@@ -132,25 +132,25 @@ class CopyWorkers:
                 del self._by_fd[link.pipe.fileno()]
         self._crowd.give_back(list(links))
 
-    def _start(self, link: Link, again: bool) -> None:
+    def _start(self, link: Link) -> None:
         if link.state == DOWN:
             self._crowd.start(link)
         assert link.pipe is not None
         self._by_fd[link.pipe.fileno()] = link
         self._poller.register(link.pipe.fileno(), select.POLLIN)
-        link.assign(self._pack(link.number, again), [self.block.fd, *self._done.fds])
+        link.assign(self._pack(link.number), [self.block.fd, *self._done.fds])
 
-    def revive(self, but: Sequence[Link] = ()) -> list[Link]:
-        """Starts lost workers when it is time; those that have become ready since the last call.
+    def revive(self) -> None:
+        """Starts lost workers when it is time, and hears those that are being started.
 
-        Args:
-            but: leaves these as they are.
+        Their copies are made; who orders `BEGIN_LOST` has them begin.
         """
         now = time.monotonic()
-        for link in (link for link in self.links if link not in but):
+        for link in self.links:
             if link.state == DOWN and now >= link.due:
+                link.begun = False
                 try:
-                    self._start(link, True)
+                    self._start(link)
                 except ResourceError as error:
                     self._lost(link, str(error))
             elif link.state == STARTING:
@@ -159,18 +159,14 @@ class CopyWorkers:
                     self._hear(link)
                 else:
                     link.watch(self._ledger.policy.hang_seconds)
-        ready, self._arrived = self._arrived, []
-        return [link for link in ready if link.state == UP]
 
     @property
     def complete(self) -> bool:
-        """Whether none is absent."""
-        return not self.absent
-
-    @property
-    def absent(self) -> list[Link]:
-        """Workers that are being replaced, or were until `revive` tells of them."""
-        return [link for link in self.links if link.state != UP or link in self._arrived]
+        """Whether all are there, and their copies have begun."""
+        for link in self.links:  # noqa: SIM110  (a generator takes a microsecond)
+            if link.state != UP or not link.begun:
+                return False
+        return True
 
     def order(self, command: int, links: Sequence[Link]) -> list[Link]:
         """Has workers do something and waits for them; those that were lost over it."""
@@ -178,11 +174,11 @@ class CopyWorkers:
         self.wait()
         return self.finish(links)
 
-    def begin(self, command: int, links: Sequence[Link]) -> None:
-        """Has workers do something."""
+    def begin(self, command: int, links: Sequence[Link], beside: Sequence[Link] = ()) -> None:
+        """Has workers do something; `wait` waits for those, too, that were `beside` ordered."""
         for link in links:
             link.order(command, NOT)
-        self._pending = list(links)
+        self._pending = [*beside, *links]
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until what was begun is done, or for so many seconds; whether it is done."""
@@ -309,7 +305,6 @@ class CopyWorkers:
             return
         if what == "ready":
             link.state = UP
-            self._arrived.append(link)
         elif what == "fault":
             link.heard += 1
             kind, copy, *more = value
@@ -336,7 +331,7 @@ class CopyWorkers:
         episode, step, action = self._describe(at)
         text = f"the process {why}" + (f"\n{said}" if said else "")
         self._ledger.add(Fault("lost", at, link.number, link.pid, episode, step, action, text))
-        link.due = time.monotonic() + self._ledger.delay(link.number)
+        link.due, link.lost = time.monotonic() + self._ledger.delay(link.number), True
 
     def close(self) -> None:
         """Gives the workers back."""
