@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.studies.engine import pool as pool_module
 from slipstream.studies.engine import worker as worker_module
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.state import LiveStates
@@ -118,7 +119,7 @@ def _children(pid):
 
 def _gone(pids):
     """Workers follow their parent at once."""
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + 60.0
     while any(_alive(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -131,13 +132,14 @@ def _alive(pid):
         return False
 
 
-def test_closed_in_the_middle(engine, tmp_path):
+def test_closed_in_the_middle(engine, tmp_path, monkeypatch):
     """Closing saves the members under way after their iteration."""
+    monkeypatch.setattr(pool_module, "PATIENCE_SECONDS", 250.0)  # the first one may compile
     members = [engine.member(k, budget=400_000) for k in range(4)]
     source = engine.source()
     with Pool(tmp_path, source, 2) as pool:
         pool.submit(members, [400_000] * 4)
-        assert pool.collect(2.0) == []
+        assert pool.collect(1.0) == []
     live = LiveStates(tmp_path / "live")
     reached = [live.iteration(member) for member in members]
     assert all(0 < iteration < 400_000 for iteration in reached)

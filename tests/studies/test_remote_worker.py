@@ -15,8 +15,11 @@ from slipstream.studies.engine import stretch_service
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.remote_worker import SERVICE
 from slipstream.studies.engine.state import LiveStates, State
+from slipstream.studies.engine.stretch_service import StretchService
 from slipstream.training.premises import work_for
 from slipstream.training.wire import pack, unpack
+
+LONG = 400_000  # iterations, more than any machine makes before it is stopped
 
 
 @pytest.fixture
@@ -68,10 +71,19 @@ def test_same_bits_for_any_number_of_actors(engine, work, tmp_path):
 def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monkeypatch):
     """Actors are lost in the middle; others go on from the states of the last minute."""
     monkeypatch.setattr(stretch_service, "SAVE_SECONDS", 0.0)
-    members = [engine.member(k, budget=400) for k in range(4)]
+    members = [engine.member(k, budget=60) for k in range(4)]
     live, reached = LiveStates(tmp_path / "live"), []
+    go_on = StretchService._go_on
+
+    def wait(self):
+        """Who is to be lost does not end before, however fast it is."""
+        if len(reached) < 3 and self._under_way.newer(dict(self._under_way.came)):
+            self._leaving.wait(60.0)
+        go_on(self)
+
+    monkeypatch.setattr(StretchService, "_go_on", wait)
     with FakeCluster(work) as cluster, pool_of(engine, cluster, tmp_path) as pool:
-        pool.submit(members, [400] * 4)
+        pool.submit(members, [60] * 4)
 
         def lose():
             actor = cluster.actors[-1]
@@ -84,20 +96,22 @@ def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monke
                     cluster.add()
 
         found = collect(pool, 4, lose)
-    assert len(reached) == 3 and 0 < reached[0] < reached[1] < reached[2] < 400
-    expected, states = engine.train(members, 400, tmp_path / "alone")
+    assert len(reached) == 3 and 0 < reached[0] < reached[1] < reached[2] < 60
+    expected, states = engine.train(members, 60, tmp_path / "alone")
     assert bits(found.values()) == bits(expected)
     assert states_of(engine, tmp_path, members) == states
 
 
 def test_closed_in_the_middle(engine, work, tmp_path):
-    members = [engine.member(k, budget=20_000) for k in range(3)]
+    members = [engine.member(k, budget=LONG) for k in range(3)]
     with FakeCluster(work, 2) as cluster, pool_of(engine, cluster, tmp_path) as pool:
-        pool.submit(members, [20_000] * 3)
-        assert pool.collect(1.0) == []
+        pool.submit(members, [LONG] * 3)
+        assert any(actor.busy for actor in cluster.actors)
+        while not all(actor.service._under_way for actor in cluster.actors if actor.busy):
+            assert pool.collect(0.01) == []
     live = LiveStates(tmp_path / "live")
     reached = [live.iteration(member) for member in members]
-    assert all(0 < iteration < 20_000 for iteration in reached)
+    assert all(0 < iteration < LONG for iteration in reached)
     _, states = engine.train(members, reached, tmp_path / "alone")
     assert states_of(engine, tmp_path, members) == states
 
@@ -132,7 +146,7 @@ def test_an_answer_that_is_none(engine, work, tmp_path):
 
 def test_a_member_that_kills_every_node(engine, work, tmp_path):
     with FakeCluster(work) as cluster, pool_of(engine, cluster, tmp_path) as pool:
-        pool.submit([engine.member(0, budget=20_000)], [20_000])
+        pool.submit([engine.member(0, budget=LONG)], [LONG])
 
         def lose():
             actor = cluster.actors[-1]

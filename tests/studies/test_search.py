@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -195,7 +194,7 @@ def test_trials_that_the_ledger_does_not_know_are_refused(tmp_path):
 
 
 SCRIPT = """
-import sys
+import signal, sys
 sys.path.insert(0, {here!r})
 from dataclasses import replace
 from pathlib import Path
@@ -206,6 +205,7 @@ setup = t.plan(pruning=t.PRUNING)
 pool = t.FakePool(int(sys.argv[2]), (), float(sys.argv[3]))
 with t.Ledger(folder / "ledger.db") as ledger:
     print("begun", flush=True)
+    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[4]))
     store = t.mirror(folder, setup)
     t.Search(setup, ledger, pool, t.HalfJudge(setup.study), store, 12).run()
     store.flush(last=True)
@@ -214,29 +214,26 @@ print("ended", flush=True)
 
 
 def kill_and_resume(folder: Path, kills: int, seconds: float) -> int:
-    """Kills the study `kills` times at random moments; returns how many of them hit it."""
+    """Kills the study `kills` times at random moments; returns how many of them hit it.
+
+    It sets its own alarm, which nothing catches: who waits in another process may come too late.
+    """
     draws, hits = random.Random(kills), 0
     code = SCRIPT.format(here=str(Path(__file__).parent))
-    for attempt in range(1000):
+    for attempt in range(1, 1000):
+        moment = draws.uniform(0.001, 0.6) if hits < kills else 0.0
         with subprocess.Popen(
-            [sys.executable, "-c", code, str(folder), str(attempt), str(seconds)],
+            [sys.executable, "-c", code, *map(str, (folder, attempt, seconds, moment))],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
         ) as child:
             assert child.stdout is not None
-            assert child.stdout.readline() == "begun\n"
-            if hits < kills:
-                time.sleep(draws.uniform(0, 0.6))
-                child.send_signal(signal.SIGKILL)
-            rest = child.stdout.read()
-            child.wait()
-        if "ended" in rest:
-            if hits >= kills:
-                return hits
-        else:
-            hits += 1
-            assert hits <= kills, "the study died by itself"
+            told = child.stdout.read()
+        if told == "begun\nended\n":
+            return hits
+        assert told == "begun\n" and child.returncode == -signal.SIGALRM, "it died by itself"
+        hits += 1
     return hits
 
 

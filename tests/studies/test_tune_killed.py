@@ -127,9 +127,12 @@ def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
         for line in child.stdout:
             if "Using Vectorized Environments: 8 parallel envs" in line:
                 break
-        time.sleep(1.0)
+        until = time.monotonic() + 200.0
+        while not list(study.path.glob("live/search-*.state")):  # at a first milestone
+            assert child.poll() is None and time.monotonic() < until
+            time.sleep(0.05)
         child.send_signal(number)
-        _, told = child.communicate(timeout=60)
+        _, told = child.communicate(timeout=90)
     assert child.returncode == 130
     assert f"slipstream study resume {study.path}" in told
     assert not study.locked and list((study.path / "live").glob("search-*.state"))
