@@ -38,7 +38,7 @@ def checkup() -> list[tuple[str, str]]:
             "num_envs: auto",
             f"a power of two up to {FOREIGN_COPIES} (gym:ID), {MARKET_COPIES} (markets) or "
             f"{KERNEL_COPIES} (other kernels) that leaves a budget {MIN_ITERATIONS} iterations; "
-            "of dqn and sac one, or one for each training record where the budget allows; the "
+            "of dqn, sac and td3 one, or one for each training record where the budget allows; the "
             "machine has no say. `slipstream tune-machine TARGET` measures other numbers",
         ),
     ]
