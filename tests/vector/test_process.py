@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import threading
+from contextlib import suppress
 
 import cloudpickle
 import gymnasium
@@ -105,11 +106,13 @@ def same(mine, theirs, steps, reset=True, rows=None):
 
 def leftovers():
     """Children of this process, and its descriptors of pipes, sockets and memory files."""
-    me = psutil.Process()
-    kinds = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
-             if os.path.lexists(f"/proc/self/fd/{fd}")]  # fmt: skip
-    kept = [kind for kind in kinds if any(k in kind for k in ("slipstream", "pipe", "socket"))]
-    return len(me.children(recursive=True)), len(kept)
+    found = {("process", child.pid) for child in psutil.Process().children(recursive=True)}
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the listing's own
+            kind = os.readlink(f"/proc/self/fd/{fd}")
+            if any(word in kind for word in ("slipstream", "pipe", "socket")):
+                found.add((kind, int(fd)))
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +121,7 @@ def nothing_left():
     before = leftovers()
     yield
     gc.collect()  # views of a block in the frames of an exception hold its memory
-    assert leftovers() == before
+    assert leftovers() <= before  # what an earlier test has left may go meanwhile
 
 
 @pytest.mark.parametrize(("name", "workers"), [(n, 1 + i % 3) for i, n in enumerate(SPACES)])
