@@ -30,6 +30,11 @@ def git(folder, *arguments):
     return done.stdout.strip()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    monkeypatch.setattr("slipstream.training.repository._PATIENCE_SECONDS", 120.0)
+
+
 @pytest.fixture
 def repository(tmp_path):
     root = tmp_path / "theirs"

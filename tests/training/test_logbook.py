@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
+from slipstream.training import lock
 from slipstream.training.config import resolve
 from slipstream.training.events import Updated
 from slipstream.training.interruption import STOP, Interrupted, ask_to_stop, asked_to_stop
@@ -122,7 +123,8 @@ def test_a_request_for_a_process_that_is_gone_stops_nobody(tmp_path):
     assert run.result is not None and not (run.path / STOP).exists()
 
 
-def test_a_second_owner_is_refused_and_changes_nothing(tmp_path):
+def test_a_second_owner_is_refused_and_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "_PATIENCE_SECONDS", 0.0)
     run, told = begun(tmp_path), []
 
     def second(event):

@@ -109,7 +109,7 @@ def test_a_refusal_is_told_where_the_others_do_not_come_up_in_a_minute(made, mod
     cluster.look()
     assert not cluster.arrivals()
     cluster._began -= module._ROOM_SECONDS + 1.0
-    with pytest.raises(ResourceError, match=r"tried 1 times in 6\d s: It has another numpy"):
+    with pytest.raises(ResourceError, match=r"tried 1 times in \d+ s: It has another numpy"):
         cluster.arrivals()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
+from slipstream.training import lock
 from slipstream.training.best import present_members
 from slipstream.training.config import resolve
 from slipstream.training.events import Started
@@ -143,7 +144,8 @@ def test_the_result_is_json_without_nan(run):
     assert run.result == {**facts, "score": None, "members": [{"seed": 3}]}
 
 
-def test_one_process_trains_a_run(run):
+def test_one_process_trains_a_run(run, monkeypatch):
+    monkeypatch.setattr(lock, "_PATIENCE_SECONDS", 0.0)
     run.lock()
     with pytest.raises(ConfigError, match="Another process is training"):
         Run.open(run.path).lock()

@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.training.files import disk_errors
 
 LOCK = ".lock"
-_PATIENCE_SECONDS = 2.0  # the workers of a process that was just killed need a moment to follow it
+_PATIENCE_SECONDS = 10.0  # the workers of a process that was just killed need a moment to follow it
 _HELD = (errno.EAGAIN, errno.EACCES)
 
 
@@ -48,7 +48,7 @@ def is_locked(folder: Path) -> bool:
         return False
     with _open(path, os.O_RDONLY) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # who asks beside this is no holder
         except OSError as error:
             return error.errno in _HELD
     return False
