@@ -52,20 +52,32 @@ def states_of(engine, folder, members):
     return {member.name: engine.digest(live, member) for member in members}
 
 
+def policies_of(folder, members):
+    """Of members that reached their budgets."""
+    live = LiveStates(folder)
+    found = {member.name: live.policy(member.name)[0] for member in members}
+    return {name: {k: v.tobytes() for k, v in one.items()} for name, one in found.items()}
+
+
 def test_same_bits_for_any_number_of_actors(engine, work, tmp_path):
     members = [engine.member(k) for k in range(14)]
     other = engine.member(14, **{"env.bars": 700})  # arrays that nodes do not have yet
-    expected, states = engine.train(members, 6, tmp_path / "alone")
-    longer, its_state = engine.train([other], 6, tmp_path / "alone")
-    expected, states = expected + longer, states | its_state
+    expected, _ = engine.train(members, 6, tmp_path / "alone")
+    expected += engine.train([other], 6, tmp_path / "alone")[0]
+    policies = policies_of(tmp_path / "alone", [*members, other])
     for count in (1, 2):
         folder = tmp_path / f"by {count}"
         with FakeCluster(work, count) as cluster, pool_of(engine, cluster, folder) as pool:
             pool.submit([*members, other], [6] * 15)
             assert bits(collect(pool, 15).values()) == bits(expected)
-            assert states_of(engine, folder, [*members, other]) == states
+            assert policies_of(folder / "live", [*members, other]) == policies
             told = pool.nodes
         assert sum(node["answers"] for node in told) >= 2 and len(told) == count
+    alone, far = (LiveStates(tmp_path / one).content(other.name) for one in ("alone", "by 2/live"))
+    assert len(far) < 0.7 * len(alone)  # nobody goes on from it
+    again, _ = engine.train([other], 6, folder / "live")  # it is scored again nonetheless
+    assert bits(again) == bits(expected[-1:])
+    assert policies_of(folder / "live", [other]) == policies_of(tmp_path / "alone", [other])
 
 
 def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monkeypatch):
@@ -97,9 +109,9 @@ def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monke
 
         found = collect(pool, 4, lose)
     assert len(reached) == 3 and 0 < reached[0] < reached[1] < reached[2] < 60
-    expected, states = engine.train(members, 60, tmp_path / "alone")
+    expected, _ = engine.train(members, 60, tmp_path / "alone")
     assert bits(found.values()) == bits(expected)
-    assert states_of(engine, tmp_path, members) == states
+    assert policies_of(tmp_path / "live", members) == policies_of(tmp_path / "alone", members)
 
 
 def test_closed_in_the_middle(engine, work, tmp_path):

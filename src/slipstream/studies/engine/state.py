@@ -102,6 +102,16 @@ class LiveStates:
         facts = self._head(member.name)
         return int(facts["iteration"]) if facts.get("fingerprint") == member.fingerprint else 0
 
+    def slim(self, member: Member) -> None:
+        """Keeps the policy alone of a member that has reached its budget, and was scored.
+
+        Its weights are half of what is carried and written. Who must be scored again after all,
+        because the ledger was not told, is trained again.
+        """
+        state = self.load(member)
+        if state is not None and state.policy is not None:
+            self.save(member, State(state.iteration, {}, state.policy))
+
     def policy(self, name: str) -> tuple[Tensors, Mapping[str, Any]] | None:
         """The policy of a member that has reached its budget."""
         return _policy(*self._read(name))

@@ -85,7 +85,8 @@ def run_stretch(
 def _begin(task: Task, source: EnvironmentSource, live: LiveStates) -> _Runner:
     place = Place(task.member, source.environment(task.member.config))
     state = live.load(task.member)
-    if state is not None and state.iteration > task.until:  # of a study that got further before
+    # Of a study that got further before, or `LiveStates.slim`: there is nothing to go on from.
+    if state is not None and (state.iteration > task.until or not state.tensors):
         state = None
     return _Runner(task, place, state)
 

@@ -90,6 +90,8 @@ class StretchService(NodeService):
         under_way = self._under_way = _Request(tasks, asked["states"])
         facts = self._run(tasks, source, under_way.live)
         self._under_way = None
+        for task in tasks if "done" in facts else ():
+            under_way.live.slim(task.member)
         # All that is newer, for news that were asked for at this moment may be passed over.
         answer = pack({**facts, "states": under_way.newer(under_way.came)})
         del under_way
