@@ -1,12 +1,20 @@
-"""One thread a process, for test workers share the cores; no machine file but the tests' own."""
+"""One thread a process, for test workers share the cores; no machine file but the tests' own.
+
+Hypothesis draws the same examples everywhere and at any speed: what fails here fails there.
+"""
 
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True, scope="session")
