@@ -86,3 +86,9 @@ def test_what_a_connection_fails_by(cause, words):
     error = ConnectionError("Failed to connect to Ray cluster")
     error.__cause__ = RuntimeError(cause)
     assert words in str(unreachable("here:1", error))
+
+
+def test_advice_of_ray_is_left_out():
+    """It names options of its own commands."""
+    error = ConnectionError("Could not find any running Ray instance. Please specify `--address`.")
+    assert "at auto (Could not find any running Ray instance). " in str(unreachable("auto", error))

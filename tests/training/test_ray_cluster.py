@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib
 import sys
+from concurrent.futures import Future
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from slipstream import training
-from slipstream.core.errors import ResourceError
+from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.training.cluster import ClusterOptions, ClusterWork
 from slipstream.training.wire import pack
 
+LOCAL, NOTHING = ClusterOptions("local"), ClusterWork("one", "x:Y", b"", ())
 REFUSED, FINE = pack({"refused": "It has another numpy."}), pack({"notes": []})
 
 
@@ -76,7 +79,7 @@ def made(module):
                     self._welcome(actor)
 
     begun = []
-    cluster = Cluster(ClusterOptions("auto"), ClusterWork("one", "x:Y", b"", ()), said.append)
+    cluster = Cluster(ClusterOptions("auto"), NOTHING, said.append)
     return cluster, module.ray, said, begun
 
 
@@ -136,3 +139,130 @@ def test_a_worker_that_never_comes_up_ends_it_after_three_tries(made):
     cluster.look()
     with pytest.raises(ResourceError, match=r"tried 3 times.* on bare: no slipstream"):
         cluster.arrivals()
+
+
+def test_no_room_in_a_minute(made, module):
+    cluster, ray, _, _ = made
+    ray.cores = {"head": 0}
+    cluster.look()
+    assert not cluster.arrivals()
+    cluster._began -= module._ROOM_SECONDS + 1.0
+    with pytest.raises(ResourceError, match=r"no room for a worker for 6\d s.*nodes: 1"):
+        cluster.arrivals()
+
+
+def test_an_object_store_that_is_full(made, module):
+    cluster, ray, _, _ = made
+
+    def full(arrays):
+        raise module.RayError("no room for 24 bytes")
+
+    ray.put = full
+    with pytest.raises(ResourceError, match=r"no room for 24 bytes.*--object-store-memory"):
+        cluster.share([np.zeros(3)])
+
+
+@pytest.mark.parametrize("version", ["2.51.9", "2.61.0", "3.0.0"])
+def test_another_version_of_ray(module, version):
+    module.ray.__version__ = version
+    with pytest.raises(ResourceError, match=rf"Ray {version} is installed.*2\.52 to 2\.60"):
+        module._join(LOCAL, NOTHING, print)
+
+
+def test_a_process_that_uses_ray_itself(module):
+    module.ray.__version__, module.ray.is_initialized = "2.60.0", lambda: True
+    with pytest.raises(ConfigError, match=r"ray\.shutdown\(\) first"):
+        module._join(LOCAL, NOTHING, print)
+
+
+def test_a_second_owner_is_refused(module, monkeypatch):
+    class Taken:
+        def options(self, name, **more):
+            assert name == "the study one"
+            return self
+
+        def remote(self):
+            raise ValueError("the name is taken")
+
+    monkeypatch.setattr(module, "_OWNER_SECONDS", 0.0)
+    module.ray.remote = lambda kind: Taken()
+    with pytest.raises(ConfigError, match="Another process of this cluster works on the study one"):
+        module._own("the study one")
+
+
+class Handle:
+    """An actor of Ray, of which a test says what it answers."""
+
+    def __init__(self):
+        self.futures, self.asked = [], 0
+        self.answer, self.news = self._method(self._answer), self._method(self._news)
+
+    @staticmethod
+    def _method(call):
+        return type("Method", (), {"remote": staticmethod(call)})
+
+    def _answer(self, request, *arrays):
+        self.futures.append(Future())
+        return type("Reference", (), {"future": lambda self, found=self.futures[-1]: found})()
+
+    def _news(self):
+        self.asked += 1
+        return "news"
+
+
+@pytest.fixture
+def actor(made, module):
+    """One that is at work, and Ray."""
+    cluster, ray, _, _ = made
+    ray.cores, ray.kill = {"there": 1}, lambda handle: None
+    cluster._place()
+    place = cluster._nodes["there"]
+    made_actor = module.RayActor(Handle(), place, None, cluster._forget)
+    assert made_actor.send(b"request") and made_actor.busy
+    return made_actor, ray
+
+
+def test_what_an_actor_says(actor):
+    one, _ = actor
+    one.handle.futures[0].set_result(b"answer")
+    assert one.pipe.poll() and one.receive() == b"answer"
+    assert not one.busy and one.place.answers == 1
+    assert one.place.bytes == len(b"request") + len(b"answer")
+
+
+@pytest.mark.parametrize(
+    ("name", "alive", "how", "cause"),
+    [
+        ("ActorDiedError", True, "on there died: it was killed", "died"),
+        ("ActorDiedError", False, "on there went away", "silent"),
+        ("NodeDiedError", True, "on there went away", "silent"),
+    ],
+)
+def test_an_actor_that_dies(actor, module, name, alive, how, cause):
+    one, ray = actor
+    if not alive:
+        ray.cores.clear()
+    one.handle.futures[0].set_exception(type(name, (module.RayError,), {})("it was killed"))
+    assert one.pipe.poll()
+    lost = one.receive()
+    assert (lost.how, lost.cause) == (how, cause)
+    assert one.over and one.place.losses == 1 and not one.send(b"more")
+
+
+def test_an_actor_that_hangs(actor):
+    """It is asked for news now and then; who says nothing for a minute is given up."""
+    one, ray = actor
+    one.look()
+    assert one.handle.asked == 0
+    one._heard -= 11.0
+    ray.said["news"] = b"states"
+    one.look()
+    one.look()
+    assert one.handle.asked == 1 and one.receive() == b"states" and one.busy
+    one._heard -= 61.0
+    ray.said["news"] = None
+    one.look()
+    one.look()
+    lost = one.receive()
+    assert lost.cause == "silent" and "on there has been silent for 61 s" in lost.how
+    assert one.over and one.place.losses == 1

@@ -84,8 +84,9 @@ def unreachable(address: str, error: BaseException) -> ResourceError:
     if "ersion mismatch" in str(error):
         text = " ".join(str(error).split())
         return ResourceError(f"{text} Install the same versions on all machines of the cluster.")
+    why = text.partition(". ")[0]  # what follows is about options of Ray's commands
     return ResourceError(
-        f"No cluster can be used at {address} ({text}). Start one with `ray start --head` "
+        f"No cluster can be used at {address} ({why}). Start one with `ray start --head` "
         "(docs/clusters.md); a machine that begins a study must be one of its nodes. --cluster "
         "local begins one of its own."
     )

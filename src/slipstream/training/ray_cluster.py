@@ -112,7 +112,7 @@ class RayCluster:
         if late and not self._came:
             raise ResourceError(
                 f"The cluster has had no room for a worker for {waited:.0f} s: it has "
-                f"{_total('CPU')} cores and {_total('GPU')} cards on {len(self._nodes)} nodes, and "
+                f"{_total('CPU')} cores and {_total('GPU')} cards (nodes: {len(self._nodes)}), and "
                 "others use them, or it offers none. Start a node (`ray start --address=...`), or "
                 "leave --cluster out."
             )
