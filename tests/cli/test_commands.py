@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -388,6 +390,21 @@ def test_init_portfolio_leaves_out_other_currencies(slipstream, coins):
     settings = load(Path("my.yaml")).env_settings
     assert settings["account_currency"] == "USDT"
     assert settings["data"]["symbols"] == ["AAVEUSDT", "AVAX", "BTC-USDT", "LINK", "LTC", "UNI"]
+
+
+@pytest.mark.parametrize("market", ["planted-forex", "planted-crypto", "planted-reversion"])
+def test_a_full_disk_is_told_by_the_generators_and_leaves_no_half_file(
+    slipstream, market, monkeypatch
+):
+    def full(path, content):
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    outcome = slipstream("data", market, "made", "--bars", "300")
+    assert outcome.code == 2 and one_paragraph(outcome.err)
+    assert "The disk is full: " in outcome.err
+    assert not list(Path("made").iterdir())
 
 
 def test_planted_crypto_without_an_edge(slipstream):

@@ -64,3 +64,11 @@ def test_names_of_users_are_no_mathematics():
     axes.set_ylabel("$x^$")
     legend(axes)
     assert len(png(figure)) > 1_000  # as mathematics it raises
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [(0.0, "0 %"), (0.025, "2.5 %"), (-0.5, "-50 %"), (10.0, "1,000 %"), (100.0, "10,000 %")],
+)
+def test_percent_labels_are_written_out(value, label):
+    assert canvas.percent_label(value) == label

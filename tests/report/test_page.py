@@ -159,6 +159,7 @@ def test_members_that_hold_the_market_are_said_to(forex, passes_of):
         "Member 0 moves with it (correlation of daily returns 1.00, mean net exposure 1.0" in line
     )
     assert "Member 1 moves against it (correlation of daily returns -1.00" in line
+    assert line.endswith("such ups and downs are in good part the market's, not timing.")
 
 
 def windows(passes):

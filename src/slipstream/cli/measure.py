@@ -14,7 +14,9 @@ def bench(
     suite: Annotated[str, typer.Argument(help=f"One of {', '.join(SUITES)}.")],
     json: Annotated[Path | None, typer.Option(help="Write the rows to this file too.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Longer, with more repetitions.")] = False,
-    only: Annotated[list[str] | None, typer.Option("--case", help="Only this case.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--case", help="Only this case; may be repeated.")
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="study: your prices instead of a planted market.")
     ] = None,

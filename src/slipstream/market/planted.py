@@ -16,10 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from slipstream.market.bars import Bars, FloatArray, IntArray
 from slipstream.market.calendar import in_weekend
+from slipstream.market.price_file import write_prices
 
 LEVELS = np.linspace(-1.0, 1.0, 7)
 POSITIONS = np.array([-1.0, 0.0, 1.0])
@@ -103,15 +103,7 @@ def write_planted_forex(
     bar_seconds: int = 900,
 ) -> Path:
     """Writes one path as ``{symbol}.parquet`` into `folder` and returns the file."""
-    path = planted_forex(bars, seed, market, symbol, bar_seconds)
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    columns = {name: column for name, column in path.columns().items() if name != "spread"}
-    frame = pl.DataFrame({name: pl.Series(column) for name, column in columns.items()})
-    moments = pl.from_epoch(frame["time"], "s").dt.replace_time_zone("UTC")
-    file = target / f"{symbol}.parquet"
-    frame.with_columns(moments.alias("time")).rename({"time": "timestamp"}).write_parquet(file)
-    return file
+    return write_prices(Path(folder), planted_forex(bars, seed, market, symbol, bar_seconds))
 
 
 @lru_cache(maxsize=16)

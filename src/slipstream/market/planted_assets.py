@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from slipstream.core.errors import DataError
 from slipstream.market.bars import Bars, FloatArray
 from slipstream.market.panel import Panel
+from slipstream.market.price_file import write_prices
 
 BASIS_POINT = 1e-4
 SYMBOLS = ("AAVE", "AVAX", "BTC", "ETH", "LINK", "LTC", "UNI")
@@ -57,16 +57,7 @@ def bars_of(
 
 def write_bars(folder: str | Path, path: Sequence[Bars]) -> tuple[Path, ...]:
     """Writes one ``{symbol}.parquet`` file for each asset into `folder` and returns them."""
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    files = []
-    for one in path:
-        columns = {name: pl.Series(column) for name, column in one.columns().items()}
-        moments = pl.from_epoch(columns.pop("time"), "s").dt.replace_time_zone("UTC")
-        del columns["spread"]
-        files.append(target / f"{one.symbol}.parquet")
-        pl.DataFrame({"timestamp": moments, **columns}).write_parquet(files[-1])
-    return tuple(files)
+    return tuple(write_prices(Path(folder), one) for one in path)
 
 
 def state_of(panel: Panel, column: str, generator: str) -> FloatArray:

@@ -99,5 +99,6 @@ def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
     advice = did_you_mean(symbol, found, "")
     raise DataError(
         f"Symbol {symbol} must have a file {symbol}.parquet, .csv or .feather in {str(root)!r}, "
-        f"which holds {have}; {advice} Correct `symbols`, or name the file in `files`."
+        f"which holds {have}{f'; {advice}' if advice else '.'} Correct `symbols`, or name the file "
+        "in `files`."
     )

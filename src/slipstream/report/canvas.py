@@ -202,7 +202,13 @@ def growth_axis(axes: Axes) -> None:
 def percent_axis(axes: Axes, axis: str = "y") -> None:
     """Values are fractions, labels percent."""
     target = axes.yaxis if axis == "y" else axes.xaxis
-    target.set_major_formatter(FuncFormatter(lambda v, _: f"{100.0 * v + 0.0:.4g} %"))
+    target.set_major_formatter(FuncFormatter(lambda v, _: percent_label(float(v))))
+
+
+def percent_label(value: float) -> str:
+    """ "2.5 %" of a fraction; "10,000 %" where four digits are too few, powers from a billion."""
+    shown = 100.0 * value + 0.0
+    return f"{shown:,.0f} %" if 1e3 <= abs(shown) < 1e9 else f"{shown:.4g} %"
 
 
 def legend(axes: Axes, columns: int = 4) -> None:

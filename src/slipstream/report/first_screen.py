@@ -178,7 +178,8 @@ def members_and_the_market(held: SplitView) -> list[str]:
             nets = band([held.net_exposure(k) for k in mine])
             text += (
                 f" {_members(held, mine)} {words} it (correlation of daily returns {follows}, mean "
-                f"net exposure {nets}): such figures are in good part that move, not timing."
+                f"net exposure {nets}): such ups and downs are in good part the market's, not "
+                "timing."
             )
     return [text]
 
