@@ -18,7 +18,7 @@ from slipstream.studies.config import StudyConfig
 from slipstream.studies.setup import prepare
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training import yaml_file
-from slipstream.training.config import load, resolve
+from slipstream.training.config import resolve
 from slipstream.training.factory import resolve_environment
 from slipstream.training.sections import TrainingConfig
 
@@ -195,7 +195,7 @@ def test_init_round_trips(slipstream, target):
     outcome = slipstream("init", target)
     assert outcome.code == 0
     Path("my.yaml").write_text(outcome.out)
-    assert load(Path("my.yaml")) == resolve(target)
+    assert resolve(Path("my.yaml")) == resolve(target)
     assert outcome.out.count("  # ") > 10
 
 
@@ -249,7 +249,7 @@ def test_init_forex_describes_the_folder(slipstream, prices):
     assert "EURUSD.parquet: EURUSD, 3,000 bars of 15m" in outcome.out
     assert "signal" in outcome.out
     Path("my.yaml").write_text(outcome.out)
-    config = load(Path("my.yaml"))
+    config = resolve(Path("my.yaml"))
     assert config.env_settings["data"]["symbols"] == ["EURUSD"]
     assert config.env_settings["data"]["timeframe"] == "15m"
 
@@ -259,7 +259,7 @@ def test_init_leaves_out_what_cannot_be_converted(slipstream, prices):
     outcome = slipstream("init", "forex", "prices")
     assert "Left out: EURGBP: its profits need GBPUSD to become USD." in outcome.out
     Path("my.yaml").write_text(outcome.out)
-    assert load(Path("my.yaml")).env_settings["data"]["symbols"] == ["EURUSD"]
+    assert resolve(Path("my.yaml")).env_settings["data"]["symbols"] == ["EURUSD"]
 
 
 def test_init_chooses_a_currency_where_dollars_serve_no_pair(slipstream, prices):
@@ -268,7 +268,7 @@ def test_init_chooses_a_currency_where_dollars_serve_no_pair(slipstream, prices)
     assert outcome.code == 0
     assert "account_currency is EUR: nothing here turns all profits into USD." in outcome.out
     Path("my.yaml").write_text(outcome.out)
-    config = load(Path("my.yaml"))
+    config = resolve(Path("my.yaml"))
     assert config.env_settings["account_currency"] == "EUR"
     assert resolve_environment("forex", config.env_settings).splits()
 
@@ -289,7 +289,7 @@ def test_init_writes_what_the_files_prove_and_train_takes_it(slipstream, prices)
     assert "`price_scale: {EURUSD: 0.00001}`: EURUSD: prices near 1" in text
     assert "notes.csv: cannot be read: notes.csv must hold a time and four prices" in text
     Path("my.yaml").write_text(outcome.out)
-    resolve_environment("forex", load(Path("my.yaml")).env_settings)
+    resolve_environment("forex", resolve(Path("my.yaml")).env_settings)
 
 
 def test_init_leaves_a_zone_empty_that_nothing_proves(slipstream, prices):
@@ -299,7 +299,7 @@ def test_init_leaves_a_zone_empty_that_nothing_proves(slipstream, prices):
     outcome = slipstream("init", "forex", "prices")
     assert "STILL OPEN, and `slipstream train` refuses until it is settled" in outcome.out
     Path("my.yaml").write_text(outcome.out)
-    assert load(Path("my.yaml")).env_settings["data"]["time_zone"] is None
+    assert resolve(Path("my.yaml")).env_settings["data"]["time_zone"] is None
     refusal = slipstream("train", "my.yaml")
     assert refusal.code == 2 and one_paragraph(refusal.err)
     assert "time stamps must say which zone they are in" in refusal.err
@@ -329,7 +329,7 @@ def test_a_line_break_in_a_files_name_stays_in_its_comment(slipstream, prices):
     outcome = slipstream("init", "forex", "prices")
     assert r"a\ntraining: {seed: 7}\x1b[2J.csv" in outcome.out and "\x1b" not in outcome.out
     Path("my.yaml").write_text(outcome.out)
-    assert load(Path("my.yaml")).training.seed == 0
+    assert resolve(Path("my.yaml")).training.seed == 0
 
 
 @pytest.fixture
@@ -346,7 +346,7 @@ def test_init_portfolio_describes_the_folder(slipstream, coins):
     assert outcome.code == 0
     assert "AAVE.parquet: AAVE, 3,000 bars of 5m" in outcome.out
     Path("my.yaml").write_text(outcome.out)
-    config = load(Path("my.yaml"))
+    config = resolve(Path("my.yaml"))
     assert config.env_name == "portfolio"
     data = config.env_settings["data"]
     assert data["symbols"] == ["AAVE", "AVAX", "BTC", "ETH", "LINK", "LTC", "UNI"]
@@ -363,7 +363,7 @@ def test_init_forex_of_coins(slipstream, coins):
     assert "account_currency is USDT" in outcome.out
     assert "commission_per_million 1000 (0.1 % a side) is a guess" in outcome.out
     Path("my.yaml").write_text(outcome.out)
-    settings = load(Path("my.yaml")).env_settings
+    settings = resolve(Path("my.yaml")).env_settings
     assert settings["data"]["spread_pips"] is None
     trips = resolve_environment("forex", settings).loaded.provenance["round_trip"]
     assert {round(one["basis_points"], 6) for one in trips.values()} == {20.0}
@@ -376,7 +376,7 @@ def test_a_portfolio_of_few_bars_is_told_which_features_fit(slipstream):
     refusal = slipstream("train", "my.yaml")
     assert refusal.code == 2 and one_paragraph(refusal.err)
     (features,) = re.findall(r"`(features: \[.*?\])`", refusal.err)
-    settings = {**load(Path("my.yaml")).env_settings, **yaml_file.parse(f"{{{features}}}", "it")}
+    settings = {**resolve(Path("my.yaml")).env_settings, **yaml_file.parse(f"{{{features}}}", "it")}
     assert len(settings["features"]) > 1
     assert "test" in resolve_environment("portfolio", settings).splits()
 
@@ -387,7 +387,7 @@ def test_init_portfolio_leaves_out_other_currencies(slipstream, coins):
     outcome = slipstream("init", "portfolio", "coins")
     assert "Left out: ETHBTC: its prices are in BTC, those of the portfolio in USDT." in outcome.out
     Path("my.yaml").write_text(outcome.out)
-    settings = load(Path("my.yaml")).env_settings
+    settings = resolve(Path("my.yaml")).env_settings
     assert settings["account_currency"] == "USDT"
     assert settings["data"]["symbols"] == ["AAVEUSDT", "AVAX", "BTC-USDT", "LINK", "LTC", "UNI"]
 

@@ -160,9 +160,9 @@ def test_differences_are_named():
     other = plan(penalty=0.5)
     second = identity(other.base, other.study, other.space)
     with pytest.raises(ConfigError, match=r"`study\.penalty` was 0\.1 and is 0\.5"):
-        check_same("one", first, second)
+        check_same("one", first, second, "read", "again")
     more = plan(n_trials=7)  # more trials are the same study
-    check_same("one", first, identity(more.base, more.study, more.space))
+    check_same("one", first, identity(more.base, more.study, more.space), "read", "again")
 
 
 def test_other_prices_are_named_by_their_hash():

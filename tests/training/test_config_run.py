@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.training import yaml_file
-from slipstream.training.config import RunConfig, load, resolve
+from slipstream.training.config import RunConfig, resolve
 from slipstream.training.target import parse_overrides
 
 
@@ -212,4 +212,4 @@ def test_a_file_is_loaded_as_it_was_written(tmp_path):
     config = resolve("pendulum", {"training.num_envs": 4})
     file = tmp_path / "config.yaml"
     file.write_text(config.to_yaml())
-    assert load(file) == config
+    assert resolve(file) == config

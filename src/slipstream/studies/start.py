@@ -88,7 +88,7 @@ def resume(
     if folder.result is not None and not resources.force_deploy:
         (say or _to_stderr)(f"{folder.path} is complete; see `slipstream study status {name}`.")
         return folder
-    read_study(folder.config)  # says what to do where it was damaged
+    read_study(folder.config, goes_on=True)  # says what to do where it was damaged
     target = read_config(folder.config)
     return tune(target, str(folder.path), {}, {}, resources, say, show, report)
 

@@ -138,7 +138,7 @@ class Study:
             read = f"slipstream study report {handle}"
             again = f"slipstream tune {self.folder.config} --study-name NEW_NAME"
             check_state_version(facts, self._base, f"The study {handle}", read, again)
-            check_same(handle, facts.get("identity") or {}, self._identity)
+            check_same(handle, facts.get("identity") or {}, self._identity, read, again)
         elif self.folder.foreign:
             raise ConfigError(
                 f"{self.folder.path} is not empty and holds no study; name this one otherwise with "

@@ -26,7 +26,6 @@ from slipstream.training.target import (
     copied,
     override,
     parse_overrides,
-    read_config,
     read_target,
     unknown_section,
 )
@@ -181,11 +180,6 @@ def resolve(
     for path, value in parse_overrides(overrides).items():
         override(values, path, value)
     return RunConfig.from_mapping(values)
-
-
-def load(path: Path) -> RunConfig:
-    """The config in a YAML file."""
-    return RunConfig.from_mapping(read_config(path))
 
 
 def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from slipstream.core.printable import printable_lines
 from slipstream.core.reader import is_there, read_json
 from slipstream.training import checkpoint, provenance
 from slipstream.training.bulk import drop_chunks
-from slipstream.training.config import RunConfig, load
+from slipstream.training.config import RunConfig
 from slipstream.training.events import Event
 from slipstream.training.files import (
     disk_errors,
@@ -37,6 +37,7 @@ from slipstream.training.run_path import (
     holds_no_run,
 )
 from slipstream.training.state_version import SHAPE, check_state_version, state_version
+from slipstream.training.stored_config import check_settings, read_run_config
 from slipstream.training.table import read
 from slipstream.training.tensorboard import TensorBoardWriter, hyper_parameters
 
@@ -151,7 +152,7 @@ class Run:
                 f"{folder} is not a run directory: it has no {CONFIG}. Give the directory that "
                 "`slipstream train` printed."
             )
-        return cls(folder, load(folder / CONFIG), say)
+        return cls(folder, read_run_config(folder / CONFIG, say), say)
 
     def listener(self, event: Event) -> None:
         """Writes the event down."""
@@ -238,12 +239,15 @@ class Run:
         """
         read = f"slipstream evaluate {self.path}"
         again = f"slipstream train {self.path / CONFIG} --out NEW_DIRECTORY"
+
+        def check(manifest: Mapping[str, Any]) -> None:
+            check_state_version(manifest, self.config, f"{self.path}", read, again)
+            if manifest.get("config") != self.config.hash:
+                check_settings(self.path / CONFIG, self.config, read, again)
+
+        shape = {"progress": _PROGRESS, "bulk?": {}, **SHAPE}
         found = checkpoint.load_newest(
-            self.path / CHECKPOINTS,
-            self.say,
-            self.config.hash,
-            {"progress": _PROGRESS, "bulk?": {}, **SHAPE},
-            lambda state: check_state_version(state, self.config, f"{self.path}", read, again),
+            self.path / CHECKPOINTS, self.say, self.config.hash, shape, check
         )
         if found is None:
             return None

@@ -89,10 +89,11 @@ def candidates(view: StudyView) -> Table:
     own = ("own Sharpe, lower bound",) if view.benchmark else ()
     columns = ("", "search score", value, "single seeds", "lower bound", *own, "excluded")
     count = max(len(told["candidates"]), 1)
+    level = told.get("level") or told["error"]  # as older versions call it
     note = (
         f"{told['seeds']} fresh seeds on every fold, {told['bootstrap']:,} resamples of seeds and "
-        f"days (the same days for all); the lower bound is the {told['level'] / count:.2g} "
-        f"quantile: the level of the bound, {told['level']:g}, is shared by "
+        f"days (the same days for all); the lower bound is the {level / count:.2g} "
+        f"quantile: the level of the bound, {level:g}, is shared by "
         f"{plural(count, 'candidate')}."
     )
     if view.market:

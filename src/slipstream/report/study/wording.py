@@ -214,9 +214,10 @@ def chance(view: StudyView) -> list[str]:
     if findable is None:
         return []
     folds, later = findable["folds"], findable["holdout"]
+    whom = f" for {one_of(folds['candidates'])}" if "candidates" in folds else ""  # older: unknown
     return [
         f"The folds' test blocks cover {covered(folds)}. The smallest Sharpe that they "
-        f"can confirm for {one_of(folds['candidates'])} is {number(folds['sharpe'])}.",
+        f"can confirm{whom} is {number(folds['sharpe'])}.",
         *best_of(view),
         f"The smallest Sharpe that the hold-out, {covered(later)}, can confirm is "
         f"{number(later['sharpe'])}.",

@@ -9,10 +9,12 @@ from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.config import RunConfig
+from slipstream.training.stored_config import flat, refuse_settings
 
 _PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")
 _SHOWN = 4
 _MISSING = "absent"
+_FIXED = ("agent.", "training.", "evaluation.", "study.")  # sections whose keys are a version's
 
 
 def identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[str, Any]:
@@ -26,7 +28,7 @@ def identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[s
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What differs, in words: ```agent.epochs` was 4 and is 8``; empty if nothing does."""
-    old, new = _flat(before), _flat(now)
+    old, new = flat(before), flat(now)
     changed = [key for key in {**old, **new} if old.get(key, _MISSING) != new.get(key, _MISSING)]
     parts = [
         f"`{key}` was {old.get(key, _MISSING)} and is {new.get(key, _MISSING)}" for key in changed
@@ -35,11 +37,18 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return "; ".join(parts[:_SHOWN]) + more
 
 
-def check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_same(
+    name: str, before: Mapping[str, Any], now: Mapping[str, Any], read: str, again: str
+) -> None:
     """Refuses to go on with a study under another config or space.
+
+    Args:
+        name: of the study; before, now: its `identity`.
+        read: a command that still reads it; again: one that begins anew.
 
     Raises:
         CheckpointError: nothing says what it began with.
+        VersionError: it was another version that began it, which had other settings.
         ConfigError: with the difference.
     """
     if not before:
@@ -49,6 +58,8 @@ def check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> 
             "in ledger.db: restore the file from a backup, or begin another study with "
             "--study-name."
         )
+    gone, new = _only_in(before, now), _only_in(now, before)
+    refuse_settings(f"The study {name}", gone, new, read, again)
     found = difference(before, now)
     if found:
         raise ConfigError(
@@ -72,11 +83,11 @@ def check_data(name: str, before: str | None, now: str | None) -> None:
         )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            found |= _flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
-    return found
+def _only_in(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Settings of built-in sections that only one of two identities has."""
+    agents = [str(facts.get("agent", {}).get("name")) for facts in (one, other)]
+    if agents[0] != agents[1] or agents[0].endswith(".py"):
+        return []
+    left_out = "training.num_envs"  # of a study that searches it
+    names = [name for name in flat(one) if name.startswith(_FIXED) and name != left_out]
+    return [name for name in names if name not in flat(other)]

@@ -11,12 +11,18 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.studies.config import StudyConfig
 from slipstream.training import yaml_file
 from slipstream.training.config import RunConfig
+from slipstream.training.stored_config import read_known, refuse_settings
 from slipstream.training.target import read_config
 
 if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
     from slipstream.studies.space.space import SearchSpace
 
 STUDY = "study"
+
+
+def _built(values: Mapping[str, Any]) -> tuple[RunConfig, StudyConfig]:
+    study = validate(StudyConfig, study_section(values), STUDY)
+    return RunConfig.from_mapping({k: v for k, v in values.items() if k != STUDY}), study
 
 
 def study_section(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,16 +45,24 @@ def write_study(base: RunConfig, study: StudyConfig, space: SearchSpace) -> str:
     return yaml_file.dump({**base.as_mapping(), STUDY: section})
 
 
-def read_study(path: Path) -> tuple[RunConfig, StudyConfig]:
+def read_study(path: Path, goes_on: bool = False) -> tuple[RunConfig, StudyConfig]:
     """Base config and `study` section of a study.yaml.
+
+    Args:
+        path: of the file.
+        goes_on: refuses settings of another version, which are passed over otherwise.
 
     Raises:
         CheckpointError: it was damaged or edited to something that is no study.
+        VersionError: see `goes_on`.
     """
     try:
-        values = read_config(path)
-        study = validate(StudyConfig, study_section(values), STUDY)
-        return RunConfig.from_mapping({k: v for k, v in values.items() if k != STUDY}), study
+        found, gone = read_known(read_config(path), _built)
+        if goes_on:
+            name = path.parent.name
+            again = f"slipstream tune {path} --study-name NEW_NAME"
+            refuse_settings(f"The study {name}", gone, [], f"slipstream study report {name}", again)
+        return found
     except ConfigError as error:
         raise CheckpointError(
             f"{path} cannot be used: {error} The study's trials are intact in ledger.db: mend the "
