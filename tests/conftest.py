@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+for _name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):  # no pipe here is a terminal
+    os.environ.pop(_name, None)
 settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -41,7 +41,8 @@ def complete(folder):
 
 
 LOST = {
-    "head": ("S {train} | head -1; exit ${{PIPESTATUS[0]}}", "Broken pipe"),
+    # Long enough for `head` to be gone before the last lines.
+    "head": ("S {train} --total-steps 60000 | head -1; exit ${{PIPESTATUS[0]}}", "Broken pipe"),
     "full": ("S {train} > /dev/full", "No space left on device"),
     "closed": ("S {train} >&-", None),
     "both full": ("S {train} > /dev/full 2> /dev/full", None),
