@@ -123,6 +123,11 @@ def permute(keys: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
     _compiled()["permute"](keys, out)
 
 
+def load() -> None:
+    """Loads the loops, and with them Numba: processes that are forked afterwards have both."""
+    _compiled()
+
+
 @functools.cache
 def _compiled() -> dict[str, Any]:
     """All three in one module, so that a process loads them at once."""

@@ -30,6 +30,7 @@ from slipstream.studies.engine.stretch import Task
 from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
 from slipstream.training.child import torch_threads
 from slipstream.training.cluster import Cluster, Lost
+from slipstream.vector import draws
 
 __all__ = ["EnvironmentSource", "Pool"]
 
@@ -71,6 +72,8 @@ class Pool:
         self._dropped: set[str] = set()  # while under way
         self._finished: set[str] = set()  # policies not yet among the weights
         self._speeds, self._pace = Speeds(), Pace()
+        if cluster is None:
+            draws.load()  # and Numba with them: workers that are forked need not do it again
 
     def __enter__(self) -> Pool:
         return self
