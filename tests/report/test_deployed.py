@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
 from datetime import UTC, datetime
 
 import pytest
@@ -112,6 +113,16 @@ def test_the_studys_own_bars_are_not_scored_again(deployed, early):
     moment = datetime.fromisoformat(date).replace(tzinfo=UTC)
     assert int(moment.timestamp()) == end
     assert "window" in policy.environment(start=end).splits()  # the remedy works
+
+
+def test_the_studys_own_prices_are_known_under_another_name(deployed, prices, tmp_path):
+    policy = DeployedPolicy.open(deployed / "policy")
+    end = policy.facts["environment"]["windows_utc_seconds"]["development"][1]
+    shutil.copytree(prices / "own", tmp_path / "copy")
+    for folder in (prices / "own", prices / "other/../own", tmp_path / "copy"):
+        with pytest.raises(ConfigError, match="hold-out that is opened once"):
+            policy.environment(data=folder)
+        assert "window" in policy.environment(data=folder, start=end).splits()
 
 
 @pytest.mark.long

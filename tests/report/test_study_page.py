@@ -360,6 +360,7 @@ def test_deployed_by_force_still_recommends_nothing(tmp_path):
     view = read_view(folder)
     assert study_wording.opening(view)[0] == NO_WINNER
     assert "by force" in study_wording.warnings(view)[0]
+    assert "deployed by force, not confirmed" in best_config(folder).splitlines()[0]
     assert view.result["holdout"] is not None
 
 

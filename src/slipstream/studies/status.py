@@ -79,10 +79,12 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
     """
     with StudyReader(folder) as reader:
         trials = {trial.number: trial for trial in reader.trials()}
-        winner = ((reader.result or {}).get("winner") or {}).get("trial")
+        winner = (reader.result or {}).get("winner") or {}
         why = "as asked for"
-        if number is None and winner is not None:
-            number, why = int(winner), "the confirmed winner"
+        if number is None and winner:
+            number, why = int(winner["trial"]), "the confirmed winner"
+            if winner["forced"]:
+                why = "deployed by force, not confirmed"
         if number is None:
             ranked = best_trials(list(trials.values()))
             if not ranked and any(trial.state == "complete" for trial in trials.values()):

@@ -64,9 +64,19 @@ class DeployedPolicy:
             ConfigError: bars that the study has used, which scored them itself.
         """
         carried = carried_settings(self.facts)
-        if data is None and self.policy.conditions.get("symbols"):
+        known = self.policy.conditions
+        if known.get("symbols") and (data is None or self._is_own(Path(data))):
             self._check_new(start)
-        return chosen_environment(self.config, data, symbols, start, stop, carried)
+        found = chosen_environment(self.config, data, symbols, start, stop, carried)
+        digest = known.get("data_sha256")
+        if digest is not None and found.conditions.get("data_sha256") == digest:
+            self._check_new(start)  # the same prices in another folder
+        return found
+
+    def _is_own(self, folder: Path) -> bool:
+        """Whether these are the study's own prices, named again."""
+        own = (self.config.env_settings.get("data") or {}).get("folder")
+        return own is not None and Path(own).expanduser().resolve() == folder.expanduser().resolve()
 
     def _check_new(self, start: int | None) -> None:
         """Refuses a window of the study's own prices that begins before these end."""
