@@ -120,7 +120,7 @@ class RemoteActor(Protocol):
 
 
 class Service(Protocol):
-    """What an actor does, made there by `Work.service`; another thread asks for news meanwhile."""
+    """What `ClusterWork.service` makes for an actor; another thread asks for news meanwhile."""
 
     def answer(self, request: bytes, arrays: Sequence[Sequence[NDArray[Any]]]) -> bytes:
         """Does what is asked."""

@@ -190,7 +190,7 @@ class ProcessCopies:
     def talk(
         self, method: str, calls: Sequence[tuple[Link, tuple[Any, ...]]], spare: bool = False
     ) -> list[Any]:
-        """Calls a method of several workers' copies at once; see `Workers.end_talk`."""
+        """Calls a method of several workers' copies at once; see `CopyWorkers.end_talk`."""
         try:
             return self.workers.talk_each(method, calls, spare)
         finally:
