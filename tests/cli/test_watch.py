@@ -37,7 +37,7 @@ def test_a_run_is_watched_and_stopped_from_another_shell(slipstream, training, t
     assert package.status("run").judged() == "running"
     asked = slipstream("stop", "run")
     assert asked.code == 0 and "slipstream resume run" in asked.out
-    assert training.wait(60) == 130
+    assert training.wait(200) == 130
     assert slipstream("watch", "run").out.count("No process works on it") == 1  # and returns
     assert not (tmp_path / "run" / STOP).exists()
     assert "nothing to stop" in slipstream("stop", "run").out

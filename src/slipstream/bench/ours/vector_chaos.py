@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -18,6 +19,8 @@ import psutil
 import slipstream
 from slipstream.bench.worker import serve
 from slipstream.core.errors import SlipstreamError
+
+_QUICK_SECONDS = 0.05  # in which an idle machine starts and ends an interpreter
 
 _ENV = """
 import random
@@ -104,7 +107,7 @@ def _train(out: Path, seed: int, workers: int, steps: int) -> tuple[Any, str | N
         "evaluation": {"episodes": 4, "every": 1.0},
     }
     over = threading.Event()
-    killer = threading.Thread(target=_kill, args=(over, random.Random(seed)))
+    killer = threading.Thread(target=_kill, args=(over, random.Random(seed), _slowness()))
     killer.start()
     try:
         return slipstream.train(config, out=out, report=False, say=lambda said: None), None
@@ -115,9 +118,19 @@ def _train(out: Path, seed: int, workers: int, steps: int) -> tuple[Any, str | N
         killer.join()
 
 
-def _kill(over: threading.Event, draw: random.Random) -> None:
-    """Kills a worker now and then: a grandchild, which the server of workers has forked."""
-    while not over.wait(draw.uniform(0.05, 0.4)):
+def _slowness() -> float:
+    """How many times longer than usual processes take to start here and now; at least 1."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    return max(1.0, (time.perf_counter() - began) / _QUICK_SECONDS)
+
+
+def _kill(over: threading.Event, draw: random.Random, slowness: float) -> None:
+    """Kills a worker now and then: a grandchild, which the server of workers has forked.
+
+    Most come to step before they are killed: one that is lost again and again ends a run rightly.
+    """
+    while not over.wait(slowness * draw.uniform(0.05, 0.4)):
         servers = psutil.Process().children()
         pids = []
         for server in servers:
