@@ -106,6 +106,14 @@ class FaceCopies(ABC):
             UnreadyError: a copy was never reset, or has ended and waits for a reset.
         """
 
+    def infos(self) -> dict[str, Any]:
+        """What copies said besides at the last step, in Gymnasium's form; kernels say nothing."""
+        return {}
+
+    def said(self, copies: NDArray[np.int64]) -> list[dict[str, Any]]:
+        """The same of some copies, a dict for each; the caller's."""
+        return [{} for _ in copies]
+
     def send(self, actions: Any, copies: NDArray[np.int64]) -> None:
         """Begins a step of some copies, where they are stepped `apart`; raises as `step` does."""
         raise NotImplementedError

@@ -92,7 +92,7 @@ class ElegantEnv:
         """Begins new episodes: states [num_envs, state_dim]."""
         states = self._states(self.batch.reset([None] * self.num_envs))
         state = states[0] if self.num_envs == 1 else self._tensor(states)
-        return state if self._old else (state, {})
+        return state if self._old else (state, self._said())
 
     def step(self, action: Any) -> tuple[Any, ...]:
         """Steps every copy.
@@ -102,8 +102,9 @@ class ElegantEnv:
                 numbers from -1 to 1.
 
         Returns:
-            As the protocol says; `info` has, where episodes ended, `ended` (numbers of the copies)
-            and `final_state` [n, state_dim].
+            As the protocol says; `info` is what a ``gym:ID`` said, in Gymnasium's vector form where
+            there are several copies, and has, where episodes of these ended, `ended` (numbers of
+            the copies) and `final_state` [n, state_dim].
         """
         alone = self.num_envs == 1
         array = np.asarray(action.detach().cpu() if hasattr(action, "detach") else action)
@@ -111,16 +112,13 @@ class ElegantEnv:
         if alone:
             state, reward = self._states(came.obs)[0], float(came.reward[0])
             ends: tuple[Any, ...] = (bool(came.terminated[0]), bool(came.truncated[0]))
-            info: dict[str, Any] = {}
         else:
             state, reward = self._tensor(self._states(came.obs)), self._tensor(came.reward)
             ends = (self._tensor(came.terminated), self._tensor(came.truncated))
-            info = {}
-            if len(came.ended):
-                info = {
-                    "ended": self._tensor(came.ended),
-                    "final_state": self._tensor(self._states(came.finals)),
-                }
+        info = self._said()
+        if len(came.ended) and not alone:
+            info["ended"] = self._tensor(came.ended)
+            info["final_state"] = self._tensor(self._states(came.finals))
         if self._old:
             done = ends[0] or ends[1] if alone else ends[0] | ends[1]
             return state, reward, done, info
@@ -141,6 +139,11 @@ class ElegantEnv:
             )
         low, high = self._box
         return np.asarray(low + (np.clip(array, -1.0, 1.0) + 1.0) * 0.5 * (high - low), np.float32)
+
+    def _said(self) -> dict[str, Any]:
+        if self.num_envs == 1:
+            return self.batch.said(np.zeros(1, np.int64))[0]
+        return self.batch.infos()
 
     def _states(self, obs: Any) -> NDArray[np.float32]:
         """Observations as rows."""

@@ -15,6 +15,7 @@ from slipstream.adapters.batch import FaceStep
 from slipstream.adapters.copies import make_batch
 from slipstream.adapters.errors import ActionError, UnreadyError
 from slipstream.core.errors import ConfigError
+from slipstream.vector.native_infos import batch_infos
 
 
 class PoolRows(NamedTuple):
@@ -26,6 +27,7 @@ class PoolRows(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     elapsed: NDArray[np.int32]
+    said: NDArray[np.object_]  # a dict each
 
     def cut(self, n: int) -> tuple[PoolRows, PoolRows]:
         """The first n, and the rest."""
@@ -198,7 +200,8 @@ class EnvPoolFace:
         self._elapsed[ids] = elapsed
         self._elapsed[came.ended] = -1
         cut = came.truncated & ~came.terminated
-        self._waiting.append(PoolRows(ids, came.obs, came.reward, came.terminated, cut, elapsed))
+        flags = came.terminated, cut
+        self._waiting.append(PoolRows(ids, came.obs, came.reward, *flags, elapsed, self._said(ids)))
 
     def _begin(self, ids: NDArray[np.int64]) -> None:
         chosen = np.zeros(self.num_envs, np.bool_)
@@ -210,8 +213,13 @@ class EnvPoolFace:
         flags = np.zeros((2, len(ids)), np.bool_)
         rewards = np.zeros(len(ids), np.float32)
         self._waiting.append(
-            PoolRows(ids, nested.at(obs, ids), rewards, *flags, self._elapsed[ids])
+            PoolRows(ids, nested.at(obs, ids), rewards, *flags, self._elapsed[ids], self._said(ids))
         )
+
+    def _said(self, ids: NDArray[np.int64]) -> NDArray[np.object_]:
+        said = np.empty(len(ids), object)
+        said[:] = self.batch.said(ids)
+        return said
 
     def _take(self, n: int) -> tuple[Any, ...]:
         """The next n results."""
@@ -225,7 +233,8 @@ class EnvPoolFace:
         if len(parts) > 1:
             whole = PoolRows(*(nested.joined(columns) for columns in zip(*parts, strict=True)))
         ids = whole.ids.astype(np.int32)
-        info = {"env_id": ids, "elapsed_step": whole.elapsed, "players": {"env_id": ids.copy()}}
+        info = batch_infos(list(enumerate(whole.said)), len(ids))
+        info |= {"env_id": ids, "elapsed_step": whole.elapsed, "players": {"env_id": ids.copy()}}
         return whole.obs, whole.reward, whole.terminated, whole.truncated, info
 
     def _ids(self, env_id: Any) -> NDArray[np.int64]:

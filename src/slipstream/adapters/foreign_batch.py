@@ -78,6 +78,13 @@ class ForeignBatch(FaceCopies):
             self.env.step(natives)
         return self._outcome(np.arange(self.num_envs))
 
+    def infos(self) -> dict[str, Any]:
+        return self.env.infos()
+
+    def said(self, copies: NDArray[np.int64]) -> list[dict[str, Any]]:
+        infos = self.env.info_list()
+        return [infos[copy] for copy in copies.tolist()]
+
     def send(self, actions: Any, copies: NDArray[np.int64]) -> None:
         chosen = np.zeros(self.num_envs, np.bool_)
         chosen[copies] = True

@@ -22,8 +22,8 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
 
     What has one player, as a Gymnasium environment has, has the agent ``player_0`` alone.
 
-    An info has `action_mask` where the kernel has a mask; when the episode ends, `metrics`. Infos
-    and reset options of a ``gym:ID`` are not handed on.
+    An info has `action_mask` where the kernel has a mask; when the episode ends, `metrics`. That of
+    a ``gym:ID`` is its own; reset options are not handed on.
 
     Args:
         target, backend, split, workers: as for `make_batch`.
@@ -121,8 +121,9 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
 
     def _infos(self) -> dict[str, dict[str, Any]]:
         mask = self.batch.mask
-        if mask is None:
-            return {agent: {} for agent in self.possible_agents}
+        if mask is None:  # a `gym:ID` has one player and no mask
+            (said,) = self.batch.said(np.zeros(1, np.int64))
+            return {agent: dict(said) for agent in self.possible_agents}
         return {agent: {"action_mask": own.astype(np.int8)} for agent, own in self._of(mask[0])}
 
 
