@@ -279,3 +279,25 @@ def test_observations_without_a_place_are_shown_again_until_their_copy_is_back()
         after = env.observation()
         assert after[0][0] == 2 and not env.arrays["valid"][1]
         assert np.array_equal(after[1], before[1])
+
+
+def test_a_copy_that_is_made_again_has_the_attributes_that_it_was_given():
+    class Raises(Marked):
+        level = 0
+
+        def step(self, action):
+            if action == 1:
+                raise ZeroDivisionError
+            return super().step(action)
+
+    with native_env([Raises] * 4, backend="process", workers=2, policy=PATIENT) as env:
+        env.reset([1, 2, 3, 4])
+        env.set_attr("level", [5, 6, 7], [0, 1, 3])
+        env.step(np.array([1, 0, 0, 0]))
+        os.kill(env.copies.links[1].pid, signal.SIGKILL)
+        for _ in range(1000):
+            env.step(np.zeros(4, np.int64))
+            if env.arrays["valid"].all():
+                break
+        assert env.get_attr("level") == [5, 6, 0, 7]
+        assert [fault.kind for fault in env.drain_faults()] == ["raised", "lost"]

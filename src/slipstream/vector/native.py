@@ -231,7 +231,10 @@ class NativeEnv(ABC):
     def set_attr(
         self, name: str, values: Sequence[Any], copies: Sequence[int] | None = None
     ) -> None:
-        """Sets an attribute, one value for each of the copies."""
+        """Sets an attribute, one value for each of the copies.
+
+        A copy that is made again after a failure is given it, too; what `call` did is not repeated.
+        """
 
     @abstractmethod
     def resize(self, num_envs: int) -> None:

@@ -57,6 +57,7 @@ class AssignedNative:
         registered: as of `AssignedForeign`, of each id.
         kwargs: keyword arguments of every maker.
         wrap: what is laid around every copy.
+        assigned: by row, attributes that `set_attr` gave to copies that are made again.
     """
 
     makers: Sequence[Any]
@@ -68,6 +69,7 @@ class AssignedNative:
     registered: Sequence[bytes] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrap: Callable[[Any], Any] | None = None
+    assigned: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def make(self, row: int) -> Any:
         """A new copy of a row; raises as `make_gymnasium` does."""

@@ -46,6 +46,7 @@ class NativeCopies(Copies[Any]):
         self.finals: list[tuple[Any, dict[str, Any]]] = []
         self._objects: list[Any] = []
         self._table = InfoTable()
+        self._assigned = {row: dict(own) for row, own in what.assigned.items()}
         self._given: dict[int, Any] = {}  # actions by row that did not fit into the block
         self._acted: list[Any] = []
         self._next: list[bool] = []  # ended, and the next step begins another episode
@@ -78,6 +79,7 @@ class NativeCopies(Copies[Any]):
         )  # fmt: skip
         for one in lists:
             one[:] = [one[i] for i in keep]
+        self._assigned = {row: own for row, own in self._assigned.items() if row < size}
         super().shrink(arrays, size)
 
     def new(self, i: int) -> Any:
@@ -89,6 +91,8 @@ class NativeCopies(Copies[Any]):
                 f"{env.action_space}, and the first one {what.shown} and {what.acted}: all copies "
                 "must have the same."
             )
+        for name, value in self._assigned.get(row, {}).items():
+            env.set_wrapper_attr(name, value)
         return env
 
     def adopt(self, env: Any) -> None:
@@ -303,6 +307,7 @@ class NativeCopies(Copies[Any]):
         """Sets an attribute of each (row, value)."""
         for row, value in values:
             self._env(row).set_wrapper_attr(name, value)
+            self._assigned.setdefault(row, {})[name] = value  # for when it is made anew
 
     def _env(self, row: int) -> Any:
         env = self.copies[self.rows.index(row)]

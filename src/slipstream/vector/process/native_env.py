@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ class NativeProcessEnv(NativeEnv):
         self._policy = policy
         self._pending: tuple[str, Any] | None = None
         self._found: list[Any] = []  # observations without a place in the block
+        self._assigned: dict[int, dict[str, Any]] = {}  # attributes by row: for new workers
         self.copies = ProcessCopies(
             native_layout(what, num_envs),
             num_envs,
@@ -76,8 +78,10 @@ class NativeProcessEnv(NativeEnv):
         ranges: tuple[tuple[int, int], ...],
         spin: float,
     ) -> Assignment:
+        own = {row: self._assigned[row] for pair in ranges for row in range(*pair)
+               if row in self._assigned}  # fmt: skip
         return Assignment(
-            self.what,
+            replace(self.what, assigned=own),
             None,
             layout,
             number,
@@ -264,6 +268,8 @@ class NativeProcessEnv(NativeEnv):
     ) -> None:
         wanted = range(self.num_envs) if copies is None else copies
         self._each("assign", dict(zip(wanted, zip(wanted, values, strict=True), strict=True)), name)
+        for row, value in zip(wanted, values, strict=True):
+            self._assigned.setdefault(row, {})[name] = value
 
     def _each(self, method: str, by_row: Mapping[int, Any], *first: Any) -> dict[int, Any]:
         """Calls a method of every worker with what its copies are to have."""
@@ -287,6 +293,8 @@ class NativeProcessEnv(NativeEnv):
     def resize(self, num_envs: int) -> None:
         self._idle()
         self._told.forget()
+        del self._found[num_envs:]
+        self._assigned = {row: own for row, own in self._assigned.items() if row < num_envs}
         self.copies.resize(num_envs, native_layout(self.what, num_envs))
         self.num_envs = num_envs
 
