@@ -102,7 +102,10 @@ def server():
         shutil.chown(folder, name)
     run = {"check": True, "capture_output": True, **who}
     data, tools = folder / "data", Path(found).resolve().parent
-    subprocess.run([found, "-D", data, "-U", "tester", "-A", "trust", "--no-sync"], **run)
+    subprocess.run(
+        [found, "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
+        **run,
+    )
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -78,7 +78,7 @@ def test_a_resumed_run_drops_what_will_come_again(tmp_path):
 
 
 def test_a_new_column_widens_the_table(tmp_path):
-    rows = table.Table(tmp_path / "t.csv", print)
+    rows = table.CsvTable(tmp_path / "t.csv", print)
     rows.append([{"a": 1}])
     rows.append([{"a": 2, "b": 0.5}])
     rows.append([{"a": 3}])
@@ -88,7 +88,7 @@ def test_a_new_column_widens_the_table(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_said(tmp_path):
-    rows = table.Table(tmp_path / "t.csv", print)
+    rows = table.CsvTable(tmp_path / "t.csv", print)
     rows.append([{"a": 1}])
     rows.close()
     rows._file = AppendedFile(Path("/dev/full"))
