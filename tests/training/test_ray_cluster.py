@@ -266,3 +266,31 @@ def test_an_actor_that_hangs(actor):
     lost = one.receive()
     assert lost.cause == "silent" and "on there has been silent for 61 s" in lost.how
     assert one.over and one.place.losses == 1
+
+
+@pytest.mark.parametrize("answer", [b"", OSError("it was killed"), None])
+def test_an_actor_with_nothing_to_do(actor, made, answer):
+    """It is asked whether it is there; one that is not leaves its seat to another."""
+    one, ray = actor
+    one.place.actors.append(one)
+    one.handle.futures[0].set_result(b"answer")
+    one.receive()
+    one.look()
+    assert one.handle.asked == 0
+    one._heard -= 31.0
+    one.look()
+    ray.said["news"] = answer
+    if answer is None:
+        one.look()
+        assert not one.over
+        one._heard -= 60.0
+    one.look()
+    assert one.handle.asked == 1 and one.over == (answer != b"")
+    assert (one in one.place.actors) == (answer == b"") and one.place.losses == 0
+    assert one.send(b"more") == (answer == b"")
+
+
+def test_an_actor_that_is_given_work_is_not_let_go(actor):
+    one, _ = actor
+    one.end_idle()
+    assert not one.over

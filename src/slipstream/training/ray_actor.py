@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import queue
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -23,6 +24,7 @@ from slipstream.training.wire import pack
 
 TRIES = 3  # of a node's actors in a row that do not come up
 _SILENT_SECONDS = 60.0  # since its last word, a question for news being open
+_IDLE_SECONDS = 30.0  # until one that has nothing to do is asked whether it is there
 _REST_SECONDS = 60.0  # of a node after so many tries
 
 
@@ -85,7 +87,7 @@ class Node:
 
 
 class RayActor:
-    """An actor as its owner sees it; see `slipstream.training.cluster.Actor`.
+    """An actor as its owner sees it; see `slipstream.training.cluster.RemoteActor`.
 
     Args:
         handle: Ray's.
@@ -102,6 +104,7 @@ class RayActor:
         self._inbox: queue.SimpleQueue[Future[Any] | bytes | Lost] = queue.SimpleQueue()
         self._question: Any = None  # for news, while it is open
         self._heard = time.monotonic()  # its last word, or when it was given work
+        self._lock = threading.Lock()  # of the next two together: nobody ends who is given work
         self.came = self.busy = self.over = False
 
     @property
@@ -110,26 +113,27 @@ class RayActor:
         return self.place.name
 
     def send(self, request: bytes, shared: Sequence[Shared] = ()) -> bool:
-        """See `Actor`."""
-        if self.over:
-            return False
+        """See `RemoteActor`."""
+        with self._lock:
+            if self.over:
+                return False
+            self.busy, self._heard = True, time.monotonic()
         try:
             answer = self.handle.answer.remote(request, *[one.handle for one in shared])
         except (RayError, OSError):
             self._lose()
             return False
-        self.busy, self._heard = True, time.monotonic()
         self.place.bytes += len(request)
         answer.future().add_done_callback(self._deliver)
         return True
 
     def receive(self) -> bytes | Lost:
-        """See `Actor`."""
+        """See `RemoteActor`."""
         self.pipe.recv_bytes()
         found = self._inbox.get()
         if not isinstance(found, Future):
             return found
-        self.busy, self._question = False, None
+        self.busy, self._question, self._heard = False, None, time.monotonic()
         try:
             answer: bytes = found.result()
         except RayError as error:
@@ -146,25 +150,34 @@ class RayActor:
         return answer
 
     def ask_to_leave(self) -> None:
-        """See `Actor`."""
+        """See `RemoteActor`."""
         if self.busy and not self.over:
             with suppress(RayError):
                 self.handle.leave.remote()
 
     def end(self) -> None:
-        """See `Actor`."""
-        if not self.over:
+        """See `RemoteActor`."""
+        with self._lock:
+            ended, self.over = self.over, True
+        if not ended:
+            self._let_go()
+
+    def end_idle(self) -> None:
+        """Lets it go, unless it was given work."""
+        with self._lock:
+            if self.busy or self.over:
+                return
             self.over = True
-            with suppress(Exception):
-                ray.kill(self.handle)
-            self._gone(self)
+        self._let_go()
 
     def look(self) -> None:
-        """Asks a busy one for news now and then; gives one up that says nothing."""
-        if self.over or not self.busy:
+        """Asks for news now and then; gives one up that says nothing."""
+        if self.over:
             return
         quiet = time.monotonic() - self._heard
-        if self._question is None:
+        if not self.busy:
+            self._look_at_idle(quiet)
+        elif self._question is None:
             if quiet >= BEAT_SECONDS:
                 with suppress(RayError):  # its answer tells
                     self._question = self.handle.news.remote()
@@ -178,6 +191,26 @@ class RayActor:
         elif quiet >= _SILENT_SECONDS:
             self._put(Lost(f"on {self.node} has been silent for {quiet:.0f} s", "silent"))
             self._lose()
+
+    def _look_at_idle(self, quiet: float) -> None:
+        """Who dies with nothing to do is not noticed by anybody else."""
+        if self._question is None:
+            if quiet >= _IDLE_SECONDS:
+                with suppress(RayError):
+                    self._question = self.handle.news.remote()
+        elif ray.wait([self._question], timeout=0)[0]:
+            asked, self._question, self._heard = self._question, None, time.monotonic()
+            try:
+                ray.get(asked)
+            except Exception:
+                self.end_idle()
+        elif quiet >= _IDLE_SECONDS + _SILENT_SECONDS:
+            self.end_idle()
+
+    def _let_go(self) -> None:
+        with suppress(Exception):
+            ray.kill(self.handle)
+        self._gone(self)
 
     def _lose(self) -> None:
         if not self.over:

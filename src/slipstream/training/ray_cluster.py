@@ -176,8 +176,8 @@ class RayCluster:
             if facts["Alive"] and not node.refused:
                 room[node.id] = self._room(facts["Resources"])
             for actor in list(node.actors):
-                if not facts["Alive"] and not actor.busy:  # who is busy says so itself
-                    actor.end()
+                if not facts["Alive"]:  # who is busy says so itself
+                    actor.end_idle()
         self._open = [self._nodes[one] for one in room if room[one]]
         most = self._options.max_workers or sum(room.values())
         able = [node for node in self._open if node.rests <= time.monotonic()]
