@@ -78,26 +78,35 @@ def test_a_planted_edge_is_found_by_eight_seeds(train, tmp_path):
     assert shares.min() >= 0.80
 
 
-def _by_dqn(train, tmp_path, seeds, steps):
+def _dqn(train, tmp_path, market, seeds):
+    """By forex's suggested settings, on one copy."""
     agent = DQNConfig(**forex.SETTINGS["dqn"]["agent"])
-    return _shares_of_optimum(*_tracks(train, tmp_path, STANDARD, seeds, steps, agent, 1))
+    return _tracks(train, tmp_path, market, seeds, 300_000, agent, 1)
+
+
+def _by_dqn(train, tmp_path, seeds):
+    return _shares_of_optimum(*_dqn(train, tmp_path, STANDARD, seeds))
 
 
 def test_a_planted_edge_is_found_by_dqn(train, tmp_path):
-    assert _by_dqn(train, tmp_path, [0], 100_000).min() >= 0.80
+    assert _by_dqn(train, tmp_path, [0]).min() >= 0.80
 
 
 @pytest.mark.long
 def test_a_planted_edge_is_found_by_dqn_with_eight_seeds(train, tmp_path):
-    shares = _by_dqn(train, tmp_path, list(range(8)), 300_000)
+    shares = _by_dqn(train, tmp_path, list(range(8)))
     assert np.median(shares) >= 0.90
     assert shares.min() >= 0.80
 
 
 def _stopped_trading(track):
-    per_bar = track.metrics["turnover"] / track.length
-    loss = -np.log1p(track.metrics["total_return"])
-    return per_bar <= 0.01 and loss <= 1.5 * 2 * NO_EDGE.cost
+    """Whether the pass lost no more than one and a half round trips.
+
+    What it lost is what it paid: a position that is held earns nothing on average and costs
+    nothing, but in 20,000 bars it gains or loses some 7 % by chance.
+    """
+    turnover = track.metrics["turnover"]
+    return turnover / track.length <= 0.01 and turnover * NO_EDGE.cost <= 1.5 * 2 * NO_EDGE.cost
 
 
 def test_without_an_edge_the_agent_stops_trading(train, tmp_path):
@@ -108,4 +117,10 @@ def test_without_an_edge_the_agent_stops_trading(train, tmp_path):
 @pytest.mark.long
 def test_without_an_edge_eight_seeds_stop_trading(train, tmp_path):
     tracks, _ = _tracks(train, tmp_path, NO_EDGE, list(range(8)), 300_000)
+    assert sum(_stopped_trading(track) for track in tracks) >= 7
+
+
+@pytest.mark.long
+def test_without_an_edge_eight_seeds_of_dqn_stop_trading(train, tmp_path):
+    tracks, _ = _dqn(train, tmp_path, NO_EDGE, list(range(8)))
     assert sum(_stopped_trading(track) for track in tracks) >= 7
