@@ -14,7 +14,7 @@ from slipstream.training.cluster import Lost, Shared
 
 
 class FakeActor:
-    """See `slipstream.training.cluster.Actor`.
+    """See `slipstream.training.cluster.RemoteActor`.
 
     Attributes:
         lie: replaces its next answer.
