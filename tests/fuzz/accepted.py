@@ -9,6 +9,8 @@ import re
 
 REASONS: dict[str, str] = {
     r"train --out nothing": "an empty name is the folder one is in, as everywhere",
+    r"config \w+: training\.(workers|shards) = 7 .*": "fewer are used where there is less to do",
+    r"config \w+: training\.hang_seconds = 1e\+308 .*": "nothing is ever given up for hanging",
     r"init of prices: .*": "init describes what it finds; loading judges the prices",
     r"environment: EndlessActions": "agents act in unbounded boxes",
     r"(complete|stopped|study): \.lock .*": "a lock is held by the system; its file says nothing",

@@ -205,6 +205,10 @@ def test_acceptance_is_by_name(folder, frame):
         load({"folder": path, "accept": ["nan"]})
     with pytest.raises(ConfigError, match="did you mean `units`"):
         load({"folder": path, "accept": ["unit"]})
+    with pytest.raises(ConfigError, match="no finding that can be accepted"):
+        load({"folder": path, "accept": [{}]})
+    with pytest.raises(ConfigError, match=r"symbols"):
+        load({"folder": path, "symbols": [[[]]]})
 
 
 def test_the_documents_have_the_same_table():

@@ -73,7 +73,7 @@ class DataConfig(Config):
         if isinstance(value, (list, tuple)):
             if not value:
                 raise ValueError("name at least one symbol, or leave it out for all files")
-            if len(set(value)) != len(value):
+            if len({str(one) for one in value}) != len(value):  # one may be a list
                 raise ValueError("each symbol may be named once")
         return value
 
@@ -95,7 +95,7 @@ class DataConfig(Config):
         for name in value if isinstance(value, (list, tuple)) else ():
             if name in ACCEPTABLE:
                 continue
-            if name in CATALOGUE:
+            if isinstance(name, str) and name in CATALOGUE:
                 entry = CATALOGUE[name]
                 how = f"its remedy is {entry.remedy}" if entry.remedy else "it stops nothing"
                 raise ValueError(f"{name} cannot be accepted: {how}")
