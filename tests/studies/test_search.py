@@ -254,7 +254,7 @@ def test_killed_studies_end_with_every_trial_counted_once(tmp_path):
 
 @pytest.mark.long
 def test_twenty_kills(tmp_path):
-    check_killed(tmp_path, 20, 0.15)
+    check_killed(tmp_path, 20, 0.3)
 
 
 class IdleJudge(HalfJudge):
