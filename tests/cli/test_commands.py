@@ -166,6 +166,7 @@ def test_list(slipstream):
     assert outcome.code == 0
     for name in ("cartpole", "pendulum", "forex", "gym:ID", "ppo", "compiled", "serial"):
         assert name in outcome.out
+    assert "compiled form" not in outcome.out  # but what an agent is for
 
 
 def test_doctor_says_what_auto_is(slipstream):

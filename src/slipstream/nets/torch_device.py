@@ -21,7 +21,7 @@ def device_of(name: str) -> torch.device:
     device = torch.device(name)
     if device.type == "cpu":
         return device
-    if not torch.backends.cuda.is_built():
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         raise ResourceError(
             f"{name} was asked for, and PyTorch {torch.__version__} here is built for processors "
             "only. Install a build with CUDA: pip install --force-reinstall torch -i "

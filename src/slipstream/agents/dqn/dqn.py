@@ -1,4 +1,7 @@
-"""The compiled form of DQN: members one after another, each from its own replay."""
+"""Deep Q-learning from a replay, for one choice of a few where steps should not be wasted.
+
+The compiled form: members one after another, each from its own replay.
+"""
 
 from __future__ import annotations
 

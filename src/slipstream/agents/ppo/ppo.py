@@ -1,4 +1,7 @@
-"""The compiled form of PPO: a whole population at once, from rows of numbers."""
+"""Proximal policy optimisation, for choices and real actions where steps are cheap.
+
+The compiled form: a whole population at once, from rows of numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The compiled form of soft actor-critic."""
+"""Soft actor-critic from a replay, for real actions where steps should not be wasted.
+
+The compiled form.
+"""
 
 from __future__ import annotations
 

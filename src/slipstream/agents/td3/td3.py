@@ -1,4 +1,7 @@
-"""The compiled form of TD3."""
+"""TD3, like soft actor-critic, with one action for each state and exploration of a set size.
+
+The compiled form.
+"""
 
 from __future__ import annotations
 
