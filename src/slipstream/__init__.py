@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from slipstream.core.errors import SlipstreamError
     from slipstream.single_run import train_run, train_single_run
     from slipstream.studies.lookup import status, stop
-    from slipstream.training.cluster import ClusterOptions
-    from slipstream.training.config import RunConfig
-    from slipstream.training.console import ConsoleListener
-    from slipstream.training.interruption import Interrupted
-    from slipstream.training.run import Run
+    from slipstream.training.listeners.console import ConsoleListener
+    from slipstream.training.processes.cluster import ClusterOptions
+    from slipstream.training.record.interruption import Interrupted
+    from slipstream.training.runs.run import Run
+    from slipstream.training.settings.config import RunConfig
 
 _HOME = {
-    "ClusterOptions": "slipstream.training.cluster",
-    "ConsoleListener": "slipstream.training.console",
-    "Interrupted": "slipstream.training.interruption",
-    "Run": "slipstream.training.run",
-    "RunConfig": "slipstream.training.config",
+    "ClusterOptions": "slipstream.training.processes.cluster",
+    "ConsoleListener": "slipstream.training.listeners.console",
+    "Interrupted": "slipstream.training.record.interruption",
+    "Run": "slipstream.training.runs.run",
+    "RunConfig": "slipstream.training.settings.config",
     "SlipstreamError": "slipstream.core.errors",
     "check": "slipstream.api",
     "evaluate": "slipstream.api",

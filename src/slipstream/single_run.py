@@ -1,7 +1,7 @@
 """`train_single_run` and `train_run`: the calls and files of the hockey project, on our trainer.
 
-Configs are read as they are (`training/hockey_project.py`). What theirs did otherwise, and why, is
-listed in docs/hockey.md under "From the hockey project".
+Configs are read as they are (`training/settings/hockey_project.py`). What theirs did otherwise, and
+why, is listed in docs/hockey.md under "From the hockey project".
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 
 from slipstream import api
 from slipstream.core.errors import ConfigError
-from slipstream.training.config import RunConfig, resolve
-from slipstream.training.console import ConsoleListener
-from slipstream.training.files import plain, write_json, write_text
-from slipstream.training.run import Run
+from slipstream.training.listeners.console import ConsoleListener
+from slipstream.training.record.files import plain, write_json, write_text
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig, resolve
 
 _FOLDERS = ("configs", "plots", "csvs", "models")
 _COLUMNS = (

@@ -17,7 +17,7 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.spec import Spec
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
-from slipstream.training import checkpoint
+from slipstream.training.record import checkpoint
 
 OLD = Path(__file__).parent / "format1"
 EXAMPLE = Path(__file__).parents[2] / "examples/09_act_with_numpy.py"

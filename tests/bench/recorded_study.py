@@ -11,7 +11,7 @@ from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Ask, Slot, Verdict
 from slipstream.studies.record.study_file import write_study
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.config import resolve
+from slipstream.training.settings.config import resolve
 
 
 def record(folder: StudyFolder, quality: list[tuple[float, float]]) -> None:

@@ -24,7 +24,7 @@ from slipstream.market.folds import FoldPlan
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.config import RunConfig
+from slipstream.training.settings.config import RunConfig
 
 
 def ran(**changes: float) -> Ran:

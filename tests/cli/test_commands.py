@@ -17,10 +17,10 @@ from slipstream.core.errors import ResourceError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.setup import prepare
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training import yaml_file
-from slipstream.training.config import resolve
-from slipstream.training.factory import resolve_environment
-from slipstream.training.sections import TrainingConfig
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.record import yaml_file
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sections import TrainingConfig
 
 MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
 

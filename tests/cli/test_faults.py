@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from slipstream import api
-from slipstream.training.run import Run
+from slipstream.training.runs.run import Run
 
 TRAIN = ["train", "cartpole", "--num-envs", "8", "--total-steps", "4096", "--members", "2"]
 TRAIN += ["--set", "training.shards=1", "--set", "agent.horizon=32", "--no-report"]

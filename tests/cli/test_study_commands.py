@@ -18,9 +18,9 @@ from slipstream.nets.policy_file import pack
 from slipstream.studies import start
 from slipstream.studies.record.storage import open_storage
 from slipstream.studies.study import Survey
-from slipstream.training.config import RunConfig
-from slipstream.training.factory import resolve_environment
-from slipstream.training.status import read_events, read_status
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.record.status import read_events, read_status
+from slipstream.training.settings.config import RunConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
 from fake_pool import MARKET, SPACE, FakePool
@@ -227,7 +227,7 @@ def test_export_and_best(slipstream, machinery, tmp_path):
     assert trials[3]["params"]["agent.epochs"] == int(rows[3]["params.agent.epochs"])
     text = slipstream("study", "best", "one", "--trial", "3").out
     (tmp_path / "best.yaml").write_text(text)
-    from slipstream.training.config import resolve
+    from slipstream.training.settings.config import resolve
 
     config = resolve(str(tmp_path / "best.yaml"))
     assert config.agent.epochs == trials[3]["params"]["agent.epochs"]

@@ -15,8 +15,8 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.kernel import Loaded
 from slipstream.envs.forex import kernel as forex
 from slipstream.market.folds import FoldPlan
-from slipstream.training.episodes import replay
-from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.environments.episodes import replay
+from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut
 

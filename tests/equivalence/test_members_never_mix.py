@@ -11,11 +11,11 @@ from slipstream.cli import main
 from slipstream.core.discover import list_kernels
 from slipstream.market.planted import write_planted_forex
 from slipstream.market.planted_crypto import write_planted_crypto
-from slipstream.training import checkpoint
-from slipstream.training.config import resolve
-from slipstream.training.factory import resolve_environment
-from slipstream.training.run import Run
-from slipstream.training.sizing import resolve_num_envs
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.record import checkpoint
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sizing import resolve_num_envs
 from slipstream.training.trainer import train
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "kernels" / "shop.py")

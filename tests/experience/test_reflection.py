@@ -12,8 +12,8 @@ from slipstream.core.spec import Reflection, Spec
 from slipstream.experience.replay.compiled import loops
 from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.reflection import NOTHING, signs_of
-from slipstream.training.config import resolve
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
 
 BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32)

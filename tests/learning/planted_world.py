@@ -17,8 +17,8 @@ from slipstream.market.planted_crypto import (
     hot_assets,
     write_planted_crypto,
 )
-from slipstream.training.environment import Environment
-from slipstream.training.track import Track
+from slipstream.training.environments.environment import Environment
+from slipstream.training.record.track import Track
 
 ASSETS = 7
 MARKET = planted.Regimes(STANDARD)

@@ -16,8 +16,8 @@ from slipstream.market.planted import (
     score,
     write_planted_forex,
 )
-from slipstream.training.evaluation import Evaluator
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.factory import resolve_environment
 
 AGENT = {
     "horizon": 256,

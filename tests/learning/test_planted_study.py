@@ -8,7 +8,7 @@ from planted_world import environment_of, hot_of, settings_of, share_of_optimum
 
 import slipstream
 from slipstream.market.planted_crypto import PlantedCrypto
-from slipstream.training.evaluation import Evaluator
+from slipstream.training.environments.evaluation import Evaluator
 
 SPACE = {
     "agent.learning_rate": {"low": 1e-4, "high": 1e-3, "log": True},

@@ -21,7 +21,7 @@ from slipstream.market.discover import describe_folder, propose
 from slipstream.market.inspect import inspect
 from slipstream.market.market import Market, load_market
 from slipstream.market.symbols import pip
-from slipstream.training import yaml_file
+from slipstream.training.record import yaml_file
 
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
 

@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.report import canvas
 from slipstream.report.passes import Passes
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
 
 # The small worlds of these tests and of their neighbours are importable.
 for name in ("report", "studies", "envs"):

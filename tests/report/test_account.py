@@ -6,7 +6,7 @@ import pytest
 from slipstream.core.spec import MarketSpec
 from slipstream.report.account import account
 from slipstream.report.performance import by_hour, by_symbol, by_weekday, holding_times, performance
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 HOUR = 3_600
 START = 1_704_664_800  # Sunday 2024-01-07 17:00 New York

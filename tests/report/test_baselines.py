@@ -5,7 +5,7 @@ import pytest
 
 from slipstream.report import baselines as ba
 from slipstream.report.passes import comparable, padded, round_trip
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 
 @pytest.fixture(scope="module")

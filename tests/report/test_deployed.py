@@ -18,10 +18,10 @@ from slipstream.nets.policy_file import pack
 from slipstream.report import report
 from slipstream.report.evaluate import evaluate_deployed
 from slipstream.studies.outcome.final import save_policy
-from slipstream.training import checkpoint
-from slipstream.training.config import RunConfig
-from slipstream.training.deployed import DeployedPolicy
-from slipstream.training.factory import make_environment
+from slipstream.training.environments.factory import make_environment
+from slipstream.training.record import checkpoint
+from slipstream.training.runs.deployed import DeployedPolicy
+from slipstream.training.settings.config import RunConfig
 
 HOUR, DAY = 3_600, 86_400
 FEATURES = ["log_return_1", "rsi_14"]

@@ -15,9 +15,9 @@ from slipstream.report.episode_section import episode_sections
 from slipstream.report.evaluate import evaluate_run
 from slipstream.report.inputs import Curve
 from slipstream.report.report import report_run
-from slipstream.training import best
-from slipstream.training.factory import resolve_environment
-from slipstream.training.run import Run
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs import best
+from slipstream.training.runs.run import Run
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
 from slipstream.report.measured import Measured
 from slipstream.report.plain_page import plain_page
 from slipstream.report.report import write_report
-from slipstream.training.episodes import run_episodes
-from slipstream.training.factory import resolve_environment
-from slipstream.training.run import Run
-from slipstream.training.track import Track
+from slipstream.training.environments.episodes import run_episodes
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.record.track import Track
+from slipstream.training.runs.run import Run
 
 RATES = (1e-4, 1e-4, 1e-3, 1e-3)
 

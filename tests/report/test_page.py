@@ -15,7 +15,7 @@ from slipstream.report.gather import gather
 from slipstream.report.inputs import Curve
 from slipstream.report.market_page import views
 from slipstream.report.report import build_page, write_report
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
 
 EVIL = "<script>alert('x')</script> & co"
 CURVES = (

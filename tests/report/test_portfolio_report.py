@@ -25,7 +25,7 @@ from slipstream.report.portfolio_baselines import (
 from slipstream.report.portfolio_gather import holdings_of
 from slipstream.report.portfolio_passes import PortfolioPasses
 from slipstream.report.report import build_page
-from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
 
 COSTS = {"fee": 0.002, "slippage_bp": 3.0}
 ANY_SIZE = {"quantity_step": 0.0, "min_notional": 0.0}

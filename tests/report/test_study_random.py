@@ -16,8 +16,8 @@ from slipstream.report.study import random_traders as study_random
 from slipstream.report.study.environment import daily_returns
 from slipstream.report.study.random_traders import random_traders
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.training.evaluation import Evaluator
-from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.kernel_environment import KernelEnvironment
 
 DRAWS = 6
 

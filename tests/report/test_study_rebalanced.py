@@ -15,10 +15,10 @@ from slipstream.report.portfolio_passes import PortfolioPasses
 from slipstream.report.study import environment as study_environment
 from slipstream.report.study.rebalanced import rebalanced_returns, replayed
 from slipstream.studies.config import StudyConfig
-from slipstream.training.config import resolve
-from slipstream.training.environment import Environment
-from slipstream.training.factory import resolve_environment
-from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.settings.config import resolve
 
 DIGEST = "ab" * 32
 

@@ -12,7 +12,7 @@ from slipstream.report.baselines import BUY_AND_HOLD, ORACLE
 from slipstream.report.evaluate import evaluate_run
 from slipstream.report.gather import gather
 from slipstream.report.report import build_page
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
 
 FILE = Path(__file__).parent / "kernels" / "third_market.py"
 REPORT = Path(__file__).parents[2] / "src/slipstream/report"

@@ -20,7 +20,7 @@ from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task, run_stretch
-from slipstream.training.config import resolve
+from slipstream.training.settings.config import resolve
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))  # for fake_cluster

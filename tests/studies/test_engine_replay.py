@@ -13,7 +13,7 @@ from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task, run_stretch
-from slipstream.training.config import resolve
+from slipstream.training.settings.config import resolve
 
 Q_LEARNING = Path(__file__).parents[1] / "agents/q_learning.py"
 ROWS = 4 * 64  # steps of an iteration

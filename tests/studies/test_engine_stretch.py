@@ -10,8 +10,8 @@ from slipstream.nets.policy_file import unpack
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.population import shape_of
 from slipstream.studies.engine.state import LiveStates
-from slipstream.training.config import resolve
-from slipstream.training.environment import Environment
+from slipstream.training.environments.environment import Environment
+from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
 
 

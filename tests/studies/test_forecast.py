@@ -24,8 +24,8 @@ from slipstream.studies.room import check_memory
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.setup import base_config, prepare
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.config import resolve
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
 
 SPEC = resolve_environment("cartpole", {}).spec
 RATES = {"low": 0.9, "high": 0.99}

@@ -23,7 +23,7 @@ from test_tune_killed import CONFIG, contents, whole
 from test_tune_killed import PROGRAM as MAIN
 
 from slipstream.core.errors import ResourceError
-from slipstream.training.status import read_status
+from slipstream.training.record.status import read_status
 
 pytestmark = [
     pytest.mark.long,
@@ -37,7 +37,7 @@ pytestmark = [
 BUDGET = ("--total-steps", "100_000")
 # States are handed over every second, and who is silent for eight is given up.
 PROGRAM = """
-from slipstream.training import cluster_workers, ray_actor, ray_cluster
+from slipstream.training.processes import cluster_workers, ray_actor, ray_cluster
 cluster_workers.HAND_OVER_SECONDS = ray_actor.BEAT_SECONDS = 1.0
 cluster_workers._GATHER_SECONDS = 120.0  # a run waits for both nodes, however busy the machine is
 ray_actor._SILENT_SECONDS, ray_cluster._ROOM_SECONDS, ray_cluster._OWNER_SECONDS = 8.0, {room}, 10.0
@@ -272,15 +272,15 @@ def test_shares_of_a_card(nodes, tmp_path):
     """Ray is told of a card that is not there: two actors have half of it each."""
     import ray
 
-    from slipstream.training.cluster import ClusterOptions
-    from slipstream.training.config import resolve
-    from slipstream.training.factory import resolve_environment
-    from slipstream.training.premises import work_for
-    from slipstream.training.ray_cluster import RayCluster
+    from slipstream.training.environments.factory import resolve_environment
+    from slipstream.training.processes.cluster import ClusterOptions
+    from slipstream.training.processes.premises import work_for
+    from slipstream.training.processes.ray_cluster import RayCluster
+    from slipstream.training.settings.config import resolve
 
     config = resolve("cartpole", {"training.device": "cuda:0"})
     environment = resolve_environment(config.env_name, config.env_settings)
-    service = "slipstream.training.shard_service:ShardService"
+    service = "slipstream.training.processes.shard_service:ShardService"
     work = work_for("cards", service, environment, config, tmp_path)
     nodes.add_node(num_cpus=3, num_gpus=1)
     found = []
@@ -295,8 +295,8 @@ def test_an_object_store_that_is_full(nodes, monkeypatch):
     import ray
     from ray.exceptions import ObjectStoreFullError
 
-    from slipstream.training.cluster import ClusterOptions, ClusterWork
-    from slipstream.training.ray_cluster import RayCluster
+    from slipstream.training.processes.cluster import ClusterOptions, ClusterWork
+    from slipstream.training.processes.ray_cluster import RayCluster
 
     def full(value):
         raise ObjectStoreFullError("no room for 24 bytes")

@@ -16,8 +16,8 @@ from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.remote_worker import SERVICE
 from slipstream.studies.engine.state import LiveStates, State
 from slipstream.studies.engine.stretch_service import StretchService
-from slipstream.training.premises import work_for
-from slipstream.training.wire import pack, unpack
+from slipstream.training.processes.premises import work_for
+from slipstream.training.processes.wire import pack, unpack
 
 LONG = 400_000  # iterations, more than any machine makes before it is stopped
 

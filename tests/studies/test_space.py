@@ -8,7 +8,7 @@ import pytest
 from slipstream.core.errors import ConfigError
 from slipstream.studies.space.range import Range
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.config import resolve
+from slipstream.training.settings.config import resolve
 
 ROLLOUT_ROWS = "agent.rollout_rows"
 optuna.logging.set_verbosity(optuna.logging.WARNING)

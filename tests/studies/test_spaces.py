@@ -11,7 +11,7 @@ import pytest
 from slipstream.core.errors import ConfigError
 from slipstream.studies.setup import prepare
 from slipstream.studies.space.space import SearchSpace, published
-from slipstream.training.config import resolve
+from slipstream.training.settings.config import resolve
 
 ROLLOUT_ROWS = "agent.rollout_rows"
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -24,7 +24,7 @@ from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.setup import prepare
-from slipstream.training import yaml_file
+from slipstream.training.record import yaml_file
 
 IN_FLIGHT, FOLDS, TRIALS = 16, 6, 20
 CONFIG = {

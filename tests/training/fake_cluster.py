@@ -10,11 +10,11 @@ from multiprocessing import Pipe
 
 import numpy as np
 
-from slipstream.training.cluster import Lost, Shared
+from slipstream.training.processes.cluster import Lost, Shared
 
 
 class FakeActor:
-    """See `slipstream.training.cluster.RemoteActor`.
+    """See `slipstream.training.processes.cluster.RemoteActor`.
 
     Attributes:
         lie: replaces its next answer.
@@ -79,7 +79,7 @@ class FakeActor:
 
 
 class FakeCluster:
-    """See `slipstream.training.cluster.Cluster`; a context, too."""
+    """See `slipstream.training.processes.cluster.Cluster`; a context, too."""
 
     def __init__(self, work, actors=1, corrupt=False):
         self._work, self._corrupt = work, corrupt

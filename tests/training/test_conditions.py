@@ -14,9 +14,9 @@ from slipstream.market.planted import write_planted_forex
 from slipstream.market.planted_crypto import write_planted_crypto
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
-from slipstream.training import best
-from slipstream.training.factory import make_environment
-from slipstream.training.run import Run
+from slipstream.training.environments.factory import make_environment
+from slipstream.training.runs import best
+from slipstream.training.runs.run import Run
 
 HOUR = 3_600
 FEATURES = ["log_return_1", "rsi_14", "range_rel"]

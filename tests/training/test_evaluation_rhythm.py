@@ -4,7 +4,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.training.config import RunConfig
+from slipstream.training.settings.config import RunConfig
 
 SMALL = {
     "env": {"name": "cartpole"},

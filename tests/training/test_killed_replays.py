@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from slipstream.training import checkpoint
-from slipstream.training.config import resolve
-from slipstream.training.run import Run
+from slipstream.training.record import checkpoint
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 STEPS = 20_000
@@ -22,7 +22,8 @@ AGENTS = {
     "td3": {"env": "pendulum", "agent": {"name": "td3", "widths": [16, 16], "batch": 32}},
 }
 PROGRAM = (
-    "import sys; from slipstream.training.run import Run; from slipstream.training import trainer; "
+    "import sys; from slipstream.training import trainer; "
+    "from slipstream.training.runs.run import Run; "
     "run = Run.open(sys.argv[1]); trainer.resume(run); run.close()"
 )
 

@@ -15,13 +15,13 @@ from slipstream.agents.ppo import torch_ppo
 from slipstream.agents.sac.config import SACConfig
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.nets import torch_device
-from slipstream.training import checkpoint
-from slipstream.training.config import resolve
-from slipstream.training.events import Checkpointed
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.learner import check_learner, last_device, learner_of
-from slipstream.training.run import Run
-from slipstream.training.sections import TrainingConfig
+from slipstream.training.listeners.events import Checkpointed
+from slipstream.training.record import checkpoint
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sections import TrainingConfig
 from slipstream.training.trainer import resume, train
 
 SETTINGS = {

@@ -7,7 +7,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 from slipstream.vector.process import launcher
 
 ENV = """
@@ -117,8 +117,8 @@ def test_a_kernel_is_compiled_not_stepped_by_processes(tmp_path):
 
 def test_evaluation_repeats_lost_episodes(flaky, tmp_path):
     """Scores with faults are those without: an episode is begun again from its first step."""
-    from slipstream.training.episodes import run_episodes
-    from slipstream.training.gymnasium_environment import GymnasiumEnvironment
+    from slipstream.training.environments.episodes import run_episodes
+    from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
 
     found = []
     for every, backend in ((0, "serial"), (45, "process")):
@@ -137,7 +137,7 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
 ):
     from dataclasses import replace
 
-    from slipstream.training.gymnasium_environment import GymnasiumEnvironment
+    from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
     from slipstream.vector.vector_env import member_indices
 
     seeds = member_indices([0], 8)

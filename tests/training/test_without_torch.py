@@ -5,7 +5,7 @@ import sys
 import textwrap
 from importlib import metadata
 
-from slipstream.training import provenance
+from slipstream.training.record import provenance
 
 _HIDE = """
 import sys

@@ -11,9 +11,9 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.core.spec import Spec
-from slipstream.training.config import resolve
-from slipstream.training.factory import resolve_environment
-from slipstream.training.sizing import check_memory
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sizing import check_memory
 from slipstream.vector.contract import blank
 from slipstream.vector.foreign import flat_spaces
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv

@@ -11,9 +11,9 @@ from slipstream.adapters.batch import FaceCopies, check_count
 from slipstream.adapters.foreign_batch import make_foreign_batch
 from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.core.errors import ConfigError
-from slipstream.training.config import resolve
-from slipstream.training.factory import kind_of
-from slipstream.training.gymnasium_environment import GymnasiumEnvironment
+from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.training.settings.config import resolve
 
 
 def make_batch(

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from slipstream.adapters.batch import FaceCopies, FaceStep, check_count
 from slipstream.core.errors import ConfigError
-from slipstream.training.config import resolve
-from slipstream.training.factory import make_environment
-from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.environments.factory import make_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.settings.config import resolve
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.process.kernel_env import KernelProcessEnv

@@ -112,7 +112,7 @@ class Agent(AgentOptions, ABC):
         """The small part of what training goes on from: arrays by name, their first axis M.
 
         It goes into every checkpoint, and over pipes. The bulk, a replay, does not: the process
-        that holds it writes it, in chunks (`training/bulk.py`).
+        that holds it writes it, in chunks (`training/record/bulk.py`).
         """
 
     @abstractmethod

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.core.errors import ConfigError
-from slipstream.training.config import resolve
-from slipstream.training.factory import (
+from slipstream.training.environments.factory import (
     kind_of,
     make_environment,
 )
+from slipstream.training.settings.config import resolve
 from slipstream.vector.vector_env import VectorEnv, member_indices
 
 if TYPE_CHECKING:

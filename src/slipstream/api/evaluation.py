@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING
 from slipstream.core.errors import ConfigError
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
-from slipstream.training import checkpoint
-from slipstream.training.best import Tracks, best_member, best_policy, evaluate_best, other_data
-from slipstream.training.deployed import DeployedPolicy, deployed_folder
-from slipstream.training.environment import Environment
-from slipstream.training.factory import carried_settings, chosen_environment
-from slipstream.training.run import Run
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import carried_settings, chosen_environment
+from slipstream.training.record import checkpoint
+from slipstream.training.runs.best import (
+    Tracks,
+    best_member,
+    best_policy,
+    evaluate_best,
+    other_data,
+)
+from slipstream.training.runs.deployed import DeployedPolicy, deployed_folder
+from slipstream.training.runs.run import Run
 from slipstream.training.self_play.config import SNAPSHOTS
 
 if TYPE_CHECKING:
-    from slipstream.training.games import Games
+    from slipstream.training.runs.games import Games
 
 
 def evaluate(
@@ -73,7 +79,7 @@ def evaluate_games(
     Returns:
         What came of the games, for each opponent.
     """
-    from slipstream.training import games as whole
+    from slipstream.training.runs import games as whole
 
     run = path if isinstance(path, Run) else Run.open(path)
     name, settings = run.config.env_name, run.config.env_settings

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.training.cluster import ClusterOptions, cluster_of
-from slipstream.training.target import Overrides, parse_overrides
+from slipstream.training.processes.cluster import ClusterOptions, cluster_of
+from slipstream.training.settings.target import Overrides, parse_overrides
 
 if TYPE_CHECKING:
     from slipstream.studies.record.folder import StudyFolder

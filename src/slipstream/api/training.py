@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 from slipstream.core.printable import printable_lines
 from slipstream.training import trainer
 from slipstream.training.backend import as_measured, resolve_backend
-from slipstream.training.cluster import ClusterOptions, cluster_of
-from slipstream.training.config import RunConfig, resolve
-from slipstream.training.curriculum import check_curriculum
-from slipstream.training.environment import Environment
-from slipstream.training.events import Listener
-from slipstream.training.factory import (
+from slipstream.training.environments.curriculum import check_curriculum
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import (
     resolve_environment,
 )
-from slipstream.training.interruption import Interrupted
 from slipstream.training.learner import check_learner, last_device
-from slipstream.training.provenance import changed_facts
-from slipstream.training.remarks import remarks
-from slipstream.training.run import Run
-from slipstream.training.run_path import free_path
-from slipstream.training.sizing import check_memory, resolve_num_envs
-from slipstream.training.target import Overrides, parse_overrides, passed_over
+from slipstream.training.listeners.events import Listener
+from slipstream.training.processes.cluster import ClusterOptions, cluster_of
+from slipstream.training.record.interruption import Interrupted
+from slipstream.training.record.provenance import changed_facts
+from slipstream.training.runs.run import Run
+from slipstream.training.runs.run_path import free_path
+from slipstream.training.settings.config import RunConfig, resolve
+from slipstream.training.settings.remarks import remarks
+from slipstream.training.settings.sizing import check_memory, resolve_num_envs
+from slipstream.training.settings.target import Overrides, parse_overrides, passed_over
 
 if TYPE_CHECKING:
     pass

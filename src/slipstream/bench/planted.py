@@ -16,10 +16,10 @@ from slipstream.market import planted_reversion as reversion
 from slipstream.market.config import DataConfig
 from slipstream.market.panel import Panel, load_panel
 from slipstream.market.planted_assets import BASIS_POINT
-from slipstream.training.environment import Environment
-from slipstream.training.factory import resolve_environment
-from slipstream.training.kernel_environment import KernelEnvironment
-from slipstream.training.track import Track
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.record.track import Track
 
 # A planted bar opens at the last close: another column takes the place of the one that says so.
 FEATURES = ["log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]]

@@ -11,7 +11,7 @@ import typer
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slipstream.training.cluster import ClusterOptions
+    from slipstream.training.processes.cluster import ClusterOptions
 
 _CONFIGS = (".yaml", ".yml", ".json", ".py")
 
@@ -19,7 +19,7 @@ _CONFIGS = (".yaml", ".yml", ".json", ".py")
 def targets(incomplete: str) -> list[str]:
     """Environments, and the configs and kernel files that the word may go on to."""
     from slipstream.core.discover import list_kernels
-    from slipstream.training.gymnasium_environment import GYMNASIUM
+    from slipstream.training.environments.gymnasium_environment import GYMNASIUM
 
     named = [name for name in [*list_kernels(), GYMNASIUM] if name.startswith(incomplete)]
     return named + sorted(_paths(incomplete, _CONFIGS))
@@ -124,7 +124,7 @@ def cluster_named(
     Raises:
         ConfigError: companions without it.
     """
-    from slipstream.training.cluster import ClusterOptions
+    from slipstream.training.processes.cluster import ClusterOptions
 
     if address is not None:
         return ClusterOptions(address, most, insecure, 1.0 if share is None else share)

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 
 from slipstream.core.cores import usable_cores
-from slipstream.training import provenance
-from slipstream.training.gymnasium_environment import FOREIGN_COPIES
-from slipstream.training.kernel_environment import KERNEL_COPIES, MARKET_COPIES
-from slipstream.training.sizing import MIN_ITERATIONS
+from slipstream.training.environments.gymnasium_environment import FOREIGN_COPIES
+from slipstream.training.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
+from slipstream.training.record import provenance
+from slipstream.training.settings.sizing import MIN_ITERATIONS
 from slipstream.vector.cache import cache_folder
 
 
@@ -46,10 +46,10 @@ def checkup() -> list[tuple[str, str]]:
 
 def sizing_rows(target: str) -> list[tuple[str, str]]:
     """What `num_envs: auto` is for a target, and how its copies are stepped fastest here."""
-    from slipstream.training.config import resolve
-    from slipstream.training.factory import resolve_environment
-    from slipstream.training.machine_file import recall
-    from slipstream.training.sizing import choose_num_envs
+    from slipstream.training.environments.factory import resolve_environment
+    from slipstream.training.environments.machine_file import recall
+    from slipstream.training.settings.config import resolve
+    from slipstream.training.settings.sizing import choose_num_envs
 
     config, _ = resolve(target, {"training.num_envs": "auto"}).seated()
     environment = resolve_environment(config.env_name, config.env_settings)
@@ -70,8 +70,8 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
 
 def run_rows(path: str) -> list[tuple[str, str]]:
     """Why a run was as slow as it was."""
-    from slipstream.training.diagnosis import diagnose
-    from slipstream.training.run import Run
+    from slipstream.training.runs.diagnosis import diagnose
+    from slipstream.training.runs.run import Run
 
     return diagnose(Run.open(Path(path)))
 
@@ -82,8 +82,8 @@ def kernel_rows(target: str) -> list[tuple[str, str]]:
     Raises:
         KernelError: the first rule that it breaks.
     """
-    from slipstream.training.config import resolve
-    from slipstream.training.factory import resolve_environment
+    from slipstream.training.environments.factory import resolve_environment
+    from slipstream.training.settings.config import resolve
 
     config, _ = resolve(target).seated()
     environment = resolve_environment(config.env_name, config.env_settings)

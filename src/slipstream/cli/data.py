@@ -111,7 +111,7 @@ def planted_forex(
 ) -> None:
     """Writes prices with a planted edge whose best return is known exactly."""
     from slipstream.market.planted import optimum, write_planted_forex
-    from slipstream.training.files import disk_errors
+    from slipstream.training.record.files import disk_errors
 
     with disk_errors(folder):
         file = write_planted_forex(folder, bars, seed)
@@ -131,7 +131,7 @@ def planted_crypto(
     """Writes prices of seven assets with a planted edge whose best return is known exactly."""
     from slipstream.core.errors import ConfigError
     from slipstream.market.planted_crypto import PlantedCrypto, optimum, write_planted_crypto
-    from slipstream.training.files import disk_errors
+    from slipstream.training.record.files import disk_errors
 
     market = PlantedCrypto(strength=strength * 1e-4)
     if bars * market.strength > _MOST_GROWTH:
@@ -166,7 +166,7 @@ def planted_reversion(
         optimum,
         write_planted_reversion,
     )
-    from slipstream.training.files import disk_errors
+    from slipstream.training.record.files import disk_errors
 
     market = replace(STANDARD, share=share)
     with disk_errors(folder):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from slipstream.training.games import Games
-    from slipstream.training.run import Run
+    from slipstream.training.runs.games import Games
+    from slipstream.training.runs.run import Run
 
 _GAMES = 1_000
 
@@ -56,8 +56,8 @@ def rank(
     from rich.console import Console
     from rich.table import Table
 
-    from slipstream.training.files import write_text
-    from slipstream.training.ranking import as_json, round_robin
+    from slipstream.training.record.files import write_text
+    from slipstream.training.runs.ranking import as_json, round_robin
 
     ranked = round_robin(runs, games, seed)
     table = Table(title=f"Round robin, {games:,} games a pair")

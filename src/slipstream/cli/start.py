@@ -28,7 +28,7 @@ def init(
 ) -> None:
     """Prints a commented config: slipstream init forex DIR > my.yaml."""
     from slipstream.cli.annotated import annotated
-    from slipstream.training.config import resolve
+    from slipstream.training.settings.config import resolve
 
     if _reads_prices(environment):
         if folder is None:
@@ -50,7 +50,7 @@ def _reads_prices(environment: str) -> bool:
     """Whether the environment's config has a `data` section of prices."""
     from slipstream.core.config import model_in
     from slipstream.market.config import DataConfig
-    from slipstream.training.factory import kind_of
+    from slipstream.training.environments.factory import kind_of
 
     data = kind_of(environment).model(environment).model_fields.get("data")
     return data is not None and model_in(data.annotation) is DataConfig
@@ -59,7 +59,7 @@ def _reads_prices(environment: str) -> bool:
 def _market(environment: str, folder: str) -> str:
     from slipstream.cli.annotated import annotated
     from slipstream.market.discover import describe_folder, propose
-    from slipstream.training.config import resolve
+    from slipstream.training.settings.config import resolve
 
     found = describe_folder(folder)
     section = _data_section(found)

@@ -86,8 +86,8 @@ def tune(
 ) -> None:
     """Searches for settings, confirms the best, evaluates the winner on the hold-out once."""
     from slipstream import api
-    from slipstream.training import yaml_file
-    from slipstream.training.target import parse_overrides
+    from slipstream.training.record import yaml_file
+    from slipstream.training.settings.target import parse_overrides
 
     overrides = parse_overrides(set_ or [])
     flags: dict[str, Any] = {
@@ -194,7 +194,7 @@ def export(
     """Writes all trials: numbers, states, scores, folds and params."""
     from slipstream.studies.record.export import FORMATS, export_text
     from slipstream.studies.record.folder import StudyFolder
-    from slipstream.training.files import write_text
+    from slipstream.training.record.files import write_text
 
     kind = out.suffix.removeprefix(".") if out is not None else format_
     if kind not in FORMATS:

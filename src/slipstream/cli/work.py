@@ -22,7 +22,7 @@ from slipstream.cli.arguments import (
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slipstream.training.console import ConsoleListener
+    from slipstream.training.listeners.console import ConsoleListener
 
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html.")]
 
@@ -108,7 +108,7 @@ def resume(
     On another device the last bits differ: that is said, and recorded in the run.
     """
     from slipstream import api
-    from slipstream.training.run import Run
+    from slipstream.training.runs.run import Run
 
     progress = _console()
     opened = Run.open(run, progress.say)
@@ -167,8 +167,8 @@ def evaluate(
     A study's folder, or the folder of the policy that it deployed, on other prices or newer bars.
     """
     from slipstream import api
-    from slipstream.training.deployed import deployed_folder
-    from slipstream.training.run import Run
+    from slipstream.training.runs.deployed import deployed_folder
+    from slipstream.training.runs.run import Run
 
     progress = _console()
     deployed = deployed_folder(run)
@@ -203,8 +203,8 @@ def evaluate(
 
 
 def _overrides(flags: dict[str, str | None], sets: list[str]) -> dict[str, Any]:
-    from slipstream.training import yaml_file
-    from slipstream.training.target import parse_overrides
+    from slipstream.training.record import yaml_file
+    from slipstream.training.settings.target import parse_overrides
 
     named = {
         f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
@@ -222,6 +222,6 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def _console() -> ConsoleListener:
-    from slipstream.training.console import ConsoleListener
+    from slipstream.training.listeners.console import ConsoleListener
 
     return ConsoleListener()

@@ -11,7 +11,7 @@ import numpy as np
 from slipstream.core.spec import MarketSpec
 from slipstream.market.calendar import DayRoll, day_number
 from slipstream.report.statistics import Floats, Ints, daily_equity, simple_returns
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 FLOOR = 1e-6  # of the initial equity, as in the log reward: returns need a positive base
 

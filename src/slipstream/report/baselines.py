@@ -18,7 +18,7 @@ from slipstream.report.oracle import Hindsight, best_plan
 from slipstream.report.passes import Passes
 from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, random_returns
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 FLAT, BUY_AND_HOLD, SHORT = "flat", "buy and hold", "always short"
 EMA_CROSS, MATCHED_RANDOM, ORACLE = "EMA 20/50 cross", "matched random", "oracle"

@@ -9,8 +9,8 @@ import numpy as np
 from slipstream.core.errors import CheckpointError
 from slipstream.core.spec import Spec
 from slipstream.report.inputs import Curve
-from slipstream.training.recent_episodes import PREFIX
-from slipstream.training.run import Run
+from slipstream.training.listeners.recent_episodes import PREFIX
+from slipstream.training.runs.run import Run
 
 _MOST_POINTS = 1_000
 

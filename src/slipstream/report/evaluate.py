@@ -15,23 +15,23 @@ from slipstream.report.gather import gather
 from slipstream.report.inputs import Chosen, Game, RunEvaluation
 from slipstream.report.origin import origin
 from slipstream.report.stress import RANDOM_DRAWS
-from slipstream.training.best import (
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.factory import carried_settings, chosen_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.record.track import values
+from slipstream.training.runs.best import (
     best_member,
     best_policy,
     evaluate_best,
     other_data,
     present_members,
 )
-from slipstream.training.deployed import DeployedPolicy
-from slipstream.training.environment import Environment
-from slipstream.training.evaluation import Evaluator
-from slipstream.training.factory import carried_settings, chosen_environment
-from slipstream.training.games import read_games
-from slipstream.training.kernel_environment import KernelEnvironment
-from slipstream.training.remarks import remarks
-from slipstream.training.run import Run
+from slipstream.training.runs.deployed import DeployedPolicy
+from slipstream.training.runs.games import read_games
+from slipstream.training.runs.run import Run
 from slipstream.training.self_play.outcomes import NUMBERS
-from slipstream.training.track import values
+from slipstream.training.settings.remarks import remarks
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
 _FORCED = "The study recommended nothing; deployed by --force-deploy."

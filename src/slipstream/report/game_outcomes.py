@@ -14,10 +14,10 @@ from slipstream.report.inputs import Outcomes
 from slipstream.report.learning_figures import count
 from slipstream.report.page import Section, Table, picture
 from slipstream.report.statistics import Floats
-from slipstream.training.games import wilson
-from slipstream.training.run import Run
+from slipstream.training.record.track import Track
+from slipstream.training.runs.games import wilson
+from slipstream.training.runs.run import Run
 from slipstream.training.self_play.outcomes import by_opponent
-from slipstream.training.track import Track
 
 _COLOURS = {"won": BLUE, "drawn": GREY, "lost": VERMILION}
 

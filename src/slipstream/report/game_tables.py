@@ -13,7 +13,7 @@ from slipstream.report.measured import Measured
 from slipstream.report.page import Table
 from slipstream.report.statistics import Floats
 from slipstream.report.wording import number
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 
 def members(run: RunEvaluation, tracks: Sequence[Sequence[Track]]) -> Table:

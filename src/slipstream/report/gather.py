@@ -18,10 +18,10 @@ from slipstream.report.passes import Passes, comparable, round_trip
 from slipstream.report.portfolio_gather import LABELS, with_portfolio
 from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, stress
-from slipstream.training.environment import LONGEST, Environment
-from slipstream.training.episodes import Seen, run_episodes
-from slipstream.training.kernel_environment import KernelEnvironment
-from slipstream.training.track import Track
+from slipstream.training.environments.environment import LONGEST, Environment
+from slipstream.training.environments.episodes import Seen, run_episodes
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.record.track import Track
 from slipstream.vector.contract import random_actions
 
 # A game has one split, episodes that chose no policy.

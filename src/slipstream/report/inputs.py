@@ -10,7 +10,7 @@ import numpy as np
 
 from slipstream.core.spec import MarketSpec
 from slipstream.report.statistics import Floats, Ints
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 
 @dataclass(frozen=True)

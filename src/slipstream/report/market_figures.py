@@ -36,7 +36,7 @@ from slipstream.report.canvas import (
 )
 from slipstream.report.inputs import Prices
 from slipstream.report.statistics import Floats, drawdowns, rolling_sharpe
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 
 def equity(

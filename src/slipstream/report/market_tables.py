@@ -18,7 +18,7 @@ from slipstream.report.performance import Performance, Slice, Trading, performan
 from slipstream.report.split_view import SplitView
 from slipstream.report.statistics import Drawdown, Floats
 from slipstream.report.wording import NOTHING, number, percent, share
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 BY_CHANCE = (
     "Some rows stand out by chance: of twenty without any effect, one is expected to show a t "

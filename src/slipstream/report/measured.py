@@ -8,7 +8,7 @@ from typing import NamedTuple
 from slipstream.core.percent import NOTHING
 from slipstream.report.statistics import Floats
 from slipstream.report.wording import number
-from slipstream.training.track import standard_error
+from slipstream.training.record.track import standard_error
 
 _MOST_DIGITS = 6  # after the point
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from slipstream.report.canvas import png
-from slipstream.training.files import disk_errors, write_bytes, write_text
+from slipstream.training.record.files import disk_errors, write_bytes, write_text
 
 _TEMPLATES = Environment(
     loader=PackageLoader("slipstream.report", "."),

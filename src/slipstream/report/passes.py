@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.report.inputs import RoundTrip
 from slipstream.report.statistics import Floats
-from slipstream.training.episodes import replay
-from slipstream.training.kernel_environment import KernelEnvironment
-from slipstream.training.track import Track
+from slipstream.training.environments.episodes import replay
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.record.track import Track
 
 Actions = NDArray[Any]
 

@@ -22,7 +22,7 @@ from slipstream.report.statistics import (
     sortino,
     volatility,
 )
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 HOUR = 3_600
 

@@ -13,7 +13,7 @@ from slipstream.market.calendar import DayRoll, day_number
 from slipstream.report.account import FLOOR, Account
 from slipstream.report.inputs import Holdings
 from slipstream.report.statistics import Floats, Ints
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 
 def chained(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> Account:

@@ -18,7 +18,7 @@ from slipstream.report.inputs import Comparison
 from slipstream.report.portfolio_passes import BAND, PortfolioPasses
 from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, random_returns
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 CASH, EQUAL_WEIGHT = "cash", "equal weight"
 REBALANCED = "equal weight, rebalanced"

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
 from slipstream.report.inputs import Holdings
 from slipstream.report.statistics import Ints
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 _MOST_PIECES = 400
 # Okabe and Ito's palette and lighter shades of it, for a dozen assets; then it begins again.

@@ -12,7 +12,7 @@ from slipstream.report.inputs import Holdings, Prices, RoundTrip, RunEvaluation
 from slipstream.report.portfolio_baselines import compare, rivals
 from slipstream.report.portfolio_passes import PortfolioPasses
 from slipstream.report.stress import stress
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 # Split of the data -> name on the page.
 LABELS = {"train_window": "train", "window": "chosen window"}

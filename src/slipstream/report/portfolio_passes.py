@@ -13,7 +13,7 @@ from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import PortfolioPass
 from slipstream.report.passes import Actions, Passes
 from slipstream.report.statistics import Floats
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 BAND = 0.05  # of the rebalanced baseline, where the agent's own rules have none
 

@@ -11,7 +11,7 @@ from slipstream.report.market_page import market_page
 from slipstream.report.page import Page, write
 from slipstream.report.plain_page import plain_page
 from slipstream.report.portfolio_page import portfolio_page
-from slipstream.training.run import Run
+from slipstream.training.runs.run import Run
 
 
 def build_page(run: RunEvaluation) -> Page:

@@ -16,7 +16,7 @@ from slipstream.report.performance import Performance, performance
 from slipstream.report.portfolio_account import chained
 from slipstream.report.portfolio_baselines import CASH, EQUAL_WEIGHT
 from slipstream.report.statistics import Floats, correlation
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from slipstream.report.inputs import Stress
 from slipstream.report.passes import Passes, padded
 from slipstream.report.statistics import Floats
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 COST_MULTIPLES = (0.0, 0.5, 1.0, 2.0, 3.0)
 RANDOM_DRAWS = 200

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from slipstream.core.printable import printable_lines
 from slipstream.studies.standing import Standing
-from slipstream.training.console import clock, number, short
-from slipstream.training.node_lines import cluster_part
-from slipstream.training.output import steady
+from slipstream.training.listeners.console import clock, number, short
+from slipstream.training.listeners.node_lines import cluster_part
+from slipstream.training.listeners.output import steady
 
 _PLAIN_SECONDS = 30.0
 _GAP = "  "

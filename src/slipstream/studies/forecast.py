@@ -21,7 +21,7 @@ from slipstream.studies.search.plan import StudyPlan, iterations, rows_of, steps
 from slipstream.studies.search.search import MemberPool
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.statistics.deflated import findable, tested_years
-from slipstream.training.config import RunConfig
+from slipstream.training.settings.config import RunConfig
 
 MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
 _WARM, _MEASURED = 1, 2  # milestones of the measured slice

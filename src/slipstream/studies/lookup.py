@@ -7,9 +7,9 @@ from pathlib import Path
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import is_there
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.training.interruption import ask_to_stop
-from slipstream.training.lock import is_locked
-from slipstream.training.status import Status, read_status
+from slipstream.training.record.interruption import ask_to_stop
+from slipstream.training.record.lock import is_locked
+from slipstream.training.record.status import Status, read_status
 
 
 def status(name: str | Path) -> Status | None:
@@ -68,6 +68,6 @@ def lines(name: str | Path) -> list[str]:
         from slipstream.studies.status import status_lines
 
         return status_lines(study)
-    from slipstream.training.run_status import run_lines
+    from slipstream.training.listeners.run_status import run_lines
 
     return run_lines(folder)

@@ -14,10 +14,10 @@ from slipstream.studies.engine.remote_worker import SERVICE
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.session import PolicyPool
 from slipstream.studies.study import Survey
-from slipstream.training.cluster import ClusterOptions, connect
-from slipstream.training.config import RunConfig
 from slipstream.training.learner import check_learner
-from slipstream.training.premises import work_for
+from slipstream.training.processes.cluster import ClusterOptions, connect
+from slipstream.training.processes.premises import work_for
+from slipstream.training.settings.config import RunConfig
 
 
 class Pools:

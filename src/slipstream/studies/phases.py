@@ -9,7 +9,7 @@ from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations
 from slipstream.studies.search.search import MemberPool
-from slipstream.training.config import RunConfig
+from slipstream.training.settings.config import RunConfig
 
 _POLL_SECONDS = 0.5
 

@@ -12,7 +12,7 @@ from slipstream.core.errors import ResourceError
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.sizes import replay_bytes
 from slipstream.studies.search.plan import StudyPlan, steps_of
-from slipstream.training.config import RunConfig
+from slipstream.training.settings.config import RunConfig
 
 _SPARE = 256 * 2**20  # bytes that a disk must have left
 

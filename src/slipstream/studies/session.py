@@ -16,9 +16,9 @@ from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import MemberPool
 from slipstream.studies.standing import Standing
-from slipstream.training.config import RunConfig
-from slipstream.training.interruption import Interrupted, Interruption
-from slipstream.training.logbook import Logbook
+from slipstream.training.record.interruption import Interrupted, Interruption
+from slipstream.training.record.logbook import Logbook
+from slipstream.training.settings.config import RunConfig
 
 
 class PolicyPool(MemberPool, Protocol):
@@ -26,7 +26,7 @@ class PolicyPool(MemberPool, Protocol):
 
     @property
     def nodes(self) -> Sequence[Mapping[str, Any]]:
-        """See `slipstream.training.cluster.Cluster.standing`; empty on one machine."""
+        """See `slipstream.training.processes.cluster.Cluster.standing`; empty on one machine."""
 
     def policy(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Tensors and manifest of a finished member's policy."""

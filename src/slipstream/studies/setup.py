@@ -12,10 +12,10 @@ from slipstream.core.errors import ConfigError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.study_file import STUDY, study_section
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.config import RunConfig
-from slipstream.training.factory import kind_of
+from slipstream.training.environments.factory import kind_of
 from slipstream.training.learner import check_learner
-from slipstream.training.target import copied, override, read_target
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.target import copied, override, read_target
 
 MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
 

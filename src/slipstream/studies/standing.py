@@ -23,7 +23,7 @@ class Standing:
         shares: of the workers' time by env, policy, update, evaluate, overhead.
         cpu: percent of one core, of all processes; memory: bytes, shared pages counted once.
         elapsed: seconds of this session.
-        nodes: of a cluster, see `slipstream.training.cluster.Cluster.standing`.
+        nodes: of a cluster, see `slipstream.training.processes.cluster.Cluster.standing`.
     """
 
     phase: str

@@ -17,9 +17,9 @@ from slipstream.studies.record.study_file import read_study
 from slipstream.studies.setup import prepare
 from slipstream.studies.standing import Standing
 from slipstream.studies.study import Options, Study
-from slipstream.training.cluster import ClusterOptions
-from slipstream.training.interruption import Interrupted
-from slipstream.training.target import read_config
+from slipstream.training.processes.cluster import ClusterOptions
+from slipstream.training.record.interruption import Interrupted
+from slipstream.training.settings.target import read_config
 
 _UNREPORTED = "The study is complete, its page is not. Write it with:"
 Say = Callable[[str], None]

@@ -9,10 +9,10 @@ from slipstream.studies.console import standing_line
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
 from slipstream.studies.standing import Standing
-from slipstream.training.config import resolve
-from slipstream.training.node_lines import node_lines
-from slipstream.training.run_status import idle_line
-from slipstream.training.status import Status, read_status
+from slipstream.training.listeners.node_lines import node_lines
+from slipstream.training.listeners.run_status import idle_line
+from slipstream.training.record.status import Status, read_status
+from slipstream.training.settings.config import resolve
 
 _SHOWN = 5
 _STALE_SECONDS = 60.0

@@ -28,12 +28,12 @@ from slipstream.studies.search.search import Search
 from slipstream.studies.session import PolicyPool, Session
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.standing import Standing
-from slipstream.training import provenance
-from slipstream.training.config import RunConfig
-from slipstream.training.files import write_text
-from slipstream.training.interruption import Interrupted, Interruption
-from slipstream.training.logbook import Logbook
-from slipstream.training.state_version import check_state_version, state_version
+from slipstream.training.record import provenance
+from slipstream.training.record.files import write_text
+from slipstream.training.record.interruption import Interrupted, Interruption
+from slipstream.training.record.logbook import Logbook
+from slipstream.training.runs.state_version import check_state_version, state_version
+from slipstream.training.settings.config import RunConfig
 
 
 @dataclass(frozen=True)

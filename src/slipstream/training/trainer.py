@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.training.backend import note_faults
-from slipstream.training.best import best_policy
-from slipstream.training.cluster import ClusterOptions
-from slipstream.training.config import RunConfig
-from slipstream.training.curriculum import check_curriculum
-from slipstream.training.environment import Environment
-from slipstream.training.evaluation import Evaluator
-from slipstream.training.events import (
+from slipstream.training.environments.curriculum import check_curriculum
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.learner import last_device, note_device
+from slipstream.training.listeners.events import (
     Checkpointed,
     Evaluated,
     Events,
@@ -26,16 +25,17 @@ from slipstream.training.events import (
     Started,
     Updated,
 )
-from slipstream.training.factory import resolve_environment
-from slipstream.training.interruption import Interrupted, Interruption, StoppedError
-from slipstream.training.learner import last_device, note_device
-from slipstream.training.progress import Progress
-from slipstream.training.remarks import began_anew, remarks
-from slipstream.training.result import Scores, finite, result_of, scores_of
-from slipstream.training.run import Run
+from slipstream.training.listeners.progress import Progress
+from slipstream.training.processes.cluster import ClusterOptions
+from slipstream.training.processes.workers import Workers, make_workers
+from slipstream.training.record.interruption import Interrupted, Interruption, StoppedError
+from slipstream.training.runs.best import best_policy
+from slipstream.training.runs.result import Scores, finite, result_of, scores_of
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.remarks import began_anew, remarks
+from slipstream.training.settings.sizing import check_memory
 from slipstream.training.shard import join_states, state_of
-from slipstream.training.sizing import check_memory
-from slipstream.training.workers import Workers, make_workers
 
 
 def train(

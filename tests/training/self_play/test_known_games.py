@@ -114,7 +114,7 @@ def test_who_knows_nothing_loses_to_the_perfect_player():
     """What the test above would say of an untrained policy."""
     from slipstream.agents.ppo.config import PPOConfig
     from slipstream.agents.ppo.ppo import PPO
-    from slipstream.training.factory import make_environment
+    from slipstream.training.environments.factory import make_environment
 
     spec = make_environment("tictactoe", {"self_play": {}}).spec
     policy = PPO(PPOConfig(), spec, [0], 8).policy

@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.training.factory import make_environment
+from slipstream.training.environments.factory import make_environment
 from slipstream.vector.vector_env import blank
 
 TICTACTOE = "tictactoe"
@@ -72,7 +72,7 @@ def test_evaluations_can_meet_it(trained):
     environment = make_environment(TICTACTOE, {})
     against = environment.against({str(trained.path): 1.0})
     assert against.spec.players == 1
-    from slipstream.training.evaluation import Evaluator
+    from slipstream.training.environments.evaluation import Evaluator
 
     tracks = Evaluator(against, "train", games=6).run(slipstream.load_policy(trained))[0]
     assert [track.metrics["seat"] for track in tracks] == [0, 1, 0, 1, 0, 1]

@@ -9,10 +9,10 @@ import slipstream
 from slipstream.report.game_outcomes import outcomes as outcomes_of
 from slipstream.report.game_outcomes import section
 from slipstream.report.report import evaluate_run
-from slipstream.training.games import read_games
+from slipstream.training.record.track import Track
+from slipstream.training.runs.games import read_games
 from slipstream.training.self_play.line_up import LineUp
 from slipstream.training.self_play.outcomes import by_opponent, outcome_shares
-from slipstream.training.track import Track
 
 
 def game(won, lost, opponent):

@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.self_play.brains import uniform_at
 from slipstream.training.self_play.seating import place
 from slipstream.vector.vector_env import blank

@@ -9,13 +9,13 @@ import pytest
 
 import slipstream
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.training.config import resolve
-from slipstream.training.crew import Crew
-from slipstream.training.factory import make_environment
-from slipstream.training.run import Run
+from slipstream.training.environments.factory import make_environment
+from slipstream.training.processes.crew import Crew
+from slipstream.training.runs.run import Run
 from slipstream.training.self_play.config import SelfPlayConfig
 from slipstream.training.self_play.opponents import Opponents
 from slipstream.training.self_play.snapshot_pool import SnapshotPool
+from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard, state_of
 from slipstream.training.trainer import Trainer
 from slipstream.vector.vector_env import Episodes
@@ -223,7 +223,7 @@ def test_evaluation_has_both_sides(tmp_path):
     made = shard()
     evaluator = environment.against({"random": 1.0})
     assert replace(evaluator).self_play.evaluation.names == ("random",)
-    from slipstream.training.evaluation import Evaluator
+    from slipstream.training.environments.evaluation import Evaluator
 
     tracks = [
         Evaluator(evaluator, "train", games=20, seed=5, copies=copies).run(made.agent.policy)[0]

@@ -7,8 +7,8 @@ import os
 import time
 
 from slipstream.bench.worker import serve
-from slipstream.training.config import resolve
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from slipstream.bench.ours.vector_steps import StepRows
 from slipstream.bench.worker import serve
 from slipstream.core.discover import load_kernel
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.vector.vector_env import member_indices
 
 _ROWS = 64  # steps of a block

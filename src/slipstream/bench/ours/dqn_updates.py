@@ -10,7 +10,7 @@ import numpy as np
 
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.bench.worker import serve
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
 
 _UPDATES = 500  # in one call

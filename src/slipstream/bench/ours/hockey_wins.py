@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.bench.worker import serve
-from slipstream.training.best import best_policy
-from slipstream.training.config import RunConfig
-from slipstream.training.events import Evaluated, Event, Started
-from slipstream.training.games import Player, play
-from slipstream.training.run import Run
+from slipstream.training.listeners.events import Evaluated, Event, Started
+from slipstream.training.runs.best import best_policy
+from slipstream.training.runs.games import Player, play
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig
 from slipstream.training.trainer import train
 
 BOTS = ("weak", "strong")

@@ -10,7 +10,7 @@ from typing import Any
 from slipstream.bench.moments import MOMENTS, next_moment
 from slipstream.bench.ours.ppo import Enough, Stopwatch, train_by
 from slipstream.bench.worker import serve
-from slipstream.training.events import Evaluated, Event, Started, Updated
+from slipstream.training.listeners.events import Evaluated, Event, Started, Updated
 
 
 class _Watch:

@@ -11,7 +11,7 @@ import psutil
 
 from slipstream.bench.ours.vector_steps import StepRows
 from slipstream.bench.worker import serve
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.vector.vector_env import member_indices
 
 

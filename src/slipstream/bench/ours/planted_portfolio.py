@@ -11,7 +11,7 @@ from slipstream.agents.ppo.config import PPOConfig
 from slipstream.bench.planted import MARKETS, drift_in, environment_of, share_of_optimum
 from slipstream.bench.worker import serve
 from slipstream.envs.portfolio import kernel as portfolio
-from slipstream.training.evaluation import Evaluator
+from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.shard import Shard
 
 SEEN_BARS, FRESH_BARS = 80_000, 18_000

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.bench.worker import serve
-from slipstream.training.config import RunConfig
-from slipstream.training.events import Event, Started, Updated
-from slipstream.training.run import Run
+from slipstream.training.listeners.events import Event, Started, Updated
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig
 from slipstream.training.trainer import train
 
 _EPISODES = 100  # training episodes that a score is the mean of

@@ -14,8 +14,8 @@ from slipstream.agents.dqn.config import DQNConfig
 from slipstream.bench.ours.memory import write_walk
 from slipstream.bench.worker import serve
 from slipstream.experience.replay.replay import Replay
-from slipstream.training.environment import Environment
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.replay_collector import ReplayCollector
 from slipstream.training.shard import Shard
 

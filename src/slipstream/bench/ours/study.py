@@ -15,7 +15,7 @@ import psutil
 from slipstream.bench.worker import WorkerError
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader
-from slipstream.training import yaml_file
+from slipstream.training.record import yaml_file
 
 _PROGRAM = "from slipstream.cli import main; main()"  # what the command `slipstream` does
 _LOOK_SECONDS = 10.0  # looking is not free: the kernel walks all pages

@@ -7,7 +7,7 @@ from typing import Any
 
 from slipstream.bench.ours.ppo import Enough, Stopwatch, train_by
 from slipstream.bench.worker import serve
-from slipstream.training.events import Event, Started, Updated
+from slipstream.training.listeners.events import Event, Started, Updated
 
 _EPISODES = 20  # training episodes before which their mean says little
 # What `gym:ID` suggests; given here because other layers suggest nothing.

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from slipstream.bench.worker import serve
 from slipstream.core.spec import Spec
-from slipstream.training.crew import Crew
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.processes.crew import Crew
 from slipstream.vector.vector_env import StepOut, VectorEnv, member_indices
 
 

@@ -12,7 +12,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from slipstream.bench.moments import MOMENTS, TESTS, next_moment
-from slipstream.training.recent_episodes import RECENT
+from slipstream.training.listeners.recent_episodes import RECENT
 
 _TEST_SEED = 10_000  # of the first test episode, plus the training's
 

@@ -20,7 +20,7 @@ from slipstream.bench.machine import threads, versions
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import SuiteOptions
 from slipstream.bench.worker import WorkerError
-from slipstream.training.config import resolve
+from slipstream.training.settings.config import resolve
 
 Cells: TypeAlias = Mapping[str, Mapping[str, Any]]
 

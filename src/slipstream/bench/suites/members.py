@@ -13,7 +13,7 @@ from slipstream.bench.machine import threads
 from slipstream.bench.row import Goal, Row
 from slipstream.bench.suite import SuiteOptions, with_runs
 from slipstream.bench.worker import run_worker
-from slipstream.training.factory import resolve_environment
+from slipstream.training.environments.factory import resolve_environment
 
 PPO = "ours.ppo"
 _EPOCHS = 4

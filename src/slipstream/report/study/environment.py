@@ -11,9 +11,9 @@ from slipstream.report.statistics import Floats, Ints
 from slipstream.studies.engine.accounts import join_passes, pass_growth
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.reader import StudyReader
-from slipstream.training.config import resolve
-from slipstream.training.environment import Environment
-from slipstream.training.track import Track
+from slipstream.training.environments.environment import Environment
+from slipstream.training.record.track import Track
+from slipstream.training.settings.config import resolve
 
 
 def study_environment(

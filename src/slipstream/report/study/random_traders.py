@@ -20,10 +20,10 @@ from slipstream.report.stress import RANDOM_DRAWS, percentile, random_returns
 from slipstream.report.study.environment import daily_returns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.search.plan import HOLDOUT
-from slipstream.training import checkpoint
-from slipstream.training.environment import Environment
-from slipstream.training.evaluation import Evaluator
-from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.record import checkpoint
 
 _SAME = 1e-6  # of a day's return: weights are float32
 

@@ -13,8 +13,8 @@ from slipstream.report.portfolio_passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.environment import daily_returns
 from slipstream.studies.search.plan import HOLDOUT
-from slipstream.training.environment import Environment
-from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
 
 
 def rebalanced_returns(

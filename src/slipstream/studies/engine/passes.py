@@ -15,8 +15,8 @@ from slipstream.studies.engine.accounts import PassGrowth, join_passes, pass_gro
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.engine.pass_loop import PassLoop
 from slipstream.studies.engine.population import Place, joined
-from slipstream.training.episodes import Seen, run_episodes
-from slipstream.training.kernel_environment import KernelEnvironment
+from slipstream.training.environments.episodes import Seen, run_episodes
+from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import Episodes, StepOut
 

@@ -28,8 +28,8 @@ from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.engine.stretch import Task
 from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
-from slipstream.training.child import torch_threads
-from slipstream.training.cluster import Cluster, Lost
+from slipstream.training.processes.child import torch_threads
+from slipstream.training.processes.cluster import Cluster, Lost
 from slipstream.vector import draws
 
 __all__ = ["EnvironmentSource", "Pool"]
@@ -83,7 +83,7 @@ class Pool:
 
     @property
     def nodes(self) -> Sequence[Mapping[str, Any]]:
-        """See `slipstream.training.cluster.Cluster.standing`; empty where there is no cluster."""
+        """As `Cluster.standing` says; empty where there is no cluster."""
         return () if self._cluster is None else self._cluster.standing()
 
     @property

@@ -16,9 +16,9 @@ from slipstream.nets.policy import Policy
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import BULK, State, Tensors
-from slipstream.training.environment import Environment
+from slipstream.training.environments.environment import Environment
+from slipstream.training.settings.sizing import kept_bytes
 from slipstream.training.shard import Shard, join_states, state_of
-from slipstream.training.sizing import kept_bytes
 
 
 @dataclass(frozen=True)

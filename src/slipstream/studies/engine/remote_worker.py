@@ -14,10 +14,10 @@ from slipstream.studies.engine.recent import Recent
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task
-from slipstream.training.cluster import Cluster, Lost, RemoteActor, Shared
-from slipstream.training.environment import Environment
-from slipstream.training.node import sent_as
-from slipstream.training.wire import pack, unpack
+from slipstream.training.environments.environment import Environment
+from slipstream.training.processes.cluster import Cluster, Lost, RemoteActor, Shared
+from slipstream.training.processes.node import sent_as
+from slipstream.training.processes.wire import pack, unpack
 
 _BLAMED: Mapping[str, type[SlipstreamError]] = {
     "KernelError": KernelError,

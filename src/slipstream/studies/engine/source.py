@@ -9,9 +9,9 @@ import numpy as np
 
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.engine.recent import Recent
-from slipstream.training.config import RunConfig
-from slipstream.training.environment import Environment
-from slipstream.training.factory import kind_of, trainable
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import kind_of, trainable
+from slipstream.training.settings.config import RunConfig
 
 _KEPT = 64  # environments whose records, and configs whose environments, are remembered
 

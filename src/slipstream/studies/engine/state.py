@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from slipstream.core.errors import CheckpointError
 from slipstream.studies.engine.member import Member
-from slipstream.training.files import disk_errors, write_bytes
+from slipstream.training.record.files import disk_errors, write_bytes
 
 Tensors = Mapping[str, NDArray[Any]]
 _SUFFIX = ".safetensors"

@@ -17,12 +17,12 @@ from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import HeldStates, LiveStates
 from slipstream.studies.engine.stretch import Task, run_stretch
 from slipstream.studies.engine.worker import keep_memory
-from slipstream.training.child import torch_threads
-from slipstream.training.cluster import BEAT_SECONDS, HAND_OVER_SECONDS
-from slipstream.training.config import RunConfig
-from slipstream.training.environment import Environment
-from slipstream.training.node import Arrays, NodeService
-from slipstream.training.wire import pack, unpack
+from slipstream.training.environments.environment import Environment
+from slipstream.training.processes.child import torch_threads
+from slipstream.training.processes.cluster import BEAT_SECONDS, HAND_OVER_SECONDS
+from slipstream.training.processes.node import Arrays, NodeService
+from slipstream.training.processes.wire import pack, unpack
+from slipstream.training.settings.config import RunConfig
 
 # What is saved waits for the next question; the rest is for the iteration under way.
 SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0

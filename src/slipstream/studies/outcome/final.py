@@ -17,8 +17,8 @@ from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.statistics.bootstrap import lower_bounds
 from slipstream.studies.statistics.objective import fold_score
 from slipstream.studies.statistics.paths import by_day
-from slipstream.training import checkpoint
-from slipstream.training.config import RunConfig
+from slipstream.training.record import checkpoint
+from slipstream.training.settings.config import RunConfig
 
 
 class Policies(Protocol):

@@ -16,7 +16,7 @@ from slipstream.studies.outcome.final import Deployed, final_slots, holdout_fact
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.search import Search
 from slipstream.studies.session import Session
-from slipstream.training.config import RunConfig
+from slipstream.training.settings.config import RunConfig
 
 
 def confirm_best(

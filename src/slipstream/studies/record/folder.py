@@ -9,11 +9,11 @@ from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
-from slipstream.training.files import disk_errors, write_sealed
-from slipstream.training.interruption import STOP, ask_to_stop, forget_stop
-from slipstream.training.lock import LOCK, is_locked, take_lock
-from slipstream.training.state_version import SHAPE
-from slipstream.training.status import EVENTS, STATUS
+from slipstream.training.record.files import disk_errors, write_sealed
+from slipstream.training.record.interruption import STOP, ask_to_stop, forget_stop
+from slipstream.training.record.lock import LOCK, is_locked, take_lock
+from slipstream.training.record.status import EVENTS, STATUS
+from slipstream.training.runs.state_version import SHAPE
 
 STUDIES = "studies"
 DATABASE = "study.db"  # Optuna's storage, unless another is named

@@ -8,8 +8,8 @@ from typing import Any
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.config import RunConfig
-from slipstream.training.stored_config import flat, refuse_settings
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.stored_config import flat, refuse_settings
 
 _PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")
 _SHOWN = 4

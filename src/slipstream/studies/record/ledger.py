@@ -27,7 +27,7 @@ from slipstream.studies.record.rows import (
     verdict_of,
     verdict_row,
 )
-from slipstream.training.files import plain
+from slipstream.training.record.files import plain
 
 FORMAT = 1
 _BUSY_SECONDS = 30.0

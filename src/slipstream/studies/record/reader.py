@@ -12,7 +12,7 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Verdict
 from slipstream.studies.record.study_file import read_study
-from slipstream.training.config import RunConfig
+from slipstream.training.settings.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.studies.engine.member import DailyReturns, Outcome
-from slipstream.training.files import plain
+from slipstream.training.record.files import plain
 
 
 class Slot(NamedTuple):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from slipstream.core.config import validate
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.studies.config import StudyConfig
-from slipstream.training import yaml_file
-from slipstream.training.config import RunConfig
-from slipstream.training.stored_config import read_known, refuse_settings
-from slipstream.training.target import read_config
+from slipstream.training.record import yaml_file
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.stored_config import read_known, refuse_settings
+from slipstream.training.settings.target import read_config
 
 if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
     from slipstream.studies.space.space import SearchSpace

@@ -13,7 +13,7 @@ from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import Member
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.config import RunConfig, resolve
+from slipstream.training.settings.config import RunConfig, resolve
 
 DEVELOPMENT, EVERYTHING, HOLDOUT = "development", "everything", "holdout"
 

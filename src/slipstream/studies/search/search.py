@@ -16,7 +16,7 @@ from slipstream.studies.record.trial_rows import Told
 from slipstream.studies.search.plan import Stages, StudyPlan
 from slipstream.studies.search.sampling import Asker
 from slipstream.studies.search.scheduler import Event, Scheduler
-from slipstream.training.config import RunConfig
+from slipstream.training.settings.config import RunConfig
 
 _POLL_SECONDS = 0.5
 

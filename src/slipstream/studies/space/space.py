@@ -17,9 +17,9 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
 from slipstream.studies.space.range import Range
 from slipstream.studies.space.settings import AGENT, NUM_ENVS, Setting, setting, settings
-from slipstream.training import json_file, yaml_file
-from slipstream.training.config import RunConfig, resolve
-from slipstream.training.target import CONFIGS
+from slipstream.training.record import json_file, yaml_file
+from slipstream.training.settings.config import RunConfig, resolve
+from slipstream.training.settings.target import CONFIGS
 
 DEFAULT = "default"
 _EXTENDS = "extends"

@@ -16,7 +16,7 @@ from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
-from slipstream.training import checkpoint
+from slipstream.training.record import checkpoint
 from slipstream.training.self_play.brains import Brains
 
 
@@ -136,8 +136,8 @@ def images() -> ConfigError:
 
 def _policy(name: str) -> Policy:
     """Of a run (the best member's), or of a folder with a policy in it."""
-    from slipstream.training.best import best_member, best_policy  # they know environments
-    from slipstream.training.run import Run
+    from slipstream.training.runs.best import best_member, best_policy  # they know environments
+    from slipstream.training.runs.run import Run
 
     folder = Path(name).expanduser()
     if (folder / checkpoint.MANIFEST).is_file():

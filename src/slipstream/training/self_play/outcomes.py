@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.training.track import Track
+from slipstream.training.record.track import Track
 
 if TYPE_CHECKING:
     from slipstream.training.self_play.self_play import SelfPlay

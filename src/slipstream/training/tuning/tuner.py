@@ -12,13 +12,13 @@ from typing import Any
 
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.training.child import Child, portable
-from slipstream.training.config import RunConfig
-from slipstream.training.environment import Environment
-from slipstream.training.factory import kind_of, resolve_environment
-from slipstream.training.kernel_environment import KernelEnvironment
-from slipstream.training.machine_file import FastestWays, Way
-from slipstream.training.sizing import check_memory, fits, resolve_num_envs
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import kind_of, resolve_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.environments.machine_file import FastestWays, Way
+from slipstream.training.processes.child import Child, portable
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sizing import check_memory, fits, resolve_num_envs
 from slipstream.training.tuning.cells import (
     Cell,
     LearnSpeed,

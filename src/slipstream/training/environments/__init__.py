@@ -1,0 +1,1 @@
+"""What can be trained on: made from names, stepped, evaluated."""

@@ -1,0 +1,274 @@
+"""A Gymnasium environment: somebody else's rules, stepped in Python."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import multiprocessing
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from slipstream.core.config import Config, validate
+from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.training.environments import suggested
+from slipstream.training.environments.environment import LONGEST, Environment, Sections
+from slipstream.training.environments.machine_file import Identity, Way
+from slipstream.training.record.files import plain
+from slipstream.vector.chosen import choose, step_seconds
+from slipstream.vector.foreign import make_gymnasium
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.loop import HOLD
+from slipstream.vector.process.faults import FaultPolicy
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.pool import WorkerPool
+from slipstream.vector.vector_env import VectorEnv
+
+if TYPE_CHECKING:
+    from slipstream.training.settings.sections import TrainingConfig
+
+GYMNASIUM = "gym:"
+# The most of a member, however large the budget: they are stepped one after another, so more than
+# share the cost of a decision only make rollouts rarer.
+FOREIGN_COPIES = 8
+_SLOW = 20.0  # seconds
+
+
+class GymnasiumConfig(Config):
+    """The `env` section of a ``gym:ID`` target."""
+
+    given: ClassVar[tuple[str, ...]] = ("kwargs", "metrics")
+
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")
+    metrics: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (),
+        description='to follow: names in the last info of an episode, or in its "episode"',
+    )
+
+
+@dataclass(frozen=True)
+class GymnasiumEnvironment(Environment):
+    """One named ``gym:ID``.
+
+    Attributes:
+        kwargs: its keyword arguments.
+        workers: processes of backend `process`; None: by the cores.
+        policy: what follows when one of its copies fails there.
+        double_buffer: a lone member acts for half of them while the others are stepped.
+        step_seconds: of one copy, as measured here; `backend: auto` goes by it.
+        source: hash of the file with its rules, where there is one.
+    """
+
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    workers: int | None = None
+    policy: FaultPolicy = field(default_factory=FaultPolicy)
+    double_buffer: bool = False
+    step_seconds: float = 0.0
+    source: str = ""
+
+    backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
+    open_section: ClassVar[str | None] = "kwargs"
+    resumable: ClassVar[bool] = False  # a copy takes its episode's actions again
+    varied: ClassVar[bool] = False
+    kind: ClassVar[str] = "a Gymnasium environment"
+    most_copies: ClassVar[int] = FOREIGN_COPIES
+
+    @classmethod
+    def known(cls, name: str) -> bool:
+        return True
+
+    @classmethod
+    def model(cls, name: str) -> type[Config]:
+        return GymnasiumConfig
+
+    @classmethod
+    def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        section = validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
+        if not section["metrics"]:  # a run without them is what it was before there were any
+            del section["metrics"]
+        return name, section
+
+    @classmethod
+    def short_name(cls, name: str) -> str:
+        return _id(name)
+
+    @classmethod
+    def suggested(cls, name: str, agent_name: str) -> Sections:
+        return suggested.for_gymnasium(_id(name), agent_name)
+
+    @classmethod
+    def preset_note(cls, name: str, agent_name: str, resolved: Sections) -> str | None:
+        preset = suggested.gymnasium_preset(_id(name), agent_name) or {}
+        values = [
+            f"{section}.{key}={value}"
+            for section, fields in preset.items()
+            for key, value in fields.items()
+            if resolved[section][key] == value
+        ]
+        if not values:
+            return None
+        return f"Preset for {name} (your own settings win): {', '.join(values)}."
+
+    @classmethod
+    def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
+        unknown = sorted(set(settings) - {"kwargs", "metrics"})
+        if unknown:
+            raise ConfigError(
+                f"`env.{unknown[0]}` is not a key of {name}; it takes `kwargs` and `metrics` only."
+            )
+        kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
+        one = np.zeros(1, np.uint64)
+        probe = GymnasiumVectorEnv(_id(name), one, one, kwargs=kwargs, metrics=names)
+        try:
+            with _told_when_slow(name):
+                probe.try_out()
+            seconds, source = step_seconds(probe), _source(probe.envs[0])
+        finally:
+            probe.close()
+        return cls(name, probe.spec, kwargs, step_seconds=seconds, source=source)
+
+    @classmethod
+    def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
+        raise ConfigError(
+            f"{name} is no kernel: `slipstream check` takes a kernel's .py file, or a YAML file "
+            "that names one."
+        )
+
+    @classmethod
+    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
+        return make_gymnasium(_id(name), settings.get("kwargs"), render_mode="rgb_array")
+
+    def copies(
+        self,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        backend: str = "auto",
+        *,
+        stagger: bool = True,
+    ) -> VectorEnv:
+        # A half of several members' copies would hold some of the members only.
+        lone = len(set(seeds.tolist())) == 1 and len(seeds) > 1
+        return self._stepped(backend, seeds, indices, halves=self.double_buffer and lone)
+
+    def evaluation(
+        self,
+        split: str,
+        copies: int,
+        members: int = 1,
+        backend: str = "auto",
+        longest: int = LONGEST,
+    ) -> VectorEnv:
+        pool = WorkerPool.current()
+        most = pool.max_concurrent_envs if pool is not None else None
+        each = min(copies, FOREIGN_COPIES, max(1, (most or copies * members) // members))
+        zeros = np.zeros(members * each, np.uint64)  # each must be made
+        limit = longest if self.spec.max_episode_steps is None else None
+        more: dict[str, Any] = {"at_end": HOLD, "limit": limit}
+        return self._stepped(backend, zeros, zeros, evaluates=True, **more)
+
+    def prepared(self, training: TrainingConfig) -> Environment:
+        workers = None if training.workers == "auto" else training.workers
+        policy = FaultPolicy(
+            training.on_fault, training.hang_seconds, training.faults_per_minute
+        )  # fmt: skip
+        double = training.double_buffer
+        return replace(self, workers=workers, policy=policy, double_buffer=double)
+
+    @property
+    def identity(self) -> Identity | None:
+        return Identity(self.name, plain(self.kwargs), self.source)
+
+    def way(self, copies: int) -> Way | None:
+        return None if _in_child() else super().way(copies)
+
+    def _stepped(
+        self,
+        backend: str,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        halves: bool = False,
+        evaluates: bool = False,
+        **more: Any,
+    ) -> VectorEnv:
+        chosen = self.chosen_backend(backend)
+        if backend == "auto" and self._processes_pay(len(seeds)):
+            with suppress(SlipstreamError):  # what only this process can make is stepped here
+                return self._in_processes(seeds, indices, halves, evaluates, **more)
+        if chosen == "serial":
+            more["metrics"] = [metric.name for metric in self.spec.metrics]
+            return GymnasiumVectorEnv(_id(self.name), seeds, indices, kwargs=self.kwargs, **more)
+        return self._in_processes(seeds, indices, halves, evaluates, **more)
+
+    def _processes_pay(self, copies: int) -> bool:
+        way = self.way(copies)
+        if way is not None:
+            return way.backend == "process"
+        return choose(self.step_seconds, copies, self.workers).backend == "process"
+
+    def _in_processes(
+        self,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        halves: bool,
+        evaluates: bool,
+        **more: Any,
+    ) -> VectorEnv:
+        pool = WorkerPool.current()
+        workers, way = self.workers, self.way(len(seeds))
+        if workers is None and _in_child():
+            workers = 1
+        elif workers is None and way is not None and way.backend == "process":
+            workers = way.workers
+        return ForeignProcessEnv(
+            _id(self.name),
+            seeds,
+            indices,
+            kwargs=self.kwargs,
+            spec=self.spec,
+            workers=workers,
+            policy=self.policy,
+            halves=halves,
+            crowd=pool.beside() if pool is not None and evaluates else pool,
+            **more,
+        )
+
+    def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
+        return self  # copies cannot be told how to differ
+
+
+def _in_child() -> bool:
+    """Whether this is one of several processes that share the cores."""
+    return multiprocessing.parent_process() is not None
+
+
+def _source(env: Any) -> str:
+    """Hash of the file that an environment's class is in; empty where there is none."""
+    with suppress(Exception):  # `unwrapped` is foreign code, and a class may have no file
+        return hashlib.sha256(Path(inspect.getfile(type(env.unwrapped))).read_bytes()).hexdigest()
+    return ""
+
+
+def _id(name: str) -> str:
+    return name.removeprefix(GYMNASIUM)
+
+
+@contextmanager
+def _told_when_slow(name: str) -> Iterator[None]:
+    """Names an environment that hangs in its first steps, which are taken here, in any backend."""
+    words = f"{name}: its first steps have taken {_SLOW:g} s and go on; Ctrl-C ends them."
+    watch = threading.Timer(_SLOW, print, (words,), {"file": sys.stderr, "flush": True})
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+        watch.join()

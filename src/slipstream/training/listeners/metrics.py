@@ -1,0 +1,74 @@
+"""A listener that writes numbers down: one table of updates, one of evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.training.listeners.events import Evaluated, Event, Finished, Started, Updated
+from slipstream.training.record.table import CsvTable
+
+METRICS, EVALUATIONS = "metrics.csv", "evaluations.csv"
+
+
+class TableWriter:
+    """Writes `metrics.csv` (one row per member and iteration) and `evaluations.csv`."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self.metrics = CsvTable(folder / METRICS, say)
+        self.evaluations = CsvTable(folder / EVALUATIONS, say)
+
+    def __call__(self, event: Event) -> None:
+        """Listens."""
+        if isinstance(event, Started):
+            # Rows written after the checkpoint that training goes on from will come again.
+            self.metrics.cut("steps", event.progress.steps)
+            self.evaluations.cut("steps", event.progress.steps)
+        elif isinstance(event, Updated):
+            self.metrics.append(_update_rows(event))
+        elif isinstance(event, Evaluated):
+            self.evaluations.append(_evaluation_rows(event))
+        elif isinstance(event, Finished):
+            self.close()
+
+    def close(self) -> None:
+        """Closes both files."""
+        self.metrics.close()
+        self.evaluations.close()
+
+
+def _update_rows(event: Updated) -> list[dict[str, Any]]:
+    progress = event.progress
+    names = [name for name in event.metrics if name != "updates"]
+    columns = {name: np.asarray(event.metrics[name], np.float64).tolist() for name in names}
+    shared = {
+        "steps": progress.steps,
+        "iteration": progress.iterations,
+        "updates": progress.updates,
+        "wall": round(progress.wall, 3),
+        "seconds_env": round(progress.seconds_env, 3),
+        "seconds_policy": round(progress.seconds_policy, 3),
+        "seconds_update": round(progress.seconds_update, 3),
+    }
+    return [
+        {"member": member, **shared, **{name: columns[name][row] for name in names}}
+        for row, member in enumerate(event.members)
+    ]
+
+
+def _evaluation_rows(event: Evaluated) -> list[dict[str, Any]]:
+    best = event.best or (False,) * len(event.members)
+    return [
+        {
+            "member": member,
+            "steps": event.progress.steps,
+            "split": event.split,
+            "score": float(event.scores[row]),
+            "best": int(best[row]),
+            **{name: float(metric[row]) for name, metric in event.metrics.items()},
+        }
+        for row, member in enumerate(event.members)
+    ]

@@ -1,0 +1,202 @@
+"""What those who hand out work know of machines that do it: a few methods.
+
+Studies hand out stretches, a run its members. Ray's side of it is `ray_cluster.py`, which is
+imported here alone, and only where a cluster is asked for; on one machine a `Child` does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.training.processes.wire import digest_of
+
+HAND_OVER_SECONDS = 60.0  # how old an owner's knowledge of its members' states may become
+BEAT_SECONDS = 10.0  # between two questions for news
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Which cluster, and how much of it.
+
+    Attributes:
+        address: ``auto``: the one that this machine belongs to; ``local``: one of its own on this
+            machine; else HOST:PORT of its head.
+        max_workers: actors at most; None: one for each core, or share of a card, that is there.
+        insecure: whether a cluster may be used that lets in whoever reaches its port.
+        gpu_share: of a card for each actor, where `training.device` is one.
+    """
+
+    address: str
+    max_workers: int | None = None
+    insecure: bool = False
+    gpu_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        if self.address not in ("auto", "local") and not (host and port.isdigit()):
+            raise ConfigError(
+                f"--cluster {self.address!r}: give auto (the cluster that this machine belongs "
+                "to), local (one of its own on this machine), or HOST:PORT of its head, such as "
+                "10.0.0.1:6379."
+            )
+        if self.max_workers is not None and self.max_workers < 1:
+            raise ConfigError(f"--max-workers {self.max_workers}: give a number from 1 on.")
+        if not 0.0 < self.gpu_share <= 1.0:
+            raise ConfigError(f"--gpu-share {self.gpu_share:g}: give a share from 0 to 1.")
+
+
+def cluster_of(given: str | ClusterOptions | None) -> ClusterOptions | None:
+    """The options of an address."""
+    return ClusterOptions(given) if isinstance(given, str) else given
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Arrays that lie on every node where they are needed, once.
+
+    Attributes:
+        handle: the cluster's own.
+        digest: see `wire.digest_of`.
+        writable: of each array, whether it was; on a node those are copies.
+    """
+
+    handle: Any
+    digest: str
+    writable: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, arrays: Sequence[NDArray[Any]], handle: Any) -> Shared:
+        """With the digest of what was handed over."""
+        return cls(handle, digest_of(arrays), tuple(one.flags.writeable for one in arrays))
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Work that came to nothing; its members go on from their last handed-over states.
+
+    Attributes:
+        how: for people, after the worker's name: ``was killed by SIGKILL``.
+        cause: ``died`` may be the members' doing (memory), ``silent`` is a machine or a network
+            that went away, ``left`` was asked for.
+    """
+
+    how: str
+    cause: str
+
+
+class RemoteActor(Protocol):
+    """A process of some node that does one thing at a time for this one.
+
+    Attributes:
+        pipe: readable when `receive` has something.
+        node: the machine's name.
+    """
+
+    @property
+    def pipe(self) -> Connection: ...
+
+    @property
+    def node(self) -> str: ...
+
+    def send(self, request: bytes, shared: Sequence[Shared] = ()) -> bool:
+        """Hands its service a request and arrays for it; False where it is gone."""
+
+    def receive(self) -> bytes | Lost:
+        """What its service said: news, or the answer; how it was lost where it is gone."""
+
+    def ask_to_leave(self) -> None:
+        """Asks its service to answer soon."""
+
+    def end(self) -> None:
+        """Lets it go, whatever it does."""
+
+
+class Service(Protocol):
+    """What `ClusterWork.service` makes for an actor; another thread asks for news meanwhile."""
+
+    def answer(self, request: bytes, arrays: Sequence[Sequence[NDArray[Any]]]) -> bytes:
+        """Does what is asked."""
+
+    def news(self) -> bytes:
+        """What the owner should have before the answer comes; empty where there is nothing."""
+
+    def leave(self) -> None:
+        """The owner waits for the answer under way."""
+
+
+@dataclass(frozen=True)
+class ClusterWork:
+    """What actors are for.
+
+    Attributes:
+        owner: the run or study; nobody else may use a cluster under this name.
+        service: ``module:Class`` of a `NodeService`.
+        needs: a parcel of `Premises`.
+        arrays: of the environment, which every actor has from the start.
+        files: a folder whose files are laid out on every node; None: nothing is the user's.
+        gpu: whether an actor needs a card.
+    """
+
+    owner: str
+    service: str
+    needs: bytes
+    arrays: Sequence[NDArray[Any]]
+    files: Path | None = None
+    gpu: bool = False
+
+
+class Cluster(Protocol):
+    """Machines that come and go; a context, at whose end nothing is left running.
+
+    Attributes:
+        bell: readable when there is news for `arrivals`.
+    """
+
+    @property
+    def bell(self) -> Connection: ...
+
+    def arrivals(self) -> Sequence[RemoteActor]:
+        """Actors that are new since the last call.
+
+        Raises:
+            ResourceError: none can be had, and why.
+        """
+
+    def share(self, arrays: Sequence[NDArray[Any]]) -> Shared:
+        """Takes arrays over.
+
+        Raises:
+            ResourceError: there is no room for them.
+        """
+
+    def standing(self) -> list[dict[str, Any]]:
+        """Of each node ever used: `node`, `seats`, `busy`, `answers`, `losses`, `bytes` sent."""
+
+
+def connect(
+    options: ClusterOptions, work: ClusterWork, say: Callable[[str], None]
+) -> AbstractContextManager[Cluster]:
+    """The cluster that the options name.
+
+    Raises:
+        ResourceError: Ray is not installed, or another version of it.
+    """
+    try:
+        from slipstream.training.processes.ray_cluster import RayCluster
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise ResourceError(
+            f"--cluster {options.address} needs Ray, which is not installed: pip install "
+            "'slipstream[ray]' on every machine of the cluster (in a checkout of slipstream: pip "
+            "install -r requirements-ray.lock)."
+        ) from error
+    return RayCluster(options, work, say)

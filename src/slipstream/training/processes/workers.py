@@ -1,0 +1,283 @@
+"""Who runs the shards: this process, one process per core, or a cluster's actors.
+
+Threads would share the interpreter lock: the array operations of a small population take some ten
+microseconds each, and two threads handing the lock back and forth ran 8 members slower than one
+thread did (37,000 against 50,000 steps per second on 2 cores; two processes: 88,000). Processes are
+forked, so that all share one copy of the data. A lone member's parts are long operations and do
+well on threads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from slipstream.core.cores import usable_cores
+from slipstream.core.errors import ResourceError
+from slipstream.training.environments.curriculum import Curriculum
+from slipstream.training.environments.environment import Environment
+from slipstream.training.processes.child import Child, portable, torch_threads
+from slipstream.training.processes.cluster import ClusterOptions
+from slipstream.training.processes.crew import Crew
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.shard import Shard, cut
+
+if TYPE_CHECKING:
+    from slipstream.training.runs.run import Run
+
+_PATIENCE_SECONDS = 10.0
+
+
+class Workers(ABC):
+    """Calls methods of all shards at once.
+
+    Attributes:
+        members: the range of members of each shard, in order.
+    """
+
+    members: list[range]
+
+    @property
+    def nodes(self) -> Sequence[Mapping[str, Any]]:
+        """See `slipstream.training.processes.cluster.Cluster.standing`; empty on one machine."""
+        return ()
+
+    @abstractmethod
+    def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Calls a method of every shard with its own arguments; results in the shards' order."""
+
+    @abstractmethod
+    def of(self, member: int, method: str, *arguments: Any) -> Any:
+        """Calls a method of the one shard that has this member."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends what was started."""
+
+    def call(self, method: str, *arguments: Any) -> list[Any]:
+        """Calls a method of every shard with the same arguments."""
+        return self.call_each(method, [arguments] * len(self.members))
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def go_on() -> None:
+    """Nobody asked to stop."""
+
+
+def make_workers(
+    config: RunConfig,
+    environment: Environment,
+    go_on: Callable[[], None] = go_on,
+    cluster: ClusterOptions | None = None,
+    run: Run | None = None,
+) -> Workers:
+    """As many workers as the config says and the members allow; results do not depend on it.
+
+    Args:
+        config, environment: of the run.
+        go_on: called now and then in an evaluation, in whichever process runs it; it may raise
+            `StoppedError`.
+        cluster: whose actors do it; None: this process or its children.
+        run: what a cluster is asked for, and who is told of its nodes.
+    """
+    if cluster is not None and run is not None:
+        from slipstream.training.processes.cluster_workers import ClusterWorkers
+
+        return ClusterWorkers(config, environment, cluster, run, go_on)
+    training = config.training
+    wanted = usable_cores() if training.shards == "auto" else int(training.shards)
+    if training.device != "cpu":
+        wanted = 1  # a card's members are calculated together
+    members = cut(training.members, wanted)
+    if len(members) == 1:
+        return LocalWorker(config, environment, go_on)
+    return ProcessWorkers(config, environment, members, go_on)
+
+
+def make_shard(
+    config: RunConfig,
+    environment: Environment,
+    members: range,
+    go_on: Callable[[], None],
+    run: Any = None,
+    curriculum: Curriculum | None = None,
+) -> Shard:
+    """Some members of a run.
+
+    Args:
+        config, environment: of the run.
+        members: which.
+        go_on, run: see `Shard`.
+        curriculum: of the run, for a machine that lacks what its settings name; None: made here.
+    """
+    training = config.training
+    if curriculum is None:
+        curriculum = curriculum_of(config, environment)
+    return Shard(
+        environment,
+        config.agent,
+        [training.seed + m for m in range(training.members)],
+        members,
+        int(training.num_envs),
+        training.chosen_backend,
+        run,
+        learner=training.learner,
+        device=training.device,
+        longest=config.evaluation.max_steps,
+        go_on=go_on,
+        curriculum=None if curriculum is None else curriculum.among(len(members)),
+    )
+
+
+def curriculum_of(config: RunConfig, environment: Environment) -> Curriculum | None:
+    """Of a run's members; None without phases."""
+    if not config.curriculum.phases:
+        return None
+    members = config.training.members
+    return Curriculum(config.curriculum, environment, config.env_settings, members)
+
+
+class LocalWorker(Workers):
+    """One shard in this process; the parts of a lone member run on a crew of threads."""
+
+    def __init__(
+        self, config: RunConfig, environment: Environment, go_on: Callable[[], None] = go_on
+    ) -> None:
+        self.members = [range(config.training.members)]
+        self._crew = Crew(_threads(config, environment))
+        side_by_side = self._crew.run if self._crew.workers > 1 else None
+        try:
+            self._shard = make_shard(config, environment, self.members[0], go_on, side_by_side)
+        except BaseException:
+            self._crew.close()
+            raise
+
+    def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [getattr(self._shard, method)(*arguments[0])]
+
+    def of(self, member: int, method: str, *arguments: Any) -> Any:
+        return getattr(self._shard, method)(*arguments)
+
+    def close(self) -> None:
+        self._shard.close()
+        self._crew.close()
+
+
+def _threads(config: RunConfig, environment: Environment) -> int:
+    """That share the parts of a lone member."""
+    copies = int(config.training.num_envs)
+    parts = config.agent.parts(copies) if config.training.members == 1 else 1
+    way = environment.way(copies)
+    # Measured were threads that step a kernel and learn from rollouts, with PPO: workers of foreign
+    # copies are processes of their own, and an update from a replay is shared by other rules.
+    if way is None or way.backend != "compiled" or config.agent.replay(copies) is not None:
+        return min(parts, usable_cores())
+    return min(parts, way.workers)
+
+
+class ProcessWorkers(Workers):
+    """One child per shard."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        environment: Environment,
+        members: list[range],
+        go_on: Callable[[], None] = go_on,
+    ) -> None:
+        self.members = members
+        self._threads = torch_threads(1)
+        self._children: list[Child] = []
+        try:
+            for i, part in enumerate(members):
+                remedy = f"set training.shards to less than {max(2, i)}"
+                serve = partial(_serve, config, environment, part, go_on)
+                self._children.append(Child(serve, f"worker of {_named(part)}", remedy))
+        except BaseException:
+            self._end(0.0)
+            raise
+
+    def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        for i, own in enumerate(arguments):
+            self._send(i, (method, own))
+        answers = [
+            self._receive(i) for i in range(len(self._children))
+        ]  # all of them, before any error is raised
+        return [_value(answer) for answer in answers]
+
+    def of(self, member: int, method: str, *arguments: Any) -> Any:
+        i = next(i for i, part in enumerate(self.members) if member in part)
+        self._send(i, (method, arguments))
+        return _value(self._receive(i))
+
+    def _send(self, i: int, message: Any) -> None:
+        if not self._children[i].send(message):
+            raise self._lost(i)
+
+    def _receive(self, i: int) -> tuple[bool, Any]:
+        answer: tuple[bool, Any] | None = self._children[i].receive()
+        if answer is None:
+            raise self._lost(i)
+        return answer
+
+    def _lost(self, i: int) -> ResourceError:
+        child = self._children[i]
+        return ResourceError(
+            f"The worker process of {_named(self.members[i])} (pid {child.pid}) "
+            f"{child.end(_PATIENCE_SECONDS)}. Nothing that was saved is lost: go on from the last "
+            "checkpoint with `slipstream resume`."
+        )
+
+    def close(self) -> None:
+        for child in self._children:
+            child.ask_to_leave()
+        self._end(_PATIENCE_SECONDS)
+
+    def _end(self, patience: float) -> None:
+        """Leaves no child, whatever it does."""
+        try:
+            for child in self._children:
+                child.end(patience)
+        finally:  # also when interrupted
+            for child in self._children:
+                child.end(0.0)
+            torch_threads(self._threads)
+
+
+def _named(members: range) -> str:
+    return f"members {members.start} to {members.stop - 1}"
+
+
+def _value(answer: tuple[bool, Any]) -> Any:
+    worked, value = answer
+    if worked:
+        return value
+    raise value
+
+
+def _serve(
+    config: RunConfig,
+    environment: Environment,
+    members: range,
+    go_on: Callable[[], None],
+    pipe: Connection,
+) -> None:
+    """The child: answers until told to stop."""
+    shard: Shard | None = None
+    while (message := pipe.recv()) is not None:
+        method, arguments = message
+        try:
+            if shard is None:
+                shard = make_shard(config, environment, members, go_on)
+            answer: tuple[bool, Any] = (True, getattr(shard, method)(*arguments))
+        except Exception as error:
+            answer = (False, portable(error))
+        pipe.send(answer)

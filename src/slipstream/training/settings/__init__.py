@@ -1,0 +1,1 @@
+"""What a config says, and what follows where it leaves something open."""

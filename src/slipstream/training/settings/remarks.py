@@ -1,0 +1,43 @@
+"""What a user must know about a run that its config does not say at first sight."""
+
+from __future__ import annotations
+
+from slipstream.training.environments.environment import Environment
+from slipstream.training.settings.config import RunConfig
+
+_MORE = 1.01  # of the budget: whole iterations nearly always make a few steps more
+
+
+def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
+    """Sentences: steps that are trained beyond the budget, and episodes that nothing ends.
+
+    Args:
+        config: resolved; `num_envs` is a number.
+        environment: the config's.
+    """
+    found = []
+    copies, budget = int(config.training.num_envs), config.training.total_steps
+    each = config.iteration_steps
+    trained = -(-budget // each) * each
+    if trained > _MORE * budget:
+        times = "one iteration" if trained == each else f"{trained // each} iterations"
+        found.append(
+            f"total_steps is {budget:,}, and {trained:,} steps per member are trained: {times} "
+            f"of {each // copies} steps x {copies} copies."
+        )
+    spec = environment.spec
+    if spec.market is None and spec.max_episode_steps is None:
+        found.append(
+            f"{config.short_name} declares no time limit: an evaluation cuts an episode that did "
+            f"not end by itself after {config.evaluation.max_steps:,} steps (evaluation.max_steps)."
+        )
+    return tuple(found)
+
+
+def began_anew(copies: int, total: int, name: str) -> str:
+    """Where a resumed run departs from one that was never stopped."""
+    return (
+        f"{copies} of {total} copies of {name} did not come back to where they stood when their "
+        "actions were taken again (it is not deterministic, or its episodes are too long): they "
+        "begin fresh episodes, and the run differs from one that was never stopped."
+    )

@@ -1,0 +1,135 @@
+"""Children answer, ignore people's signals, have children, and never outlive who made them."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.process import ending
+from slipstream.training.processes.child import Child, portable
+
+REMEDY = "give fewer --workers"
+
+
+def echo(pipe):
+    while (message := pipe.recv()) is not None:
+        pipe.send((os.getpid(), message))
+
+
+def busy(pipe):
+    """Looks at no pipe."""
+    pipe.send(os.getpid())
+    time.sleep(600)
+
+
+def has_a_child(pipe):
+    own = Child(busy, "grandchild", REMEDY)
+    pipe.send(own.receive())
+    pipe.recv()
+
+
+def alive(pid):
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):  # before it was opened, or read
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def dies(pid):
+    deadline = time.monotonic() + 60
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+def test_a_child_answers_and_leaves():
+    child = Child(echo, "echo", REMEDY)
+    assert child.send("word") and child.receive() == (child.pid, "word")
+    child.ask_to_leave()
+    assert child.end(10.0) == "ended with exit code 0"
+    assert not child.send("more") and child.receive() is None
+    assert child.end(0.0) == "ended with exit code 0"  # again is harmless
+
+
+def test_people_s_signals_are_the_parent_s_business():
+    child = Child(echo, "echo", REMEDY)
+    child.send(0)
+    child.receive()  # it has begun
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(child.pid, number)
+    assert child.send("still") and child.receive() == (child.pid, "still")
+    child.end(10.0)
+
+
+def test_a_killed_child_is_told_with_its_likely_reason():
+    child = Child(echo, "echo", REMEDY)
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.receive() is None
+    assert child.end(10.0) == "was killed by SIGKILL (out of memory?)"
+    assert ending(-signal.SIGSEGV) == "was killed by SIGSEGV" and ending(3).endswith("code 3")
+
+
+def test_patience_has_an_end():
+    child = Child(busy, "busy", REMEDY)
+    child.receive()
+    assert child.end(0.2).startswith("was killed by SIGKILL")
+    assert not alive(child.pid)  # long before it would have ended
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a child must look for itself")
+def test_children_have_children_and_no_orphans():
+    child = Child(has_a_child, "parent", REMEDY)
+    grandchild = child.receive()
+    assert alive(grandchild)
+    os.kill(child.pid, signal.SIGKILL)
+    assert dies(grandchild)
+    child.end(10.0)
+    gentle = Child(has_a_child, "parent", REMEDY)
+    grandchild = gentle.receive()
+    gentle.ask_to_leave()
+    assert gentle.end(10.0) == "ended with exit code 0" and dies(grandchild)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a child must look for itself")
+@pytest.mark.parametrize("how", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(0)", "1 / 0"])
+def test_no_child_outlives_who_made_it(how):
+    program = (
+        f"import os, signal, sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from test_child import Child, REMEDY, busy, echo\n"
+        "children = [Child(echo, 'a', REMEDY), Child(busy, 'b', REMEDY), Child(echo, 'c', REMEDY)]"
+        f"\nprint(*[c.pid for c in children], flush=True)\n{how}\n"
+    )
+    line = [sys.executable, "-c", program]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 3, done.stderr
+    assert all(dies(pid) for pid in pids)
+
+
+def test_what_the_system_refuses_names_the_remedy_and_leaks_nothing(monkeypatch):
+    def refuse(self):
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("multiprocessing.context.ForkProcess.start", refuse)
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(ResourceError, match=f"could not be started .*limit, or {REMEDY};"):
+        Child(echo, "echo", REMEDY)
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_users_mistakes_travel_as_they_are_and_others_with_their_trace():
+    mistake = ConfigError("no")
+    assert portable(mistake) is mistake
+    try:
+        raise KeyError("inside")
+    except KeyError as error:
+        told = portable(error)
+    assert isinstance(told, RuntimeError) and "KeyError: 'inside'" in str(told)
+    assert str(os.getpid()) in str(told)

@@ -1,0 +1,25 @@
+"""Requests to stop: the first one is remembered, also by whoever begins to listen later."""
+
+import os
+import signal
+
+import pytest
+
+from slipstream.training.record.interruption import Interruption
+
+
+def test_a_request_made_before_is_heard_inside():
+    with Interruption() as outer:
+        with Interruption() as inner:
+            assert not inner.requested
+        os.kill(os.getpid(), signal.SIGTERM)
+        with Interruption() as inner:
+            assert outer.requested and inner.requested
+
+
+def test_a_second_ctrl_c_interrupts():
+    with Interruption() as asked:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert asked.requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
