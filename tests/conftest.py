@@ -19,6 +19,21 @@ settings.register_profile(
 settings.load_profile("same")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What may take longest begins first, so that no worker is left with it at the end.
+
+    Worksteal gives each worker a stretch of the list, and who is done takes from the end of
+    another's: the front stays together, and its files share what they made.
+    """
+
+    def patience(item: pytest.Item) -> float:
+        timeout = item.get_closest_marker("timeout")
+        long = item.get_closest_marker("long") is not None
+        return (float(timeout.args[0]) if timeout else 300.0) if long else 0.0
+
+    items.sort(key=patience, reverse=True)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def machine_files(tmp_path_factory):
     """What a developer measured of this machine changes no test; child processes follow it, too."""

@@ -292,6 +292,7 @@ def test_train_passes_over_the_section_and_says_so(slipstream, machinery, tmp_pa
         (["--hours", "0"], "the hours that the study may take"),
         (["--data-dir", "prices"], "cartpole reads no prices: leave --data-dir"),
         (["--study-name", "a*b"], "cannot be a folder's name"),
+        (["--study-name", "a\x1b[31m"], "cannot be a folder's name"),
     ],
 )
 def test_bad_words_are_one_paragraph(slipstream, machinery, tmp_path, arguments, words):

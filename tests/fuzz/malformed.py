@@ -14,13 +14,11 @@ class Case(NamedTuple):
         name: says what is wrong; unique.
         argv: of `slipstream`; ``{folder}`` stands for the case's folder.
         arrange: makes the files in that folder.
-        env: environment variables.
     """
 
     name: str
     argv: tuple[str, ...]
     arrange: Callable[[Path], None] = lambda folder: None
-    env: tuple[tuple[str, str], ...] = ()
 
 
 def writes(name: str, content: str | bytes) -> Callable[[Path], None]:

@@ -1,6 +1,6 @@
 """Runs commands in forked children of one process that has imported everything already.
 
-Reads a line of JSON a command, ``{"argv", "cwd", "env", "seconds"}``, and answers with a line:
+Reads a line of JSON a command, ``{"argv", "cwd", "seconds"}``, and answers with a line:
 ``{"code", "out", "err", "cpu", "hung"}``; `code` is negative for a signal.
 """
 
@@ -46,7 +46,6 @@ def serve() -> None:
                     os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
                 os.chdir(cwd)
-                os.environ.update(asked["env"])
                 sys.argv = ["slipstream", *asked["argv"]]
                 code = _exit_code(main, asked["argv"])
             except BaseException:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class Server:
         folder.mkdir()
         case.arrange(folder)
         argv = [word.replace("{folder}", str(folder)) for word in case.argv]
-        asked = {"argv": argv, "cwd": str(folder), "env": dict(case.env), "seconds": 90.0}
+        asked = {"argv": argv, "cwd": str(folder), "seconds": 90.0}
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
@@ -76,7 +77,9 @@ class Server:
 def complaint(case: Case, answer: dict[str, Any]) -> str | None:
     """What is wrong with how a command ended; None where it ended as it should."""
     text = answer["out"] + answer["err"]
-    last = answer["err"].strip().splitlines()[-1:]
+    # What a data check finds is its output, and says by the exit code whether it can be loaded.
+    said = answer["err"] or (answer["out"] if case.argv[:2] == ("data", "check") else "")
+    last = said.strip().splitlines()[-1:]
     if answer["hung"] or answer["cpu"] > SECONDS:
         return f"took {answer['cpu']:.0f} s of processor time{', hung' * answer['hung']}"
     if "Traceback" in text or answer["code"] < 0:
@@ -118,15 +121,19 @@ FAMILIES = (
 )
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    running = Server(tmp_path)
+# What is dear is made once for all tests of a process, when the first of them asks for it.
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server(tmp_path_factory.mktemp("served"))
     yield running
     running.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    @cache
     def ready() -> Path:
         folder = tmp_path_factory.mktemp("made")
         make(folder)
@@ -135,8 +142,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
     return ready
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def markets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], dict[str, Path]]:
+    @cache
     def ready() -> dict[str, Path]:
         folder = tmp_path_factory.mktemp("markets")
         for kind, command in {"forex": "planted-forex", "portfolio": "planted-crypto"}.items():
@@ -166,7 +174,7 @@ def test_a_sample_of_malformed_input(name: str, server: Server, made: Any, marke
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("name", FAMILIES)
 def test_malformed_input(name: str, chunk: int, server: Server, made: Any, markets: Any) -> None:

@@ -1,5 +1,6 @@
 """Loading: what is refused, what is mended, what is kept."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -295,6 +296,20 @@ def test_missing_things_are_named(tmp_path, folder, frame):
         load(path, symbols=("GBPUSD",))
     with pytest.raises(DataError, match=r"looked for .*gone\.csv"):
         load(path, files={"GBPUSD": "gone.csv"})
+
+
+def test_what_never_ends_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "EURUSD.csv")
+    with pytest.raises(DataError, match="named pipe, not a file"):
+        load(str(tmp_path))
+
+
+def test_a_large_file_of_something_else_is_refused_by_its_head(tmp_path):
+    path = tmp_path / "EURUSD.csv"
+    path.touch()
+    os.truncate(path, 1 << 40)  # no memory holds it
+    with pytest.raises(DataError, match="is not a text file"):
+        load(str(path))
 
 
 def test_one_symbol_in_two_files_is_refused(tmp_path, folder, frame):

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from slipstream.core.errors import DataError
+from slipstream.core.reader import UnreadableError, regular_file
 from slipstream.market import stamps, symbols
 from slipstream.market.bars import BoolArray, FloatArray
 from slipstream.market.cells import is_blank, is_clock, is_numeric, numbers
@@ -146,8 +147,12 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     """A file's dialect and its columns under their own names."""
     if path.is_dir():
         raise DataError(f"{label} is a folder, a file was expected: rename or remove {path}.")
-    if not path.exists():
-        raise DataError(f"{label} does not exist: looked for {path}.")
+    try:
+        regular_file(path)
+    except FileNotFoundError:
+        raise DataError(f"{label} does not exist: looked for {path}.") from None
+    except UnreadableError as problem:  # a pipe would never end
+        raise DataError(f"{label} cannot be read: {problem}. Rename or remove {path}.") from None
     try:
         if path.suffix.lower() == ".parquet":
             frame = pl.read_parquet(path, glob=False)
@@ -165,12 +170,11 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
 
 
 def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:
-    content = path.read_bytes()
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # MetaTrader writes UTF-16
-        content = content.decode("utf-16").encode()
-    content = content.removeprefix(b"\xef\xbb\xbf")
-    head = content[:_SNIFFED_BYTES].decode(errors="replace")
-    dialect = sniff(head, config.separator, label)
+    with path.open("rb") as file:
+        head = _as_utf8(file.read(_SNIFFED_BYTES), "replace").decode(errors="replace")
+        dialect = sniff(head, config.separator, label)  # before the rest: it may be gigabytes
+        file.seek(0)
+        content = _as_utf8(file.read())
     if dialect.skip:
         content = content.split(b"\n", dialect.skip)[-1]
     # Every column as text: a stray word in row 900,000 is then a missing number, with its time.
@@ -187,6 +191,13 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
         return replace(dialect, columns=tuple(frame.columns)), frame
     frame.columns = [*names, *frame.columns[len(names) :]]
     return dialect, frame
+
+
+def _as_utf8(content: bytes, errors: str = "strict") -> bytes:
+    """Without a mark of the byte order; MetaTrader writes UTF-16."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        content = content.decode("utf-16", errors).encode()
+    return content.removeprefix(b"\xef\xbb\xbf")
 
 
 def _spread(frame: pl.DataFrame, symbol: str, config: DataConfig) -> Spread | None:

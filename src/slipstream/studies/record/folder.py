@@ -77,7 +77,8 @@ class StudyFolder:
         """
         if "/" in name or Path(name).is_absolute():
             return cls(Path(name))
-        if not name or name.startswith((".", "-")) or any(c in name for c in '\\:*?"<>|\0'):
+        odd = not name.isprintable() or any(c in name for c in '\\:*?"<>|')
+        if not name or name.startswith((".", "-")) or odd:
             raise ConfigError(
                 f"--study-name {name!r} cannot be a folder's name: use letters, digits, dots, "
                 "dashes and underscores."
