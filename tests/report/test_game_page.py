@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import slipstream
+from slipstream.core.errors import CheckpointError
 from slipstream.report import game_wording as wording
+from slipstream.report.curves import numbers_of
 from slipstream.report.evaluate import evaluate_run
 from slipstream.report.gather import gather, random_policy
 from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
@@ -163,6 +165,13 @@ def test_a_run_is_reported_on_fresh_episodes(trained, tmp_path):
         assert part in text, part
     drawn = {path.stem for path in tmp_path.glob("figures/*.png")}
     assert drawn == {"learning_curve", "episode_returns", "episodes"}
+
+
+def test_words_among_a_table_s_numbers_are_refused():
+    table = {"won": [0.25, None, 1.0], "lost": [0.5, "abc", None]}
+    assert np.array_equal(numbers_of(table, "won"), [0.25, np.nan, 1.0], equal_nan=True)
+    with pytest.raises(CheckpointError, match="'abc' in the column `lost`"):
+        numbers_of(table, "lost")
 
 
 def test_the_chosen_step_is_marked_on_the_curve(trained):

@@ -9,7 +9,6 @@
 
 from slipstream.api.environment import check, make_face, make_vec
 from slipstream.api.evaluation import (
-    deployed_folder,
     environment_of,
     evaluate,
     evaluate_games,
@@ -21,7 +20,6 @@ from slipstream.api.training import resume, train
 
 __all__ = [
     "check",
-    "deployed_folder",
     "environment_of",
     "evaluate",
     "evaluate_games",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slipstream.core.errors import ConfigError
 from slipstream.nets.policy import Policy
@@ -123,15 +123,10 @@ def write_report(
     from slipstream.report import report  # Matplotlib: not on the way to a first update
 
     deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
-    return (report.report_run if deployed is None else report.report_deployed)(
-        path if deployed is None else deployed,
-        data=data,
-        symbols=symbols,
-        start=_moment(start),
-        stop=_moment(stop),
-        out=out,
-        say=say,
-    )
+    bars: Any = {"data": data, "symbols": symbols, "start": _moment(start), "stop": _moment(stop)}
+    if deployed is not None:
+        return report.report_deployed(deployed, **bars, out=out, say=say)
+    return report.report_run(path, **bars, out=out, say=say)
 
 
 def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:

@@ -84,7 +84,7 @@ def train(
     )
     said = [one for one in sentences if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
-    facts = {"environment": environment.facts, "notes": notes, "learner": learner}
+    facts: dict[str, Any] = {"environment": environment.facts, "notes": notes, "learner": learner}
     run = Run.create(config, path, **({"say": say} if say else {}), **facts)
     for sentence in said:
         run.say(sentence)

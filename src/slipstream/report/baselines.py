@@ -8,6 +8,7 @@ stops, cooldowns and loss limits; the matched random draws and the stress tests 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ def rivals(passes: Passes) -> Comparison:
     """The fixed rules that a trader could have followed."""
     records = range(len(passes.params))
     lengths = [last - first for first, last in map(passes.window, records)]
-    positions = {
+    positions: dict[str, list[NDArray[Any]]] = {
         FLAT: [np.zeros(n) for n in lengths],
         BUY_AND_HOLD: [np.ones(n) for n in lengths],
         SHORT: [-np.ones(n) for n in lengths],

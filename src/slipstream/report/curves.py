@@ -9,6 +9,7 @@ import numpy as np
 from slipstream.core.errors import CheckpointError
 from slipstream.core.spec import Spec
 from slipstream.report.inputs import Curve
+from slipstream.report.statistics import Floats
 from slipstream.training.listeners.recent_episodes import PREFIX
 from slipstream.training.runs.run import Run
 
@@ -32,6 +33,22 @@ def curves(run: Run, market: bool) -> tuple[Curve, ...]:
     return tuple(curve for curve in found if not np.isnan(curve.score).all())
 
 
+def numbers_of(table: Mapping[str, Sequence[float | str | None]], column: str) -> Floats:
+    """A column of a run's table; NaN where a cell is empty.
+
+    Raises:
+        CheckpointError: a cell holds words.
+    """
+    cells = [np.nan if cell is None else cell for cell in table[column]]
+    odd = [cell for cell in cells if isinstance(cell, str)]
+    if odd:
+        raise CheckpointError(
+            f"The run's tables hold {odd[0][:40]!r} in the column `{column}`, where numbers are "
+            "expected: metrics.csv or evaluations.csv is damaged. Move both away, or restore them."
+        )
+    return np.array(cells, dtype=np.float64)
+
+
 def _curve(
     name: str,
     table: Mapping[str, Sequence[float | str | None]],
@@ -40,9 +57,8 @@ def _curve(
     column: str = "score",
 ) -> Curve:
     """Rows of (member, steps, `column`) as one column a member, thinned."""
-    steps = np.array(table["steps"], dtype=np.float64)
-    score = np.array([np.nan if v is None else v for v in table[column]], dtype=np.float64)
-    member = np.array(table["member"], dtype=np.float64).astype(int)
+    steps, score = numbers_of(table, "steps"), numbers_of(table, column)
+    member = numbers_of(table, "member").astype(int)
     if len(member) and not 0 <= member.min() <= member.max() < members:
         raise CheckpointError(
             f"The run's tables name the members {member.min()} to {member.max()} where it has "

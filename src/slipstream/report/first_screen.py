@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slipstream.core.percent import NOTHING, percent
 from slipstream.market.calendar import span
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.page import KeyFigure
@@ -15,12 +16,10 @@ from slipstream.report.split_view import SplitView
 from slipstream.report.statistics import sharpe
 from slipstream.report.stress import percentile
 from slipstream.report.wording import (
-    NOTHING,
     against,
     excludes_zero,
     few_days,
     number,
-    percent,
     share,
 )
 from slipstream.studies.statistics.deflated import smallest_confirmable

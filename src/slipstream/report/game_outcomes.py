@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, legend, percent_axis
+from slipstream.report.curves import numbers_of
 from slipstream.report.inputs import Outcomes
 from slipstream.report.learning_figures import count
 from slipstream.report.page import Section, Table, picture
@@ -47,8 +48,7 @@ def _outcomes(run: Run, member: int, name: str, tracks: Sequence[Track], several
     columns = [f"{what}{f'_{name}' if several else ''}" for what in ("won", "lost")]
 
     def column(key: str) -> Floats:
-        values = table.get(key, [None] * len(table.get("member", [])))
-        return np.array([np.nan if values[k] in (None, "") else float(values[k]) for k in rows])
+        return numbers_of(table, key)[rows] if key in table else np.full(len(rows), np.nan)
 
     first, last = (column(key) for key in columns)
     shares = np.stack([first, 1.0 - first - last, last], axis=1)

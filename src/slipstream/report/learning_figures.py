@@ -55,7 +55,8 @@ def _mark(axes: Axes, chosen: Sequence[tuple[int, float]], shown: int) -> None:
     others = [place for index, place in enumerate(chosen) if index != shown]
     if others:
         label = "chosen, other members"
-        axes.scatter(*zip(*others, strict=True), s=28, marker="*", color=SKY, zorder=4, label=label)
+        at, scores = zip(*others, strict=True)
+        axes.scatter(at, scores, s=28, marker="*", color=SKY, zorder=4, label=label)
     steps, score = chosen[shown]
     axes.axvline(steps, color=VERMILION, linewidth=0.8, linestyle=":", zorder=3)
     axes.scatter(
@@ -114,23 +115,13 @@ def episode_returns(agent: Floats, random: Floats) -> Figure:
     both = np.concatenate([agent, random])
     low, high = float(both.min()), float(both.max())
     edges = np.linspace(low, high if high > low else low + 1.0, 31)
-    if len(random):
-        axes.hist(
-            random,
-            bins=list(edges),
-            color=GREY,
-            alpha=0.6,
-            label="random policy",
-            weights=np.full(len(random), 1 / len(random)),
-        )
-    axes.hist(
-        agent,
-        bins=list(edges),
-        color=BLUE,
-        alpha=0.75,
-        label="agent",
-        weights=np.full(len(agent), 1 / len(agent)),
-    )
+    for values, colour, alpha, label in (
+        (random, GREY, 0.6, "random policy"),
+        (agent, BLUE, 0.75, "agent"),
+    ):
+        if len(values):
+            each = np.full(len(values), 1 / len(values))
+            axes.hist(values, list(edges), weights=each, color=colour, alpha=alpha, label=label)
     axes.set_xlabel("episode return")
     axes.set_ylabel("share of episodes")
     percent_axis(axes)

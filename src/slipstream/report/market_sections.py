@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from slipstream.core.percent import percent
 from slipstream.market.calendar import span
 from slipstream.report import learning_figures, market_figures, market_tables, wording
 from slipstream.report.baselines import ORACLE
@@ -83,7 +84,7 @@ def against(held: SplitView) -> Section:
 def _random(held: SplitView) -> list[str]:
     if not len(held.draws):
         return []
-    low, high = (wording.percent(float(v)) for v in np.quantile(held.draws, [0.05, 0.95]))
+    low, high = (percent(float(v)) for v in np.quantile(held.draws, [0.05, 0.95]))
     return [
         f"Matched random: {len(held.draws)} draws with the agent's own positions and holding times "
         f"at random places; nine of ten end between {low} and {high}."
@@ -103,9 +104,7 @@ def slope(held: SplitView) -> list[str]:
         return []
     alpha, beta = line
     over = "a year" if whole else f"over the {span(held.found.days, yearly)}"
-    return [
-        f"Against {name}: beta {wording.number(beta, 2)}, alpha {wording.percent(alpha)} {over}."
-    ]
+    return [f"Against {name}: beta {wording.number(beta, 2)}, alpha {percent(alpha)} {over}."]
 
 
 def promise(held: SplitView) -> list[str]:
@@ -117,7 +116,7 @@ def promise(held: SplitView) -> list[str]:
     if abs(np.log(replayed / promised)) <= 1e-2:
         return []
     return [
-        f"The oracle's programme promised {wording.percent(promised - 1.0)}: swaps, clock rules or "
+        f"The oracle's programme promised {percent(promised - 1.0)}: swaps, clock rules or "
         "rounding that it does not see make its replay in the table differ."
     ]
 

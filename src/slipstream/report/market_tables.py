@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slipstream.core.percent import NOTHING, percent
 from slipstream.core.spec import MarketSpec
 from slipstream.report.account import Account
 from slipstream.report.baselines import MATCHED_RANDOM
@@ -17,7 +18,7 @@ from slipstream.report.page import Table
 from slipstream.report.performance import Performance, Slice, Trading, performance
 from slipstream.report.split_view import SplitView
 from slipstream.report.statistics import Drawdown, Floats
-from slipstream.report.wording import NOTHING, number, percent, share
+from slipstream.report.wording import number, share
 from slipstream.training.record.track import Track
 
 BY_CHANCE = (

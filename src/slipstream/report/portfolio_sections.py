@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from slipstream.core.percent import percent
 from slipstream.report import market_figures, market_tables, portfolio_figures, wording
 from slipstream.report.baselines import ORACLE
 from slipstream.report.market_sections import promise, slope
@@ -11,7 +12,7 @@ from slipstream.report.market_tables import NamedAccount
 from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.portfolio_account import by_asset
 from slipstream.report.split_view import SplitView
-from slipstream.report.wording import number, percent, share
+from slipstream.report.wording import number, share
 
 
 def against(held: SplitView) -> Section:

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.core.percent import NOTHING, percent
 from slipstream.market.calendar import span
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.first_screen import annual_sharpe
 from slipstream.report.page import KeyFigure
 from slipstream.report.statistics import sharpe
 from slipstream.report.study.view import Lines, StudyView
-from slipstream.report.wording import NOTHING, number, percent, share
+from slipstream.report.wording import number, share
 from slipstream.studies.outcome.sentences import covered
 from slipstream.studies.statistics.deflated import smallest_confirmable
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.core.percent import NOTHING, percent
 from slipstream.market.finding import plural
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.market_tables import fall, interval
@@ -16,7 +17,7 @@ from slipstream.report.portfolio_baselines import REBALANCED
 from slipstream.report.statistics import Floats, max_drawdown, sharpe
 from slipstream.report.study.figures import kind
 from slipstream.report.study.view import Axis, Lines, StudyView
-from slipstream.report.wording import NOTHING, number, percent, share
+from slipstream.report.wording import number, share
 from slipstream.studies.record.reader import Trial
 
 MOST_TRIALS = 30
@@ -123,7 +124,7 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
         more = [number(fold.get("exposure"), 2), *(number(fold.get(n), 0) for n in columns[-2:])]
         label = f"fold {k}" + (", inactive" if fold.get("inactive") else "")
         rows.append([label, *ratio, *growth, *more])
-    return Table(caption, columns, rows)
+    return Table(caption, tuple(columns), rows)
 
 
 def evidence(view: StudyView) -> Table:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.core.percent import percent
 from slipstream.market.finding import plural
 from slipstream.report import wording
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.statistics import sharpe
 from slipstream.report.study.proof import lacking, outperformed
 from slipstream.report.study.view import Lines, StudyView
-from slipstream.report.wording import number, percent, share
+from slipstream.report.wording import number, share
 from slipstream.studies.outcome.sentences import (
     NOT_UNDONE,
     covered,
