@@ -9,8 +9,9 @@ import re
 
 REASONS: dict[str, str] = {
     r"train --out nothing": "an empty name is the folder one is in, as everywhere",
-    r"config \w+: training\.(workers|shards) = 7 .*": "fewer are used where there is less to do",
-    r"config \w+: training\.hang_seconds = 1e\+308 .*": "nothing is ever given up for hanging",
+    r"config \S+: training\.num_envs = 7 .*": "where it stands for itself (`auto`), seven copies",
+    r"config \S+: training\.(workers|shards) = 7 .*": "fewer are used where there is less to do",
+    r"config \S+: training\.hang_seconds = 1e\+308 .*": "nothing is ever given up for hanging",
     r"init of prices: .*": "init describes what it finds; loading judges the prices",
     r"environment: EndlessActions": "agents act in unbounded boxes",
     r"(complete|stopped|study): \.lock .*": "a lock is held by the system; its file says nothing",

@@ -27,6 +27,8 @@ def serve() -> None:
     import polars  # noqa: F401
 
     import slipstream.api
+    import slipstream.envs.forex.kernel  # and with it TA-Lib and pandas
+    import slipstream.envs.portfolio.kernel
     import slipstream.report.evaluate
     import slipstream.studies.study  # noqa: F401
     from slipstream.cli import main
