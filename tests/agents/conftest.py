@@ -1,5 +1,8 @@
 """Synthetic experience in which every member's numbers follow from its own seed."""
 
+import sys
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
@@ -10,6 +13,8 @@ from slipstream.agents.ppo.torch_ppo import TorchPPO
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Finals
+
+sys.path.insert(0, str(Path(__file__).parent))  # for forms
 
 ACTIONS = {
     "discrete": gymnasium.spaces.Discrete(3),

@@ -3,17 +3,15 @@
 Both get the same replay, weights, Adam's moments and targets; whatever they leave is compared.
 """
 
-import inspect
-import re
-from types import ModuleType
-
+import forms
 import gymnasium
 import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.actor_critic import torch_form as shared
+from slipstream.agents.actor_critic import torch_form as actor_critic_form
 from slipstream.agents.actor_critic import torch_members
+from slipstream.agents.off_policy import torch_form as off_policy_form
 from slipstream.agents.sac import sac, torch_sac
 from slipstream.agents.sac import torch_form as sac_form
 from slipstream.agents.sac.config import SACConfig
@@ -23,6 +21,7 @@ from slipstream.agents.td3.config import TD3Config
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
+from slipstream.nets import torch_adam
 from slipstream.vector.steps import Finals
 
 TOLERANCE = 1e-4
@@ -124,6 +123,7 @@ def copied(replay, config, spec, num_envs):
 def together(agent):
     """Has a torch form calculate all members at once, as on a GPU."""
     agent._groups = [agent.group(agent, slice(0, agent.members), torch.device("cpu"))]
+    agent.refresh()
 
 
 def both(name, seed, at_once=False):
@@ -149,20 +149,10 @@ def both(name, seed, at_once=False):
 
 def difference(results):
     """The largest one of everything that two agents left, relative where numbers are large."""
-    (one, metrics, tree), (other, others, its_tree) = results
-    assert metrics.keys() == others.keys()
-    state, states = one.state_dict(), other.state_dict()
-    assert state.keys() == states.keys()
-    pairs = {name: (state[name], states[name]) for name in state}
-    pairs |= {name: (metrics[name], others[name]) for name in metrics}
-    pairs["priorities"] = tree, its_tree
-    worst = {}
-    for name, (a, b) in pairs.items():
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        assert a.shape == b.shape, name
-        gap = abs(a - b) / np.maximum(1, abs(a))
-        worst[name] = float(np.max(np.where(np.isnan(a) & np.isnan(b), 0, gap), initial=0))
-    return max(worst.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf))
+    left, right = (
+        {**agent.state_dict(), **metrics, "tree": tree} for agent, metrics, tree in results
+    )
+    return forms.difference(left, right)
 
 
 CASES = [*(("sac", seed) for seed in range(32)), *(("td3", seed) for seed in range(16))]
@@ -200,13 +190,13 @@ def test_both_forms_act_alike(agent):
 
 # What a mistake in one of the forms would look like: each must be found by some of these seeds.
 SHARED = {
+    **forms.OPTIMISER,
     "one critic in the target": ("torch.minimum(*values) - cost", "list(values)[0] - cost"),
     "across a termination": ("rows.discount * worth, 0.0)", "worth, 0.0)"),
     "no importance weights": ("0.5 * rows.weight * error**2", "0.5 * error**2"),
     "twice the squared error": ("0.5 * rows.weight", "rows.weight"),
     "targets that stand still": ("target.copy_(", "(lambda x: x)("),
     "targets at every update": ("% target_every == 0", "% target_every >= 0"),
-    "no norm": ("shorten[:, None]", "1.0"),
     "one learning rate": (
         "chosen, c.learning_rate,",
         "chosen, c.learning_rate[:1].expand_as(norm),",
@@ -254,19 +244,9 @@ MISTAKES = {
     ("agent", "mistake"), [(agent, mistake) for agent, own in MISTAKES.items() for mistake in own]
 )
 def test_a_mistake_is_found(monkeypatch, agent, mistake):
-    right, wrong = MISTAKES[agent][mistake]
-    own = inspect.getsource(AGENTS[agent][2])
-    imported = re.search(
-        r"from slipstream.agents.actor_critic.torch_form import \(.*?\)\n", own, re.S
-    )
-    source = inspect.getsource(shared) + "\n\n" + own.replace(imported.group(), "")
-    source = source.replace("from __future__ import annotations\n", "")
-    assert source.count(right) == 1, f"{right} is no longer in the torch form"
-    mutant = ModuleType("mutant")
-    exec(source.replace(right, wrong), mutant.__dict__)
-    for module in (AGENTS[agent][1], torch_members):
-        for name in {n for n in vars(mutant) if n in vars(module) and n[:2] != "__"}:
-            monkeypatch.setattr(module, name, getattr(mutant, name))
+    definition = torch_adam, off_policy_form, actor_critic_form, AGENTS[agent][2]
+    users = AGENTS[agent][1], torch_members
+    forms.plant(monkeypatch, MISTAKES[agent][mistake], definition, users)
     assert any(
         difference(both(agent, seed, at_once=True))[1] > TOLERANCE for seed in range(100, 116)
     )

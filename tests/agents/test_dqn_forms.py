@@ -4,9 +4,8 @@ Both get the same replay, weights, Adam's moments and statistics; whatever they 
 """
 
 import copy
-import inspect
-from types import ModuleType
 
+import forms
 import gymnasium
 import numpy as np
 import pytest
@@ -16,7 +15,8 @@ from slipstream.agents.dqn import torch_form, torch_group
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.dqn.dqn import DQN
 from slipstream.agents.dqn.torch_dqn import TorchDQN
-from slipstream.agents.dqn.torch_group import Group
+from slipstream.agents.dqn.torch_group import DQNGroup
+from slipstream.agents.off_policy import torch_form as off_policy_form
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
@@ -110,7 +110,7 @@ def filled(agent, spec, rng):
 
 def together(agent):
     """Has a torch form calculate all members at once, as on a GPU."""
-    agent._groups = [Group(agent, slice(0, agent.members), torch.device("cpu"))]
+    agent._groups = [DQNGroup(agent, slice(0, agent.members), torch.device("cpu"))]
     agent.refresh()
 
 
@@ -139,21 +139,10 @@ def both(seed, at_once=False):
 
 def difference(results):
     """The largest one of everything that two agents left, relative where numbers are large."""
-    (one, metrics, tree), (other, others, trees) = results
-    assert metrics.keys() == others.keys()
-    state, states = one.state_dict(), other.state_dict()
-    assert state.keys() == states.keys()
-    pairs = {name: (state[name], states[name]) for name in state}
-    pairs |= {name: (metrics[name], others[name]) for name in metrics} | {"tree": (tree, trees)}
-    worst = {}
-    for name, (a, b) in pairs.items():
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        assert a.shape == b.shape, name
-        same = np.isnan(a) & np.isnan(b)
-        worst[name] = float(
-            np.max(np.where(same, 0, abs(a - b) / np.maximum(1, abs(a))), initial=0)
-        )
-    return max(worst.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf))
+    left, right = (
+        {**agent.state_dict(), **metrics, "tree": tree} for agent, metrics, tree in results
+    )
+    return forms.difference(left, right)
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -170,6 +159,7 @@ def test_members_calculated_at_once_agree(seed):
 
 # What a mistake in one of the forms would look like: each must be found by some of these seeds.
 MISTAKES = {
+    **forms.OPTIMISER,
     "no importance": ("rows.weight * torch.where", "torch.where"),
     "squared error": ("torch.where(size <= 1.0, 0.5 * error**2, size - 0.5)", "0.5 * error**2"),
     "never double": ("if double else value", "if False else value"),
@@ -178,40 +168,23 @@ MISTAKES = {
     "no mask": ("if rows.mask_next is not None:", "if False:"),
     "no discount": ("rows.discount * following", "following"),
     "beyond the end": ("rows.discount > 0, rows.discount", "rows.discount > -1, 0.9"),
-    "no norm": ("shorten[:, None]", "1.0"),
     "another epsilon": ("c.learning_rate, c.adam_eps", "c.learning_rate, c.adam_eps * 0 + 1e-2"),
     "one learning rate": (
-        "learns, c.learning_rate",
-        "learns, c.learning_rate[:1].expand(len(norm))",
+        "chosen, c.learning_rate",
+        "chosen, c.learning_rate[:1].expand(len(norm))",
     ),
     "target at once": ("moving.steps % target_every == 0", "moving.steps > 0"),
     "target copied": ("c.target_rate[:, None] * (", "("),
     "no mean of advantages": (" - advantage.mean(-1, keepdim=True)", ""),
-    "updates of everybody": ("learns = chosen & ~moving.failed", "learns = ~moving.failed"),
+    "updates of everybody": ("chosen = chosen & ~moving.failed", "chosen = ~moving.failed"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(monkeypatch, mistake):
-    right, wrong = MISTAKES[mistake]
-    mutate(monkeypatch, torch_form, right, wrong, {torch_group: ("dueling", "update")})
+    definition = torch_adam, off_policy_form, torch_form
+    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_group])
     assert any(difference(both(seed, at_once=True))[1] > TOLERANCE for seed in range(100, 116))
-
-
-def test_a_mistake_of_adam_is_found(monkeypatch):
-    wrong = "first / (1.0 - BETA_1**t).float()", "first"
-    mutate(monkeypatch, torch_adam, *wrong, {torch_form: ("adam",)})
-    assert difference(both(100, at_once=True))[1] > TOLERANCE
-
-
-def mutate(monkeypatch, module, right, wrong, users):
-    source = inspect.getsource(module)
-    assert source.count(right) == 1, f"{right} is no longer in {module.__name__}"
-    mutant = ModuleType("mutant")
-    exec(source.replace(right, wrong), mutant.__dict__)
-    for user, names in users.items():
-        for name in names:
-            monkeypatch.setattr(user, name, getattr(mutant, name))
 
 
 @pytest.mark.parametrize("form", [DQN, TorchDQN])

@@ -1,13 +1,16 @@
-"""Adam in torch over the member axis: what `adam.py` calculates."""
+"""Weights with their optimiser in torch, over the member axis: `parameters.py`, `adam.py`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from slipstream.nets.adam import BETA_1, BETA_2
+
+Weights = Mapping[str, Tensor]
 
 
 class Moving(NamedTuple):
@@ -23,6 +26,37 @@ class Moving(NamedTuple):
     second: Tensor
     steps: Tensor
     failed: Tensor
+
+
+class Group(NamedTuple):
+    """Weights with an optimiser of their own.
+
+    Attributes:
+        moving: changed in place.
+        leaves: views into its weights, by name, that gradients are taken with respect to.
+        gradient: float32 [M, P], 0 between its tensors; gradients: its views by name.
+    """
+
+    moving: Moving
+    leaves: Weights
+    gradient: Tensor
+    gradients: Weights
+
+
+def differentiate(group: Group, loss: Tensor) -> Tensor:
+    """Leaves the gradient of each member's loss, [M], in the group; its norms, float64 [M].
+
+    Losses are summed, so that no gradient of one member reaches another.
+    """
+    parts = torch.autograd.grad(loss.sum(), list(group.leaves.values()))
+    for name, tensor in zip(group.leaves, parts, strict=True):
+        group.gradients[name].copy_(tensor)
+    return group.gradient.double().square().sum(1).sqrt()
+
+
+def shortened(group: Group, norm: Tensor, longest: Tensor) -> Tensor:
+    """Gradients [M, P] whose norms [M] are at most `longest`, [M]."""
+    return group.gradient * (longest / (norm + 1e-6)).clamp(max=1.0).float()[:, None]
 
 
 def adam(

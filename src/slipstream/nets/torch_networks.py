@@ -16,8 +16,7 @@ from torch import Tensor
 from slipstream.nets.convolution import ConvolutionalNetwork, head_of
 from slipstream.nets.networks import Activation
 from slipstream.nets.policy import Policy
-
-Weights = Mapping[str, Tensor]
+from slipstream.nets.torch_adam import Weights
 
 
 class TorchNetwork(Protocol):

@@ -13,7 +13,6 @@ from slipstream.agents.actor_critic.critics import Critics
 from slipstream.agents.actor_critic.learned import STATISTICS, VALUE, Settings, Tally
 from slipstream.agents.off_policy.base import OffPolicyAgent, spec_of_each
 from slipstream.core.spec import Spec
-from slipstream.experience.rollout import Rollout
 from slipstream.nets.actions import Head
 from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.policy import Policy
@@ -70,8 +69,7 @@ class ActorCritic(OffPolicyAgent):
             self.groups[f"critic_{c}"] = group
             self.targets[f"critic_{c}"] = self.critics.targets[c]
         sums = np.zeros((self.members, len(self.statistics) + 1))
-        counts = np.zeros((2, self.members), np.int64)
-        self.tally = Tally(sums, counts[0], counts[1])
+        self.tally = Tally(sums, self.updates, np.zeros(self.members, np.int64))
         self.noise = np.zeros(0)
         self._env_actions = np.zeros((self.members * num_envs, policy.actions.width), np.float32)
 
@@ -87,33 +85,24 @@ class ActorCritic(OffPolicyAgent):
     @property
     def settings(self) -> Settings:
         """Of this iteration."""
-        config, members = self.config, self.members
         return Settings(
-            learning_rate=self.learning_rate,
-            adam_eps=config.per_member("adam_eps", members),
-            max_grad_norm=config.per_member("max_grad_norm", members),
-            target_rate=config.per_member("target_rate", members),
+            *self.step_settings,
             reward_factor=self.reward_factor,
-            target_every=config.target_every,
+            target_every=self.config.target_every,
             actor_every=self.actor_every,
         )
 
-    def finished(
-        self, rollout: Rollout, progress: float | NDArray[np.float64]
-    ) -> dict[str, NDArray[Any]]:
-        """Ends an iteration: metrics [M] by name."""
+    def finished(self) -> dict[str, NDArray[Any]]:
+        """critic_loss, value (of what was chosen), actor_loss, gradient_norm (the actor's, before
+        it was shortened), means over updates; and those of the agent."""
         sums, updates, moves = self.tally
         counts = np.where(np.arange(sums.shape[1]) <= VALUE, updates[:, None], moves[:, None])
         means = sums / np.maximum(counts, 1)
         metrics = {
             **dict(zip((*self.statistics, "gradient_norm"), means.T.copy(), strict=True)),
             **self.own_metrics(),
-            "learning_rate": self.learning_rate,
-            "updates": updates.copy(),
-            "failed": self.policy.parameters.failed.copy(),
         }
-        sums[:], updates[:], moves[:] = 0.0, 0, 0
-        self.conclude(rollout, progress)
+        sums[:], moves[:] = 0.0, 0
         return metrics
 
     def own_metrics(self) -> dict[str, NDArray[Any]]:

@@ -26,7 +26,6 @@ from slipstream.agents.actor_critic.learned import (
 from slipstream.agents.actor_critic.loops import loops
 from slipstream.agents.actor_critic.steps import help_out, update
 from slipstream.agents.off_policy.learning import CompiledLearning
-from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
@@ -146,18 +145,3 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
 
     def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
         return Acting(self._loops["explore_rows"], self._explorer)
-
-    def update(
-        self,
-        rollout: Rollout,
-        progress: float | NDArray[np.float64] = 0.0,
-        run: RunTasks = in_sequence,
-    ) -> dict[str, NDArray[Any]]:
-        """Ends an iteration.
-
-        Returns:
-            One number per member, [M], by name: critic_loss, value (of what was chosen),
-            actor_loss, gradient_norm (the actor's, before it was shortened), learning_rate,
-            updates, failed, and those of the agent.
-        """
-        return self.finished(rollout, progress)

@@ -12,7 +12,6 @@ from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.dqn.update import STATISTICS
 from slipstream.agents.off_policy.base import OffPolicyAgent, spec_of_each
 from slipstream.core.spec import Spec
-from slipstream.experience.rollout import Rollout
 from slipstream.nets.policy import Policy
 
 
@@ -26,8 +25,7 @@ class BaseDQN(OffPolicyAgent):
         num_envs: N, environments per member.
 
     Attributes:
-        sums: float64 [M, S], STATISTICS summed over this iteration's updates; updates: int64 [M],
-            how many there were.
+        sums: float64 [M, S], STATISTICS summed over this iteration's updates.
     """
 
     config: DQNConfig
@@ -53,7 +51,6 @@ class BaseDQN(OffPolicyAgent):
         names = ("exploration_initial", "exploration_final", "exploration_steps")
         self.exploration = np.stack([config.per_member(name, members) for name in names], 1)
         self.sums = np.zeros((members, len(STATISTICS)))
-        self.updates = np.zeros(members, np.int64)
         self._env_actions = np.zeros((members * num_envs, 1), np.int64)
 
     @property
@@ -64,18 +61,12 @@ class BaseDQN(OffPolicyAgent):
         falling = initial + (final - initial) * np.where(steps > 0, share, 1.0)
         return np.where(self.steps < self.config.learning_starts, 1.0, falling)
 
-    def finished(
-        self, rollout: Rollout, progress: float | NDArray[np.float64]
-    ) -> dict[str, NDArray[Any]]:
-        """Ends an iteration: metrics [M] by name."""
+    def finished(self) -> dict[str, NDArray[Any]]:
+        """loss, q_value (of what was chosen) and gradient_norm, means over updates; epsilon."""
         means = self.sums / np.maximum(self.updates, 1)[:, None]
         metrics = {
             **dict(zip(STATISTICS, means.T.copy(), strict=True)),
             "epsilon": self.epsilon,
-            "learning_rate": self.learning_rate,
-            "updates": self.updates.copy(),
-            "failed": self.policy.parameters.failed.copy(),
         }
-        self.sums[:], self.updates[:] = 0.0, 0
-        self.conclude(rollout, progress)
+        self.sums[:] = 0.0
         return metrics

@@ -17,7 +17,6 @@ from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.dqn.loops import loops
 from slipstream.agents.dqn.update import Learner, update
 from slipstream.agents.off_policy.learning import CompiledLearning
-from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.errors import ConfigError
 from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec
@@ -76,9 +75,6 @@ class DQN(CompiledLearning, BaseDQN):
             self.num_envs,
             int(decider.start[0]),
         )
-        names = ("adam_eps", "max_grad_norm", "target_rate")
-        own = [self.learning_rate, *(config.per_member(name, self.members) for name in names)]
-        own.append(self.reward_factor)
         outputs, others, d_outputs = self._space
         self.learner = Learner(
             weights=policy.parameters.arrays,
@@ -92,7 +88,7 @@ class DQN(CompiledLearning, BaseDQN):
             mean=scale.mean,
             inverse_std=scale.inverse_std,
             limit=LIMIT,
-            settings=np.stack(own, 1),
+            settings=np.stack([*self.step_settings, self.reward_factor], 1),
             sums=self.sums,
             updates=self.updates,
             x=self._x,
@@ -116,20 +112,6 @@ class DQN(CompiledLearning, BaseDQN):
 
     def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
         return Acting(self._explore, self.explorer)
-
-    def update(
-        self,
-        rollout: Rollout,
-        progress: float | NDArray[np.float64] = 0.0,
-        run: RunTasks = in_sequence,
-    ) -> dict[str, NDArray[Any]]:
-        """Ends an iteration.
-
-        Returns:
-            One number per member, [M], by name: loss, q_value (of what was chosen), gradient_norm
-            (means over the iteration's updates), epsilon, learning_rate, updates, failed.
-        """
-        return self.finished(rollout, progress)
 
 
 Agent = DQN

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.agent import Agent
 from slipstream.agents.off_policy.config import OffPolicyConfig
+from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.experience.scaling import RewardScale
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.policy import Policy
+
+Column: TypeAlias = NDArray[np.float64]  # [M]
 
 
 class OffPolicyAgent(Agent):
@@ -34,6 +38,7 @@ class OffPolicyAgent(Agent):
         progress: float64 [M], share of the budget that was spent before the last iteration: what
             schedules follow during the next one.
         discount: float64 [M].
+        updates: int64 [M], how many there were in this iteration.
         reward_scale: of all rewards that were seen, where they are scaled. The replay keeps them
             as they were.
     """
@@ -55,6 +60,7 @@ class OffPolicyAgent(Agent):
         self.targets: dict[str, NDArray[np.float32]] = {}
         self.steps = np.zeros(self.members, np.int64)
         self.progress = np.zeros(self.members)
+        self.updates = np.zeros(self.members, np.int64)
         self.discount = config.per_member("discount", self.members)
         scaled = config.reward_scaling == "on" or (
             config.reward_scaling == "auto" and spec.scale_reward
@@ -76,6 +82,13 @@ class OffPolicyAgent(Agent):
         return self._rates.copy()
 
     @property
+    def step_settings(self) -> tuple[Column, Column, Column, Column]:
+        """[M] each, of this iteration: learning_rate, adam_eps, max_grad_norm and target_rate."""
+        names = ("adam_eps", "max_grad_norm", "target_rate")
+        epsilon, norm, target = (self.config.per_member(name, self.members) for name in names)
+        return self.learning_rate, epsilon, norm, target
+
+    @property
     def importance(self) -> NDArray[np.float64]:
         """[M], the exponent beta of importance weights: linear to 1 (Schaul et al. 2016, 3.4)."""
         return self._importance + (1.0 - self._importance) * np.minimum(self.progress, 1.0)
@@ -87,8 +100,28 @@ class OffPolicyAgent(Agent):
             return np.ones(self.members)
         return 1.0 / np.maximum(self.reward_scale.moments.std[:, 0], 1e-8)
 
-    def conclude(self, rollout: Rollout, progress: float | NDArray[np.float64]) -> None:
-        """Takes an iteration's observations and rewards into account, for the next one's scales."""
+    @abstractmethod
+    def finished(self) -> dict[str, NDArray[Any]]:
+        """Metrics [M] by name of this iteration's updates, whose sums then begin anew."""
+
+    def update(
+        self,
+        rollout: Rollout,
+        progress: float | NDArray[np.float64] = 0.0,
+        run: RunTasks = in_sequence,
+    ) -> dict[str, NDArray[Any]]:
+        """Ends an iteration: its observations and rewards count for the next one's scales.
+
+        Returns:
+            Metrics as `finished` says, learning_rate, updates and failed, [M].
+        """
+        metrics = {
+            **self.finished(),
+            "learning_rate": self.learning_rate,
+            "updates": self.updates.copy(),
+            "failed": self.policy.parameters.failed.copy(),
+        }
+        self.updates[:] = 0
         if self.policy.scale is not None:
             self.policy.scale.learn(rollout)
         if self.reward_scale is not None:
@@ -97,6 +130,7 @@ class OffPolicyAgent(Agent):
             self.reward_scale.scale(rollout.reward, ended, rollout.valid, gamma)
         self.progress[:] = progress
         self.refresh()
+        return metrics
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Everything small that training goes on from; the first axis is the member."""

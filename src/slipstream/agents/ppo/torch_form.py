@@ -10,17 +10,15 @@ reaches another; what limits or ends an update (norm, KL, NaN) does so for each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from slipstream.agents.ppo.surrogate import STATISTICS
-from slipstream.nets.torch_adam import Moving, adam
+from slipstream.nets.torch_adam import Group, Weights, adam, differentiate, shortened
 from slipstream.nets.torch_distributions import Distribution
-
-Weights = Mapping[str, Tensor]
 
 
 class Rows(NamedTuple):
@@ -143,9 +141,7 @@ def loss_of(
 
 
 def learn(
-    moving: Moving,
-    leaves: Weights,
-    gradient: tuple[Tensor, Weights],
+    group: Group,
     model: Model,
     rows: Rows,
     orders: Iterable[Tensor],
@@ -156,10 +152,7 @@ def learn(
     """All epochs of minibatches.
 
     Args:
-        moving: changed in place.
-        leaves: views into its weights, by name, that gradients are taken with respect to.
-        gradient: float32 [M, P], 0 between its tensors, and its views by name.
-        model: the networks.
+        group: weights, changed in place; model: the networks.
         rows: of the rollout.
         orders: a permutation [M, R] for each epoch.
         size: B rows of a minibatch, per member.
@@ -169,22 +162,20 @@ def learn(
         STATISTICS and gradient_norm, [M], means over the minibatches that changed the member; and
         updates, their number.
     """
+    moving = group.moving
     frozen = moving.failed.clone()
     sums = torch.zeros((len(frozen), len(STATISTICS) + 1), device=frozen.device)
     updates = torch.zeros_like(moving.steps)
     for order in orders:
         for part in torch.split(order, size, 1):
             batch = rows.pick(part)
-            loss, statistics = loss_of(batch, *model(leaves, batch), c, normalise)
-            parts = torch.autograd.grad(loss.sum(), list(leaves.values()))
-            for name, tensor in zip(leaves, parts, strict=True):
-                gradient[1][name].copy_(tensor)
-            norm = gradient[0].double().square().sum(1).sqrt()
+            loss, statistics = loss_of(batch, *model(group.leaves, batch), c, normalise)
+            norm = differentiate(group, loss)
             frozen |= statistics[:, STATISTICS.index("approx_kl")] > 1.5 * c.target_kl
             moving.failed.logical_or_(~frozen & ~norm.isfinite())
             frozen |= moving.failed
-            shorten = (c.max_grad_norm / (norm + 1e-6)).clamp(max=1.0).float()
-            adam(moving, gradient[0] * shorten[:, None], ~frozen, c.learning_rate, c.adam_eps)
+            gradient = shortened(group, norm, c.max_grad_norm)
+            adam(moving, gradient, ~frozen, c.learning_rate, c.adam_eps)
             updates += ~frozen
             counted = torch.cat([statistics, norm[:, None].float()], 1)
             sums += torch.where(frozen[:, None], 0.0, counted)

@@ -13,23 +13,20 @@ from slipstream.agents.ppo.settings import Settings
 from slipstream.agents.ppo.torch_form import (
     Coefficients,
     Rows,
-    Weights,
     advantages,
     explained_variance,
     learn,
 )
+from slipstream.agents.torch_group import TorchGroup
 from slipstream.experience.rollout import Rollout
 from slipstream.nets import torch_draws
-from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
-from slipstream.nets.torch_adam import Moving
-from slipstream.nets.torch_device import carried
+from slipstream.nets.torch_adam import Weights
 from slipstream.nets.torch_distributions import Distribution, distribution
-from slipstream.nets.torch_networks import make_network, named
 from slipstream.vector import draws
 
 
-class Group:
+class PPOGroup(TorchGroup):
     """Members `members` of a policy.
 
     Args:
@@ -39,9 +36,6 @@ class Group:
         num_envs: N, of each.
         rows: B rows of a minibatch, per member.
         device: where torch calculates.
-
-    Attributes:
-        environments: theirs, a slice of all.
     """
 
     def __init__(
@@ -53,42 +47,11 @@ class Group:
         rows: int,
         device: torch.device,
     ) -> None:
-        self.members = members
-        self.environments = slice(members.start * num_envs, members.stop * num_envs)
-        self._count, self._num_envs, self._rows = members.stop - members.start, num_envs, rows
-        self._policy, self._settings, self._device = policy, settings, device
-        self._network = make_network(policy)
-        own = policy.parameters.rows(members).arrays
-        arrays = (own.weights, own.first, own.second, own.steps, own.failed)
-        self._host = Moving(*(torch.from_numpy(array) for array in arrays))
-        self._moving = Moving(*(tensor.to(device) for tensor in self._host))
-        gradient = torch.zeros_like(self._moving.weights)
-        self._gradient = gradient, self._named(gradient)
-        weights = self._named(self._moving.weights)
-        self._leaves = {name: view.requires_grad_() for name, view in weights.items()}
+        super().__init__(policy, num_envs, members, device)
+        self._settings, self._rows = settings, rows
+        self._group = self.group(policy.parameters)
+        self._leaves = self._group.leaves
         self._observations: dict[int, Tensor] = {}  # of this rollout, by step
-
-    def _named(self, flat: Tensor) -> dict[str, Tensor]:
-        parameters = self._policy.parameters
-        return named(flat.detach(), parameters.shapes, parameters.offsets)
-
-    def _fetch(self) -> None:
-        """Weights, moments and scales as the policy has them now."""
-        for ours, host in zip(self._moving, self._host, strict=True):
-            ours.copy_(host)
-        scale = self._policy.scale
-        if scale is not None:
-            mean, inverse = np.asarray(scale.mean), np.asarray(scale.inverse_std)
-            self._mean, self._inverse_std = (
-                carried(x[self.members], self._device)[:, None] for x in (mean, inverse)
-            )
-
-    def _inputs(self, obs: Tensor) -> Tensor:
-        """What the networks take of observations [g, R, ...]."""
-        if self._policy.scale is None:
-            return obs
-        scaled = (obs.flatten(2) - self._mean) * self._inverse_std
-        return scaled.clamp(-LIMIT, LIMIT)
 
     @torch.no_grad()
     def act(
@@ -104,15 +67,15 @@ class Group:
             obs: [g N, *shape]; mask: bool [g N, choices], or None; keys: uint64 [g].
         """
         if t == 0:
-            self._fetch()
-        self._observations[t] = carried(obs, self._device)
+            self.fetch()
+        self._observations[t] = self.carried(obs)
         actions = self._policy.actions
         draw = torch_draws.normal if actions.continuous else torch_draws.gumbel
-        streams = torch_draws.keys_of(keys, self._device)
-        noise = draw(streams, 0, self._num_envs * actions.head_width)
-        x = self._inputs(self._by_member(self._observations[t][None]))
-        head = self._network.head(self._leaves, self._network.features(self._leaves, x))
-        allowed = None if mask is None else self._by_member(carried(mask, self._device)[None])
+        streams = torch_draws.keys_of(keys, self.device)
+        noise = draw(streams, 0, self.num_envs * actions.head_width)
+        x = self.inputs(self._by_member(self._observations[t][None]))
+        head = self.network.head(self._leaves, self.network.features(self._leaves, x))
+        allowed = None if mask is None else self._by_member(self.carried(mask)[None])
         chosen = self._distribution(self._leaves, head, allowed)
         action = chosen.sample(noise.view(*head.shape[:2], -1))
         log_prob = chosen.log_prob(action)
@@ -123,9 +86,9 @@ class Group:
         return distribution(self._policy.actions, head, weights.get("log_std"), mask)
 
     def _model(self, weights: Weights, rows: Rows) -> tuple[Distribution, Tensor]:
-        features = self._network.features(weights, rows.x)
-        head = self._network.head(weights, features)
-        return self._distribution(weights, head, rows.mask), self._network.value(weights, features)
+        features = self.network.features(weights, rows.x)
+        head = self.network.head(weights, features)
+        return self._distribution(weights, head, rows.mask), self.network.value(weights, features)
 
     def update(
         self,
@@ -145,16 +108,15 @@ class Group:
         Returns:
             Metrics [g] by name.
         """
-        self._fetch()
+        self.fetch()
         coefficients = self._coefficients(learning_rate)
         rows = self._make_rows(rollout, reward, coefficients)
         metrics = learn(
-            *(self._moving, self._leaves, self._gradient, self._model, rows),
+            *(self._group, self._model, rows),
             self._orders(rows.valid.shape[1], seeds, first_epochs),
             *(self._rows, coefficients, self._settings.normalize_advantage),
         ) | {"explained_variance": explained_variance(rows)}
-        for host, ours in zip(self._host, self._moving, strict=True):
-            host.copy_(ours)
+        self.put_back()
         self._observations.clear()
         return {name: value.cpu().numpy() for name, value in metrics.items()}
 
@@ -162,7 +124,7 @@ class Group:
         def column(name: str) -> Tensor:
             own = learning_rate if name == "learning_rate" else None
             values = getattr(self._settings, name)[self.members] if own is None else own
-            return carried(values.astype(np.float32), self._device)
+            return self.carried(values.astype(np.float32))
 
         return Coefficients(*(column(name) for name in Coefficients._fields))
 
@@ -171,9 +133,9 @@ class Group:
     ) -> Iterator[Tensor]:
         """Each epoch's permutations [g, R]; swaps in turn are no work for a device."""
         for epoch in range(self._settings.epochs):
-            order = np.zeros((self._count, total), np.int64)
+            order = np.zeros((self.count, total), np.int64)
             draws.permute(draws.own_keys(seeds, draws.MINIBATCH, first_epochs + epoch), order)
-            yield carried(order, self._device)
+            yield self.carried(order)
 
     @torch.no_grad()
     def _make_rows(
@@ -181,15 +143,15 @@ class Group:
     ) -> Rows:
         to, e, t = rollout, self.environments, rollout.horizon
         for row in set(range(t + 1)) - self._observations.keys():
-            self._observations[row] = carried(to.obs[row, e], self._device)
+            self._observations[row] = self.carried(to.obs[row, e])
         obs = torch.stack([self._observations[row] for row in range(t + 1)])
-        x = self._inputs(self._by_member(obs))
-        values = self._values(x).view(self._count, t + 1, self._num_envs)
+        x = self.inputs(self._by_member(obs))
+        values = self._values(x).view(self.count, t + 1, self.num_envs)
 
         def column(array: NDArray[np.generic]) -> Tensor:
             """[g, T, N] of [T, E]."""
-            own = carried(np.ascontiguousarray(array[:, e]), self._device)
-            return own.view(t, self._count, self._num_envs).transpose(0, 1)
+            own = self.carried(array[:, e])
+            return own.view(t, self.count, self.num_envs).transpose(0, 1)
 
         terminated, truncated, valid = map(column, (to.terminated, to.truncated, to.valid))
         following = values[:, 1:].clone()
@@ -202,21 +164,21 @@ class Group:
 
         def wide(array: NDArray[np.generic]) -> Tensor:
             """[g, T N, K] of [>= T, E, K]."""
-            return self._by_member(carried(np.ascontiguousarray(array[:t, e]), self._device))
+            return self._by_member(self.carried(array[:t, e]))
 
         mask = None if to.mask is None else wide(to.mask)
         flat = (column(to.log_prob), advantage, target, values[:, :-1], valid)
-        rest = (part.reshape(self._count, -1) for part in flat)
-        return Rows(x[:, : t * self._num_envs], mask, wide(to.actions), *rest)
+        rest = (part.reshape(self.count, -1) for part in flat)
+        return Rows(x[:, : t * self.num_envs], mask, wide(to.actions), *rest)
 
     def _by_member(self, rows: Tensor) -> Tensor:
         """[g, T N, ...] of [T, g N, ...]."""
-        parts = rows.view(len(rows), self._count, self._num_envs, *rows.shape[2:])
-        return parts.transpose(0, 1).reshape(self._count, -1, *rows.shape[2:])
+        parts = rows.view(len(rows), self.count, self.num_envs, *rows.shape[2:])
+        return parts.transpose(0, 1).reshape(self.count, -1, *rows.shape[2:])
 
     def _values(self, x: Tensor) -> Tensor:
         """Critic on inputs [g, R, ...], a minibatch's rows at a time."""
-        network, weights = self._network, self._leaves
+        network, weights = self.network, self._leaves
         pieces = (network.features(weights, piece) for piece in torch.split(x, self._rows, 1))
         return torch.cat([network.value(weights, piece) for piece in pieces], 1)
 
@@ -227,13 +189,13 @@ class Group:
         if not own.any():
             return
         t, e = index[own].T
-        member, env = np.divmod(e - self.environments.start, self._num_envs)
-        counts = np.bincount(member, minlength=self._count)
+        member, env = np.divmod(e - self.environments.start, self.num_envs)
+        counts = np.bincount(member, minlength=self.count)
         order = np.argsort(member, kind="stable")
         slot = np.zeros_like(member)  # of each among its member's
         slot[order] = np.arange(len(member)) - np.repeat(np.cumsum(counts) - counts, counts)
-        packed = np.zeros((self._count, counts.max(), *obs.shape[1:]), obs.dtype)
+        packed = np.zeros((self.count, counts.max(), *obs.shape[1:]), obs.dtype)
         packed[member, slot] = obs[own]
-        values = self._values(self._inputs(carried(packed, self._device)))
-        m, s, t, env = (carried(part.copy(), self._device) for part in (member, slot, t, env))
+        values = self._values(self.inputs(self.carried(packed)))
+        m, s, t, env = (self.carried(part.copy()) for part in (member, slot, t, env))
         following[m, t, env] = values[m, s]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slipstream.agents.ppo.base import BasePPO
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.torch_group import Group
+from slipstream.agents.ppo.torch_group import PPOGroup
 from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
@@ -47,7 +47,7 @@ class TorchPPO(BasePPO):
         self.device = device_of(device)
         rows = config.rows(num_envs)
         self._groups = [
-            Group(self.policy, self.settings, own, num_envs, rows, self.device)
+            PPOGroup(self.policy, self.settings, own, num_envs, rows, self.device)
             for own in together(self.members, self.device)
         ]
 

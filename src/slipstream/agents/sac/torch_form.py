@@ -14,15 +14,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from slipstream.agents.actor_critic.torch_form import (
-    Coefficients,
-    Members,
-    Networks,
-    Rows,
-    goals,
-    learn_values,
-    move,
-)
+from slipstream.agents.actor_critic.torch_form import Members, Networks, goals, learn_values
+from slipstream.agents.off_policy.torch_form import Coefficients, Transitions, move
 from slipstream.agents.sac.learned import Entropy
 from slipstream.nets.squashed import LOG_STD_HIGH, LOG_STD_LOW
 
@@ -44,7 +37,7 @@ def draw(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 def learn(
     members: Members,
     networks: Networks,
-    rows: Rows,
+    rows: Transitions,
     noise: tuple[Tensor, Tensor],
     chosen: Tensor,
     target_every: int,

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from slipstream.agents.actor_critic.torch_agent import TorchActorCritic
-from slipstream.agents.actor_critic.torch_form import Group, Rows, Target
 from slipstream.agents.actor_critic.torch_members import TorchMembers
+from slipstream.agents.off_policy.torch_form import Target, Transitions
 from slipstream.agents.sac.base import BaseSAC
 from slipstream.agents.sac.learned import Entropy
 from slipstream.agents.sac.torch_form import draw, learn
+from slipstream.nets.torch_adam import Group
 
 
 class SACMembers(TorchMembers):
@@ -20,22 +21,19 @@ class SACMembers(TorchMembers):
     DRAWS = 2
 
     def others(self, agent: BaseSAC) -> Mapping[str, Group | Target]:
-        return {"temperature": self._group(agent.temperature)}
-
-    def fetch_own(self, agent: BaseSAC) -> None:
-        self._entropy = Entropy(*(self.column(x) for x in agent.entropy))
-        self._target_every = agent.config.target_every
+        return {"temperature": self.group(agent.temperature)}
 
     def explore(self, head: Tensor, noise: Tensor) -> Tensor:
         return draw(head, noise)[0]
 
-    def update(
-        self, rows: Rows, noise: tuple[Tensor, ...], wanted: Tensor
+    def improve(
+        self, rows: Transitions, noise: tuple[Tensor, ...], wanted: Tensor
     ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
         following, here = noise
+        entropy = Entropy(*map(self.column, self._agent.entropy))
         statistics, updated, error = learn(
             *(self.learned, self.networks, rows, (following, here), wanted),
-            *(self._target_every, self.coefficients, self._entropy),
+            *(self._agent.config.target_every, self.coefficients, entropy),
         )
         return statistics, updated, updated, error
 

@@ -11,16 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from slipstream.agents.actor_critic.torch_form import (
-    Coefficients,
-    Members,
-    Networks,
-    Rows,
-    follow,
-    goals,
-    learn_values,
-    move,
-)
+from slipstream.agents.actor_critic.torch_form import Members, Networks, goals, learn_values
+from slipstream.agents.off_policy.torch_form import Coefficients, Transitions, follow, move
 from slipstream.agents.td3.base import Smoothing
 
 
@@ -32,7 +24,7 @@ def perturbed(head: Tensor, shift: Tensor) -> Tensor:
 def learn(
     members: Members,
     networks: Networks,
-    rows: Rows,
+    rows: Transitions,
     noise: Tensor,
     chosen: Tensor,
     every: int,

@@ -1,0 +1,95 @@
+"""What of some members lies on the device: weights with their moments, and scales."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slipstream.nets.observations import LIMIT
+from slipstream.nets.parameters import Parameters
+from slipstream.nets.policy import Policy
+from slipstream.nets.torch_adam import Group, Moving
+from slipstream.nets.torch_device import carried
+from slipstream.nets.torch_networks import make_network, named
+
+
+class TorchGroup:
+    """Members that act and learn together in torch.
+
+    The agent's own arrays are what counts between iterations, so that policy, checkpoints and
+    studies know no device.
+
+    Args:
+        policy: of all members; num_envs: N, of each.
+        members: which of them; device: where torch calculates.
+
+    Attributes:
+        environments: theirs, a slice of all.
+        network: the policy's.
+    """
+
+    def __init__(self, policy: Policy, num_envs: int, members: slice, device: torch.device) -> None:
+        self.members, self.device, self.num_envs = members, device, num_envs
+        self.environments = slice(members.start * num_envs, members.stop * num_envs)
+        self.count = members.stop - members.start
+        self.network = make_network(policy)
+        self._policy = policy
+        self._hosts: list[tuple[Tensor, Tensor]] = []  # theirs, ours
+
+    def ours(self, array: NDArray[Any]) -> Tensor:
+        """The device's form of an agent's array [M, ...], which `fetch` and `put_back` copy."""
+        host = torch.from_numpy(array[self.members])
+        ours = host.to(self.device, copy=True)
+        self._hosts.append((host, ours))
+        return ours
+
+    def named(self, parameters: Parameters, flat: Tensor) -> dict[str, Tensor]:
+        """Views into rows [g, P], by name."""
+        return named(flat.detach(), parameters.shapes, parameters.offsets)
+
+    def group(self, parameters: Parameters) -> Group:
+        """Their part of an agent's parameters."""
+        own = parameters
+        arrays = (own.flat, own.first, own.second, own.steps, own.failed)
+        moving = Moving(*(self.ours(array) for array in arrays))
+        weights = self.named(own, moving.weights)
+        leaves = {name: view.requires_grad_() for name, view in weights.items()}
+        gradient = torch.zeros_like(moving.weights)
+        return Group(moving, leaves, gradient, self.named(own, gradient))
+
+    @torch.no_grad()
+    def fetch(self) -> None:
+        """Weights, moments and scales as the agent has them now."""
+        for host, ours in self._hosts:
+            ours.copy_(host)
+        scale = self._policy.scale
+        if scale is not None:
+            mean, inverse = np.asarray(scale.mean), np.asarray(scale.inverse_std)
+            self._mean, self._inverse_std = (
+                self.carried(x[self.members].copy())[:, None] for x in (mean, inverse)
+            )
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Weights and moments for everybody else."""
+        for host, ours in self._hosts:
+            host.copy_(ours)
+
+    def carried(self, array: NDArray[Any]) -> Tensor:
+        """An array on the device."""
+        return carried(np.ascontiguousarray(array), self.device)
+
+    def column(self, array: NDArray[Any]) -> Tensor:
+        """Their part of a setting [M], float32 or bool."""
+        own = array[self.members]
+        return self.carried(own if own.dtype == np.bool_ else own.astype(np.float32))
+
+    def inputs(self, obs: Tensor) -> Tensor:
+        """What the networks take of observations [g, R, ...]."""
+        if self._policy.scale is None:
+            return obs
+        return ((obs.flatten(2) - self._mean) * self._inverse_std).clamp(-LIMIT, LIMIT)
