@@ -371,6 +371,21 @@ def test_pbo_says_why_it_is_not_computed(tmp_path):
     assert "not computed, 8 trials finished, at least 20 are needed" in said(view)
 
 
+def test_a_stable_order_of_losers_is_not_taken_for_skill(noise):
+    """Where the best trial of a half loses in the other one, a low PBO is no good news."""
+    view = read_view(noise)
+    told = {**view.result["evidence"]["pbo"], "value": 0.01, "loses": 0.99}
+    losing = with_result(view, evidence={**view.result["evidence"], "pbo": told})
+    sentence = "the best trial of a half of the days loses money in the other half in 99 %"
+    assert sentence in said(losing) and "not that any earns" in said(losing)
+    figure = next(f for f in study_page(losing).figures if f.label == "Overfitting probability")
+    assert figure.note == "(PBO); the best loses in 99 % of halves"
+    for honest in ({"value": 0.01, "loses": 0.2}, {"value": 0.6, "loses": 0.99}):
+        pbo = {**told, **honest}
+        other = with_result(view, evidence={**view.result["evidence"], "pbo": pbo})
+        assert "not that any earns" not in said(other)
+
+
 def test_counts_and_failures(view, page):
     told = view.result["trials"]
     assert (told["inactive"], told["failed"]) == (1, 1)

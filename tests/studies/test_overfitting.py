@@ -77,6 +77,16 @@ def test_identical_trials_share_the_middle_rank():
     assert np.allclose(pbo(matrix).logits, 0.0)
 
 
+def test_costs_that_differ_make_a_stable_order_of_losers():
+    """Nobody has skill, but who pays least is best in every half: low, and all of them lose."""
+    costs = np.linspace(0.01, 0.16, 24)  # a day, as of trials that trade 2,500 to 25,000 times
+    found = pbo(noise(6, 91, 24) - costs)
+    assert found.value < 0.01
+    assert found.loses > 0.99
+    without = [pbo(noise(seed, 91, 24)).value for seed in range(30)]
+    assert np.mean(without) == pytest.approx(0.5, abs=0.1)
+
+
 def test_flat_trials_have_a_ratio_of_zero():
     matrix = noise(4, columns=30) - 0.01  # everyone loses, the flat one never does
     matrix[:, 3] = 0.0

@@ -14,6 +14,7 @@ from slipstream.report.first_screen import annual_sharpe
 from slipstream.report.page import KeyFigure
 from slipstream.report.statistics import sharpe
 from slipstream.report.study.view import Lines, StudyView
+from slipstream.report.study.wording import ranked_losers
 from slipstream.report.wording import number, share
 from slipstream.studies.outcome.sentences import covered
 from slipstream.studies.statistics.deflated import smallest_confirmable
@@ -79,9 +80,12 @@ def _search(view: StudyView) -> list[KeyFigure]:
     if bounds:
         rival = "above 0 would win" if view.market else "of the mean return"
         shown.append(KeyFigure("Best lower bound, fresh seeds", number(max(bounds), 2), rival))
-    pbo = (evidence.get("pbo") or {}).get("value")
-    if pbo is not None:
-        shown.append(KeyFigure("Overfitting probability", number(pbo, 2), "of the search (PBO)"))
+    pbo = evidence.get("pbo") or {}
+    if "value" in pbo:
+        note = "of the search (PBO)"
+        if ranked_losers(pbo):
+            note = f"(PBO); the best loses in {share(pbo['loses'])} of halves"
+        shown.append(KeyFigure("Overfitting probability", number(pbo["value"], 2), note))
     deflated = (evidence.get("deflated_sharpe") or {}).get("value")
     if deflated is not None:
         shown.append(KeyFigure("Deflated Sharpe ratio", number(deflated, 2), "a probability"))

@@ -196,10 +196,26 @@ def _pbo(result: Mapping[str, Any]) -> str:
         return ""
     if "value" not in told:
         return f"Probability of backtest overfitting: not computed, {told['reason']}."
-    return (
+    text = (
         f"Probability of backtest overfitting {number(told['value'], 2)} over {told['columns']} "
         f"trials. {ON_NOISE}"
     )
+    if ranked_losers(told):
+        text += (
+            " A low one says that the order of the trials is stable, as where some pay more costs "
+            "than others, and not that any earns: the best trial of a half of the days loses money "
+            f"in the other half in {share(told['loses'])} of halves."
+        )
+    return text
+
+
+def ranked_losers(told: Mapping[str, Any]) -> bool:
+    """Whether the best trial of a half stays among the best and loses money in most other halves.
+
+    Args:
+        told: `value` and `loses` of the probability of overfitting, as in ``result.json``.
+    """
+    return bool(told["value"] < 0.5 < told["loses"])
 
 
 def _left_out(result: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.studies.config import ConfirmationConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
-from slipstream.studies.record.rows import Slot, Verdict
+from slipstream.studies.record.rows import Slot, Verdict, ranked
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.bootstrap import information_ratio
@@ -48,13 +48,7 @@ class Confirmed:
 
 def candidates(verdicts: Mapping[int, Verdict], top: int) -> list[int]:
     """The best complete and active trials, the best first; ties by number."""
-    fine = [
-        verdict
-        for verdict in verdicts.values()
-        if verdict.kind == "complete" and verdict.score is not None and not verdict.inactive
-    ]
-    ranked = sorted(fine, key=lambda v: (-(v.score or 0.0), v.trial))
-    return [verdict.trial for verdict in ranked[:top]]
+    return [verdict.trial for verdict in ranked(verdicts.values())[:top]]
 
 
 def confirmation_slots(plan: StudyPlan, chosen: Sequence[int]) -> list[Slot]:

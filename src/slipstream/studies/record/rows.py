@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -86,6 +86,12 @@ class Verdict:
     def inactive(self) -> bool:
         """Whether a fold hardly traded, so that the score is not one of a strategy."""
         return any(fold.get("inactive") for fold in self.folds)
+
+
+def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Complete trials that are active in every fold, the best first: only such a one can win."""
+    able = [one for one in verdicts if one.kind == "complete" and not one.inactive]
+    return sorted(able, key=lambda one: (-(one.score or 0.0), one.trial))
 
 
 def ask_row(ask: Ask) -> tuple[Any, ...]:

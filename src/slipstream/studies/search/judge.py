@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ class Judge:
         if not last:
             stop, rho, reason = self.stops(event, score, [one.score for one in results])
             kind = "pruned" if stop else "continued"
-        folds = [as_mapping(one) for one in results]
+        folds = [one.facts() for one in results]
         return Verdict(*head, kind, score, folds, rho, reason)
 
     def _result(self, outcome: Outcome) -> FoldResult:
@@ -102,8 +101,3 @@ class Judge:
         )
         found = stops(score, reached, np.array(folds, np.float64), rivals, self._rule)
         return bool(found), rho, found
-
-
-def as_mapping(result: FoldResult) -> dict[str, Any]:
-    """A fold's result as the ledger keeps it."""
-    return result.facts()

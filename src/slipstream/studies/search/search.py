@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 from slipstream.core.errors import ConfigError
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.rows import Ask, Verdict
+from slipstream.studies.record.rows import Ask, Verdict, ranked
 from slipstream.studies.record.storage import Mirror
 from slipstream.studies.record.trial_rows import Told
 from slipstream.studies.search.plan import Stages, StudyPlan
@@ -181,11 +181,8 @@ class Search:
 
     @property
     def best(self) -> Verdict | None:
-        """The best complete trial that is active in every fold: only such a one can win."""
-        able = [
-            one for one in self.verdicts.values() if one.kind == "complete" and not one.inactive
-        ]
-        return max(able, key=lambda one: (one.score, -one.trial), default=None)
+        """The best trial so far of those that can win."""
+        return next(iter(ranked(self.verdicts.values())), None)
 
     def asked(self) -> Mapping[int, Ask]:
         """Suggestions so far, by trial."""
