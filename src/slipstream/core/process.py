@@ -1,4 +1,7 @@
-"""Processes that work for another one: what they ignore, whom they follow, how they ended."""
+"""Processes that work for another one: how they begin, whom they follow, how they end.
+
+A run's shards, a study's workers and the workers that step copies of an environment are such.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,53 @@ import signal
 import sys
 from contextlib import suppress
 
+from slipstream.core.errors import ResourceError
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a training to stop: the one that was started by people decides, and checkpoints."""
+
+PATIENCE_SECONDS = 10.0
+"""Who was asked to end, and has nothing long to finish first, is killed after that."""
 
 _PR_SET_PDEATHSIG = 1  # Linux: what a process gets when the one that forked it is gone
 
 
-def die_with(parent: int) -> None:
-    """Asks the system to kill this process when the thread that forked it ends, however it ends.
+def ignore_stops() -> None:
+    """From now on people's signals pass this process by: its parent decides."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
-    Elsewhere than on Linux a child notices the end of its pipe.
+
+def work_for(parent: int) -> None:
+    """Begins the life of a process that was forked to work for this parent.
+
+    It takes no notice of people's signals, and the system kills it when the thread that forked it
+    ends, however that ends. Elsewhere than on Linux it notices the end of its pipe.
     """
+    ignore_stops()
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if orphaned(parent):
         os._exit(0)
+
+
+def orphaned(parent: int) -> bool:
+    """Whether the process that this one works for is gone."""
+    return os.getppid() != parent
+
+
+def not_started(error: OSError, remedy: str) -> ResourceError:
+    """What to raise where the system starts no more processes.
+
+    Args:
+        remedy: what a user may do besides: ``give fewer --workers``.
+    """
+    return ResourceError(
+        f"A worker process could not be started ({error.strerror or error}): the system allows no "
+        "more processes, open files or memory (see `ulimit -u`, `ulimit -n`). Raise the limit, or "
+        f"{remedy}; results do not depend on it."
+    )
 
 
 def ending(code: int | None) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from slipstream.core.process import orphaned
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
@@ -61,7 +62,7 @@ def _serve(source: EnvironmentSource, live: LiveStates, pipe: Connection) -> Non
     parent = os.getppid()
 
     def go_on() -> None:
-        if pipe.poll() or os.getppid() != parent:
+        if pipe.poll() or orphaned(parent):
             raise _Leave
 
     with suppress(_Leave):

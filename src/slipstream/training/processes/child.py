@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,8 +18,8 @@ from multiprocessing.util import Finalize
 from typing import Any
 from weakref import WeakSet
 
-from slipstream.core.errors import ResourceError, SlipstreamError
-from slipstream.core.process import STOP_SIGNALS, die_with, ending
+from slipstream.core.errors import SlipstreamError
+from slipstream.core.process import ending, not_started, work_for
 
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for its children
 _children: WeakSet[Child] = WeakSet()
@@ -57,11 +56,7 @@ class Child:
         except OSError as error:
             for end in ends:
                 end.close()
-            raise ResourceError(
-                f"A worker process could not be started ({error.strerror}): the system allows no "
-                "more processes, open files or memory (see `ulimit -u`, `ulimit -n`). Raise the "
-                f"limit, or {remedy}; results do not depend on it."
-            ) from error
+            raise not_started(error, remedy) from error
         theirs.close()
         # Should `end` never be called: at exit Python waits for children, who wait for a word.
         self._abandoned = Finalize(
@@ -113,9 +108,7 @@ def _run(serve: Callable[[Connection], None], pipe: Connection, parent: int) -> 
     for child in list(_children):  # their ends would keep them alive when the parent is gone
         child.pipe.close()
     _children.clear()
-    die_with(parent)
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    work_for(parent)
     torch_threads(1)
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         serve(pipe)

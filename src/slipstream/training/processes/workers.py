@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ResourceError
+from slipstream.core.process import PATIENCE_SECONDS
 from slipstream.training.environments.curriculum import Curriculum
 from slipstream.training.environments.environment import Environment
 from slipstream.training.processes.child import Child, portable, torch_threads
@@ -27,8 +28,6 @@ from slipstream.training.shard import Shard, cut
 
 if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
-
-_PATIENCE_SECONDS = 10.0
 
 
 class Workers(ABC):
@@ -232,14 +231,14 @@ class ProcessWorkers(Workers):
         child = self._children[i]
         return ResourceError(
             f"The worker process of {_named(self.members[i])} (pid {child.pid}) "
-            f"{child.end(_PATIENCE_SECONDS)}. Nothing that was saved is lost: go on from the last "
+            f"{child.end(PATIENCE_SECONDS)}. Nothing that was saved is lost: go on from the last "
             "checkpoint with `slipstream resume`."
         )
 
     def close(self) -> None:
         for child in self._children:
             child.ask_to_leave()
-        self._end(_PATIENCE_SECONDS)
+        self._end(PATIENCE_SECONDS)
 
     def _end(self, patience: float) -> None:
         """Leaves no child, whatever it does."""

@@ -11,12 +11,11 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.process import ending
+from slipstream.core.errors import ConfigError
+from slipstream.core.process import PATIENCE_SECONDS, ending, not_started
 from slipstream.vector.process import server
 
 METHODS = ("forkserver", "spawn", "fork")
-_PATIENCE_SECONDS = 5.0
 
 
 class Launcher:
@@ -62,11 +61,7 @@ class Launcher:
                 return pid
             raise OSError(-pid, os.strerror(-pid))
         except OSError as error:
-            raise ResourceError(
-                f"A worker process could not be started ({error.strerror or error}): the system "
-                "allows no more processes, open files or memory (see `ulimit -u`, `ulimit -n`). "
-                "Raise the limit, or give fewer workers; results do not depend on it."
-            ) from error
+            raise not_started(error, "give fewer workers") from error
 
     def ending(self, pid: int) -> str:
         """How a worker ended that is gone or was killed: ``was killed by SIGKILL``."""
@@ -116,7 +111,7 @@ class Launcher:
             self._line = None
         if self._server is not None:
             try:
-                self._server.wait(_PATIENCE_SECONDS)
+                self._server.wait(PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
                 self._server.kill()
                 self._server.wait()

@@ -18,13 +18,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from slipstream.core.process import STOP_SIGNALS
+from slipstream.core.process import PATIENCE_SECONDS, ignore_stops, orphaned
 from slipstream.vector.process import worker
 
 REQUEST = struct.Struct("=cq")  # FORK or SPAWN and 0, or END and a process
 ANSWER = struct.Struct("=q")  # a process, or how it ended as subprocess says it
 FORK, SPAWN, END = b"F", b"S", b"E"
-_PATIENCE_SECONDS = 5.0
 _LOOK_SECONDS = 1.0  # between two looks at whether the parent lives, where it cannot be waited for
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import {name}; {name}(*{arguments!r})"
 
@@ -38,8 +37,7 @@ def program(module: str, name: str, *arguments: object) -> list[str]:
 
 def serve(fd: int, parent: int) -> None:
     """Answers requests on a socket until the other end or the parent is gone."""
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stops()
     line = socket.socket(fileno=fd)
     children: set[int] = set()
     poller = select.poll()
@@ -48,7 +46,7 @@ def serve(fd: int, parent: int) -> None:
     if alive is not None:
         poller.register(alive, select.POLLIN)
     try:
-        while os.getppid() == parent:
+        while not orphaned(parent):
             ready = dict(poller.poll(_LOOK_SECONDS * 1000))
             if alive in ready:
                 break
@@ -111,7 +109,7 @@ def _spawn(fds: Sequence[int]) -> int:
 
 def _ending(pid: int) -> int:
     """Waits for a worker's end, kills it after a while."""
-    until = time.monotonic() + _PATIENCE_SECONDS
+    until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             found, status = os.waitpid(pid, os.WNOHANG)

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.process import STOP_SIGNALS, die_with
+from slipstream.core.process import work_for
 from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.copies import HangError
@@ -67,9 +67,7 @@ def run(fds: Sequence[int], parent: int) -> None:
     """
     code = 0
     try:
-        for number in STOP_SIGNALS:  # the process that people started decides
-            signal.signal(number, signal.SIG_IGN)
-        die_with(parent)
+        work_for(parent)
         worker = _Worker(fds)
         while worker.serve():
             pass
