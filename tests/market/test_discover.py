@@ -5,7 +5,7 @@ import pytest
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
 from slipstream.market.config import DataConfig
-from slipstream.market.discover import describe_folder, propose
+from slipstream.market.discover import describe_folder, missing_pairs, propose
 from slipstream.market.market import load_market
 
 
@@ -15,7 +15,7 @@ def test_a_folder_of_named_pairs(folder, frame):
         ("EURGBP", 2400, 900, False),
         ("EURUSD", 2400, 900, False),
     ]
-    assert found.missing_pairs == ("GBPUSD",)
+    assert missing_pairs(found.usable, "USD") == ("GBPUSD",)
     market = load_market(validate(DataConfig, found.data_section))
     assert market.symbols == ("EURGBP", "EURUSD")
 

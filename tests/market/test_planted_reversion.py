@@ -17,7 +17,6 @@ from slipstream.market.planted_reversion import (
     STANDARD,
     PlantedReversion,
     drift_of,
-    optimal_weights,
     optimum,
     planted_reversion,
     score,
@@ -55,6 +54,28 @@ def test_paths_repeat_and_differ_by_seed():
     one, again, other = (table("close", 500, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, other)
+
+
+def optimal_weights(shock, market):
+    """Weights of the best policy along a path of shocks, all cash before, float64 [n, A]."""
+    drift = drift_of(shock, market)
+    lead, fee = optimum(market, drift.shape[1]).lead, market.fee
+    weights = np.zeros(drift.shape)
+    held = -1
+    for row, seen in enumerate(drift):
+        best = int(seen.argmax())
+        if held < 0:
+            held = best if seen[best] - fee + lead > 0.0 else -1
+        else:
+            stay = seen[held] + lead
+            change = seen[best] - 2.0 * fee + lead
+            if max(stay, change) < -fee:
+                held = -1
+            elif change > stay:
+                held = best
+        if held >= 0:
+            weights[row, held] = 1.0
+    return weights
 
 
 @pytest.mark.parametrize("market", [CHEAP, DEAR], ids=["1bp", "10bp"])

@@ -62,8 +62,6 @@ def test_too_few_bars_is_an_error(embargo):
     market = market_of((hourly("A", 0, 1000),), 3600, "24/7")
     with pytest.raises(DataError, match=r"Split `validation` .* all its bars are 200"):
         split_times(market, SPLIT, embargo_bars=embargo)
-    with pytest.raises(DataError, match="at least 700 bars"):
-        split_times(market, SPLIT, embargo_bars=0, min_bars=700)
 
 
 @pytest.mark.parametrize(

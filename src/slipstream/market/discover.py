@@ -67,12 +67,10 @@ class FolderDescription:
     Attributes:
         folder: as it was given.
         files: every data file, readable or not, in the order of their names.
-        missing_pairs: pairs that the account needs to convert profits, and that are not there.
     """
 
     folder: str
     files: tuple[FileDescription, ...]
-    missing_pairs: tuple[str, ...]
 
     @property
     def usable(self) -> tuple[FileDescription, ...]:
@@ -154,7 +152,7 @@ def _is_proven(remedies: tuple[Remedy, ...]) -> bool:
     return len(remedies) == 1 and set(remedies[0]) <= _PROVEN
 
 
-def describe_folder(path: str | Path, account_currency: str = "USD") -> FolderDescription:
+def describe_folder(path: str | Path) -> FolderDescription:
     """Looks at every data file of a folder (or at one file) and says what it is.
 
     Raises:
@@ -174,8 +172,7 @@ def describe_folder(path: str | Path, account_currency: str = "USD") -> FolderDe
             f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: put one file for "
             f"each symbol there."
         )
-    files = tuple(file for one in paths for file in _describe(one))
-    return FolderDescription(str(path), files, missing_pairs(files, account_currency))
+    return FolderDescription(str(path), tuple(file for one in paths for file in _describe(one)))
 
 
 def _describe(path: Path) -> list[FileDescription]:

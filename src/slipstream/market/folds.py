@@ -19,6 +19,7 @@ from slipstream.core.errors import DataError
 
 RUNWAY = 200  # bars that a random training start should leave in its segment
 PURGE = 1  # bars a reward reaches ahead
+_LEAST_TESTED = 2  # bars of every tested group and of the hold-out
 
 Range = tuple[int, int]  # half-open, rows of a timeline
 
@@ -106,7 +107,6 @@ def make_folds(
     embargo: int,
     purge: int = PURGE,
     min_train: int = RUNWAY + 1,
-    min_test: int = 2,
     remembers: str = "",
 ) -> FoldSplit:
     """Divides a timeline of `rows` bars.
@@ -122,7 +122,6 @@ def make_folds(
         embargo: memory of an observation: lookback + longest warm-up.
         purge: bars a reward reaches ahead.
         min_train: bars that every training segment must have.
-        min_test: bars that every tested group and the hold-out must have.
         remembers: what makes the embargo as long as it is, for messages.
 
     Raises:
@@ -132,11 +131,12 @@ def make_folds(
     shorten = "shorten the lookback and the features' memory"
     shorten += f" ({remembers})." if remembers else "."
     development = (0, rows - reserved - embargo)
-    if reserved < min_test or development[1] < 1:
+    if reserved < _LEAST_TESTED or development[1] < 1:
         raise DataError(
             f"A hold-out of {plan.holdout:g} and an embargo of {embargo:,} bars before it must "
-            f"leave at least {min_test:,} bars to hold out and 1 to develop on; of {rows:,} bars "
-            f"they leave {reserved:,} and {max(development[1], 0):,}: load more bars, or {shorten}"
+            f"leave at least {_LEAST_TESTED} bars to hold out and 1 to develop on; of {rows:,} "
+            f"bars they leave {reserved:,} and {max(development[1], 0):,}: load more bars, or "
+            f"{shorten}"
         )
     blocks = _blocks(development[1], plan.groups + (plan.method == "walk_forward"))
     groups = blocks[-plan.groups :]
@@ -158,7 +158,7 @@ def make_folds(
         embargo,
         purge,
     )
-    _refuse_short(split, plan, min_train, min_test, shorten)
+    _refuse_short(split, plan, min_train, shorten)
     return split
 
 
@@ -197,15 +197,13 @@ def _paths(chosen: list[tuple[int, ...]], groups: int) -> tuple[tuple[int, ...],
     return tuple(zip(*testing, strict=True))
 
 
-def _refuse_short(
-    split: FoldSplit, plan: FoldPlan, min_train: int, min_test: int, shorten: str
-) -> None:
+def _refuse_short(split: FoldSplit, plan: FoldPlan, min_train: int, shorten: str) -> None:
     smallest = min(high - low for low, high in split.groups)
     left = min(high - low for fold in split.folds for low, high in fold.train)
     advice = f"use fewer `groups`, load more bars, or {shorten}"
-    if smallest < min_test:
+    if smallest < _LEAST_TESTED:
         raise DataError(
-            f"Every tested group must have at least {min_test:,} bars; {plan.groups} groups of "
+            f"Every tested group must have at least {_LEAST_TESTED} bars; {plan.groups} groups of "
             f"the {split.development[1]:,} bars before the hold-out have {smallest:,}: {advice}"
         )
     if left < min_train:

@@ -77,11 +77,9 @@ def load_market(config: DataConfig) -> Market:
     return Market(bars, cleaned[0].bar_seconds, kind, content_hash(bars), notes, accepted)
 
 
-def market_of(
-    bars: tuple[Bars, ...], bar_seconds: int, kind: MarketKind = "fx", notes: tuple[str, ...] = ()
-) -> Market:
+def market_of(bars: tuple[Bars, ...], bar_seconds: int, kind: MarketKind = "fx") -> Market:
     """A market of bars that are already in memory, such as a planted one."""
-    return Market(bars, bar_seconds, kind, content_hash(bars), notes)
+    return Market(bars, bar_seconds, kind, content_hash(bars), ())
 
 
 def content_hash(bars: tuple[Bars, ...]) -> str:

@@ -84,10 +84,9 @@ def write_planted_crypto(
     seed: int = 0,
     market: PlantedCrypto = STANDARD,
     symbols: Sequence[str] = SYMBOLS,
-    bar_seconds: int = 300,
 ) -> tuple[Path, ...]:
     """Writes one path as ``{symbol}.parquet`` files into `folder` and returns them."""
-    return write_bars(folder, planted_crypto(bars, seed, market, symbols, bar_seconds))
+    return write_bars(folder, planted_crypto(bars, seed, market, symbols))
 
 
 def optimum(market: PlantedCrypto = STANDARD) -> float:

@@ -93,11 +93,9 @@ def write_planted_reversion(
     bars: int = 125_000,
     seed: int = 0,
     market: PlantedReversion = STANDARD,
-    symbols: Sequence[str] = SYMBOLS,
-    bar_seconds: int = 300,
 ) -> tuple[Path, ...]:
     """Writes one path as ``{symbol}.parquet`` files into `folder` and returns them."""
-    return write_bars(folder, planted_reversion(bars, seed, market, symbols, bar_seconds))
+    return write_bars(folder, planted_reversion(bars, seed, market))
 
 
 def optimum(market: PlantedReversion = STANDARD, assets: int = len(SYMBOLS)) -> ReversionOptimum:
@@ -133,28 +131,6 @@ def optimum(market: PlantedReversion = STANDARD, assets: int = len(SYMBOLS)) -> 
             high = middle
     lead = 0.5 * (low + high)
     return ReversionOptimum(cash(lead), lead)
-
-
-def optimal_weights(shock: FloatArray, market: PlantedReversion = STANDARD) -> FloatArray:
-    """Weights of the best policy along a path of shocks, all cash before, float64 [n, A]."""
-    drift = drift_of(shock, market)
-    lead, fee = optimum(market, drift.shape[1]).lead, market.fee
-    weights = np.zeros(drift.shape)
-    held = -1
-    for row, seen in enumerate(drift):
-        best = int(seen.argmax())
-        if held < 0:
-            held = best if seen[best] - fee + lead > 0.0 else -1
-        else:
-            stay = seen[held] + lead
-            change = seen[best] - 2.0 * fee + lead
-            if max(stay, change) < -fee:
-                held = -1
-            elif change > stay:
-                held = best
-        if held >= 0:
-            weights[row, held] = 1.0
-    return weights
 
 
 def shocks(panel: Panel) -> FloatArray:

@@ -12,6 +12,8 @@ from slipstream.core.config import Config
 from slipstream.core.errors import DataError
 from slipstream.market.market import Market
 
+_LEAST = 2  # bars that at least one symbol must have in every split
+
 
 class SplitConfig(Config):
     """Fractions of the time range, oldest first. They sum to 1; validation and test may be 0."""
@@ -32,7 +34,7 @@ class SplitConfig(Config):
 
 
 def split_times(
-    market: Market, split: SplitConfig, embargo_bars: int, min_bars: int = 2, remembers: str = ""
+    market: Market, split: SplitConfig, embargo_bars: int, remembers: str = ""
 ) -> dict[str, tuple[int, int]]:
     """Half-open UTC second ranges of the splits, the same for all symbols.
 
@@ -43,7 +45,6 @@ def split_times(
         market: the market to split.
         split: the fractions; a split of fraction 0 is absent from the result.
         embargo_bars: bars between two splits: lookback plus the features' warm-up.
-        min_bars: bars that at least one symbol must have in every split.
         remembers: what makes the embargo as long as it is, for messages.
 
     Raises:
@@ -61,11 +62,11 @@ def split_times(
             first = _after_embargo(market, first, embargo_bars)
         times[name] = (first, last)
         most = max(_count(bars.time, first, last) for bars in market.bars)
-        if most < min_bars:
+        if most < _LEAST:
             own = max(_count(bars.time, int(edges[index]), last) for bars in market.bars)
             raise DataError(
                 f"Split `{name}` ({_date(int(edges[index]))} to {_date(last)}) must hold at "
-                f"least {min_bars:,} bars of a symbol after an embargo of {embargo_bars:,} bars; "
+                f"least {_LEAST} bars of a symbol after an embargo of {embargo_bars:,} bars; "
                 f"all its bars are {own:,}: give it a larger share, load more data, or shorten the "
                 f"lookback and the features' warm-up{remembers and f' ({remembers})'}."
             )

@@ -203,9 +203,16 @@ class GymnasiumEnvironment(Environment):
             with suppress(SlipstreamError):  # what only this process can make is stepped here
                 return self._in_processes(seeds, indices, halves, evaluates, **more)
         if chosen == "serial":
-            more["metrics"] = [metric.name for metric in self.spec.metrics]
-            return GymnasiumVectorEnv(_id(self.name), seeds, indices, kwargs=self.kwargs, **more)
+            return self._serial(seeds, indices, **more)
         return self._in_processes(seeds, indices, halves, evaluates, **more)
+
+    def _serial(
+        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
+    ) -> VectorEnv:
+        metrics = [metric.name for metric in self.spec.metrics]
+        return GymnasiumVectorEnv(
+            _id(self.name), seeds, indices, kwargs=self.kwargs, metrics=metrics, **more
+        )
 
     def _processes_pay(self, copies: int) -> bool:
         way = self.way(copies)

@@ -58,16 +58,9 @@ class VectorEnvironment(GymnasiumEnvironment):
     def identity(self) -> Identity | None:
         return None  # it is stepped as it is
 
-    def _stepped(
-        self,
-        backend: str,
-        seeds: NDArray[np.uint64],
-        indices: NDArray[np.uint64],
-        halves: bool = False,
-        evaluates: bool = False,
-        **more: Any,
+    def _serial(
+        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        self.chosen_backend(backend)
         return _around(self.name, self.kwargs, seeds, indices, **more)
 
 

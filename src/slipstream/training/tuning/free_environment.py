@@ -71,12 +71,6 @@ class FreeEnvironment(GymnasiumEnvironment):
         return cls(environment.name, environment.spec)
 
     def _stepped(
-        self,
-        backend: str,
-        seeds: NDArray[np.uint64],
-        indices: NDArray[np.uint64],
-        halves: bool = False,
-        evaluates: bool = False,
-        **more: Any,
+        self, backend: str, seeds: NDArray[np.uint64], *how: Any, **more: Any
     ) -> VectorEnv:
         return FreeVectorEnv(self.spec, len(seeds))
