@@ -77,7 +77,7 @@ class Experience:
         one = spec if isinstance(spec, Spec) else spec[0]
         form = TorchPPO if one.is_image or torch_form else PPO
         agent = form(PPOConfig(**settings), spec, seeds, num_envs)
-        rollout = Rollout.of(one, agent.horizon, len(seeds), num_envs)
+        rollout = Rollout(one, agent.horizon, len(seeds), num_envs)
         for i in range(iterations):
             self.fill(agent, rollout, int(agent.iterations[0]))
             if after is not None:

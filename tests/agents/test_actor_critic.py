@@ -31,7 +31,7 @@ def spec_of(action=1, width=3, **fields):
 def stepped(agent, spec, steps, replay=None, begin=0, run=None, learn=True):
     """Steps of every copy, whose numbers follow from the member's seed; learns after each."""
     n = agent.num_envs
-    rollout = Rollout.of(spec, steps, agent.members, n, 0)
+    rollout = Rollout(spec, steps, agent.members, n, 0)
     rollout.valid[:] = True
     for m, seed in enumerate(agent.seeds.tolist()):
         e = slice(m * n, (m + 1) * n)
@@ -172,7 +172,7 @@ def test_a_drawn_action_has_its_density():
     """What is drawn follows tanh of a normal, and log_prob is its density."""
     config, spec = config_of("sac", learning_starts=0), spec_of(1)
     agent = load_agent(config)(config, spec, [3], 4000)
-    rollout = Rollout.of(spec, 1, 1, 4000, 0)
+    rollout = Rollout(spec, 1, 1, 4000, 0)
     rollout.obs[0] = 0.7
     agent.act(rollout, 0)
     head = agent.policy.actor(4000).head(rollout.obs[0])[0, 0]
@@ -191,7 +191,7 @@ def test_noise_is_added_to_what_the_policy_does():
     """Normal, of the deviation that was asked for, and cut at the bounds."""
     config, spec = config_of("td3", learning_starts=0, exploration_noise=(0.2, 0.0)), spec_of(1)
     agent = load_agent(config)(config, spec, [3, 4], 4000)
-    rollout = Rollout.of(spec, 1, 2, 4000, 0)
+    rollout = Rollout(spec, 1, 2, 4000, 0)
     rollout.obs[0] = 0.7
     received = agent.act(rollout, 0)
     head = agent.policy.actor(4000).head(rollout.obs[0])[:, 0, 0]
@@ -226,7 +226,7 @@ def test_a_policy_travels(name):
 def kept(agent, spec, reward, kinds):
     """A replay of uniform actions; kind 1 terminates, 0 is cut short, -1 goes on. [T, E]"""
     (steps, copies), n = kinds.shape, agent.num_envs
-    rng, rollout = np.random.default_rng(1), Rollout.of(spec, steps, agent.members, n, 0)
+    rng, rollout = np.random.default_rng(1), Rollout(spec, steps, agent.members, n, 0)
     replay = Replay(agent.config.replay(n), spec, agent.members, n)
     rollout.valid[:] = True
     rollout.obs[:steps, :, 0], rollout.obs[..., 1] = kinds, 1.0

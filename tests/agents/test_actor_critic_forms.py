@@ -92,7 +92,7 @@ def drawn(name, seed):
 def filled(agent, config, spec, num_envs, rng):
     """A replay of what the agent did, with every kind of ending, and the rollout behind it."""
     steps = 40
-    rollout = Rollout.of(spec, steps, agent.members, num_envs, 0)
+    rollout = Rollout(spec, steps, agent.members, num_envs, 0)
     to, shape = rollout, rollout.reward.shape
     to.obs[:] = rng.standard_normal(to.obs.shape) * 2 + 1
     to.reward[:] = rng.standard_normal(shape)
@@ -177,7 +177,7 @@ def test_both_forms_act_alike(agent):
         config, spec, members, num_envs, rng = drawn(agent, seed)
         config = config.model_copy(update={"learning_starts": 2 * num_envs})
         forms = [form.Agent(config, spec, range(members), num_envs) for form in AGENTS[agent][:2]]
-        one, other = (Rollout.of(spec, 4, members, num_envs, 0) for _ in forms)
+        one, other = (Rollout(spec, 4, members, num_envs, 0) for _ in forms)
         one.obs[:] = other.obs[:] = rng.standard_normal(one.obs.shape)
         for t in range(4):
             received = [

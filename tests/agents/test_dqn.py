@@ -242,7 +242,7 @@ def test_both_forms_explore_alike(coins):
     torch_form = TorchDQN(shard.agent.config, spec, [1, 2], 3)
     torch_form.load_state_dict(shard.agent.state_dict())
     torch_form.exploration[:] = shard.agent.exploration[:] = [0.5, 0.5, 0.0]
-    ours, theirs = (Rollout.of(spec, 200, 2, 3, 3) for _ in range(2))
+    ours, theirs = (Rollout(spec, 200, 2, 3, 3) for _ in range(2))
     draw = np.random.default_rng(0)
     ours.obs[:] = draw.uniform(0, 12, ours.obs.shape)
     ours.mask[:] = draw.random(ours.mask.shape) < 0.6

@@ -85,7 +85,7 @@ def masks(rng, shape):
 def filled(agent, spec, rng):
     """A rollout that the agent acted in, of random numbers with every kind of row; its replay."""
     choices = spec.choices if spec.masked else 0
-    rollout = Rollout.of(spec, ROWS, agent.members, agent.num_envs, choices)
+    rollout = Rollout(spec, ROWS, agent.members, agent.num_envs, choices)
     shape = rollout.reward.shape
     rollout.obs[:] = rng.standard_normal(rollout.obs.shape) * 2 + 1
     rollout.reward[:] = 2 * rng.standard_normal(shape)

@@ -18,9 +18,14 @@ def filled(members, parts=1, seed=0):
     return parameters
 
 
+def gradients(parameters):
+    """Named views into each part of the gradients."""
+    return [parameters.split(part) for part in parameters.gradients.swapaxes(0, 1)]
+
+
 def set_gradients(parameters, seed, size=1.0):
     draw = np.random.default_rng(seed)
-    for views in parameters.weight_gradients:
+    for views in gradients(parameters):
         for gradient in views.values():
             gradient[:] = size * draw.standard_normal(gradient.shape)
 
@@ -47,7 +52,7 @@ def test_adam_agrees_with_torch(norm, epsilon):
     optimiser = torch.optim.Adam(theirs, lr=0.01, eps=epsilon)
     for i in range(20):
         set_gradients(parameters, i)
-        for weight, gradient in zip(theirs, parameters.weight_gradients[0].values(), strict=True):
+        for weight, gradient in zip(theirs, gradients(parameters)[0].values(), strict=True):
             weight.grad = torch.from_numpy(gradient.copy())
         expected_norm = torch.nn.utils.clip_grad_norm_(theirs, norm)
         optimiser.step()
@@ -99,7 +104,7 @@ def test_a_poisoned_member_fails_alone(poison):
         for parameters in (healthy, sick):
             set_gradients(parameters, i)
         if i == 1:
-            sick.weight_gradients[0]["b"][1, 3] = poison
+            gradients(sick)[0]["b"][1, 3] = poison
         before = sick.flat[1].copy()
         step(healthy)
         step(sick)
@@ -110,21 +115,11 @@ def test_a_poisoned_member_fails_alone(poison):
     assert np.isfinite(sick.flat).all()
 
 
-def test_rows_share_memory():
-    parameters = filled(4)
-    part = parameters.rows(slice(1, 3))
-    set_gradients(part, 0)
-    step(part)
-    assert parameters.steps.tolist() == [0, 1, 1, 0]
-    assert np.shares_memory(part.flat, parameters.flat[1])
-    assert np.array_equal(parameters.weights["b"][1:3], part.weights["b"])
-
-
 def test_names_are_views_into_one_block():
     parameters = filled(3, parts=2)
     for views, block in (
         (parameters.weights, parameters.flat),
-        *zip(parameters.weight_gradients, parameters.gradients.swapaxes(0, 1), strict=True),
+        *zip(gradients(parameters), parameters.gradients.swapaxes(0, 1), strict=True),
     ):
         block[:] = 0.0
         for number, (name, view) in enumerate(views.items(), 1):

@@ -110,7 +110,7 @@ def test_ranges_of_a_lone_members_environments(experience, same_members):
     spec = experience.spec((7,))
     config = PPOConfig(horizon=16, minibatch=40)
     whole, cut = (PPO(config, spec, [3], 20) for _ in range(2))
-    rollouts = [Rollout.of(spec, 16, 1, 20) for _ in range(2)]
+    rollouts = [Rollout(spec, 16, 1, 20) for _ in range(2)]
     for agent, rollout in zip((whole, cut), rollouts, strict=True):
         experience.fill(agent, rollout, act=False)
     for t in range(16):
@@ -165,7 +165,7 @@ def test_training_goes_on_from_its_state(experience, same_members, action):
     config = PPOConfig(horizon=16, minibatch=24, learning_rate=1e-2, entropy_coef=0.01)
     second = PPO(config, spec, [0, 1, 2], 6)
     second.load_state_dict(first.state_dict())
-    rollout = Rollout.of(spec, 16, 3, 6)
+    rollout = Rollout(spec, 16, 3, 6)
     for i in (2, 3):
         experience.fill(second, rollout, i)
         second.update(rollout)

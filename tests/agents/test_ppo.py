@@ -25,7 +25,7 @@ def play(agent, rollout, iterations, reward):
 def test_choices_that_follow_the_observation_are_learned(experience):
     spec = experience.spec((4,))
     agent = PPO(PPOConfig(horizon=16, minibatch=64, learning_rate=3e-3), spec, [0, 1, 2], 16)
-    rollout = Rollout.of(spec, 16, 3, 16)
+    rollout = Rollout(spec, 16, 3, 16)
 
     def reward(obs, action):
         best = np.where(obs[:, 0] > 0.4, 2, np.where(obs[:, 0] < -0.4, 0, 1))
@@ -40,7 +40,7 @@ def test_choices_that_follow_the_observation_are_learned(experience):
 def test_a_continuous_target_is_learned(experience):
     spec = experience.spec((3,), "scalar")
     agent = PPO(PPOConfig(horizon=16, minibatch=64, learning_rate=3e-3), spec, [0, 1], 16)
-    rollout = Rollout.of(spec, 16, 2, 16)
+    rollout = Rollout(spec, 16, 2, 16)
 
     def reward(obs, action):
         return -np.abs(action[:, 0] - np.clip(obs[:, 1], -1.5, 1.5))
@@ -57,7 +57,7 @@ def test_a_time_limit_is_not_an_end(experience):
         horizon=8, minibatch=32, learning_rate=1e-2, discount=0.5, observation_normalization=False
     )
     agent = PPO(config, spec, [0], 8)
-    rollout = Rollout.of(spec, 8, 1, 8)
+    rollout = Rollout(spec, 8, 1, 8)
     rollout.reward[:] = 1
     rollout.truncated[:] = True
     rollout.final_obs = np.zeros((64, 1), np.float32)
@@ -77,7 +77,7 @@ def test_whole_gradient_agrees_with_autograd(experience):
         clip_range=clip, max_grad_norm=None, learning_rate=1e-12, observation_normalization=False,
     )  # fmt: skip
     agent = PPO(config, spec, [0, 1], 6)
-    rollout = Rollout.of(spec, 16, 2, 6)
+    rollout = Rollout(spec, 16, 2, 6)
     experience.fill(agent, rollout)
     rollout.valid[3, 2:8] = False
     draw = np.random.default_rng(0)
@@ -153,7 +153,7 @@ def test_linear_schedule_and_target_kl(experience):
 def test_masked_choices_have_no_gradient(experience):
     spec = experience.spec((4,))
     agent = PPO(PPOConfig(horizon=8, minibatch=32, entropy_coef=0.1), spec, [0], 8)
-    rollout = Rollout.of(spec, 8, 1, 8, mask_width=3)
+    rollout = Rollout(spec, 8, 1, 8, mask_width=3)
     rollout.mask[..., 1] = False
     before = agent.policy.parameters.weights["actor.2.weight"].copy()
     experience.fill(agent, rollout)

@@ -83,7 +83,7 @@ def drawn(seed):
 def filled(agent, spec, masked, rng):
     """A rollout that the agent acted in, of random numbers, with every kind of row."""
     mask_width = agent.policy.actions.head_width if masked else 0
-    rollout = Rollout.of(spec, agent.horizon, agent.members, agent.num_envs, mask_width)
+    rollout = Rollout(spec, agent.horizon, agent.members, agent.num_envs, mask_width)
     to, shape = rollout, rollout.reward.shape
     if to.obs.dtype == np.uint8:
         to.obs[:] = rng.integers(0, 256, to.obs.shape)

@@ -42,7 +42,7 @@ def stepped(name, settings, plan, steps, slices=1):
     fields = Replay(plan._replace(storage="fields"), *size, envs)
     dense = Replay(plan._replace(storage="dense"), *size, envs)
     assert isinstance(fields.storage, KernelFields) and isinstance(dense.storage, DenseRows)
-    rollout, rng = Rollout.of(spec, steps, MEMBERS, COPIES, choices), np.random.default_rng(1)
+    rollout, rng = Rollout(spec, steps, MEMBERS, COPIES, choices), np.random.default_rng(1)
     for env, own in zip(envs, cuts, strict=True):
         at = slice(own[0], own[-1] + 1)
         env.reset(rollout.obs[0, at], None if not choices else rollout.mask[0, at])

@@ -75,7 +75,7 @@ def filled(alpha):
     box = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     spec = Spec(box, gymnasium.spaces.Discrete(2))
     replay = Replay(ReplayPlan(HELD, 32, 0, 1, 1.0, alpha=alpha), spec, 1, 2)
-    rollout, nobody = Rollout.of(spec, HELD // 2, 1, 2), np.full(2, -1)
+    rollout, nobody = Rollout(spec, HELD // 2, 1, 2), np.full(2, -1)
     rollout.reward[:] = np.random.default_rng(1).standard_normal(rollout.reward.shape) ** 3
     replay.begin(rollout.obs[0], None)
     for t in range(HELD // 2):
@@ -158,7 +158,7 @@ def test_new_transitions_have_the_greatest_priority_so_far():
     assert replay.ring.peak[0] == pytest.approx(7.0)
     replay.reprioritise(0, np.array([place]), np.array([np.nan], np.float32))  # passed over
     assert replay.ring.tree[0, place] == pytest.approx(7.0)
-    rollout = Rollout.of(replay.spec, 1, 1, 2)
+    rollout = Rollout(replay.spec, 1, 1, 2)
     finals = Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
     head = int(replay.ring.head[0])
     replay.write(rollout, 0, finals, np.full(2, -1))

@@ -36,7 +36,7 @@ class History:
         self.ends, self.lost, self.limit = ends, lost, limit
         copies = len(replay.ring.head)
         self.number, self.copies = 0, copies
-        self.rollout = Rollout.of(replay.spec, 1, replay.members, replay.num_envs, CHOICES)
+        self.rollout = Rollout(replay.spec, 1, replay.members, replay.num_envs, CHOICES)
         self.lines = [[] for _ in range(copies)]  # of each copy: (obs, action, reward, end, mask)
         self.rollout.obs[1], self.rollout.mask[1] = self.observations(copies), self.masks()
         replay.begin(self.rollout.obs[1], self.rollout.mask[1])

@@ -19,39 +19,31 @@ class Rollout:
     its actions; nothing is copied between the two.
 
     Args:
+        spec: of the environment.
         horizon: T, steps.
         members: M.
         num_envs: N, environments of one member.
-        obs_shape, obs_dtype: of one observation row (float32 or uint8).
-        action_width, action_dtype: K numbers of one action, int64 or float32.
         mask_width: choices covered by the environment's action mask, 0 where it has none.
 
     Attributes:
-        obs: [T + 1, E, *obs_shape]; row T is what the next rollout begins with.
+        obs: [T + 1, E, *shape], float32 or uint8; row T is what the next rollout begins with.
         actions: [T, E, K], the policy's own (a Gaussian's before clipping), as log_prob needs it.
         log_prob: float32 [T, E], of those actions when they were taken.
         reward: float32 [T, E], unscaled.
         terminated, truncated, valid: bool [T, E].
         mask: bool [T + 1, E, mask_width] of allowed choices, or None.
-        final_obs, final_index: observations [n, *obs_shape] before the reset of truncated rows, and
+        final_obs, final_index: observations [n, *shape] before the reset of truncated rows, and
             their (t, e), int64 [n, 2].
     """
 
     def __init__(
-        self,
-        horizon: int,
-        members: int,
-        num_envs: int,
-        obs_shape: tuple[int, ...],
-        obs_dtype: np.dtype[Any],
-        action_width: int,
-        action_dtype: np.dtype[Any],
-        mask_width: int = 0,
+        self, spec: Spec, horizon: int, members: int, num_envs: int, mask_width: int = 0
     ) -> None:
         self.horizon, self.members, self.num_envs = horizon, members, num_envs
         t, e = horizon, members * num_envs
-        self.obs: NDArray[Any] = np.zeros((t + 1, e, *obs_shape), obs_dtype)
-        self.actions: NDArray[Any] = np.zeros((t, e, action_width), action_dtype)
+        shape, numbers = spec.observation_shape, spec.action_width
+        self.obs: NDArray[Any] = np.zeros((t + 1, e, *shape), spec.observation_dtype)
+        self.actions: NDArray[Any] = np.zeros((t, e, numbers), spec.action_dtype)
         self.log_prob = np.zeros((t, e), np.float32)
         self.reward = np.zeros((t, e), np.float32)
         self.terminated = np.zeros((t, e), np.bool_)
@@ -60,22 +52,6 @@ class Rollout:
         self.mask = np.ones((t + 1, e, mask_width), np.bool_) if mask_width else None
         self.final_obs = self.obs[0, :0]
         self.final_index = np.zeros((0, 2), np.int64)
-
-    @classmethod
-    def of(
-        cls, spec: Spec, horizon: int, members: int, num_envs: int, mask_width: int = 0
-    ) -> Rollout:
-        """A rollout that fits the environment `spec`."""
-        return cls(
-            horizon,
-            members,
-            num_envs,
-            spec.observation_shape,
-            spec.observation_dtype,
-            spec.action_width,
-            spec.action_dtype,
-            mask_width,
-        )
 
     @property
     def steps(self) -> int:
@@ -116,17 +92,11 @@ class Rollout:
 
 
 def rollout_bytes(
-    horizon: int,
-    members: int,
-    num_envs: int,
-    obs_shape: tuple[int, ...],
-    obs_dtype: np.dtype[Any],
-    action_width: int,
-    action_dtype: np.dtype[Any],
-    mask_width: int = 0,
+    spec: Spec, horizon: int, members: int, num_envs: int, mask_width: int = 0
 ) -> int:
     """Bytes that a `Rollout` of this size allocates (final observations apart)."""
     e = members * num_envs
-    obs = int(np.prod(obs_shape, dtype=np.int64)) * np.dtype(obs_dtype).itemsize + mask_width
-    step = action_width * np.dtype(action_dtype).itemsize + 4 + 4 + 3
+    numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
+    obs = numbers * spec.observation_dtype.itemsize + mask_width
+    step = spec.action_width * spec.action_dtype.itemsize + 4 + 4 + 3
     return (horizon + 1) * e * obs + horizon * e * step

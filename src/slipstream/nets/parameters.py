@@ -52,12 +52,7 @@ class Parameters:
         self.second: NDArray[np.float32] = zeros((members, width))
         self.steps: NDArray[np.int64] = np.zeros(members, np.int64)
         self.failed: NDArray[np.bool_] = np.zeros(members, np.bool_)
-        self._name_views()
-
-    def _name_views(self) -> None:
         self.weights = self.split(self.flat)
-        parts = self.gradients.swapaxes(0, 1)
-        self.weight_gradients = tuple(self.split(part) for part in parts)
         self.arrays = TrainState(
             self.flat, self.gradients, self.first, self.second, self.steps, self.failed
         )
@@ -75,16 +70,6 @@ class Parameters:
             at = self.offsets[name]
             views[name] = flat[:, at : at + math.prod(shape)].reshape(len(flat), *shape)
         return views
-
-    def rows(self, members: slice) -> Parameters:
-        """The same memory, restricted to consecutive members."""
-        view = object.__new__(Parameters)
-        view.shapes, view.offsets = self.shapes, self.offsets
-        view.flat, view.gradients = self.flat[members], self.gradients[members]
-        view.first, view.second = self.first[members], self.second[members]
-        view.steps, view.failed = self.steps[members], self.failed[members]
-        view._name_views()
-        return view
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Everything that training goes on from, member axis first."""

@@ -44,7 +44,7 @@ def make_collector(
     Raises:
         ConfigError: it wants a replay, and its Config does not say which.
     """
-    rollout = Rollout.of(spec, steps, agent.members, num_envs, envs[0].mask_width)
+    rollout = Rollout(spec, steps, agent.members, num_envs, envs[0].mask_width)
     if agent.wants == "rollout":
         return Collector(agent, envs, rollout)
     if plan is None:

@@ -104,15 +104,7 @@ class ActorCriticConfig(OffPolicyConfig):
         """The rows of an iteration, and weights with gradients, moments and targets."""
         from slipstream.experience.rollout import rollout_bytes
 
-        rollout = rollout_bytes(
-            self.iteration_steps(num_envs),
-            members,
-            num_envs,
-            spec.observation_shape,
-            spec.observation_dtype,
-            spec.action_width,
-            spec.action_dtype,
-        )
+        rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
         inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_width
         critics = 2 * 4 * _products(inputs, self.widths, 1)
         kept = 4  # weights, moments, transposed matrices; then gradients, and targets

@@ -78,15 +78,7 @@ class DQNConfig(OffPolicyConfig):
         """The rows of an iteration, and weights with target, gradient and two moments."""
         from slipstream.experience.rollout import rollout_bytes
 
-        rollout = rollout_bytes(
-            self.iteration_steps(num_envs),
-            members,
-            num_envs,
-            spec.observation_shape,
-            spec.observation_dtype,
-            spec.action_width,
-            spec.action_dtype,
-        )
+        rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
         return rollout + 5 * self.weight_bytes(spec) * members
 
     def weight_bytes(self, spec: Spec) -> int:

@@ -209,15 +209,7 @@ class PPOConfig(AgentConfig):
         )  # learning is not loaded to be sized
         from slipstream.experience.rollout import rollout_bytes
 
-        rollout = rollout_bytes(
-            self.horizon,
-            members,
-            num_envs,
-            spec.observation_shape,
-            spec.observation_dtype,
-            spec.action_width,
-            spec.action_dtype,
-        )
+        rollout = rollout_bytes(spec, self.horizon, members, num_envs)
         update = update_bytes(spec, self.horizon, members, num_envs)
         return rollout + update + 4 * self.weight_bytes(spec) * members
 
