@@ -9,7 +9,6 @@ import pytest
 
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.ppo import PPO
-from slipstream.agents.ppo.torch_ppo import TorchPPO
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Finals
@@ -57,6 +56,12 @@ class Experience:
         for row in range(t if act else 0):
             agent.act(rollout, row)
 
+    @staticmethod
+    def _torch_form():
+        from slipstream.agents.ppo.torch_ppo import TorchPPO  # half of the folder needs no torch
+
+        return TorchPPO
+
     def train(
         self,
         seeds,
@@ -75,7 +80,7 @@ class Experience:
             "entropy_coef": 0.01,
         } | settings
         one = spec if isinstance(spec, Spec) else spec[0]
-        form = TorchPPO if one.is_image or torch_form else PPO
+        form = self._torch_form() if one.is_image or torch_form else PPO
         agent = form(PPOConfig(**settings), spec, seeds, num_envs)
         rollout = Rollout(one, agent.horizon, len(seeds), num_envs)
         for i in range(iterations):
