@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
@@ -63,7 +64,7 @@ def test_passwords_are_not_shown():
 
 def test_a_locked_file_is_named(tmp_path):
     open_mirror(tmp_path, None, []).close()
-    with sqlite3.connect(tmp_path / "study.db", isolation_level=None) as other:
+    with closing(sqlite3.connect(tmp_path / "study.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(ResourceError, match=r"study\.db is locked"):
             open_mirror(tmp_path, None, [], timeout=0.2)
@@ -82,7 +83,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path):
 def test_a_storage_that_is_locked_for_a_while_costs_nothing(tmp_path):
     said: list[str] = []
     mirror = open_mirror(tmp_path, None, said, timeout=0.2)
-    with sqlite3.connect(tmp_path / "study.db", isolation_level=None) as other:
+    with closing(sqlite3.connect(tmp_path / "study.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         mirror.tell(0, Told(PARAMS))
         mirror.flush()

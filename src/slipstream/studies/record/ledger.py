@@ -69,7 +69,16 @@ class Ledger:
             self._db = sqlite3.connect(
                 target, uri=True, timeout=_BUSY_SECONDS, isolation_level=None
             )
-            if not read_only:
+        try:
+            self._begin(read_only)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, read_only: bool) -> None:
+        """Makes the tables; checks the format."""
+        if not read_only:
+            with self._errors():
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")  # a row that was seen survives a crash
                 self._db.executescript(_TABLES)
@@ -78,8 +87,8 @@ class Ledger:
             self.record(format=FORMAT)
         elif known not in (None, FORMAT):
             raise CheckpointError(
-                f"{path} has format {known}, this slipstream reads {FORMAT}; use the version that "
-                "wrote it, or begin another study with --study-name."
+                f"{self.path} has format {known}, this slipstream reads {FORMAT}; use the version "
+                "that wrote it, or begin another study with --study-name."
             )
 
     def close(self) -> None:

@@ -268,17 +268,15 @@ def storage_url(url: str | None, folder: Path) -> str:
 
 
 def open_storage(url: str, timeout: float = 10.0) -> BaseStorage:
-    """Optuna's storage of a completed URL; PostgreSQL holds no connection between two writes."""
+    """Optuna's storage of a completed URL; it holds no connection between two writes."""
     if url.startswith("journal:"):
         path = Path(url.removeprefix("journal:"))
         return JournalStorage(JournalFileBackend(str(path)))
     if url.startswith("sqlite:"):
-        options: dict[str, Any] = {"connect_args": {"timeout": timeout}}
+        patience: dict[str, float] = {"timeout": timeout}
     else:
-        options = {
-            "poolclass": NullPool,
-            "connect_args": {"connect_timeout": max(2, round(timeout))},
-        }
+        patience = {"connect_timeout": max(2, round(timeout))}
+    options = {"poolclass": NullPool, "connect_args": patience}
     return get_storage(RDBStorage(url, engine_kwargs=options))
 
 
