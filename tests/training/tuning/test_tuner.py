@@ -76,13 +76,15 @@ def test_backends_copies_and_workers(odd, patient):
     assert any("process" in what for what in said)
 
 
-def test_what_raises_is_told(odd, patient):
+def test_what_raises_is_told(odd, patient, monkeypatch):
+    monkeypatch.setattr(tuner, "_MOST", 100.0)  # until it raises, however slow the machine is
     found = tuner.tune(odd(good=40), patient)
     assert not found.stepped
     assert all("the simulator is gone" in why for why in found.problems.values())
 
 
 def test_what_hangs_is_ended(odd, monkeypatch):
+    monkeypatch.setattr(tuner, "_LEAST", 1.0)  # for far more steps than are good
     monkeypatch.setattr(tuner, "_LEAST_PATIENCE", 1.0)
     with monkeypatch.context() as patch:
         patch.setattr(tuner, "_LOADING", 50.0)  # where making a copy takes long

@@ -51,7 +51,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         raise ResourceError(sentence.format(path=path, reason=reason)) from error
     except ValueError as error:
-        if "null byte" not in str(error):  # in a name; other errors are not the disk's
+        if "embedded null" not in str(error):  # in a name; other errors are not the disk's
             raise
         raise ResourceError(_OTHER.format(path=repr(str(path)), reason=error)) from error
 
