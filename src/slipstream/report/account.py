@@ -75,6 +75,11 @@ class Account:
         return self.equity + self.total_costs
 
 
+def bars(track: Track) -> Ints:
+    """Rows of the data that a pass stepped into, one a decision [n]."""
+    return np.asarray(track.trace["bar"].astype(np.int64).ravel())
+
+
 def account(
     tracks: Sequence[Track], market: MarketSpec, time: Ints, clock: Ints | None = None
 ) -> Account:
@@ -89,7 +94,7 @@ def account(
         clock: marks at these times, as in another account's `time`; by default at the tracks' own.
     """
     tracks = [t for t in tracks if len(t.trace["bar"])]
-    rows = [t.trace["bar"].astype(np.int64).ravel() for t in tracks]
+    rows = [bars(t) for t in tracks]
     grid = _own_clock(rows, time, market.bar_seconds) if clock is None else clock
     equity, net, gross = (np.zeros(len(grid)) for _ in range(3))
     costs = {name: np.zeros(len(grid)) for name in market.cost_fields}

@@ -67,13 +67,12 @@ def ema(values: Floats, span: int) -> Floats:
     return np.asarray(lfilter([weight], [1.0, weight - 1.0], values, zi=start)[0])
 
 
-def ema_cross(passes: Passes, record: int, fast: int = 20, slow: int = 50) -> NDArray[np.int64]:
-    """Long while the fast average of closes is above the slow one, else short; decided on each bar.
+def ema_cross(passes: Passes, record: int) -> NDArray[np.int64]:
+    """Long while the average of 20 closes is above that of 50, else short; decided on each bar.
 
     The averages start up to 1,000 bars before the pass, where the same symbol has them.
     """
     first, last = passes.window(record)
     start = max(first - 1_000, passes.declared[record].history)
     close = passes.declared[record].close[start:last]
-    gap = ema(close, fast) - ema(close, slow)
-    return np.sign(gap).astype(np.int64)[first - start :]
+    return np.sign(ema(close, 20) - ema(close, 50)).astype(np.int64)[first - start :]

@@ -67,26 +67,24 @@ def canvas(
         ratios: relative heights of the panels.
         share: the panels have one x axis.
     """
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(WIDTH, height), dpi=DPI)
-        FigureCanvasAgg(figure)
-        panels = figure.subplots(
-            len(ratios), 1, sharex=share, squeeze=False, gridspec_kw={"height_ratios": list(ratios)}
-        )
-    figure.suptitle(title, x=0.012, ha="left", fontsize=11.5, fontweight="bold")
-    return figure, [row[0] for row in panels]
+    panels = {"height_ratios": list(ratios)}
+    return _figure(title, height, len(ratios), 1, sharex=share, gridspec_kw=panels)
 
 
 def grid(
     title: str, height: float, rows: int, columns: int, share: str = "y"
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure of panels row by row, which share their y axis, or their x axis."""
+    return _figure(title, height, rows, columns, sharex=share == "x", sharey=share == "y")
+
+
+def _figure(
+    title: str, height: float, rows: int, columns: int, **options: Any
+) -> tuple[Figure, list[Axes]]:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH, height), dpi=DPI)
         FigureCanvasAgg(figure)
-        panels = figure.subplots(
-            rows, columns, sharex=share == "x", sharey=share == "y", squeeze=False
-        )
+        panels = figure.subplots(rows, columns, squeeze=False, **options)
     figure.suptitle(title, x=0.012, ha="left", fontsize=11.5, fontweight="bold")
     return figure, list(panels.ravel())
 
@@ -102,12 +100,12 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def thin(values: Floats, most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """Indices of at most about `most` points that keep each stretch's lowest and highest value."""
+def thin(values: Floats) -> NDArray[np.int64]:
+    """Indices of at most about 3,000 points that keep each stretch's lowest and highest value."""
     n = len(values)
-    if n <= most:
+    if n <= MOST_POINTS:
         return np.arange(n)
-    width = -(-2 * n // most)
+    width = -(-2 * n // MOST_POINTS)
     rows = -(-n // width)
     table = np.concatenate([values, np.full(rows * width - n, values[-1])]).reshape(rows, width)
     first = np.arange(rows) * width

@@ -13,19 +13,19 @@ FEWEST_DAYS = 20  # below this a bootstrap says nothing
 
 
 def sharpe_interval(
-    returns: Floats, periods: float, level: float = 0.95, draws: int = DRAWS, seed: int = SEED
+    returns: Floats, periods: float, draws: int = DRAWS
 ) -> tuple[float, float] | None:
-    """Percentile interval of the annualised Sharpe ratio of daily returns.
+    """95 % percentile interval of the annualised Sharpe ratio of daily returns.
 
     None with fewer than 20 days or where (almost) all resamples have no deviation.
     """
     if len(returns) < FEWEST_DAYS or not float(np.std(returns)) > 1e-15:
         return None
-    sample = returns[stationary_rows(len(returns), draws, seed=seed)]
+    sample = returns[stationary_rows(len(returns), draws, seed=SEED)]
     deviation = sample.std(axis=1, ddof=1)
     fine = deviation > 1e-15
     if fine.mean() < 0.5:
         return None
     values = sample.mean(axis=1)[fine] / deviation[fine] * math.sqrt(periods)
-    low, high = np.quantile(values, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)

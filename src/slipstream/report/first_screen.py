@@ -12,10 +12,12 @@ from slipstream.core.percent import NOTHING, percent
 from slipstream.market.calendar import span
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.page import KeyFigure
+from slipstream.report.performance import total
 from slipstream.report.split_view import SplitView
 from slipstream.report.statistics import sharpe
 from slipstream.report.stress import percentile
 from slipstream.report.wording import (
+    BETTER_THAN_RANDOM,
     against,
     excludes_zero,
     few_days,
@@ -27,7 +29,6 @@ from slipstream.studies.statistics.deflated import smallest_confirmable
 RUINED = -0.9  # total return from which on an account is called ruined
 FOLLOWS = 0.5  # correlation of daily returns from which on a member goes with the market
 MOST_NAMED = 8  # members
-BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders
 
 
 def verdict(held: SplitView) -> str:
@@ -148,8 +149,7 @@ def looks(run: RunEvaluation) -> list[str]:
 
 def never_traded(held: SplitView) -> bool:
     """No order was filled and nothing was ever held."""
-    fills = sum(track.metrics.get("fills", 0.0) for track in held.tracks)
-    return not fills and not held.found.exposure
+    return not total(held.tracks, "fills") and not held.found.exposure
 
 
 def at_rest(held: SplitView) -> list[str]:

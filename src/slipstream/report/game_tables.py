@@ -24,7 +24,7 @@ def members(run: RunEvaluation, tracks: Sequence[Sequence[Track]]) -> Table:
         chosen = None if game is None else game.chosen[index]
         label = "agent" if len(tracks) == 1 else f"member {run.number(index)}"
         cells = [] if chosen is None else [_setting(chosen.settings, name) for name in names]
-        rows.append([label, *cells, *_returns(own), *_choice(chosen, game is not None)])
+        rows.append([label, *cells, *_returns(own), *_choice(chosen)])
     blank = [""] * len(names)
     ends = ["", ""] if game is not None else []
     if game is not None and len(game.sampled):
@@ -91,7 +91,7 @@ def _setting(settings: Mapping[str, float], name: str) -> str:
     return f"{settings[name]:g}"
 
 
-def _choice(chosen: Chosen | None, shown: bool) -> list[str]:
+def _choice(chosen: Chosen | None) -> list[str]:
     if chosen is None:
         return []
     last = last_policy(chosen)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from slipstream.report.inputs import Chosen, Game, RunEvaluation
 from slipstream.report.measured import Measured
 from slipstream.report.statistics import Floats
-from slipstream.report.wording import number
+from slipstream.report.wording import number, spread
 
 COLLAPSED = 0.2  # of the chosen policy's lead over a random one is lost by the last policy
 
@@ -110,11 +108,7 @@ def members(run: RunEvaluation, agents: Sequence[Measured]) -> list[str]:
     means = [agent.mean for agent in agents]
     digits = max(agent.digits for agent in agents)
     kind = "seeds" if run.same_settings else "members with different settings"
-    low, middle, high = (number(float(np.quantile(means, q)), digits) for q in (0.0, 0.5, 1.0))
-    return [
-        f"Over {len(agents)} {kind} the mean return is {low} to {high}, median {middle}. Shown is "
-        f"member {run.number(run.member)}{run.member_reason and ', ' + run.member_reason}."
-    ]
+    return [f"Over {len(agents)} {kind} the mean return is {spread(means, digits)}. {run.shown_is}"]
 
 
 def cuts(game: Game | None, lengths: Sequence[int]) -> list[str]:

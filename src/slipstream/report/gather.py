@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.kernel import Kernel, Loaded
-from slipstream.core.market_pass import PortfolioPass
 from slipstream.core.spec import MarketSpec
 from slipstream.report.baselines import compare, rivals
 from slipstream.report.inputs import Comparison, Curve, Prices, RunEvaluation
 from slipstream.report.passes import Passes, comparable, round_trip
 from slipstream.report.portfolio_gather import LABELS, with_portfolio
+from slipstream.report.portfolio_passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats
 from slipstream.report.stress import RANDOM_DRAWS, stress
 from slipstream.training.environments.environment import LONGEST, Environment
@@ -102,23 +101,27 @@ def gather(
         return replace(run, random_policy=chance)
     assert isinstance(environment, KernelEnvironment)
     kernel, loaded = environment.kernel, environment.loaded
-    declared = declares(loaded.params[holdout][0], loaded.data)
-    gathered = with_portfolio if isinstance(declared, PortfolioPass) else _with_market
-    return gathered(run, kernel, loaded, tracks, holdout, backend, draws)
+    passes = {name: passes_of(kernel, loaded, name, backend) for name in tracks}
+    agent = tracks[holdout][run.member]
+    run = replace(
+        run,
+        holdout=LABELS.get(holdout, holdout),
+        tracks={LABELS.get(n, n): _named(members, passes[n]) for n, members in tracks.items()},
+    )
+    portfolios = {name: one for name, one in passes.items() if isinstance(one, PortfolioPasses)}
+    if portfolios:
+        return with_portfolio(run, portfolios, agent, holdout, draws)
+    return _with_market(run, passes, agent, holdout, draws)
 
 
 def _with_market(
     run: RunEvaluation,
-    kernel: Kernel,
-    loaded: Loaded,
-    tracks: Tracks,
+    passes: Mapping[str, Passes],
+    agent: Sequence[Track],
     holdout: str,
-    backend: str,
     draws: int,
 ) -> RunEvaluation:
-    passes = {name: Passes(kernel, loaded, name, backend) for name in tracks}
     held = passes[holdout]
-    agent = tracks[holdout][run.member]
     comparisons: dict[str, Comparison] = {}
     if comparable(held):
         for name, split in passes.items():
@@ -126,8 +129,6 @@ def _with_market(
             comparisons[LABELS.get(name, name)] = found
     return replace(
         run,
-        holdout=LABELS.get(holdout, holdout),
-        tracks={LABELS.get(n, n): _named(members, passes[n]) for n, members in tracks.items()},
         market=market_of(held),
         prices=Prices(held.declared[0].time, held.declared[0].close),
         comparisons=comparisons,

@@ -221,3 +221,9 @@ class RunEvaluation:
     def number(self, index: int) -> int:
         """A member's number in the run."""
         return self.numbers[index] if self.numbers else index
+
+    @property
+    def shown_is(self) -> str:
+        """Which member's decisions are shown, and why."""
+        reason = f", {self.member_reason}" if self.member_reason else ""
+        return f"Shown is member {self.number(self.member)}{reason}."

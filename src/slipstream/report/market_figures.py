@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from slipstream.report.account import Account
+from slipstream.report.account import Account, bars
 from slipstream.report.canvas import (
     BLUE,
     DASHES,
@@ -38,6 +38,8 @@ from slipstream.report.inputs import Prices
 from slipstream.report.statistics import Floats, drawdowns, rolling_sharpe
 from slipstream.training.record.track import Track
 
+_RECENT = 400  # bars, drawn larger
+
 
 def equity(
     split: str, agent: Account, others: Mapping[str, Account], band: Sequence[Account] = ()
@@ -45,35 +47,16 @@ def equity(
     """Return since the start above, fall from the peak below; other members as thin lines."""
     figure, (top, bottom) = canvas(f"Equity and drawdown, {split}", 3.9, (2.6, 1))
     for index, other in enumerate(band):
-        curve = other.equity / other.equity[0] - 1.0
-        rows = thin(curve)
         label = "" if index else "other members"
-        when = dates(other.time)[rows]
-        top.plot(when, curve[rows], color=BLUE, linewidth=0.7, alpha=0.4, label=label)
+        top.plot(*_gain(other), color=BLUE, linewidth=0.7, alpha=0.4, label=label)
     for (name, other), colour, dash in zip(others.items(), LINES, DASHES, strict=False):
-        curve = other.equity / other.equity[0] - 1.0
-        rows = thin(curve)
-        top.plot(dates(other.time)[rows], curve[rows], color=colour, linestyle=dash, label=name)
-        fall = drawdowns(other.equity)
-        rows = thin(fall)
-        bottom.plot(
-            dates(other.time)[rows],
-            fall[rows],
-            color=colour,
-            linestyle=dash,
-            linewidth=0.8,
-            alpha=0.8,
-        )
-    curve = agent.equity / agent.equity[0] - 1.0
-    rows = thin(curve)
-    top.plot(dates(agent.time)[rows], curve[rows], color=BLUE, linewidth=2.0, label="agent")
+        top.plot(*_gain(other), color=colour, linestyle=dash, label=name)
+        bottom.plot(*_fall(other), color=colour, linestyle=dash, linewidth=0.8, alpha=0.8)
+    top.plot(*_gain(agent), color=BLUE, linewidth=2.0, label="agent")
     top.axhline(0.0, color=INK, linewidth=0.8)
-    fall = drawdowns(agent.equity)
-    rows = thin(fall)
-    bottom.fill_between(
-        dates(agent.time)[rows], fall[rows], 0.0, color=BLUE, alpha=0.3, linewidth=0
-    )
-    bottom.plot(dates(agent.time)[rows], fall[rows], color=BLUE, linewidth=1.0)
+    when, fall = _fall(agent)
+    bottom.fill_between(when, fall, 0.0, color=BLUE, alpha=0.3, linewidth=0)
+    bottom.plot(when, fall, color=BLUE, linewidth=1.0)
     growth_axis(top)
     bottom.set_ylabel("drawdown")
     percent_axis(bottom)
@@ -82,13 +65,27 @@ def equity(
     return figure
 
 
-def positions(track: Track, prices: Prices, recent: int = 400) -> Figure:
+def _gain(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
+    """Return since the start, thinned."""
+    curve = of.equity / of.equity[0] - 1.0
+    rows = thin(curve)
+    return dates(of.time)[rows], curve[rows]
+
+
+def _fall(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
+    """Fall from the peak, thinned."""
+    fall = drawdowns(of.equity)
+    rows = thin(fall)
+    return dates(of.time)[rows], fall[rows]
+
+
+def positions(track: Track, prices: Prices) -> Figure:
     """Price coloured by the position held: the whole pass, and its last bars."""
-    rows = track.trace["bar"].astype(np.int64).ravel()
+    rows = bars(track)
     held = track.trace["exposure"].ravel()
     title = f"{track.name}: price and position"
     figure, (whole, near, level) = canvas(title, 5.2, (1.5, 1.5, 0.7), share=False)
-    part = slice(max(len(rows) - recent, 0), None)
+    part = slice(max(len(rows) - _RECENT, 0), None)
     keep = thin(prices.close[rows])
     whole.plot(dates(prices.time[rows[keep]]), prices.close[rows[keep]], color=INK, linewidth=0.7)
     _shade(whole, dates(prices.time[rows]), held)
@@ -234,26 +231,17 @@ def rolling(split: str, agent: Account, window: int) -> Figure:
     when = dates(agent.time[1:][closes])
     axes.plot(when, values, color=BLUE, linewidth=1.6)
     fine = ~np.isnan(values)
-    axes.fill_between(
-        when,
-        values,
-        0.0,
-        where=list(fine & (values > 0)),
-        interpolate=True,  # up to the crossing, not to the day before it
-        color=BLUE,
-        alpha=0.15,
-        linewidth=0,
-    )
-    axes.fill_between(
-        when,
-        values,
-        0.0,
-        where=list(fine & (values < 0)),
-        interpolate=True,
-        color=VERMILION,
-        alpha=0.2,
-        linewidth=0,
-    )
+    for side, colour, alpha in ((values > 0, BLUE, 0.15), (values < 0, VERMILION, 0.2)):
+        axes.fill_between(
+            when,
+            values,
+            0.0,
+            where=list(fine & side),
+            interpolate=True,  # up to the crossing, not to the day before it
+            color=colour,
+            alpha=alpha,
+            linewidth=0,
+        )
     axes.axhline(0.0, color=INK, linewidth=0.8)
     axes.set_ylabel("annual Sharpe")
     time_axis(axes)

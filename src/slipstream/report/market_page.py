@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from slipstream.report import first_screen, market_sections, wording
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.episode_section import episode_sections
@@ -65,14 +63,29 @@ def notes(run: RunEvaluation) -> Section:
 
 
 def _opening(held: SplitView) -> list[str]:
+    place = percentile(held.agent.total_return, held.draws)
+    timing = wording.random_traders(place, len(held.draws))
+    return opening(held, timing, _terms(held))
+
+
+def opening(
+    held: SplitView, timing: Sequence[str], terms: Sequence[str], trading: Sequence[str] = ()
+) -> list[str]:
+    """What the result is worth, in full.
+
+    Args:
+        held: the hold-out.
+        timing: the agent among its own decisions at other places.
+        terms: what was paid, and how many were tried.
+        trading: what must be said of how it trades before it is compared.
+    """
     run, mine = held.run, held.agent
-    interval, yearly = held.found.interval, held.market.days_per_year
-    if not run.unseen:
-        interval = None  # proof on bars that were trained or chosen on is none
     if first_screen.never_traded(held):
-        return [*first_screen.at_rest(held), *seed_band(held), *_terms(held)]
-    lines = [wording.verdict(held.name, mine.total_return, interval, run.unseen)]
-    lines += wording.comparisons(
+        return [*first_screen.at_rest(held), *seed_band(held), *terms]
+    # Proof on bars that were trained or chosen on is none.
+    interval = held.found.interval if run.unseen else None
+    yearly = held.market.days_per_year
+    compared = wording.comparisons(
         mine.total_return,
         {name: rival.total_return for name, rival in held.rivals.items()},
         interval,
@@ -82,8 +95,8 @@ def _opening(held: SplitView) -> list[str]:
         },
         unseen=run.unseen,
     )
-    lines += wording.random_traders(percentile(mine.total_return, held.draws), len(held.draws))
-    return [*lines, *seed_band(held), *_terms(held)]
+    verdict = wording.verdict(held.name, mine.total_return, interval, run.unseen)
+    return [verdict, *trading, *compared, *timing, *seed_band(held), *terms]
 
 
 def _terms(held: SplitView) -> list[str]:
@@ -104,18 +117,16 @@ def seed_band(held: SplitView) -> list[str]:
     run = held.run
     values = [found.sharpe for found in held.every]
     known = [value for value in values if value is not None]
-    shown = (
-        f"Shown is member {run.number(run.member)}{run.member_reason and ', ' + run.member_reason}."
-    )
     if not known:
-        return [f"None of the {count} members has a Sharpe ratio. {shown}"]
+        return [f"None of the {count} members has a Sharpe ratio. {run.shown_is}"]
     kind = "seeds" if run.same_settings else "members with different settings"
     if len(known) == 1:
-        return [f"Of {count} {kind} one has a Sharpe ratio, {wording.number(known[0])}. {shown}"]
-    low, middle, high = (wording.number(float(np.quantile(known, q))) for q in (0.0, 0.5, 1.0))
+        return [
+            f"Of {count} {kind} one has a Sharpe ratio, {wording.number(known[0])}. {run.shown_is}"
+        ]
     some = "" if len(known) == count else f" ({len(known)} of {count} have one)"
     return [
-        f"Over {count} {kind} the {held.name} Sharpe is {low} to {high}, median {middle}{some}. "
-        f"{shown}",
+        f"Over {count} {kind} the {held.name} Sharpe is {wording.spread(known)}{some}. "
+        f"{run.shown_is}",
         *first_screen.members_and_the_market(held),
     ]

@@ -10,9 +10,9 @@ from slipstream.core.percent import percent
 from slipstream.market.calendar import span
 from slipstream.report import learning_figures, market_figures, market_tables, wording
 from slipstream.report.baselines import ORACLE
-from slipstream.report.inputs import RunEvaluation
+from slipstream.report.inputs import Comparison, RunEvaluation
 from slipstream.report.market_tables import NamedAccount
-from slipstream.report.page import Picture, Section, picture
+from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.performance import by_hour, by_symbol, by_weekday, trading
 from slipstream.report.split_view import SplitView
 from slipstream.report.statistics import alpha_beta, monthly_returns, worst_drawdowns
@@ -46,15 +46,10 @@ def equity(held: SplitView) -> Picture:
 
 def against(held: SplitView) -> Section:
     """Baselines, random timing, other costs."""
-    title, comparison, stress = (
-        "Against baselines and other costs",
-        held.comparison,
-        held.run.stress,
-    )
+    title, stress = "Against baselines and other costs", held.run.stress
+    comparison = held.comparison
     if comparison is None:
         return Section(title, ("There are no baselines for these actions.",))
-    rows = [NamedAccount("agent", held.agent, held.tracks)]
-    rows += [NamedAccount(n, a, comparison.tracks[n]) for n, a in held.rivals.items()]
     sentences = [
         "All baselines trade the same bars under the same rules and pay the same costs, at "
         "exposure 1 and without the agent's own stops and limits. The oracle knows all future "
@@ -63,22 +58,30 @@ def against(held: SplitView) -> Section:
         *slope(held),
         *promise(held),
     ]
-    bound = [
-        NamedAccount(name, held.baselines[name], tracks)
-        for name, tracks in comparison.tracks.items()
-        if name == ORACLE
-    ]
-    tables = [market_tables.baselines(rows, held.draws, bound, held.market)]
+    tables = [baselines(held, comparison)]
     if stress:
         sentences.append(wording.breaks_even(stress.break_even))
         tables.append(market_tables.stress(stress))
-    pictures: list[Picture] = []
-    if len(held.draws):
-        shown = {name: rival.total_return for name, rival in held.lines.items()}
-        drawn = market_figures.random_draws(held.name, held.agent.total_return, held.draws, shown)
-        words = f"Total return of the agent among {len(held.draws)} random traders"
-        pictures.append(picture("random_timing", words, drawn))
-    return Section(title, sentences, tables, pictures)
+    return Section(title, sentences, tables, random_timing(held, "traders"))
+
+
+def baselines(held: SplitView, comparison: Comparison) -> Table:
+    """The agent beside what could be followed, each asset held, and what only hindsight could."""
+    rows = [NamedAccount("agent", held.agent, held.tracks)]
+    rows += [NamedAccount(n, one, comparison.tracks[n]) for n, one in held.rivals.items()]
+    rows += [NamedAccount(f"{n} held", one, comparison.assets[n]) for n, one in held.assets.items()]
+    bound = [NamedAccount(n, one, comparison.tracks[n]) for n, one in held.bound.items()]
+    return market_tables.baselines(rows, held.draws, bound, held.market)
+
+
+def random_timing(held: SplitView, whom: str) -> list[Picture]:
+    """The agent among the matched random draws; nothing where there are none."""
+    if not len(held.draws):
+        return []
+    shown = {name: rival.total_return for name, rival in held.lines.items()}
+    drawn = market_figures.random_draws(held.name, held.agent.total_return, held.draws, shown)
+    words = f"Total return of the agent among {len(held.draws)} random {whom}"
+    return [picture("random_timing", words, drawn)]
 
 
 def _random(held: SplitView) -> list[str]:
@@ -125,16 +128,18 @@ def trades(held: SplitView) -> Section:
     """What was traded and what it cost."""
     market = held.market
     done = trading(held.tracks, held.agent)
+    table = market_tables.trades(done, held.found, market.bar_seconds, market.account_currency)
+    return trades_and_costs(held, table)
+
+
+def trades_and_costs(held: SplitView, traded: Table) -> Section:
+    """What was traded, beside what it cost by kind."""
     drawn = picture(
         "costs",
         f"Return before and after costs, and costs by kind, on the {held.name} split",
         market_figures.gross_and_net(held.name, held.agent),
     )
-    tables = [
-        market_tables.trades(done, held.found, market.bar_seconds, market.account_currency),
-        market_tables.costs(held.agent),
-    ]
-    return Section("Trades and costs", (), tables, [drawn])
+    return Section("Trades and costs", (), [traded, market_tables.costs(held.agent)], [drawn])
 
 
 def calendar(held: SplitView, symbols: bool = True) -> Section:

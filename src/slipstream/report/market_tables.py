@@ -15,7 +15,7 @@ from slipstream.report.baselines import MATCHED_RANDOM
 from slipstream.report.canvas import MONTHS
 from slipstream.report.inputs import Stress
 from slipstream.report.page import Table
-from slipstream.report.performance import Performance, Slice, Trading, performance
+from slipstream.report.performance import Performance, Slice, Trading, performance, total
 from slipstream.report.split_view import SplitView
 from slipstream.report.statistics import Drawdown, Floats
 from slipstream.report.wording import number, share
@@ -93,7 +93,8 @@ def members(held: SplitView) -> Table:
     rows = [
         [
             f"member {run.number(index)}",
-            *_member(p),
+            *_result(p),
+            number(p.exposure, 2),
             number(held.net_exposure(index), 2),
             number(held.follows[index], 2),
         ]
@@ -103,19 +104,18 @@ def members(held: SplitView) -> Table:
     note = "Exposure: mean of its size. Net: mean with its sign, shorts below 0."
     if market is not None:
         name, account = market
-        net = float(np.mean(account.net_exposure))
-        rows.append([name, *_member(performance(account)), number(net, 2), ""])
+        found, net = performance(account), float(np.mean(account.net_exposure))
+        rows.append([name, *_result(found), number(found.exposure, 2), number(net, 2), ""])
         note += f" Follows: correlation of its daily returns with those of {name}."
     return Table(f"Members, {held.name}", columns, rows, emphasis=run.member, note=note)
 
 
-def _member(p: Performance) -> list[str]:
+def _result(p: Performance) -> list[str]:
     return [
         percent(p.total_return),
         number(p.sharpe, 2),
         interval(p.interval),
         fall(p.max_drawdown),
-        number(p.exposure, 2),
     ]
 
 
@@ -135,16 +135,8 @@ def baselines(
 
 def _baseline(row: NamedAccount) -> list[str]:
     found = performance(row.account)
-    fills = sum(t.metrics.get("fills", 0.0) for t in row.tracks)
-    return [
-        row.name,
-        percent(found.total_return),
-        number(found.sharpe, 2),
-        interval(found.interval),
-        fall(found.max_drawdown),
-        number(fills, 0),
-        number(found.costs, 0),
-    ]
+    fills = total(row.tracks, "fills")
+    return [row.name, *_result(found), number(fills, 0), number(found.costs, 0)]
 
 
 def stress(of: Stress) -> Table:
@@ -164,9 +156,14 @@ def stress(of: Stress) -> Table:
     )
 
 
+def holding_time(bars: float | None, bar_seconds: int) -> list[str]:
+    """The row of it."""
+    hours = None if bars is None else bars * bar_seconds / 3_600.0
+    return ["Mean holding time", f"{number(bars)} bars ({number(hours)} h)"]
+
+
 def trades(of: Trading, found: Performance, bar_seconds: int, currency: str) -> Table:
     """What was traded and how."""
-    hours = None if of.holding_bars is None else of.holding_bars * bar_seconds / 3_600.0
     rows = [
         ["Trades closed", number(of.trades, 0)],
         ["Fills", number(of.fills, 0)],
@@ -174,7 +171,7 @@ def trades(of: Trading, found: Performance, bar_seconds: int, currency: str) -> 
         ["Profit factor", number(of.profit_factor, 2)],
         [f"Mean trade after costs, {currency}", number(of.mean_trade, 2)],
         [f"Mean cost of a trade, {currency}", number(of.mean_cost, 2)],
-        ["Mean holding time", f"{number(of.holding_bars)} bars ({number(hours)} h)"],
+        holding_time(of.holding_bars, bar_seconds),
         ["Mean exposure", number(found.exposure, 2)],
         ["Turnover per day, times equity", number(of.turnover, 2)],
         ["Stop-loss exits", number(of.stops, 0)],
@@ -233,14 +230,17 @@ def drawdowns(of: Sequence[Drawdown]) -> Table:
 
 def by_symbol(of: Sequence[Slice]) -> Table:
     """Each symbol on its own capital."""
-    rows = [[*_cells(s), number(s.bars, 0)] for s in of]
-    return Table("By symbol", ("", "result", "Sharpe", "exposure", "bars"), rows)
+    return _slices("By symbol", "Sharpe", of)
 
 
 def by_weekday(of: Sequence[Slice]) -> Table:
     """Weekdays of the trading day, which begins at the roll before."""
+    return _slices("By weekday", "t value", of)
+
+
+def _slices(caption: str, score: str, of: Sequence[Slice]) -> Table:
     rows = [[*_cells(s), number(s.bars, 0)] for s in of]
-    return Table("By weekday", ("", "result", "t value", "exposure", "bars"), rows)
+    return Table(caption, ("", "result", score, "exposure", "bars"), rows)
 
 
 def by_hour(of: Sequence[Slice]) -> Table:

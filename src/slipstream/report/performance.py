@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -98,28 +99,30 @@ def performance(of: Account) -> Performance:
     )
 
 
+def total(tracks: Sequence[Track], name: str) -> float:
+    """An episode metric of the kernel, over all passes."""
+    return float(sum(track.metrics.get(name, 0.0) for track in tracks))
+
+
 def trading(tracks: Sequence[Track], of: Account) -> Trading:
     """Counts from the episode metrics of the kernel; holding times from the traced exposure."""
-
-    def total(name: str) -> float:
-        return float(sum(t.metrics.get(name, 0.0) for t in tracks))
-
-    trades, profit, loss = int(total("trades")), total("gross_profit"), total("gross_loss")
+    sums = partial(total, tracks)
+    trades, profit, loss = int(sums("trades")), sums("gross_profit"), sums("gross_loss")
     costs = float(of.total_costs[-1])
     lengths = np.concatenate([holding_times(t.trace["exposure"].ravel()) for t in tracks])
     return Trading(
         trades=trades,
-        fills=int(total("fills")),
-        win_rate=total("wins") / trades if trades else None,
+        fills=int(sums("fills")),
+        win_rate=sums("wins") / trades if trades else None,
         profit_factor=profit / loss if loss > 0.0 else None,
         mean_trade=(profit - loss) / trades if trades else None,
         mean_cost=costs / trades if trades else None,
-        turnover=total("turnover") / max(of.days, 1) / max(len(tracks), 1),
+        turnover=sums("turnover") / max(of.days, 1) / max(len(tracks), 1),
         holding_bars=float(lengths.mean()) if len(lengths) else None,
-        stops=int(total("stop_exits")),
-        targets=int(total("target_exits")),
-        stop_outs=int(total("stop_outs")),
-        both_touched=int(total("both_touched")),
+        stops=int(sums("stop_exits")),
+        targets=int(sums("target_exits")),
+        stop_outs=int(sums("stop_outs")),
+        both_touched=int(sums("both_touched")),
     )
 
 
@@ -172,36 +175,25 @@ def by_weekday(of: Account) -> list[Slice]:
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     weekday, bar_weekday = day_weekday(days), day_weekday(of.day)
     returns, change = simple_returns(closes), np.diff(closes) / closes[0]
-    rows = []
-    for number, name in enumerate(names):
-        mine, bars = weekday == number, bar_weekday == number
-        if mine.any():
-            rows.append(
-                Slice(
-                    name,
-                    float(change[mine].sum()),
-                    t_value(returns[mine]),
-                    float(of.gross_exposure[bars].mean()),
-                    int(bars.sum()),
-                )
-            )
-    return rows
+    return [
+        _slice(
+            name, change[weekday == k], returns[weekday == k], of.gross_exposure[bar_weekday == k]
+        )
+        for k, name in enumerate(names)
+        if (weekday == k).any()
+    ]
 
 
 def by_hour(of: Account) -> list[Slice]:
     """One row per UTC hour in which a bar opens."""
     hour = of.time[1:] // HOUR % 24
     returns, change = of.bar_returns, np.diff(of.equity) / of.equity[0]
-    rows = []
-    for number in np.unique(hour):
-        mine = hour == number
-        rows.append(
-            Slice(
-                f"{number:02d}:00",
-                float(change[mine].sum()),
-                t_value(returns[mine]),
-                float(of.gross_exposure[mine].mean()),
-                int(mine.sum()),
-            )
-        )
-    return rows
+    return [
+        _slice(f"{k:02d}:00", change[hour == k], returns[hour == k], of.gross_exposure[hour == k])
+        for k in np.unique(hour)
+    ]
+
+
+def _slice(name: str, change: Floats, returns: Floats, exposure: Floats) -> Slice:
+    """Of a part of the account: what it added, whether that is luck, its bars."""
+    return Slice(name, float(change.sum()), t_value(returns), float(exposure.mean()), len(exposure))

@@ -10,7 +10,7 @@ import numpy as np
 
 from slipstream.core.spec import MarketSpec
 from slipstream.market.calendar import DayRoll, day_number
-from slipstream.report.account import FLOOR, Account
+from slipstream.report.account import FLOOR, Account, bars
 from slipstream.report.inputs import Holdings
 from slipstream.report.statistics import Floats, Ints
 from slipstream.training.record.track import Track
@@ -26,13 +26,13 @@ def chained(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> Account:
         market: the kernel's `Spec.market`.
         time: UTC seconds of every row of the data.
     """
-    first = int(tracks[0].trace["bar"].ravel()[0])
+    first = int(bars(tracks[0])[0])
     stamps, equity = [time[first - 1 : first]], [np.array([market.initial_equity])]
     costs = {name: [np.zeros(1)] for name in market.cost_fields}
     exposure = []
     for track in tracks:
         scale = float(equity[-1][-1]) / market.initial_equity
-        stamps.append(time[track.trace["bar"].astype(np.int64).ravel()])
+        stamps.append(time[bars(track)])
         equity.append(scale * track.trace["equity"].ravel())
         exposure.append(track.trace["exposure"].ravel())
         for name, paid in costs.items():
@@ -73,14 +73,14 @@ def by_asset(tracks: Sequence[Track], holdings: Holdings, initial: float) -> lis
     """One row an asset."""
     count = len(holdings.names)
     profit, weight, held = np.zeros(count), np.zeros(count), np.zeros(count)
-    change, bars, scale = np.ones(count), 0, 1.0
+    change, steps, scale = np.ones(count), 0, 1.0
     for track in tracks:
-        rows = track.trace["bar"].astype(np.int64).ravel()
+        rows = bars(track)
         units, equity = track.trace["units"], track.trace["equity"].ravel()
         profit += scale * gains(units, rows, holdings).sum(axis=0)
         weight += (units * holdings.close[rows] / equity[:, None]).sum(axis=0)
         held += np.count_nonzero(units > 0.0, axis=0)
-        bars += len(rows)
+        steps += len(rows)
         before, after = holdings.close[rows[0] - 1], holdings.close[rows[-1]]
         change *= np.where((before > 0.0) & (after > 0.0), after / np.maximum(before, 1e-300), 1.0)
         scale *= float(equity[-1]) / initial
@@ -88,8 +88,8 @@ def by_asset(tracks: Sequence[Track], holdings: Holdings, initial: float) -> lis
         AssetShare(
             name,
             float(profit[k]) / initial,
-            float(weight[k]) / bars,
-            float(held[k]) / bars,
+            float(weight[k]) / steps,
+            float(held[k]) / steps,
             float(change[k]) - 1.0,
         )
         for k, name in enumerate(holdings.names)

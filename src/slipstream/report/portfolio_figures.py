@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from slipstream.report.account import bars
 from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
 from slipstream.report.inputs import Holdings
 from slipstream.report.statistics import Ints
@@ -22,8 +23,8 @@ _SHADES = (
 
 def weights(split: str, tracks: Sequence[Track], holdings: Holdings, time: Ints) -> Figure:
     """Stacked shares of equity in each asset, and cash; means over neighbouring bars."""
-    rows = np.concatenate([t.trace["bar"].astype(np.int64).ravel() for t in tracks])
-    value = np.concatenate([t.trace["units"] * holdings.close[_rows(t)] for t in tracks])
+    rows = np.concatenate([bars(t) for t in tracks])
+    value = np.concatenate([t.trace["units"] * holdings.close[bars(t)] for t in tracks])
     equity = np.concatenate([t.trace["equity"].ravel() for t in tracks])
     share = value / np.maximum(equity, 1e-12)[:, None]
     edges = np.unique(np.linspace(0, len(rows), min(_MOST_PIECES, len(rows)) + 1).astype(np.int64))
@@ -45,7 +46,3 @@ def weights(split: str, tracks: Sequence[Track], holdings: Holdings, time: Ints)
     time_axis(axes)
     legend(axes, 6)
     return figure
-
-
-def _rows(track: Track) -> Ints:
-    return np.asarray(track.trace["bar"].astype(np.int64).ravel())

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from slipstream.core.kernel import Kernel, Loaded
 from slipstream.report.inputs import Holdings, Prices, RoundTrip, RunEvaluation
 from slipstream.report.portfolio_baselines import compare, rivals
 from slipstream.report.portfolio_passes import PortfolioPasses
@@ -20,24 +19,24 @@ LABELS = {"train_window": "train", "window": "chosen window"}
 
 def with_portfolio(
     run: RunEvaluation,
-    kernel: Kernel,
-    loaded: Loaded,
-    tracks: Mapping[str, Sequence[Sequence[Track]]],
+    passes: Mapping[str, PortfolioPasses],
+    agent: Sequence[Track],
     holdout: str,
-    backend: str,
     draws: int,
 ) -> RunEvaluation:
-    """Adds market, prices, baselines and stress tests to `run`; arguments as for `gather`."""
-    passes = {name: PortfolioPasses(kernel, loaded, name, backend) for name in tracks}
-    held, agent = passes[holdout], tracks[holdout][run.member]
+    """Adds market, prices, baselines and stress tests to `run`.
+
+    Args:
+        run: with the tracks of each split.
+        passes: by split of the data.
+        agent: tracks of the shown member on the hold-out.
+        holdout: the split of the headline.
+        draws: matched random traders.
+    """
+    held = passes[holdout]
     return replace(
         run,
-        holdout=LABELS.get(holdout, holdout),
-        tracks={
-            LABELS.get(name, name): [_named(mine, passes[name]) for mine in members]
-            for name, members in tracks.items()
-        },
-        market=kernel.spec(held.params[0], loaded.data).market,
+        market=held.kernel.spec(held.params[0], held.data).market,
         prices=Prices(held.declared[0].time, np.empty(0)),
         holdings=holdings_of(held),
         comparisons={
@@ -55,10 +54,6 @@ def holdings_of(passes: PortfolioPasses) -> Holdings:
     """Closes and fills of all assets; what cannot be traded stands at its last close."""
     one = passes.declared[0]
     return Holdings(passes.assets, one.close, one.fill)
-
-
-def _named(tracks: Sequence[Track], passes: PortfolioPasses) -> list[Track]:
-    return [replace(t, name=n) for t, n in zip(tracks, passes.symbols, strict=True)]
 
 
 def _round_trips(passes: PortfolioPasses) -> list[RoundTrip]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.report import first_screen, market_sections, portfolio_sections, wording
-from slipstream.report.confidence import sharpe_interval
+from slipstream.report import market_sections, portfolio_sections, wording
 from slipstream.report.inputs import RoundTrip, RunEvaluation
-from slipstream.report.market_page import page_of, seed_band, views
+from slipstream.report.market_page import opening, page_of, views
 from slipstream.report.page import Page
+from slipstream.report.performance import total
 from slipstream.report.split_view import SplitView
 from slipstream.report.stress import percentile
 from slipstream.report.wording import number
@@ -32,43 +32,27 @@ def portfolio_page(run: RunEvaluation) -> Page:
 
 
 def _opening(held: SplitView) -> list[str]:
-    run, mine = held.run, held.agent
-    proof = held.found.interval if run.unseen else None  # bars that were chosen on prove nothing
-    yearly = held.market.days_per_year
-    last = [*seed_band(held), *_costs(run.round_trips), f"Trials tried: {run.trials}."]
-    if first_screen.never_traded(held):
-        return [*first_screen.at_rest(held), *last]
-    lines = [wording.verdict(held.name, mine.total_return, proof, run.unseen), *_idle(held)]
-    lines += wording.comparisons(
-        mine.total_return,
-        {name: rival.total_return for name, rival in held.rivals.items()},
-        proof,
-        {
-            name: sharpe_interval(mine.daily_returns - rival.daily_returns, yearly)
-            for name, rival in held.rivals.items()
-        },
-        unseen=run.unseen,
-    )
-    better = [name for name, one in held.assets.items() if one.total_return < mine.total_return]
-    lines.append(
-        f"Of {len(held.assets)} assets bought and held, {len(better)} end below the agent and "
-        f"{len(held.assets) - len(better)} do not."
-    )
-    place = percentile(mine.total_return, held.draws)
+    mine, draws = held.agent.total_return, held.draws
+    better = sum(one.total_return < mine for one in held.assets.values())
+    timing = [
+        f"Of {len(held.assets)} assets bought and held, {better} end below the agent and "
+        f"{len(held.assets) - better} do not."
+    ]
+    place = percentile(mine, draws)
     if place is not None:
-        text = (
-            f"Its return is at percentile {number(place, 0)} of {len(held.draws)} draws of its own "
+        late = place < wording.BETTER_THAN_RANDOM
+        timing.append(
+            f"Its return is at percentile {number(place, 0)} of {len(draws)} draws of its own "
             "decisions begun at another time and dealt to other assets"
+            + (": its choices are not shown to be better than theirs." if late else ".")
         )
-        late = ": its choices are not shown to be better than theirs." if place < 95.0 else "."
-        lines.append(text + late)
-    return [*lines, *last]
+    terms = [*_costs(held.run.round_trips), f"Trials tried: {held.run.trials}."]
+    return opening(held, timing, terms, _idle(held))
 
 
 def _idle(held: SplitView) -> list[str]:
     """Says when an agent has hardly traded: its figures are then those of cash."""
-    fills = sum(track.metrics.get("fills", 0.0) for track in held.tracks)
-    exposure = held.found.exposure
+    fills, exposure = total(held.tracks, "fills"), held.found.exposure
     if exposure >= LEAST_EXPOSURE and fills >= LEAST_FILLS:
         return []
     return [

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from slipstream.core.percent import percent
-from slipstream.report import market_figures, market_tables, portfolio_figures, wording
-from slipstream.report.baselines import ORACLE
-from slipstream.report.market_sections import promise, slope
-from slipstream.report.market_tables import NamedAccount
-from slipstream.report.page import Picture, Section, Table, picture
+from slipstream.report import market_tables, portfolio_figures, wording
+from slipstream.report.market_sections import (
+    baselines,
+    promise,
+    random_timing,
+    slope,
+    trades_and_costs,
+)
+from slipstream.report.page import Section, Table, picture
+from slipstream.report.performance import total
 from slipstream.report.portfolio_account import by_asset
 from slipstream.report.split_view import SplitView
 from slipstream.report.wording import number, share
@@ -19,23 +26,12 @@ def against(held: SplitView) -> Section:
     """Baselines, the agent's own decisions at random places, other costs."""
     comparison, stress = held.comparison, held.run.stress
     assert comparison is not None and stress is not None
-    rows = [NamedAccount("agent", held.agent, held.tracks)]
-    rows += [NamedAccount(name, one, comparison.tracks[name]) for name, one in held.rivals.items()]
-    rows += [
-        NamedAccount(f"{name} held", one, comparison.assets[name])
-        for name, one in held.assets.items()
-    ]
-    bound = [
-        NamedAccount(name, held.baselines[name], tracks)
-        for name, tracks in comparison.tracks.items()
-        if name == ORACLE
-    ]
     sentences = [
         "All baselines pay the same costs, keep the same reserve and are sold at the end; they "
         "fill at the next open and follow none of the agent's other rules. Equal weight is bought "
         "once with equal capital and never rebalanced.",
     ]
-    if bound:
+    if held.bound:
         sentences.append(
             "The oracle knows all future prices and holds one asset or cash: an upper bound, not a "
             "rival."
@@ -50,47 +46,27 @@ def against(held: SplitView) -> Section:
         "Other costs leave other amounts to trade with, and other orders pass the band and the "
         "smallest order: the return without costs is a replay, not this one with its costs added."
     )
-    tables = [
-        market_tables.baselines(rows, held.draws, bound, held.market),
-        market_tables.stress(stress),
-    ]
-    pictures: list[Picture] = []
-    if len(held.draws):
-        shown = {name: one.total_return for name, one in held.lines.items()}
-        drawn = market_figures.random_draws(held.name, held.agent.total_return, held.draws, shown)
-        words = f"Total return of the agent among {len(held.draws)} random draws"
-        pictures.append(picture("random_timing", words, drawn))
+    tables = [baselines(held, comparison), market_tables.stress(stress)]
+    pictures = random_timing(held, "draws")
     return Section("Against baselines and other costs", sentences, tables, pictures)
 
 
 def trades(held: SplitView) -> Section:
     """What was traded and what it cost."""
-    mine = held.agent
-
-    def total(name: str) -> float:
-        return float(sum(track.metrics.get(name, 0.0) for track in held.tracks))
-
-    bars = _holding_bars(held)
-    hours = None if bars is None else bars * held.market.bar_seconds / 3_600.0
-    fills, paid = total("fills"), float(mine.total_costs[-1])
+    mine, sums = held.agent, partial(total, held.tracks)
+    fills, paid = sums("fills"), float(mine.total_costs[-1])
     rows = [
         ["Fills", number(fills, 0)],
-        ["Holdings closed", number(total("trades"), 0)],
-        ["Mean holding time", f"{number(bars)} bars ({number(hours)} h)"],
-        ["Turnover per day, times equity", number(total("turnover") / max(mine.days, 1), 2)],
+        ["Holdings closed", number(sums("trades"), 0)],
+        market_tables.holding_time(_holding_bars(held), held.market.bar_seconds),
+        ["Turnover per day, times equity", number(sums("turnover") / max(mine.days, 1), 2)],
         ["Mean exposure", number(held.found.exposure, 2)],
         [
             f"Mean cost of a fill, {held.market.account_currency}",
             number(paid / fills if fills else None, 2),
         ],
     ]
-    drawn = picture(
-        "costs",
-        f"Return before and after costs, and costs by kind, on the {held.name} split",
-        market_figures.gross_and_net(held.name, mine),
-    )
-    tables = [Table("Trades", ("", "value"), rows), market_tables.costs(mine)]
-    return Section("Trades and costs", (), tables, [drawn])
+    return trades_and_costs(held, Table("Trades", ("", "value"), rows))
 
 
 def _holding_bars(held: SplitView) -> float | None:

@@ -55,14 +55,9 @@ def report_run(
     run = path if isinstance(path, Run) else Run.open(path)
     if say is not None:
         say("Evaluating every split, baselines and stress tests for the report ...")
-    page = build_page(
-        evaluate_run(run, data=data, symbols=symbols, start=start, stop=stop, count=count)
-    )
-    if say is not None:
-        for line in page.lines:
-            say(line)
+    found = evaluate_run(run, data=data, symbols=symbols, start=start, stop=stop, count=count)
     chosen = any(option is not None for option in (data, symbols, start, stop))
-    return write(page, Path(out) if out else run.path / "window" if chosen else run.path)
+    return _written(found, Path(out or (run.path / "window" if chosen else run.path)), say)
 
 
 def report_deployed(
@@ -86,8 +81,13 @@ def report_deployed(
     Returns:
         Path of `report.html`.
     """
-    page = build_page(evaluate_deployed(folder, data=data, symbols=symbols, start=start, stop=stop))
+    found = evaluate_deployed(folder, data=data, symbols=symbols, start=start, stop=stop)
+    return _written(found, Path(out or folder.with_name(f"{folder.name}-window")), say)
+
+
+def _written(found: RunEvaluation, folder: Path, say: Callable[[str], None] | None) -> Path:
+    page = build_page(found)
     if say is not None:
         for line in page.lines:
             say(line)
-    return write(page, Path(out) if out else folder.with_name(f"{folder.name}-window"))
+    return write(page, folder)

@@ -76,6 +76,11 @@ class SplitView:
         return {name: rival for name, rival in self.baselines.items() if name != ORACLE}
 
     @property
+    def bound(self) -> Mapping[str, Account]:
+        """What only hindsight could have followed."""
+        return {name: one for name, one in self.baselines.items() if name == ORACLE}
+
+    @property
     def lines(self) -> Mapping[str, Account]:
         """The rivals that are worth a line in a picture: doing nothing is the axis."""
         return {name: one for name, one in self.rivals.items() if name not in (FLAT, CASH)}

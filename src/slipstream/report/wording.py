@@ -8,11 +8,15 @@ often as somebody likes.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
 
 from slipstream.core.percent import NOTHING, percent
 from slipstream.market.calendar import span
 from slipstream.studies.statistics.deflated import expected_best, smallest_confirmable
+
+BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders from which on it is said
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -28,6 +32,12 @@ def number(value: float | None, digits: int = 1) -> str:
 def share(value: float | None, digits: int = 0) -> str:
     """ "62 %" of a fraction, unsigned."""
     return NOTHING if value is None else f"{number(100.0 * value, digits)} %"
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """ "-0.3 to 1.2, median 0.8"."""
+    low, middle, high = (number(float(np.quantile(values, q)), digits) for q in (0.0, 0.5, 1.0))
+    return f"{low} to {high}, median {middle}"
 
 
 def against(mine: float, other: float) -> str:
@@ -187,7 +197,7 @@ def random_traders(percentile: float | None, draws: int) -> list[str]:
         f"Its return is at percentile {number(percentile, 0)} of {draws} random traders with the "
         "same positions and holding times"
     )
-    if percentile < 95.0:
+    if percentile < BETTER_THAN_RANDOM:
         return [f"{text}: its timing is not shown to be better than theirs."]
     return [f"{text}."]
 

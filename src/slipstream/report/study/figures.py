@@ -129,8 +129,8 @@ def _scale(panel: Axes, axis: Axis, ticks: Sequence[str]) -> None:
         panel.xaxis.set_major_locator(MaxNLocator(4))
 
 
-def _clip(text: str, most: int = 10) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _clip(text: str) -> str:
+    return text if len(text) <= 10 else text[:9] + "…"
 
 
 def parallel(trials: Sequence[Trial], axes_of: Sequence[Axis]) -> Figure:

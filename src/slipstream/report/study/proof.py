@@ -10,10 +10,8 @@ from collections.abc import Collection
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.statistics import Floats, sharpe
 from slipstream.report.study.view import StudyView
-from slipstream.report.wording import excludes_zero, number
+from slipstream.report.wording import BETTER_THAN_RANDOM, excludes_zero, number
 from slipstream.studies.statistics.deflated import smallest_confirmable
-
-MOST_RANDOM = 95.0  # percent of matched random traders that must have done worse
 
 
 def lacking(view: StudyView) -> list[str]:
@@ -30,10 +28,10 @@ def lacking(view: StudyView) -> list[str]:
     if view.random is None:
         why = f": {view.random_missing}" if view.random_missing else ""
         found.append(f"it is not known what random traders with its positions would have made{why}")
-    elif view.random.percentile < MOST_RANDOM:
+    elif view.random.percentile < BETTER_THAN_RANDOM:
         found.append(
             f"{number(view.random.percentile, 0)} % of matched random traders did worse, and "
-            f"{MOST_RANDOM:g} % must"
+            f"{BETTER_THAN_RANDOM:g} % must"
         )
     return found
 

@@ -127,9 +127,8 @@ def _seeds(lines: Lines, periods: float, told: Mapping[str, Any], label: str) ->
     known = [value for value in every if value is not None]
     found = []
     if len(known) > 1:
-        low, middle, high = (number(float(np.quantile(known, q))) for q in (0.0, 0.5, 1.0))
         found.append(
-            f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {low} to {high}, median {middle}. "
+            f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {wording.spread(known)}. "
             f"The headline is of the deployable policy, {label}."
         )
     if told.get("mean_return") is not None:
