@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
     from slipstream.training.settings.config import RunConfig
 
+# Where names are that are not in `slipstream.api`.
 _HOME = {
     "ClusterOptions": "slipstream.training.processes.cluster",
     "ConsoleListener": "slipstream.training.listeners.console",
@@ -39,22 +40,10 @@ _HOME = {
     "Run": "slipstream.training.runs.run",
     "RunConfig": "slipstream.training.settings.config",
     "SlipstreamError": "slipstream.core.errors",
-    "check": "slipstream.api",
-    "evaluate": "slipstream.api",
-    "evaluate_games": "slipstream.api",
-    "load_policy": "slipstream.api",
-    "make_face": "slipstream.api",
-    "make_vec": "slipstream.api",
-    "report_study": "slipstream.api",
-    "resume": "slipstream.api",
-    "resume_study": "slipstream.api",
     "status": "slipstream.studies.lookup",
     "stop": "slipstream.studies.lookup",
-    "train": "slipstream.api",
     "train_run": "slipstream.single_run",
     "train_single_run": "slipstream.single_run",
-    "tune": "slipstream.api",
-    "write_report": "slipstream.api",
 }
 
 __version__ = "0.1.0"
@@ -86,13 +75,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
     from slipstream.core.system import refusal
 
     if (problem := refusal()) is not None:
         raise ImportError(problem)
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    value = getattr(importlib.import_module(_HOME.get(name, "slipstream.api")), name)
     globals()[name] = value
     return value
 

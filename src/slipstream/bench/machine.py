@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,12 @@ def threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def best_threads(rate: Callable[[int], float]) -> int:
+    """One thread or one a core, whichever reaches the higher rate."""
+    choices = sorted({1, threads()})
+    return choices[0] if len(choices) == 1 else max(choices, key=rate)
 
 
 class Neighbours:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from slipstream.bench import machine
+from slipstream.bench.alternate import Alternated, Side, alternate
 from slipstream.bench.row import Row
 from slipstream.bench.suites import SUITES
 from slipstream.bench.worker import WorkerError
@@ -46,6 +47,14 @@ class SuiteOptions:
     data_dir: str | None = None
     hours: float | None = None
     earlier: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def alternate(
+        self, ours: Side, peer: Side | None = None, *, less_is_better: bool = False
+    ) -> Alternated:
+        """Runs of both sides in turn, as often as asked for; see `alternate`."""
+        return alternate(
+            ours, peer, runs=self.runs, until=self.until, less_is_better=less_is_better
+        )
 
 
 QUICK = SuiteOptions()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +21,9 @@ from slipstream.cli.arguments import (
     device_named,
 )
 from slipstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slipstream.studies.console import StudyConsole
 
 app = typer.Typer(help="Looks at studies, resumes, stops and exports them.", no_args_is_help=True)
 
@@ -102,8 +106,7 @@ def tune(
     section: dict[str, Any] = {"n_trials": n_trials, "seed": seed}
     if final_refit:
         section["final_refit"] = True
-    console = _console()
-    try:
+    with closing(_console()) as console:
         study = api.tune(
             target,
             study_name=study_name,
@@ -119,8 +122,6 @@ def tune(
             say=console.say,
             show=console.show,
         )
-    finally:
-        console.close()
     console.say(f"Study: {study.path}")
 
 
@@ -140,8 +141,7 @@ def resume(
     """Goes on with a study that was stopped or killed; the same study, whatever happened."""
     from slipstream import api
 
-    console = _console()
-    try:
+    with closing(_console()) as console:
         study = api.resume_study(
             name,
             storage=storage,
@@ -153,8 +153,6 @@ def resume(
             say=console.say,
             show=console.show,
         )
-    finally:
-        console.close()
     console.say(f"Study: {study.path}")
 
 
@@ -246,7 +244,7 @@ def report(name: StudyName) -> None:
     typer.echo(f"Report: {api.report_study(name)}")
 
 
-def _console() -> Any:
+def _console() -> StudyConsole:
     from slipstream.studies.console import StudyConsole
 
     return StudyConsole()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,8 +76,7 @@ def train(
         "device": device_named(device, gpu),
     }
     overrides = _overrides(flags, set_ or [])
-    progress = _console()
-    try:
+    with closing(_console()) as progress:
         run = api.train(
             target,
             out=out,
@@ -86,8 +86,6 @@ def train(
             report=not no_report,
             say=progress.say,
         )
-    finally:
-        progress.close()
     progress.say(f"Run: {run.path}")
 
 
@@ -115,17 +113,14 @@ def resume(
     if opened.result is not None:
         progress.say(f"{opened.path} is complete; see `slipstream evaluate {run}`.")
         return
-    try:
-        moved = device_named(device, gpu)
+    with closing(progress):
         api.resume(
             opened,
-            device=moved,
+            device=device_named(device, gpu),
             cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
             listeners=[progress],
             report=not no_report,
         )
-    finally:
-        progress.close()
     progress.say(f"Run: {opened.path}")
 
 

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any
 
-from slipstream.bench.alternate import alternate
-from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.machine import Neighbours, best_threads
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.members import ours_of, rate
 from slipstream.bench.worker import run_worker
+from slipstream.market.finding import plural
 
 _SB3 = "peers.sb3_dqn"
 _MILLION = 1_000_000
@@ -39,12 +39,10 @@ def _against_sb3(case: str, settings: SuiteOptions, members: int, goal: float) -
         asked = {"widths": [64, 64], "threads": n, "seconds": seconds}
         return rate(run_worker(_SB3, asked, threads=n))
 
-    best = max(sorted({1, threads()}), key=lambda n: peer(n, 1.0))
-    measured = alternate(
+    best = best_threads(lambda n: peer(n, 1.0))
+    measured = settings.alternate(
         lambda: rate(ours_of(_config(members), settings.seconds)),
         lambda: peer(best, settings.seconds),
-        runs=settings.runs,
-        until=settings.until,
     )
     who = f"{members} members in all" if members > 1 else "one member"
     return measured.row(
@@ -52,7 +50,7 @@ def _against_sb3(case: str, settings: SuiteOptions, members: int, goal: float) -
         f"training steps/s of {who} on CartPole (64x64, an update of 64 rows every 4 steps: equal "
         "work)",
         Goal(">=", goal),
-        f"SB3 DQN, {best} thread{'s' if best > 1 else ''}",
+        f"SB3 DQN, {plural(best, 'thread')}",
     )
 
 
@@ -74,8 +72,8 @@ def _updates(settings: SuiteOptions, transitions: int, **agent: Any) -> float:
 
 def dqn_updates(settings: SuiteOptions) -> Iterable[Row]:
     """Updates of a lone member, draws and priorities included."""
-    measured = alternate(
-        lambda: _updates(settings, 100_000), runs=settings.runs, until=settings.until
+    measured = settings.alternate(
+        lambda: _updates(settings, 100_000),
     )
     yield measured.row(
         "dqn_updates",
@@ -86,11 +84,9 @@ def dqn_updates(settings: SuiteOptions) -> Iterable[Row]:
 
 def prioritised_cost(settings: SuiteOptions) -> Iterable[Row]:
     """What drawing by priorities costs at a million transitions."""
-    measured = alternate(
+    measured = settings.alternate(
         lambda: _updates(settings, _MILLION, prioritised=True),
         lambda: _updates(settings, _MILLION),
-        runs=settings.runs,
-        until=settings.until,
     )
     yield measured.row(
         "prioritised_cost",

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from slipstream.bench.alternate import alternate
 from slipstream.bench.forex_settings import ALL_RULES
-from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.machine import Neighbours, best_threads, threads
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.checks import checks
+from slipstream.bench.suites.members import rate
 from slipstream.bench.worker import run_worker
+from slipstream.market.finding import plural
 
 _STEPS = "ours.vector_steps"
 
@@ -33,27 +34,21 @@ def _ours(
     return run_worker(_STEPS, settings, threads=1)
 
 
-def _rate(answer: Mapping[str, Any]) -> float:
-    return float(answer["steps_per_second"])
-
-
 def forex_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
     """Every trading rule on, 4,096 copies, against the best of SB3's vector environments."""
 
     def peer(kind: str, copies: int, seconds: float) -> float:
         asked = {"kind": kind, "num_envs": copies, "seconds": seconds}
-        return _rate(run_worker("peers.sb3_forex", asked, threads=1))
+        return rate(run_worker("peers.sb3_forex", asked, threads=1))
 
     choices = [(kind, n) for kind in ("DummyVecEnv", "SubprocVecEnv") for n in (1, 4, 8)]
     kind, copies = max(
         choices, key=lambda choice: peer(choice[0], choice[1], 0.5 * settings.seconds)
     )
     seen = _ours("forex", ALL_RULES, 4096, threads(), 0.1)["observation_numbers"]
-    measured = alternate(
-        lambda: _rate(_ours("forex", ALL_RULES, 4096, threads(), settings.seconds)),
+    measured = settings.alternate(
+        lambda: rate(_ours("forex", ALL_RULES, 4096, threads(), settings.seconds)),
         lambda: peer(kind, copies, settings.seconds),
-        runs=settings.runs,
-        until=settings.until,
     )
     yield measured.row(
         "forex_vs_sb3",
@@ -73,9 +68,9 @@ def forex_bandwidth(settings: SuiteOptions) -> Iterable[Row]:
         answer = _ours("forex", ALL_RULES, 65_536, threads(), settings.seconds)
         copied = run_worker("ours.bandwidth", asked, threads=1)["bytes_per_second"]
         answers.append(copied)
-        return 100.0 * _bytes(answer) * _rate(answer) / float(copied)
+        return 100.0 * _bytes(answer) * rate(answer) / float(copied)
 
-    measured = alternate(share, runs=settings.runs, until=settings.until)
+    measured = settings.alternate(share)
     bandwidth = sorted(answers)[len(answers) // 2] / 1e9
     yield measured.row(
         "forex_bandwidth", f"% of {bandwidth:.1f} GB/s that copying reaches (65,536 copies)", None
@@ -95,30 +90,25 @@ def cartpole_vs_envpool(settings: SuiteOptions) -> Iterable[Row]:
 
     def peer(count: int, seconds: float) -> float:
         asked = {"num_envs": 1024, "num_threads": count, "seconds": seconds}
-        return _rate(run_worker("peers.envpool_cartpole", asked, threads=1))
+        return rate(run_worker("peers.envpool_cartpole", asked, threads=1))
 
     counts = sorted({1, 2, max(1, threads() // 2), threads()})
     best = max(counts, key=lambda count: peer(count, 0.5 * settings.seconds))
-    choices = sorted({1, threads()})
-    ours = max(choices, key=lambda n: _rate(_ours("cartpole", {}, 1024, n, 0.5)))
-    measured = alternate(
-        lambda: _rate(_ours("cartpole", {}, 1024, ours, settings.seconds)),
+    ours = best_threads(lambda n: rate(_ours("cartpole", {}, 1024, n, 0.5)))
+    measured = settings.alternate(
+        lambda: rate(_ours("cartpole", {}, 1024, ours, settings.seconds)),
         lambda: peer(best, settings.seconds),
-        runs=settings.runs,
-        until=settings.until,
     )
-    name = f"EnvPool CartPole-v1, {best} thread{'s' if best > 1 else ''} (its best)"
+    name = f"EnvPool CartPole-v1, {plural(best, 'thread')} (its best)"
     yield measured.row("cartpole_vs_envpool", "steps/s (1,024 copies)", Goal(">=", 30), name)
 
 
 def cartpole_single(settings: SuiteOptions) -> Iterable[Row]:
     """One copy of CartPole, stepped from Python, against Gymnasium's own."""
     asked = {"seconds": settings.seconds}
-    measured = alternate(
-        lambda: _rate(_ours("cartpole", {}, 1, 1, settings.seconds, rows=1024)),
-        lambda: _rate(run_worker("peers.gymnasium_cartpole", asked, threads=1)),
-        runs=settings.runs,
-        until=settings.until,
+    measured = settings.alternate(
+        lambda: rate(_ours("cartpole", {}, 1, 1, settings.seconds, rows=1024)),
+        lambda: rate(run_worker("peers.gymnasium_cartpole", asked, threads=1)),
     )
     yield measured.row(
         "cartpole_single", "steps/s (1 copy)", Goal(">=", 2), "Gymnasium CartPole-v1"
@@ -129,11 +119,9 @@ def scaling(settings: SuiteOptions) -> Iterable[Row]:
     """Cost per forex step with many copies, relative to that with 1,024."""
     settings = with_runs(settings, 3)
     for copies, limit in ((16_384, 2.0), (65_536, 3.0)):
-        measured = alternate(
+        measured = settings.alternate(
             partial(_cost, copies, settings.seconds),
             partial(_cost, 1024, settings.seconds),
-            runs=settings.runs,
-            until=settings.until,
         )
         yield measured.row(
             "scaling",
@@ -145,7 +133,7 @@ def scaling(settings: SuiteOptions) -> Iterable[Row]:
 
 def _cost(copies: int, seconds: float) -> float:
     """Nanoseconds per forex step on one thread."""
-    return 1e9 / _rate(_ours("forex", ALL_RULES, copies, 1, seconds))
+    return 1e9 / rate(_ours("forex", ALL_RULES, copies, 1, seconds))
 
 
 def memory(settings: SuiteOptions) -> Iterable[Row]:

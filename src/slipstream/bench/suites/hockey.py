@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
-from slipstream.bench.alternate import alternate
 from slipstream.bench.hockey_settings import against_bots, against_itself, from_a_replay
-from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.machine import Neighbours, best_threads
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.members import rate
 from slipstream.bench.worker import run_worker
+from slipstream.market.finding import plural
 
 _SB3 = "peers.sb3_hockey"
 _SEEDS = (0, 1, 2)
@@ -26,7 +26,7 @@ def _steps(settings: SuiteOptions) -> float:
 
 def hockey_step(settings: SuiteOptions) -> Iterable[Row]:
     """Physics and two strong bots, 1,024 copies on one core."""
-    measured = alternate(lambda: _steps(settings), runs=settings.runs, until=settings.until)
+    measured = settings.alternate(lambda: _steps(settings))
     yield measured.row(
         "hockey_step",
         "steps/s (two strong bots, 1,024 copies, one core)",
@@ -41,7 +41,7 @@ def hockey_vs_real(settings: SuiteOptions) -> Iterable[Row]:
         asked = {"seconds": settings.seconds}
         return float(run_worker("peers.hockey_oracle", asked, threads=1)["steps_per_second"])
 
-    measured = alternate(lambda: _steps(settings), peer, runs=settings.runs, until=settings.until)
+    measured = settings.alternate(lambda: _steps(settings), peer)
     yield measured.row(
         "hockey_vs_real",
         "steps/s (two bots, one core; not the original: its physics under our oracle)",
@@ -57,8 +57,8 @@ def _training(config: dict[str, object], settings: SuiteOptions) -> float:
 
 def hockey_ppo(settings: SuiteOptions) -> Iterable[Row]:
     """PPO against both bots with the suggested settings: physics, bots, policy and update."""
-    measured = alternate(
-        lambda: _training(against_bots(), settings), runs=settings.runs, until=settings.until
+    measured = settings.alternate(
+        lambda: _training(against_bots(), settings),
     )
     yield measured.row(
         "hockey_ppo",
@@ -69,11 +69,9 @@ def hockey_ppo(settings: SuiteOptions) -> Iterable[Row]:
 
 def hockey_selfplay(settings: SuiteOptions) -> Iterable[Row]:
     """The same against 8 frozen snapshots, beside itself against bots."""
-    measured = alternate(
+    measured = settings.alternate(
         lambda: _training(against_itself(), settings),
         lambda: _training(against_bots(), settings),
-        runs=settings.runs,
-        until=settings.until,
     )
     yield measured.row(
         "hockey_selfplay",
@@ -95,13 +93,11 @@ def _replay(
         asked = {"agent": agent, "levels": levels, "settings": freq, "widths": widths}
         return rate(run_worker(_SB3, {**asked, "threads": n, "seconds": seconds}, threads=n))
 
-    best = max(sorted({1, threads()}), key=lambda n: peer(n, 1.0))
+    best = best_threads(lambda n: peer(n, 1.0))
     own = {"widths": widths, "batch": batch, "updates_per_step": 1 / every}
-    measured = alternate(
+    measured = settings.alternate(
         lambda: _training(from_a_replay(agent, levels, **own), settings),
         lambda: peer(best, settings.seconds),
-        runs=settings.runs,
-        until=settings.until,
     )
     shape, steps = "x".join(map(str, widths)), "step" if every == 1 else f"{every} steps"
     return measured.row(
@@ -109,8 +105,7 @@ def _replay(
         f"training steps/s of one {agent} against the weak bot ({shape}, an update of {batch} rows "
         f"every {steps}: equal work)",
         None if goal is None else Goal(">=", goal),
-        f"SB3 {agent.upper()} on box2d 2.3.10 under our oracle, {best} "
-        f"thread{'s' if best > 1 else ''}",
+        f"SB3 {agent.upper()} on box2d 2.3.10 under our oracle, {plural(best, 'thread')}",
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
-from slipstream.bench.alternate import alternate
 from slipstream.bench.forex_settings import ALL_RULES
 from slipstream.bench.machine import threads
 from slipstream.bench.row import Goal, Row
@@ -58,11 +57,9 @@ def population_16(settings: SuiteOptions) -> Iterable[Row]:
     """16 members with minibatches of 1,024, against the same members one after another."""
     shape, seeds = (16, 256, 1024), count()
     settings = with_runs(settings, 3)
-    measured = alternate(
+    measured = settings.alternate(
         lambda: rate(ours_of(_population(16, *shape), settings.seconds)),
         lambda: rate(ours_of(_population(1, *shape), settings.seconds, next(seeds))),
-        runs=settings.runs,
-        until=settings.until,
     )
     yield measured.row(
         "population_16",
@@ -81,11 +78,9 @@ def population_parts(settings: SuiteOptions) -> Iterable[Row]:
     parts = _population(16, 16, 256, 1024)
     whole = {**parts, "agent": {**parts["agent"], "gradient_parts": 1}}
     settings = with_runs(settings, 3)
-    measured = alternate(
+    measured = settings.alternate(
         lambda: rate(ours_of(parts, settings.seconds)),
         lambda: rate(ours_of(whole, settings.seconds)),
-        runs=settings.runs,
-        until=settings.until,
     )
     yield measured.row(
         "population_parts",
@@ -98,11 +93,9 @@ def population_parts(settings: SuiteOptions) -> Iterable[Row]:
 def population_96(settings: SuiteOptions) -> Iterable[Row]:
     """96 members with minibatches of 128, against two with 4,096 side by side, one a core."""
     settings = with_runs(settings, 3)
-    measured = alternate(
+    measured = settings.alternate(
         lambda: rate(ours_of(_population(96, 8, 64, 128), settings.seconds)),
         lambda: rate(ours_of(_members(FOREX, 2), settings.seconds)),
-        runs=settings.runs,
-        until=settings.until,
     )
     yield measured.row(
         "population_96",
@@ -114,11 +107,9 @@ def population_96(settings: SuiteOptions) -> Iterable[Row]:
 
 def ppo_lone(settings: SuiteOptions) -> Iterable[Row]:
     """A lone member on all cores, against two such members, one a core."""
-    measured = alternate(
+    measured = settings.alternate(
         lambda: rate(ours_of(LONE, settings.seconds)),
         lambda: rate(ours_of(_members(LONE, 2), settings.seconds)),
-        runs=settings.runs,
-        until=settings.until,
     )
     yield measured.row(
         "ppo_lone",
@@ -142,7 +133,7 @@ def train_peak(settings: SuiteOptions) -> Iterable[Row]:
             spent = ours_of(config, settings.seconds)["update_seconds_per_step"]
             return _EPOCHS * work / float(spent) / 1e9
 
-        measured = alternate(update, _peak, runs=settings.runs, until=settings.until)
+        measured = settings.alternate(update, _peak)
         yield measured.row(
             f"train_peak {width}x{width}",
             "GFLOP/s of the networks' products in the seconds of an update, all cores",

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.machine import Neighbours, best_threads
 from slipstream.bench.moments import TESTS
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions
 from slipstream.bench.worker import run_worker
+from slipstream.market.finding import plural
 
 _TIMEOUT = 3600.0
 _T_975 = 2.776  # of Student's distribution with 4 degrees of freedom: five seeds
@@ -72,7 +73,7 @@ class Race:
         def speed(n: int) -> float:
             return float(self.theirs(0, n, seconds=1.0)["steps_per_second"])
 
-        return max(sorted({1, threads()}), key=speed)
+        return best_threads(speed)
 
 
 # hyperparams/dqn.yml of rl-baselines3-zoo. SB3 copies the target between two rounds of updates: on
@@ -145,7 +146,7 @@ def _time_to_score(case: str, race: Race, seeds: Sequence[int]) -> Row:
         f"{race.size}, {_count(seeds)} (after {after} steps, {race.budget:,} at most{never})",
         ours=statistics.median(one["seconds"] for one in mine),
         peer=statistics.median(one["seconds"] for one in theirs),
-        peer_name=f"SB3 with the RL Zoo's settings, {n} thread{'s' if n > 1 else ''}",
+        peer_name=f"SB3 with the RL Zoo's settings, {plural(n, 'thread')}",
         ratio=ratio,
         runs=len(seeds),
         others_cpu=round(neighbours.share, 3),

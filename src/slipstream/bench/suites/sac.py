@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from slipstream.bench.alternate import Alternated, alternate
-from slipstream.bench.machine import threads
+from slipstream.bench.alternate import Alternated
+from slipstream.bench.machine import best_threads, threads
 from slipstream.bench.row import Goal, Row
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.members import ours_of, rate
 from slipstream.bench.worker import run_worker
+from slipstream.market.finding import plural
 
 _SB3 = "peers.sb3_sac_pendulum"
 _BATCH = 256
@@ -35,7 +36,7 @@ def _sb3(widths: Sequence[int], seconds: float) -> tuple[Any, int]:
         asked = {"widths": list(widths), "threads": n, "seconds": long}
         return rate(run_worker(_SB3, asked, threads=n))
 
-    best = max(sorted({1, threads()}), key=lambda n: peer(n, 1.0))
+    best = best_threads(lambda n: peer(n, 1.0))
     return lambda: peer(best), best
 
 
@@ -44,11 +45,9 @@ def _against_sb3(
 ) -> Row:
     peer, best = _sb3(widths, settings.seconds)
     iteration = 128 if widths == _WIDE else 1024
-    measured = alternate(
+    measured = settings.alternate(
         lambda: rate(ours_of(_config(widths, members, iteration), settings.seconds)),
         peer,
-        runs=settings.runs,
-        until=settings.until,
     )
     who = f"{members} members in all" if members > 1 else "one member"
     size = "x".join(map(str, widths))
@@ -57,7 +56,7 @@ def _against_sb3(
         f"training steps/s of {who} on Pendulum ({size}, an update of {_BATCH} rows a step: equal "
         f"work{_bound(widths[0], measured) if widths == _WIDE else ''})",
         Goal(">=", goal),
-        f"SB3 SAC, {best} thread{'s' if best > 1 else ''}",
+        f"SB3 SAC, {plural(best, 'thread')}",
     )
 
 
@@ -95,18 +94,16 @@ def sac_vs_rlox(settings: SuiteOptions) -> Iterable[Row]:
         asked = {"width": _WIDE[0], "seconds": seconds, "threads": n}
         return rate(run_worker("peers.rlox_sac_pendulum", asked, threads=n))
 
-    best = max(sorted({1, threads()}), key=lambda n: peer(n, 1.0))
-    measured = alternate(
+    best = best_threads(lambda n: peer(n, 1.0))
+    measured = settings.alternate(
         lambda: rate(ours_of(_config(_WIDE), settings.seconds)),
         lambda: peer(best, settings.seconds),
-        runs=settings.runs,
-        until=settings.until,
     )
     yield measured.row(
         "sac_vs_rlox",
         f"training steps/s on Pendulum (256x256, an update of {_BATCH} rows a step: equal work)",
         Goal(">=", 2.5),
-        f"rlox SAC, {best} thread{'s' if best > 1 else ''}",
+        f"rlox SAC, {plural(best, 'thread')}",
     )
 
 
@@ -118,7 +115,7 @@ def sac_peak(settings: SuiteOptions) -> Iterable[Row]:
         answer = ours_of(_config(_WIDE), settings.seconds)
         return _operations(_WIDE[0]) / float(answer["update_seconds_per_step"]) / 1e9
 
-    measured = alternate(update, _products, runs=settings.runs, until=settings.until)
+    measured = settings.alternate(update, _products)
     yield measured.row(
         "sac_peak",
         "GFLOP/s of the networks' products in the seconds of an update, 256x256, all cores",

@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slipstream.bench.alternate import alternate
 from slipstream.bench.fold import Setup, best
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.ours.study import Ran, run_study
@@ -90,11 +89,9 @@ def portfolio_kernel(settings: SuiteOptions) -> Iterable[Row]:
     with _arrays(settings.data_dir) as (env, arrays):
         units = {**env, "orders": "units", "min_quantity": 0.01}
         asked = {"name": "portfolio", "settings": units, "num_envs": 4096, "threads": threads()}
-        measured = alternate(
+        measured = settings.alternate(
             lambda: _rate("ours.vector_steps", {**asked, "seconds": settings.seconds}),
             lambda: _rate("peers.numpy_portfolio", {"folder": arrays, "seconds": settings.seconds}),
-            runs=settings.runs,
-            until=settings.until,
         )
     yield measured.row(
         "portfolio_kernel",

@@ -14,9 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from slipstream.bench.alternate import alternate
 from slipstream.bench.forex_settings import HOURLY_EURUSD
-from slipstream.bench.machine import Neighbours, threads
+from slipstream.bench.machine import Neighbours, best_threads, threads
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.gym_defaults import gym_defaults
@@ -33,6 +32,7 @@ from slipstream.bench.suites.members import (
     train_peak,
 )
 from slipstream.bench.worker import WorkerError, run_worker
+from slipstream.market.finding import plural
 
 # One pass over each rollout; the update-to-data ratios of both sides are printed beside it.
 _FOREX_FASTEST: dict[str, Any] = {
@@ -44,12 +44,8 @@ _FOREX_FASTEST: dict[str, Any] = {
 
 def _better_threads(module: str, asked: Mapping[str, Any], figure: str) -> int:
     """One thread or all, whichever gives a peer the higher rate (`figure`)."""
-    choices = sorted({1, threads()})
-    if len(choices) == 1:
-        return choices[0]
-    return max(
-        choices,
-        key=lambda n: float(run_worker(module, {**asked, "threads": n}, threads=n)[figure]),
+    return best_threads(
+        lambda n: float(run_worker(module, {**asked, "threads": n}, threads=n)[figure])
     )
 
 
@@ -76,9 +72,9 @@ def _against_sb3(
         updates["peer"] = answer["updates_per_step"]
         return rate(answer)
 
-    measured = alternate(ours, peer, runs=settings.runs, until=settings.until)
+    measured = settings.alternate(ours, peer)
     work = f"updates per step {updates['ours']:.2g} against {updates['peer']:.2g}"
-    name = f"SB3 PPO {recipe}, {best} thread{'s' if best > 1 else ''}"
+    name = f"SB3 PPO {recipe}, {plural(best, 'thread')}"
     return measured.row(case, f"training steps/s ({work}{label})", goal, name)
 
 
@@ -112,17 +108,15 @@ def ppo_vs_rlox(settings: SuiteOptions) -> Iterable[Row]:
 
     arrangements = [(one, n) for one in ("PPO", "HybridPPO") for n in sorted({1, threads()})]
     best = max(arrangements, key=lambda one: peer(*one, 0.5))
-    measured = alternate(
+    measured = settings.alternate(
         lambda: rate(ours_of(LONE, settings.seconds)),
         lambda: peer(*best, settings.seconds),
-        runs=settings.runs,
-        until=settings.until,
     )
     yield measured.row(
         "ppo_vs_rlox",
         "training steps/s on CartPole (64 copies, 256 steps, 4 epochs of 4,096: equal work)",
         Goal(">=", 5),
-        f"rlox {best[0]}, {best[1]} thread{'s' if best[1] > 1 else ''}, the best of "
+        f"rlox {best[0]}, {plural(best[1], 'thread')}, the best of "
         f"{len(arrangements)} arrangements",
     )
 
@@ -174,7 +168,7 @@ def time_to_score(settings: SuiteOptions) -> Iterable[Row]:
         unit=f"s to a mean of 475 on CartPole, 5 seeds ({apart}{never})",
         ours=statistics.median(mine),
         peer=statistics.median(theirs),
-        peer_name=f"SB3 PPO with the RL Zoo's settings, {best} thread{'s' if best > 1 else ''}",
+        peer_name=f"SB3 PPO with the RL Zoo's settings, {plural(best, 'thread')}",
         ratio=ratio,
         runs=5,
         others_cpu=round(neighbours.share, 3),
@@ -188,10 +182,8 @@ def warm_start(settings: SuiteOptions) -> Iterable[Row]:
     try:
         _first_update(folder / "cold")  # fills the cache of compiled code
         names = (folder / f"warm-{i}" for i in count())
-        measured = alternate(
+        measured = settings.alternate(
             lambda: _first_update(next(names)),
-            runs=settings.runs,
-            until=settings.until,
         )
     finally:
         shutil.rmtree(folder)

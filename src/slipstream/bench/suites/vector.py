@@ -120,11 +120,9 @@ def heavy_efficiency(settings: SuiteOptions) -> Iterable[Row]:
     with Neighbours() as neighbours:
         together = ours("work", cores, settings.seconds, what="alone", rounds=own)
         bound = float(together["steps_per_second"]) / alone()
-    measured = alternate(
+    measured = settings.alternate(
         lambda: rate(ours("work", 16 * cores, settings.seconds, rounds=own, workers=cores)),
         alone,
-        runs=settings.runs,
-        until=settings.until,
     )
     row = measured.row(
         "heavy_efficiency",
@@ -150,11 +148,9 @@ def image_vs_async(settings: SuiteOptions) -> Iterable[Row]:
 def uneven_async(settings: SuiteOptions) -> Iterable[Row]:
     """Sleeps of 1 to 20 ms, 16 copies, one a worker: the first half that is ready, or all."""
     more = {"workers": 16, "backend": "process"}
-    measured = alternate(
+    measured = settings.alternate(
         lambda: rate(ours("uneven", 16, settings.seconds, receive=8, **more)),
         lambda: rate(ours("uneven", 16, settings.seconds, **more)),
-        runs=settings.runs,
-        until=settings.until,
     )
     yield measured.row(
         "uneven_async",
@@ -173,7 +169,7 @@ def start_stop(settings: SuiteOptions) -> Iterable[Row]:
         kept.append(ours(CARTPOLE, 512, 0.1))
         return float(kept[-1]["start"])
 
-    measured = alternate(start, runs=settings.runs, until=settings.until, less_is_better=True)
+    measured = settings.alternate(start, less_is_better=True)
     yield measured.row("start_512", "seconds until 512 copies are reset", Goal("<", 5))
     stops = sorted(float(one["stop"]) for one in kept)
     stop = stops[len(stops) // 2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from slipstream.bench.alternate import alternate
 from slipstream.bench.row import Goal, Row
 from slipstream.bench.suite import SuiteOptions, with_runs
 from slipstream.bench.worker import run_worker
@@ -24,11 +23,9 @@ def face_cost(settings: SuiteOptions) -> Iterable[Row]:
         ("values", "our `step` that returns fresh arrays, too"),
         ("arrays", "our `step` into the caller's arrays, as training calls it"),
     ):
-        measured = alternate(
+        measured = settings.alternate(
             lambda: _through("gymnasium", 1024, settings.seconds),
             lambda through=through: _through(through, 1024, settings.seconds),  # type: ignore[misc]
-            runs=settings.runs,
-            until=settings.until,
         )
         unit = "steps/s (kernel of CartPole, 1,024 copies, Gymnasium's face)"
         yield measured.row("face_cost", unit, Goal(">=", 0.5), name)
@@ -42,11 +39,9 @@ def sb3_on_us(settings: SuiteOptions) -> Iterable[Row]:
         found = run_worker("peers.vector_layers", {**dummy, "seconds": settings.seconds}, threads=1)
         return float(found["steps_per_second"])
 
-    measured = alternate(
+    measured = settings.alternate(
         lambda: _through("sb3", 64, settings.seconds),
         theirs,
-        runs=settings.runs,
-        until=settings.until,
     )
     unit = "steps/s (CartPole, 64 copies, SB3's VecEnv face)"
     yield measured.row("sb3_on_us", unit, Goal(">=", 5), "SB3 DummyVecEnv")
@@ -61,11 +56,9 @@ def sb3_on_us(settings: SuiteOptions) -> Iterable[Row]:
         found = learn("dummy")
         return steps / (found["seconds"] - found["stepping"])
 
-    end_to_end = alternate(
+    end_to_end = settings.alternate(
         lambda: steps / learn("ours")["seconds"],
         without_environment,
-        runs=settings.runs,
-        until=settings.until,
     )
     yield end_to_end.row(
         "sb3_on_us",
@@ -82,11 +75,9 @@ def infos(settings: SuiteOptions) -> Iterable[Row]:
         asked = {"kind": kind, "env": "says", "num_envs": 64, "seconds": settings.seconds}
         return 1e6 * float(run_worker("peers.vector_layers", asked, threads=1)["cpu"])
 
-    measured = alternate(
+    measured = settings.alternate(
         lambda: side("face"),
         lambda: side("gym_async"),
-        runs=settings.runs,
-        until=settings.until,
         less_is_better=True,
     )
     unit = "us of processor time a step, all processes (5 numbers in every info, 64 copies)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from slipstream.bench.alternate import alternate
 from slipstream.bench.machine import Neighbours
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import SuiteOptions
@@ -18,7 +17,7 @@ def worker_kill(settings: SuiteOptions) -> Iterable[Row]:
     def lost() -> float:
         return float(run_worker("ours.vector_layer", asked, threads=1)["lost"])
 
-    measured = alternate(lost, runs=settings.runs, until=settings.until, less_is_better=True)
+    measured = settings.alternate(lost, less_is_better=True)
     yield measured.row(
         "worker_kill", "seconds that the others lose by a killed worker", Goal("<", 1)
     )
