@@ -25,13 +25,20 @@ def serve() -> None:
     import numba  # noqa: F401
     import optuna  # noqa: F401
     import polars  # noqa: F401
+    import tensorboardX  # noqa: F401
+    from numba.core.registry import cpu_target
 
+    import slipstream.agents.ppo.ppo
     import slipstream.api
     import slipstream.envs.forex.kernel  # and with it TA-Lib and pandas
     import slipstream.envs.portfolio.kernel
     import slipstream.report.evaluate
-    import slipstream.studies.study  # noqa: F401
+    import slipstream.report.report
+    import slipstream.studies.start  # noqa: F401
     from slipstream.cli import main
+
+    cpu_target.typing_context.refresh()  # what Numba reads of itself when it first loads a function
+    cpu_target.target_context.refresh()
 
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
