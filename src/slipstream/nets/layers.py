@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.vector.matrices import matrix
 from slipstream.vector.products import (
     add_transposed_product,
     fused,
@@ -70,7 +71,7 @@ def layer(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) -> None:
     last = i == len(table) - 1
     start = weights[bias : bias + outputs] if bias >= 0 else weights[:0]
     floor = _ZERO if relu and not last else _ENDLESS
-    layer_product(x, weights[at : at + inputs * outputs].reshape(inputs, outputs), start, floor, y)
+    layer_product(x, matrix(weights, at, inputs, outputs), start, floor, y)
     if last or relu:
         return
     for r in range(y.shape[0]):
@@ -88,11 +89,11 @@ def forward(weights: Any, table: Any, relu: bool, x: Any, space: Any) -> None:
         space: float32 [>= b * all outputs]; layer i's outputs [b, outputs] are left at b * PLACE.
     """
     b = x.shape[0]
-    y = space[: b * table[0, OUTPUTS]].reshape(b, table[0, OUTPUTS])
+    y = matrix(space, 0, b, table[0, OUTPUTS])
     layer(weights, table, 0, relu, x, y)
     for i in range(1, len(table)):
         at, width = table[i, PLACE], table[i, OUTPUTS]
-        above = space[b * at : b * (at + width)].reshape(b, width)
+        above = matrix(space, b * at, b, width)
         layer(weights, table, i, relu, y, above)
         y = above
 
@@ -109,8 +110,7 @@ def turn_rows(weights: Any, table: Any, i: int, rows: int, turned: Any) -> None:
     Rows and outputs are multiples of COLUMNS.
     """
     outputs, at = table[i, OUTPUTS], table[i, WEIGHT]
-    end = at + rows * outputs
-    transpose(weights[at:end].reshape(rows, outputs), turned[at:end].reshape(outputs, rows))
+    transpose(matrix(weights, at, rows, outputs), matrix(turned, at, outputs, rows))
 
 
 def backward(
@@ -125,26 +125,24 @@ def backward(
     b = x.shape[0]
     last = len(table) - 1
     place, width = table[last, PLACE], table[last, OUTPUTS]
-    d = d_space[b * place : b * (place + width)].reshape(b, width)
+    d = matrix(d_space, b * place, b, width)
     for i in range(last, 0, -1):
         inputs, outputs, at, bias = (
             table[i, INPUTS], table[i, OUTPUTS], table[i, WEIGHT], table[i, BIAS],
         )  # fmt: skip
         place = table[i - 1, PLACE]
-        below = space[b * place : b * (place + inputs)].reshape(b, inputs)
-        d_below = d_space[b * place : b * (place + inputs)].reshape(b, inputs)
-        of_weight = gradient[at : at + inputs * outputs].reshape(inputs, outputs)
+        below = matrix(space, b * place, b, inputs)
+        d_below = matrix(d_space, b * place, b, inputs)
+        of_weight = matrix(gradient, at, inputs, outputs)
         add_transposed_product(below, d, of_weight)
         of_bias = gradient[bias : bias + outputs]
         for r in range(b):
             for j in range(outputs):
                 of_bias[j] += d[r, j]
-        to_below(
-            relu, d, turned[at : at + inputs * outputs].reshape(outputs, inputs), below, d_below
-        )
+        to_below(relu, d, matrix(turned, at, outputs, inputs), below, d_below)
         d = d_below
     inputs, outputs, at = table[0, INPUTS], table[0, OUTPUTS], table[0, WEIGHT]
-    add_transposed_product(x, d, gradient[at : at + inputs * outputs].reshape(inputs, outputs))
+    add_transposed_product(x, d, matrix(gradient, at, inputs, outputs))
 
 
 def input_gradient(turned: Any, table: Any, relu: bool, space: Any, d_space: Any, d_x: Any) -> None:
@@ -158,19 +156,17 @@ def input_gradient(turned: Any, table: Any, relu: bool, space: Any, d_space: Any
     b, columns = d_x.shape
     last = len(table) - 1
     place, width = table[last, PLACE], table[last, OUTPUTS]
-    d = d_space[b * place : b * (place + width)].reshape(b, width)
+    d = matrix(d_space, b * place, b, width)
     for i in range(last, 0, -1):
         inputs, outputs, at = table[i, INPUTS], table[i, OUTPUTS], table[i, WEIGHT]
         place = table[i - 1, PLACE]
-        d_below = d_space[b * place : b * (place + inputs)].reshape(b, inputs)
-        below = space[b * place : b * (place + inputs)].reshape(b, inputs)
-        to_below(
-            relu, d, turned[at : at + inputs * outputs].reshape(outputs, inputs), below, d_below
-        )
+        d_below = matrix(d_space, b * place, b, inputs)
+        below = matrix(space, b * place, b, inputs)
+        to_below(relu, d, matrix(turned, at, outputs, inputs), below, d_below)
         d = d_below
     outputs, at = table[0, OUTPUTS], table[0, WEIGHT]
-    matrix = turned[at : at + outputs * columns].reshape(outputs, columns)
-    layer_product(d, matrix, turned[:0], _ENDLESS, d_x)
+    first = matrix(turned, at, outputs, columns)
+    layer_product(d, first, turned[:0], _ENDLESS, d_x)
 
 
 def keep_rows(table: Any, b: int, kept: Any, space: Any) -> None:

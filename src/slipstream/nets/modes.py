@@ -12,6 +12,7 @@ import numpy as np
 
 from slipstream.nets.layers import BLOCK, OUTPUTS, PLACE, forward
 from slipstream.nets.sampling import scale_row
+from slipstream.vector.matrices import matrix
 
 
 class Decider(NamedTuple):
@@ -54,7 +55,7 @@ def decide_box(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any)
     for first in range(lo, hi, BLOCK):
         last = min(first + BLOCK, hi)
         at = outputs_of(by, m, first, last, obs)
-        head = by.space[at : at + (last - first) * width].reshape(last - first, width)
+        head = matrix(by.space, at, last - first, width)
         for r in range(last - first):
             for j in range(len(by.half)):
                 mean = head[r, j]
@@ -78,7 +79,7 @@ def decide_choices(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: 
     for begin in range(lo, hi, BLOCK):
         end = min(begin + BLOCK, hi)
         at = outputs_of(by, m, begin, end, obs)
-        head = by.space[at : at + (end - begin) * width].reshape(end - begin, width)
+        head = matrix(by.space, at, end - begin, width)
         for e in range(begin, end):
             first = 0
             for c in range(len(by.sizes)):

@@ -29,7 +29,7 @@ import numpy as np
 
 from slipstream.core import memory
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.vector import atomics, prefetch, products, sixteen
+from slipstream.vector import atomics, matrices, prefetch, products, sixteen
 from slipstream.vector.cache import (
     cache_folder,
     cannot_write,
@@ -188,7 +188,7 @@ class _Helpers:
         if function.__module__ == memory.__name__:
             self.forms.add(prefetch.digest())
             return prefetch.compiled_prefetches()[function.__name__]
-        for forms in (products, atomics, sixteen):
+        for forms in (products, atomics, sixteen, matrices):
             form = forms.compiled_form(function.__module__, function.__name__)
             if form is not None:
                 self.forms.add(forms.digest())
