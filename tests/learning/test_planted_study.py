@@ -47,24 +47,32 @@ def test_the_winner_of_a_planted_study_finds_the_edge(tmp_path, monkeypatch):
     assert share_of_optimum(track, fresh, hot_of(tmp_path / "fresh")) >= 0.8
 
 
+def study_without_edge(folder, seed, **env):
+    """24 trials of 10,000 steps on a market in which nothing can be known."""
+    market = PlantedCrypto(strength=0.0, signal=0.0)
+    return study_of(
+        {**settings_of(folder, 34_000, seed, market), **env},
+        10_000,
+        f"none{seed}",
+        seed=seed,
+        n_trials=24,
+        pruning={"enabled": False},
+        confirmation={"top": 3, "seeds": 3, "bootstrap": 500},
+        final_seeds=2,
+    )
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_studies_without_an_edge_recommend_nothing(tmp_path, monkeypatch):
-    """20 markets without an edge: chance alone neither wins nor looks as if it had skill."""
+    """20 markets without an edge: chance alone neither wins nor looks as if it had skill.
+
+    Trading is free there: what a trial pays would tell it from the others, and that is no luck.
+    """
     monkeypatch.chdir(tmp_path)
-    no_edge = PlantedCrypto(strength=0.0, signal=0.0)
     pbo, deflated, promoted = [], [], 0
     for seed in range(20):
-        study = study_of(
-            settings_of(tmp_path / f"market{seed}", 34_000, seed, no_edge),
-            10_000,
-            f"none{seed}",
-            seed=seed,
-            n_trials=24,
-            pruning={"enabled": False},
-            confirmation={"top": 3, "seeds": 3, "bootstrap": 500},
-            final_seeds=2,
-        )
+        study = study_without_edge(tmp_path / f"market{seed}", seed, fee=0.0)
         result = study.result
         pbo.append(result["evidence"]["pbo"]["value"])
         deflated.append(result["evidence"]["deflated_sharpe"].get("value", 0.0))
@@ -78,3 +86,14 @@ def test_studies_without_an_edge_recommend_nothing(tmp_path, monkeypatch):
     assert 0.4 <= np.mean(pbo) <= 0.6, pbo
     assert np.sum(np.array(deflated) >= 0.95) <= 2, deflated
     assert promoted <= 2
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_fees_alone_rank_trials_and_recommend_none(tmp_path, monkeypatch):
+    """Who trades less loses less on all days: the order is stable, and all of it is loss."""
+    monkeypatch.chdir(tmp_path)
+    result = study_without_edge(tmp_path / "market", 0).result
+    pbo = result["evidence"]["pbo"]
+    assert pbo["value"] < 0.1 and pbo["loses"] > 0.9
+    assert result["winner"] is None and result["deployed"] is None
