@@ -18,6 +18,7 @@ from slipstream.vector.foreign import flat_spaces
 from slipstream.vector.forms import observation_form
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.vector.steps import episodes_of, finals_of
 from slipstream.vector.vector_env import Episodes, Finals, StepOut
 
 _SEED_MASK = np.uint64(2**31 - 1)
@@ -72,7 +73,7 @@ class InwardEnv(vector_env.VectorEnv):
         self._held, self._skipped = np.zeros((2, e), np.bool_)
         self._rows: NDArray[Any] | None = None
         self._finals: list[tuple[NDArray[Any], int, int]] = []
-        self._episodes: list[tuple[int, int, float, int]] = []
+        self._episodes: list[tuple[float, ...]] = []
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         words = self._words(self._seeds, self._indices, self._resets)
@@ -132,16 +133,12 @@ class InwardEnv(vector_env.VectorEnv):
             self._held[e] = self._at_end == HOLD
 
     def drain_finals(self) -> Finals:
-        rows, self._finals = self._finals, []
-        obs = np.zeros((len(rows), *self.spec.observation_shape), self.spec.observation_dtype)
-        for i, row in enumerate(rows):
-            obs[i] = row[0]
-        return Finals(obs, np.array([row[1:] for row in rows], np.int64).reshape(-1, 2))
+        kept, self._finals = self._finals, []
+        return finals_of(self.spec, kept)
 
     def drain_episodes(self) -> Episodes:
-        rows, self._episodes = np.array(self._episodes, np.float64).reshape(-1, 4), []
-        t, e, length = rows[:, [0, 1, 3]].T.astype(np.int64)
-        return Episodes(t, e, rows[:, 2].copy(), length, {})
+        ended, self._episodes = self._episodes, []
+        return episodes_of(self.spec, ended)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Nothing: a run that is resumed begins fresh episodes."""

@@ -22,6 +22,7 @@ from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.native_infos import batch_infos, episode_numbers
 from slipstream.vector.process.layout import AT, WORDS
+from slipstream.vector.steps import episodes_of, finals_of
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
 
 _TRIED = 10  # steps of a copy before anything else is done with it
@@ -226,18 +227,12 @@ class GymnasiumVectorEnv(VectorEnv):
         return batch_infos(told, self.num_envs)
 
     def drain_finals(self) -> Finals:
-        rows, self._finals = self._finals, []
-        obs = np.zeros((len(rows), *self.spec.observation_shape), self.spec.observation_dtype)
-        for i, row in enumerate(rows):
-            obs[i] = row[0]
-        return Finals(obs, np.array([row[1:] for row in rows], np.int64).reshape(-1, 2))
+        kept, self._finals = self._finals, []
+        return finals_of(self.spec, kept)
 
     def drain_episodes(self) -> Episodes:
-        width = 4 + len(self._names)
-        rows, self._episodes = np.array(self._episodes, np.float64).reshape(-1, width), []
-        t, e, length = rows[:, [0, 1, 3]].T.astype(np.int64)
-        named = {name: rows[:, 4 + k].copy() for k, name in enumerate(self._names)}
-        return Episodes(t, e, rows[:, 2].copy(), length, named)
+        ended, self._episodes = self._episodes, []
+        return episodes_of(self.spec, ended)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Number, length, return and newest observation of each copy's episode, and its actions.

@@ -58,8 +58,7 @@ class NativeSerialEnv(NativeEnv):
         selected: NDArray[np.bool_] | None = None,
     ) -> None:
         self._open()
-        if self._arrived:
-            self._refuse_sent(self._arrived)
+        self._refuse_sent(self._arrived)
         self._told.forget()
         self._begun = True
         self.arrays["selected"][:] = True if selected is None else selected
@@ -67,8 +66,7 @@ class NativeSerialEnv(NativeEnv):
 
     def step_async(self, actions: Any) -> None:
         self._open()
-        if self._arrived:
-            self._refuse_sent(self._arrived)
+        self._refuse_sent(self._arrived)
         array, each = self._actions_of(actions)
         self._told.forget()
         if array is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError
+from slipstream.core.spec import Spec
 
 
 class StepOut(NamedTuple):
@@ -50,6 +51,14 @@ class Finals(NamedTuple):
     records: NDArray[Any] | None = None
 
 
+def finals_of(spec: Spec, kept: Sequence[tuple[NDArray[Any], int, int]]) -> Finals:
+    """Of final observations [*shape] that were noted one by one, each with its t and e."""
+    obs = np.zeros((len(kept), *spec.observation_shape), spec.observation_dtype)
+    for i, (last, *_) in enumerate(kept):
+        obs[i] = last
+    return Finals(obs, np.array([place for _, *place in kept], np.int64).reshape(-1, 2))
+
+
 def join_finals(slices: Sequence[Finals]) -> Finals:
     """One list of what several slices kept; the copies in `index` are numbered over all of them."""
     if len(slices) == 1:
@@ -77,6 +86,14 @@ class Episodes(NamedTuple):
     length: NDArray[np.int64]
     metrics: dict[str, NDArray[np.float64]]
     lost: NDArray[np.bool_] | None = None
+
+
+def episodes_of(spec: Spec, ended: Sequence[tuple[float, ...]]) -> Episodes:
+    """Of episodes that were noted one by one: t, e, return, length, and the spec's metrics."""
+    rows = np.array(ended, np.float64).reshape(-1, 4 + len(spec.metrics))
+    t, e, length = rows[:, [0, 1, 3]].T.astype(np.int64)
+    named = {metric.name: rows[:, 4 + k].copy() for k, metric in enumerate(spec.metrics)}
+    return Episodes(t, e, rows[:, 2].copy(), length, named)
 
 
 def join_episodes(slices: Sequence[Episodes]) -> Episodes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from slipstream.core.discover import load_kernel
 from slipstream.vector.loop import RESET
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.job import AssignedKernel
+from slipstream.vector.process.link import Link
 from slipstream.vector.process.process_env import ProcessVectorEnv
 
 
@@ -60,14 +61,21 @@ class KernelProcessEnv(ProcessVectorEnv):
         )
 
     def _begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int) -> None:
-        calls = []
+        calls = [
+            (link, (numbers, episodes[own], seed)) for link, own, numbers in self._dealt(copies)
+        ]
+        self.copies.insist("begin_at", calls)
+        self.copies.losses.shown(copies)
+
+    def _dealt(
+        self, copies: NDArray[np.int64]
+    ) -> Iterator[tuple[Link, NDArray[np.bool_], NDArray[np.int64]]]:
+        """Workers that have some of these copies, which of them, and their numbers there."""
         for link in self.workers.links:
             lo, hi = link.ranges[0]
             own = (copies >= lo) & (copies < hi)
             if own.any():
-                calls.append((link, (copies[own] - lo, episodes[own], seed)))
-        self.copies.insist("begin_at", calls)
-        self.copies.losses.shown(copies)
+                yield link, own, copies[own] - lo
 
     def restart(
         self,
@@ -77,13 +85,10 @@ class KernelProcessEnv(ProcessVectorEnv):
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         self.copies.ready()
-        calls = []
-        for link in self.workers.links:
-            lo, hi = link.ranges[0]
-            own = (copies >= lo) & (copies < hi)
-            if own.any():
-                words = None if seeds is None else seeds[own]
-                calls.append((link, (copies[own] - lo, words)))
+        calls = [
+            (link, (numbers, None if seeds is None else seeds[own]))
+            for link, own, numbers in self._dealt(copies)
+        ]
         self._over[copies] = self.block["held"][copies] = False
         self.copies.insist("restart", calls)
         self.copies.losses.shown(copies)
