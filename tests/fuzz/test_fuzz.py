@@ -124,7 +124,7 @@ FAMILIES = (
 # What is dear is made once for all tests of a process, when the first of them asks for it.
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: other tests count the children of their process
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = Server(tmp_path_factory.mktemp("served"))
     yield running
