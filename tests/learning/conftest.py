@@ -22,6 +22,12 @@ Train = Callable[..., Shard]
 LOSSES = {"value_loss", "loss", "critic_loss"}
 
 
+@pytest.fixture(params=["compiled", pytest.param("torch", marks=pytest.mark.long)])
+def learner(request: pytest.FixtureRequest) -> str:
+    """Both forms of an agent; the torch form, the definition, is slower."""
+    return str(request.param)
+
+
 @pytest.fixture
 def train() -> Iterator[Train]:
     """train(environment, agent, seeds, num_envs, steps, stop, learner) -> the last shard.

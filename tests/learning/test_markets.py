@@ -43,10 +43,11 @@ def _environment(folder, bars, seed, market, split):
     return resolve_environment("forex", settings)
 
 
-def _tracks(train, tmp_path, market, seeds, steps, agent=None, num_envs=12):
+def _tracks(train, tmp_path, market, seeds, steps, agent=None, num_envs=12, learner="auto"):
     env = _environment(tmp_path / "seen", 60_000, 1, market, (0.98, 0.01, 0.01))
     fresh = _environment(tmp_path / "fresh", FRESH_BARS, FRESH_SEED, market, (0.05, 0.05, 0.9))
-    shard = train(env, agent or PPOConfig(**AGENT), seeds=seeds, num_envs=num_envs, steps=steps)
+    agent = agent or PPOConfig(**AGENT)
+    shard = train(env, agent, seeds=seeds, num_envs=num_envs, steps=steps, learner=learner)
     evaluator = Evaluator(fresh, "test", members=len(seeds))
     tracks = [episodes[0] for episodes in evaluator.run(shard.agent.policy, record=True)]
     assert all(track.length >= 20_000 for track in tracks)
@@ -66,8 +67,9 @@ def _shares_of_optimum(tracks, fresh):
     return np.array(shares)
 
 
-def test_a_planted_edge_is_found(train, tmp_path):
-    shares = _shares_of_optimum(*_tracks(train, tmp_path, STANDARD, [0], 300_000))
+def test_a_planted_edge_is_found(train, tmp_path, learner):
+    tracks = _tracks(train, tmp_path, STANDARD, [0], 300_000, learner=learner)
+    shares = _shares_of_optimum(*tracks)
     assert shares.min() >= 0.80
 
 
@@ -78,18 +80,18 @@ def test_a_planted_edge_is_found_by_eight_seeds(train, tmp_path):
     assert shares.min() >= 0.80
 
 
-def _dqn(train, tmp_path, market, seeds):
+def _dqn(train, tmp_path, market, seeds, learner="auto"):
     """By forex's suggested settings, on one copy."""
     agent = DQNConfig(**forex.SETTINGS["dqn"]["agent"])
-    return _tracks(train, tmp_path, market, seeds, 300_000, agent, 1)
+    return _tracks(train, tmp_path, market, seeds, 300_000, agent, 1, learner)
 
 
-def _by_dqn(train, tmp_path, seeds):
-    return _shares_of_optimum(*_dqn(train, tmp_path, STANDARD, seeds))
+def _by_dqn(train, tmp_path, seeds, learner="auto"):
+    return _shares_of_optimum(*_dqn(train, tmp_path, STANDARD, seeds, learner))
 
 
-def test_a_planted_edge_is_found_by_dqn(train, tmp_path):
-    assert _by_dqn(train, tmp_path, [0]).min() >= 0.80
+def test_a_planted_edge_is_found_by_dqn(train, tmp_path, learner):
+    assert _by_dqn(train, tmp_path, [0], learner).min() >= 0.80
 
 
 @pytest.mark.long

@@ -11,13 +11,13 @@ from slipstream.envs.portfolio import kernel as portfolio
 from slipstream.training.environments.evaluation import Evaluator
 
 
-def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path):
+def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path, learner):
     """100,000 steps on one path; conditional drift after fees on fresh bars.
 
     See docs/rules.md, section 14.
     """
     agent = portfolio.SETTINGS["ppo"]["agent"]
-    shares = _shares(train, tmp_path, agent, [0, 1, 2, 3], 12)
+    shares = _shares(train, tmp_path, agent, [0, 1, 2, 3], 12, learner)
     assert np.sort(shares)[1] >= 0.9, shares
 
 
@@ -30,11 +30,11 @@ def test_soft_actor_critic_earns(train, tmp_path):
     assert min(shares) >= 0.2, shares
 
 
-def _shares(train, tmp_path, agent, seeds, num_envs):
+def _shares(train, tmp_path, agent, seeds, num_envs, learner="auto"):
     """Of the optimum, by each seed's last policy."""
     seen = environment_of(tmp_path / "seen", 80_000, 1, (0.9, 0.05, 0.05))
     fresh = environment_of(tmp_path / "fresh", 18_000, 2, (0.1, 0.0, 0.9))
-    shard = train(seen, agent, seeds=seeds, num_envs=num_envs, steps=100_000)
+    shard = train(seen, agent, seeds=seeds, num_envs=num_envs, steps=100_000, learner=learner)
     hot = hot_of(tmp_path / "fresh")
     passes = Evaluator(fresh, "test", members=len(seeds)).run(shard.agent.policy, record=True)
     return [share_of_optimum(track, fresh, hot) for (track,) in passes]

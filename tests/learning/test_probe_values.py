@@ -18,11 +18,6 @@ AGENT = {
 SEEDS = [0, 1, 2]
 
 
-BOTH_FORMS = pytest.mark.parametrize(
-    "learner", ["compiled", pytest.param("torch", marks=pytest.mark.long)]
-)
-
-
 def _train(train, probe, *, steps=30_000, max_steps=8, learner="auto", **agent):
     environment, settings = ("probes", {"probe": probe, "max_steps": max_steps}), {**AGENT, **agent}
     return train(environment, settings, seeds=SEEDS, num_envs=16, steps=steps, learner=learner)
@@ -43,25 +38,23 @@ def _value(shard, obs):
     return shard.agent.policy.actor(1).value(obs)[:, 0, 0]
 
 
-def test_a_certain_reward_is_worth_itself(train):
-    np.testing.assert_allclose(_values(_train(train, "one"), 0.0), 1.0, atol=0.02)
+def test_a_certain_reward_is_worth_itself(train, learner):
+    np.testing.assert_allclose(_values(_train(train, "one", learner=learner), 0.0), 1.0, atol=0.02)
 
 
-def test_the_value_depends_on_the_observation(train):
-    shard = _train(train, "observed")
+def test_the_value_depends_on_the_observation(train, learner):
+    shard = _train(train, "observed", learner=learner)
     seen = np.ones((len(SEEDS), 3), np.float32)
     np.testing.assert_allclose(_value(shard, seen), 1.0, atol=0.1)
     np.testing.assert_allclose(_value(shard, -seen), -1.0, atol=0.1)
 
 
-@BOTH_FORMS
 def test_a_later_reward_is_discounted(train, learner):
     values = _values(_train(train, "delayed", learner=learner), 0.0, 1.0)
     np.testing.assert_allclose(values[0], 0.9, atol=0.03)
     np.testing.assert_allclose(values[1], 1.0, atol=0.03)
 
 
-@BOTH_FORMS
 @pytest.mark.parametrize("max_steps", [1, 8])
 def test_a_time_limit_is_no_end(train, max_steps, learner):
     # Reward 1 a step for ever: worth 1 / (1 - 0.9) = 10. Bootstrapping with 0 at the limit would
@@ -72,7 +65,6 @@ def test_a_time_limit_is_no_end(train, max_steps, learner):
     np.testing.assert_allclose(values, 10.0, rtol=0.03)
 
 
-@BOTH_FORMS
 @pytest.mark.parametrize(
     ("probe", "best"), [("action", 1.0), ("matched", 1.0), ("switches", 3.0), ("target", 0.0)]
 )
@@ -83,7 +75,7 @@ def test_the_best_policy_is_found(train, probe, best, learner):
     np.testing.assert_allclose(scores, best, atol=0.03)
 
 
-def test_reward_scaling_changes_no_policy_and_no_report(train):
-    shard = _train(train, "matched", reward_scaling="on")
+def test_reward_scaling_changes_no_policy_and_no_report(train, learner):
+    shard = _train(train, "matched", reward_scaling="on", learner=learner)
     np.testing.assert_allclose(shard.evaluate("train", 64, 1), 1.0)
     assert np.nanmax(shard.recent.returns) == 1.0
