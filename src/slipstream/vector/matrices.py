@@ -1,7 +1,8 @@
 """Parts of a row of numbers as matrices in compiled loops: the definition, and its machine form.
 
-Numba's own `reshape` asks a function of its library whether a copy is needed, at every call: 3 % of
-a step of two rows. A part of a contiguous row never needs one.
+Numba's own `reshape` asks a function of its library whether a copy is needed, at every call, and
+hides from the optimiser what comes of it: a tenth of a test pass. A part of a contiguous row never
+needs one.
 """
 
 from __future__ import annotations

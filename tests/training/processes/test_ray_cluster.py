@@ -10,8 +10,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from slipstream import training
 from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.training import processes
 from slipstream.training.processes.cluster import ClusterOptions, ClusterWork
 from slipstream.training.processes.wire import pack
 
@@ -51,14 +51,14 @@ def module(monkeypatch):
         setattr(sys.modules[name], kind, type(kind, (Exception,), {}))
     monkeypatch.setitem(sys.modules, "ray", Ray())
     names = ("ray_actor", "ray_cluster")
-    real = {name: sys.modules.pop(f"{training.__name__}.{name}", None) for name in names}
-    yield importlib.import_module(f"{training.__name__}.ray_cluster")
+    real = {name: sys.modules.pop(f"{processes.__name__}.{name}", None) for name in names}
+    yield importlib.import_module(f"{processes.__name__}.ray_cluster")
     for name, before in real.items():
-        del sys.modules[f"{training.__name__}.{name}"]
-        delattr(training, name)
+        del sys.modules[f"{processes.__name__}.{name}"]
+        delattr(processes, name)
         if before is not None:
-            sys.modules[f"{training.__name__}.{name}"] = before
-            setattr(training, name, before)
+            sys.modules[f"{processes.__name__}.{name}"] = before
+            setattr(processes, name, before)
 
 
 @pytest.fixture

@@ -55,10 +55,10 @@ class Asked:
         self._mode = 0
 
     def go_on(self, links: list[Link]) -> None:
-        """After something else was asked in between."""
+        """After something else was asked in between; a new worker begins first, and is greeted."""
         if self._mode:
             for link in links:
-                if link.state == UP:
+                if link.state == UP and link.begun:
                     link.order(self._mode)
 
     def _enter(self, mode: int) -> None:
@@ -224,12 +224,13 @@ class Asked:
         if not spin(over, copies.spin):
             hang = copies.policy.hang_seconds
             while True:
-                left = [link for link in pending if link.state == UP and not _done(link, half)]
+                # One that is made again, and says so meanwhile, was not asked for this step.
+                left = [link for link in pending if _at_it(link, half)]
                 if not left:
                     break
                 copies.workers.sleep(look_ms(hang))
                 for link in left:
-                    if link.state == UP and not _done(link, half):
+                    if _at_it(link, half):
                         link.watch(hang)
         self._half_links[half] = []
         for link in links:
@@ -260,3 +261,7 @@ def different_rows(copies: Any, num_envs: int) -> NDArray[np.int64]:
 
 def _done(link: Link, half: int) -> bool:
     return bool(link.words[HALF_DONE + half] == link.words[HALF_WANTED + half])
+
+
+def _at_it(link: Link, half: int) -> bool:
+    return link.state == UP and link.begun and not _done(link, half)

@@ -15,10 +15,11 @@ from slipstream.vector.leaves import Leaf
 
 _LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
 WORDS = 16  # uint64 that a worker shares with its parent, two lines
-SEQUENCE, COMMAND, DONE, AT, BEAT, REPORTS, STEP, ASKED = range(8)
-"""Words of a worker: the number of its last order, what to do, the last order that is done; the
-copy at hand, calls of copies so far, reports sent so far; the step's number; how often copies were
-asked for one by one."""
+ORDER, DONE, AT, BEAT, REPORTS, STEP, ASKED = range(7)
+"""Words of a worker: its last order, the last one that is done; the copy at hand, calls of copies
+so far, reports sent so far; the step's number; how often copies were asked for one by one."""
+COMMANDS = 16
+"""An order is its number times this, and what to do: one word, so that nobody reads half of two."""
 HALF_WANTED, HALF_DONE = 8, 10
 """The first of two words each: steps that were ordered of either half, and those that are done."""
 ASLEEP, AWAITED = 12, 13

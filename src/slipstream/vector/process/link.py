@@ -23,10 +23,10 @@ from slipstream.vector.process.layout import (
     AT,
     AWAITED,
     BEAT,
-    COMMAND,
+    COMMANDS,
     DONE,
+    ORDER,
     REPORTS,
-    SEQUENCE,
     WARNED,
     WORDS,
 )
@@ -63,7 +63,7 @@ class Link:
         self.heard = 0
         self.hung = self.lost = False
         self.begun = True
-        self._sequence = 0
+        self._order = 0
         self._beat, self._since, self._warned = (-1, -1), 0.0, 0.0
         self._last_words = -1
 
@@ -84,7 +84,7 @@ class Link:
         mine, theirs = socket.socketpair()
         words = anonymous_file(0)
         os.set_blocking(mine.fileno(), True)
-        self.words[SEQUENCE] = self.words[DONE] = self._sequence
+        self.words[ORDER] = self.words[DONE] = self._order
         fds = [theirs.fileno(), self._file, words, *self.go.fds]
         try:
             self.pid = launcher.start(fds, [*others, mine.fileno()])
@@ -118,11 +118,10 @@ class Link:
 
     def order(self, command: int, awaited: int = ANYWHERE) -> None:
         """Tells it what to do; whether this process will sleep until it is done."""
-        self._sequence += 1
+        self._order = (self._order // COMMANDS + 1) * COMMANDS + command
         self._since = self._warned = 0.0
-        self.words[COMMAND] = command
         self.words[AWAITED] = awaited
-        self.words[SEQUENCE] = self._sequence
+        self.words[ORDER] = self._order
         self.wake()
 
     def wake(self) -> None:
@@ -134,7 +133,7 @@ class Link:
     @property
     def done(self) -> bool:
         """Whether it has done its last order."""
-        return bool(self.words[DONE] == self._sequence)
+        return bool(self.words[DONE] == self._order)
 
     def watch(self, hang_seconds: float) -> None:
         """Looks whether the call at hand takes too long: a signal first, then the end."""

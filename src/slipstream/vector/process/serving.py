@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.vector.process.layout import ASKED, HALF_DONE, HALF_WANTED, SEQUENCE, STEP
+from slipstream.vector.process.layout import ASKED, HALF_DONE, HALF_WANTED, ORDER, STEP
 from slipstream.vector.process.patience import spin
 from slipstream.vector.process.scheduler import CopyScheduler, LongestWaiting
 
@@ -29,7 +29,7 @@ def serve(worker: Any, scheduler: CopyScheduler | None, order: int) -> None:
     queue: list[int] = []
     since: dict[int, float] = {}
     cost = [0.0] * len(rows)
-    while words[SEQUENCE] == order:
+    while words[ORDER] == order:
         if words[ASKED] != asked:
             asked = words[ASKED]
             now = time.monotonic()
@@ -40,7 +40,7 @@ def serve(worker: Any, scheduler: CopyScheduler | None, order: int) -> None:
             chosen = scheduler.order(waiting, waited, [cost[i] for i in waiting])
             queue = _whole(chosen, waiting)[::-1]
         if not queue:
-            worker.sleep(lambda seen=asked: words[ASKED] != seen or words[SEQUENCE] != order)
+            worker.sleep(lambda seen=asked: words[ASKED] != seen or words[ORDER] != order)
             continue
         i = queue.pop()
         began = time.perf_counter()
@@ -59,13 +59,13 @@ def serve_halves(worker: Any, order: int, spin_seconds: float) -> None:
 
     def due() -> bool:
         return bool(
-            words[SEQUENCE] != order
+            words[ORDER] != order
             or words[HALF_WANTED] != words[HALF_DONE]
             or words[HALF_WANTED + 1] != words[HALF_DONE + 1]
         )
 
     first = 0  # in turn, where both are wanted
-    while words[SEQUENCE] == order:
+    while words[ORDER] == order:
         for half in (first, 1 - first):
             wanted = words[HALF_WANTED + half]
             if wanted != words[HALF_DONE + half]:

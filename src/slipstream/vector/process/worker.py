@@ -31,12 +31,12 @@ from slipstream.vector.process.layout import (
     AT,
     AWAITED,
     BEAT,
-    COMMAND,
+    COMMANDS,
     DONE,
     HERE,
     NOT,
+    ORDER,
     REPORTS,
-    SEQUENCE,
     STEP,
     WARNED,
     WORDS,
@@ -108,7 +108,7 @@ class _Worker:
         self._job = job
         self._block, self.done = Block(job.layout, fds[0]), Bell((fds[1], fds[2]))
         words = self.words
-        last = words[SEQUENCE]
+        last = words[ORDER]
         try:
             self.copies = self._made(job)
             self.copies.make()
@@ -121,12 +121,13 @@ class _Worker:
         while True:
             ordered, began = partial(_ordered, words, last), time.perf_counter()
             if not spin(ordered, 0.0 if leaving else soon):
-                while words[SEQUENCE] == last:
+                while words[ORDER] == last:
                     self.sleep(ordered)
             # It looks for long only where orders come fast: nobody is served by looking in vain.
             soon = _SOON * job.spin if time.perf_counter() - began < _SOON * SPIN_SECONDS else 0.0
             leaving = True
-            last, command = words[SEQUENCE], words[COMMAND]
+            last = words[ORDER]
+            command = last % COMMANDS
             if command in (LEAVE, REST):
                 self.copies.close()
                 self.copies = None
@@ -265,7 +266,7 @@ class _Worker:
 
 
 def _ordered(words: memoryview, last: int) -> bool:
-    return bool(words[SEQUENCE] != last)
+    return bool(words[ORDER] != last)
 
 
 def _travelling(error: BaseException) -> BaseException | None:
