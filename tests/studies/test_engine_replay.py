@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from slipstream.market.folds import FoldPlan
+from slipstream.nets import initial
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
@@ -51,6 +52,28 @@ def test_a_stretch_may_be_cut_anywhere(members, tmp_path):
         assert one.tensors.keys() == other.tensors.keys()
         for name, value in one.tensors.items():
             assert value.tobytes() == other.tensors[name].tobytes(), name
+
+
+@pytest.mark.parametrize("agent", ["ppo", "dqn", "sac", "td3"])
+def test_members_that_go_on_need_no_first_weights(agent, tmp_path, monkeypatch):
+    """All that the agents shipped begin with is in a state: weights, targets, statistics."""
+    env = "cartpole" if agent in ("ppo", "dqn") else "pendulum"
+    settings = {
+        "env": {"name": env},
+        "agent": {"name": agent, "widths": [16]},
+        "training": {"num_envs": 2, "total_steps": 10_000},
+    }
+    if agent != "ppo":
+        settings["agent"]["learning_starts"] = 64
+    member = Member("search-00000-0", resolve(settings), "fold0", None, 7, 10_000)
+    (whole,) = states_of([member], [((0,), 2)], tmp_path / "whole")
+    states_of([member], [((0,), 1)], tmp_path / "pieces")
+    monkeypatch.setattr(initial.draws, "member_keys", None)  # drawing one would fail
+    (pieces,) = states_of([member], [((0,), 2)], tmp_path / "pieces")
+    assert any(name.startswith("agent.") for name in whole.tensors)
+    assert whole.tensors.keys() == pieces.tensors.keys()
+    for name, value in whole.tensors.items():
+        assert value.tobytes() == pieces.tensors[name].tobytes(), name
 
 
 def test_a_finished_member_keeps_its_policy_and_no_replay(members, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,20 @@ from slipstream.core.random import word
 from slipstream.vector import draws
 
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+_LEFT_OUT: ContextVar[bool] = ContextVar("left out", default=False)
+
+
+@contextmanager
+def left_out() -> Iterator[None]:
+    """What is made within it begins with zeros: a state with all weights is restored into it.
+
+    Drawing and decomposing them is most of the time in which members that go on are assembled.
+    """
+    before = _LEFT_OUT.set(True)
+    try:
+        yield
+    finally:
+        _LEFT_OUT.reset(before)
 
 
 def orthogonal(
@@ -32,6 +48,8 @@ def orthogonal(
         seeds: [M]; a member's matrix follows from its seed and `layer` alone.
         layer: number of the matrix within the network.
     """
+    if _LEFT_OUT.get():
+        return
     rows, columns = max(shape), min(shape)
     normal = np.zeros((len(seeds), rows * columns), np.float32)
     draws.fill_normal(draws.member_keys(seeds, draws.INIT, layer), 0, normal)
@@ -57,6 +75,8 @@ def fan_in_uniform(
         weight, bias: written in place; padding stays 0.
         shape, seeds, layer: as for `orthogonal`.
     """
+    if _LEFT_OUT.get():
+        return
     rows, columns = shape
     keys = draws.member_keys(seeds, draws.INIT, layer)
     with np.errstate(over="ignore"):

@@ -88,7 +88,7 @@ class ReplayCollector(Collector):
             everything.append(finals)
             self._learn(run)
             self.seconds_learning += time.perf_counter() - kept
-        self._check_observations()
+        self._look_for_faults()
         rollout.set_finals(*everything)
         ended = [env.drain_episodes() for env in self.envs]
         starts = [lo for lo, _ in self._ranges]
@@ -112,7 +112,7 @@ class ReplayCollector(Collector):
         self.seconds_env += stepped
         self.seconds_learning += learned
         rollout.set_finals(self._no_finals)
-        self._check_observations()
+        self._look_for_faults()
         return join_episodes([env.drain_episodes()])
 
     def _step_slice(self, i: int, t: int) -> None:

@@ -85,7 +85,12 @@ _FRAMES = ("Failed in nopython", "File ", "During:", "Traceback", "- Resolution 
 
 def source_of(functions: Sequence[Callable[..., Any]]) -> str:
     """The text of the functions, one after another."""
-    return "\n\n".join(inspect.getsource(function) for function in functions)
+    return "\n\n".join(_source(function) for function in functions)
+
+
+@functools.cache  # populations are assembled again and again
+def _source(function: Callable[..., Any]) -> str:
+    return inspect.getsource(function)
 
 
 def interpret(

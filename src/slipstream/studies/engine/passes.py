@@ -76,8 +76,9 @@ def _market(
     values, ended = _run(env, policy, longest, go_on)
     accounts: list[PassGrowth | None] = [None] * total
     units = {metric.name: metric.unit for metric in env.spec.metrics}
+    markets = {record: together.spec_of((record,)).market for record in set(records)}
     for row, e in enumerate(ended.e.tolist()):
-        market = together.spec_of((records[e],)).market
+        market = markets[records[e]]
         assert market is not None
         steps = int(ended.length[row])
         marks = {name: series[:steps, e] for name, series in values.items()}

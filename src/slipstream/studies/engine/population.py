@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from slipstream.agents.agent import AgentConfig
 from slipstream.core.spec import Spec
+from slipstream.nets import initial
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.studies.engine.member import Member
@@ -113,17 +115,19 @@ class Population:
         self.places = list(places)
         first = places[0]
         training = first.member.config.training
-        self._shard = Shard(
-            joined(places),
-            AgentConfig.join([place.member.config.agent for place in places]),
-            [place.member.seed for place in places],
-            range(len(places)),
-            first.num_envs,
-            training.chosen_backend,
-            specs=[place.spec for place in places],
-            learner=training.learner,
-            device=training.device,
-        )
+        begins = any(state is None for state in states)
+        with nullcontext() if begins else initial.left_out():
+            self._shard = Shard(
+                joined(places),
+                AgentConfig.join([place.member.config.agent for place in places]),
+                [place.member.seed for place in places],
+                range(len(places)),
+                first.num_envs,
+                training.chosen_backend,
+                specs=[place.spec for place in places],
+                learner=training.learner,
+                device=training.device,
+            )
         self.failed = np.zeros(len(places), np.bool_)
         self.iterations = np.array([state.iteration if state else 0 for state in states], np.int64)
         self._budgets = np.array([place.member.budget for place in places], np.float64)

@@ -65,10 +65,14 @@ def _serve(source: EnvironmentSource, live: LiveStates, pipe: Connection) -> Non
         if pipe.poll() or orphaned(parent):
             raise _Leave
 
+    first = True
     with suppress(_Leave):
         while (tasks := pipe.recv()) is not None:
             pipe.send(_answer(tasks, source, live, go_on))
             gc.collect()  # populations are cyclic: they would wait for one another
+            if first:
+                gc.freeze()  # modules and compiled loops that the first stretch brought
+                first = False
 
 
 def _answer(
