@@ -184,6 +184,25 @@ def test_another_study_of_that_name_is_refused_with_the_difference(tmp_path):
         Mirror(None, tmp_path, "one", {"space": {"a": 2}}, setup.space.distributions, print)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_a_kill_before_it_is_said_whose_a_study_is(tmp_path, kind):
+    """Between the two writings the storage has a study that nobody made."""
+    setup, url = plan(), storage_url(kind, tmp_path)
+    optuna.create_study(study_name="one", storage=open_storage(url), direction="maximize")
+    mirror(tmp_path, setup, url=url).close()
+    mirror(tmp_path, setup, url=url).close()
+    again = optuna.load_study(study_name="one", storage=open_storage(url))
+    assert "slipstream" in again.user_attrs
+
+
+def test_a_study_of_somebody_elses_is_not_taken(tmp_path):
+    setup, url = plan(), storage_url(None, tmp_path)
+    theirs = optuna.create_study(study_name="one", storage=open_storage(url), direction="maximize")
+    setup.space.ask(theirs)
+    with pytest.raises(ConfigError, match="not made by slipstream"):
+        mirror(tmp_path, setup, url=url)
+
+
 def test_trials_that_the_ledger_does_not_know_are_refused(tmp_path):
     setup = plan()
     store = mirror(tmp_path, setup)

@@ -19,6 +19,7 @@ from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage, get_storage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
+from optuna.study._frozen import FrozenStudy
 from optuna.trial import TrialState
 from sqlalchemy.pool import NullPool
 
@@ -95,6 +96,8 @@ class Mirror:
             if frozen.study_name != self._name:
                 continue
             theirs = frozen.user_attrs.get(_IDENTITY)
+            if theirs is None and self._begun_only(frozen):
+                return self._identified(frozen._study_id, identity)
             if theirs is None or json.loads(theirs) != identity:
                 raise ConfigError(
                     f"{shown(self.url)} has a study {self._name} already, and it is another one"
@@ -102,8 +105,19 @@ class Mirror:
                 )
             return int(frozen._study_id)
         study_id = self._storage.create_new_study([StudyDirection.MAXIMIZE], self._name)
+        return self._identified(study_id, identity)
+
+    def _begun_only(self, frozen: FrozenStudy) -> bool:
+        """Whether a study is as a kill leaves it that came before it was said whose it is."""
+        return (
+            not frozen.user_attrs
+            and frozen.directions == [StudyDirection.MAXIMIZE]
+            and not self._storage.get_all_trials(frozen._study_id, deepcopy=False)
+        )
+
+    def _identified(self, study_id: int, identity: Mapping[str, Any]) -> int:
         self._storage.set_study_user_attr(study_id, _IDENTITY, json.dumps(identity))
-        return study_id
+        return int(study_id)
 
     def adopt(self, trials: Mapping[int, Mapping[str, Any]]) -> None:
         """Checks that the storage's trials are the ledger's.
