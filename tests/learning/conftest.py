@@ -22,7 +22,10 @@ Train = Callable[..., Shard]
 LOSSES = {"value_loss", "loss", "critic_loss"}
 
 
-@pytest.fixture(params=["compiled", pytest.param("torch", marks=pytest.mark.long)])
+_SLOW = (pytest.mark.long, pytest.mark.timeout(1200))  # minutes where others are at work
+
+
+@pytest.fixture(params=["compiled", pytest.param("torch", marks=_SLOW)])
 def learner(request: pytest.FixtureRequest) -> str:
     """Both forms of an agent; the torch form, the definition, is slower."""
     return str(request.param)
