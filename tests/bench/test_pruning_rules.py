@@ -74,3 +74,12 @@ def test_the_page_shows_the_recorded_comparison() -> None:
     told = json.loads((ROOT / "results/pruning-rules.json").read_text())
     assert found[1].strip() == table(told["studies"])
     assert compare([]) == []
+
+
+def test_the_page_shows_some_rules_on_real_prices() -> None:
+    page = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- results/pruning-real.json -->\n(.*?)\n<!-- end -->", page, re.DOTALL)
+    assert found is not None
+    told = json.loads((ROOT / "results/pruning-real.json").read_text())
+    lines = found[1].strip().splitlines()
+    assert len(lines) > 4 and set(lines) <= set(table(told["studies"]).splitlines())
