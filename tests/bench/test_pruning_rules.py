@@ -67,19 +67,21 @@ def test_the_rule_in_force_is_one_of_those_compared() -> None:
         assert bool(CHOSEN(score, earlier)) == bool(mine(score, earlier))
 
 
-def test_the_page_shows_the_recorded_comparison() -> None:
+def shown_and_recorded(name: str) -> tuple[str, str]:
+    """The page's table of a results file, and the one that it would make."""
     page = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
-    found = re.search(r"<!-- results/pruning-rules.json -->\n(.*?)\n<!-- end -->", page, re.DOTALL)
+    found = re.search(rf"<!-- results/{name} -->\n(.*?)\n<!-- end -->", page, re.DOTALL)
     assert found is not None
-    told = json.loads((ROOT / "results/pruning-rules.json").read_text())
-    assert found[1].strip() == table(told["studies"])
+    return found[1].strip(), table(json.loads((ROOT / "results" / name).read_text())["studies"])
+
+
+def test_the_page_shows_the_recorded_comparison() -> None:
+    shown, recorded = shown_and_recorded("pruning-rules.json")
+    assert shown == recorded
     assert compare([]) == []
 
 
 def test_the_page_shows_some_rules_on_real_prices() -> None:
-    page = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
-    found = re.search(r"<!-- results/pruning-real.json -->\n(.*?)\n<!-- end -->", page, re.DOTALL)
-    assert found is not None
-    told = json.loads((ROOT / "results/pruning-real.json").read_text())
-    lines = found[1].strip().splitlines()
-    assert len(lines) > 4 and set(lines) <= set(table(told["studies"]).splitlines())
+    shown, recorded = shown_and_recorded("pruning-real.json")
+    lines = shown.splitlines()
+    assert len(lines) > 4 and set(lines) <= set(recorded.splitlines())

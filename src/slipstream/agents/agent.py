@@ -111,6 +111,8 @@ class Agent(AgentOptions, ABC):
     def state_dict(self) -> Mapping[str, NDArray[Any]]:
         """The small part of what training goes on from: arrays by name, their first axis M.
 
+        All weights are in it: a study's members that go on are made without first ones.
+
         It goes into every checkpoint, and over pipes. The bulk, a replay, does not: the process
         that holds it writes it, in chunks (`training/record/bulk.py`).
         """

@@ -95,9 +95,9 @@ class Mirror:
         for frozen in self._storage.get_all_studies():
             if frozen.study_name != self._name:
                 continue
-            theirs = frozen.user_attrs.get(_IDENTITY)
-            if theirs is None and self._begun_only(frozen):
+            if self._begun_only(frozen):
                 return self._identified(frozen._study_id, identity)
+            theirs = frozen.user_attrs.get(_IDENTITY)
             if theirs is None or json.loads(theirs) != identity:
                 raise ConfigError(
                     f"{shown(self.url)} has a study {self._name} already, and it is another one"
