@@ -185,23 +185,3 @@ def test_a_class_name_has_one_meaning() -> None:
             if node.name not in shared.get(folder, ()):
                 files.setdefault(node.name, set()).add(str(path))
     assert not {name: sorted(own) for name, own in files.items() if len(own) > 1}
-
-
-def test_files_and_functions_are_short() -> None:
-    """At most 350 lines a file, and 60 a function without a reason above it; 130 on average."""
-    lengths, reasons = [], []
-    for path in source_files():
-        if path.suffix != ".py" or "src" not in path.parts:
-            continue
-        lines = path.read_text().splitlines()
-        lengths.append((len(lines), str(path)))
-        for node in ast.walk(ast.parse("\n".join(lines))):
-            if not isinstance(node, ast.FunctionDef):
-                continue
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            long = (node.end_lineno or 0) - node.lineno + 1 > 60
-            if long and not lines[first - 2].lstrip().startswith("#"):
-                reasons.append(f"{path}: {node.name}")
-    assert max(lengths)[0] <= 350, max(lengths)
-    assert sum(length for length, _ in lengths) / len(lengths) <= 130
-    assert not reasons, "a comment right above says why it is long"
