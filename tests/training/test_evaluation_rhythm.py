@@ -34,6 +34,15 @@ def test_every_so_many_episodes(tmp_path):
     assert steps[: len(expected)] == expected
 
 
+def test_scoring_has_seconds_of_its_own(tmp_path):
+    run = trained(tmp_path, every=0.5)
+    columns = run.metrics()
+    seconds = dict(zip(columns["steps"], columns["seconds_validate"], strict=True))
+    assert seconds[1024] == 0.0 < seconds[2048]  # an iteration's row is written before it
+    total = run.result["progress"]
+    assert seconds[2048] < total["seconds_validate"] < total["wall"]
+
+
 def test_one_measure_only():
     with pytest.raises(ConfigError, match="not both"):
         RunConfig.from_mapping({**SMALL, "evaluation": {"every_steps": 1, "every_episodes": 1}})

@@ -266,7 +266,9 @@ class Trainer:
 
     def _evaluate(self, workers: Workers, split: str, seed: int) -> NDArray[np.float64] | None:
         """[M, J]: what the scores of the policies as they are now are the means of."""
+        began = time.perf_counter()
         parts = workers.call("evaluate", split, self.config.evaluation.episodes, seed)
+        self.progress.seconds_validate += time.perf_counter() - began
         return None if any(part is None for part in parts) else np.concatenate(parts)
 
     def _checkpoint(self, workers: Workers) -> None:
@@ -323,9 +325,11 @@ class Trainer:
                 longest=settings.max_steps,
                 go_on=stop.check,
             )
+            began = time.perf_counter()
             for member in np.flatnonzero(np.isfinite(self.best)).tolist():
                 measured[member] = evaluator.values(best_policy(self.directory, member))[0]
             evaluator.close()
+            self.progress.seconds_validate += time.perf_counter() - began
             if market:
                 self.directory.count_test_read()
         result = self._result(measured, last)

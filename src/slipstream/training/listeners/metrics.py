@@ -52,6 +52,7 @@ def _update_rows(event: Updated) -> list[dict[str, Any]]:
         "seconds_env": round(progress.seconds_env, 3),
         "seconds_policy": round(progress.seconds_policy, 3),
         "seconds_update": round(progress.seconds_update, 3),
+        "seconds_validate": round(progress.seconds_validate, 3),
     }
     return [
         {"member": member, **shared, **{name: columns[name][row] for name in names}}

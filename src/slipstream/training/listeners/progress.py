@@ -27,6 +27,8 @@ class Progress:
     seconds_policy: float = 0.0
     seconds_update: float = 0.0
     wall: float = 0.0
+    seconds_validate: float = 0.0
+    """Of scoring policies: validations, and what is scored at the end."""
 
     def advance(self, steps: int, updates: int = 0) -> None:
         """Count one iteration of `steps` environment steps and `updates` optimiser updates."""

@@ -20,7 +20,7 @@ _LABELS = {
     "policy": "acting",
     "update": "the update",
     "start": "starting",
-    "evaluation": "evaluations and checkpoints",
+    "evaluation": "validation",
     "other": "all else",
 }
 _TIMED = ("env", "policy", "update")
@@ -32,8 +32,8 @@ class Phases(NamedTuple):
     Attributes:
         env, policy, update: in environments, acting, learning.
         start: before the first iteration: processes, compiling, the first episodes.
-        evaluation: between iterations where a policy was evaluated, checkpoints with it.
-        other: tables and curves.
+        evaluation: scoring policies.
+        other: tables, curves and checkpoints.
         steps: that were trained, of all members.
     """
 
@@ -61,8 +61,6 @@ class Phases(NamedTuple):
 def phases_of(run: Run) -> Phases:
     """From the run's tables.
 
-    What lies between two iterations and is in no phase is evaluation where one is recorded there.
-
     Raises:
         ConfigError: it has not trained yet.
     """
@@ -71,16 +69,15 @@ def phases_of(run: Run) -> Phases:
         raise ConfigError(f"{run.path} has not trained an iteration yet: there is nothing to time.")
     steps, first = np.unique(_numbers(columns, "steps"), return_index=True)  # a row a member
     env, policy, update = (_numbers(columns, f"seconds_{n}")[first] for n in _TIMED)
-    beside = _numbers(columns, "wall")[first] - env - policy - update  # so far
-    gaps = np.maximum(0.0, np.diff(beside))
-    evaluated = np.isin(steps[:-1], _numbers(run.evaluations(), "steps"))
+    scoring = _numbers(columns, "seconds_validate")[first]
+    beside = _numbers(columns, "wall")[first] - env - policy - update - scoring  # so far
     return Phases(
         env=float(env[-1]),
         policy=float(policy[-1]),
         update=float(update[-1]),
         start=max(0.0, float(beside[0])),
-        evaluation=float(gaps[evaluated].sum()),
-        other=float(gaps[~evaluated].sum()),
+        evaluation=float(scoring[-1]),
+        other=float(np.maximum(0.0, np.diff(beside)).sum()),
         steps=int(steps[-1]) * run.config.training.members,
     )
 

@@ -53,7 +53,8 @@ _SHAPES: dict[str, Any] = {
 }
 _PROGRESS = {
     **dict.fromkeys(("budget", "steps", "iterations", "updates"), int),
-    **dict.fromkeys(("seconds_env", "seconds_policy", "seconds_update", "wall"), (int, float)),
+    **dict.fromkeys(("seconds_env", "seconds_policy", "seconds_update"), (int, float)),
+    **dict.fromkeys(("seconds_validate", "wall"), (int, float)),
 }
 
 
