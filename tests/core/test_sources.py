@@ -3,7 +3,7 @@
 import sys
 
 from slipstream.core.discover import load_kernel
-from slipstream.core.sources import source_hashes
+from slipstream.core.sources import is_own, source_hashes
 
 
 def test_every_file_of_a_built_in_kernel():
@@ -43,3 +43,16 @@ def test_files_of_a_user(write_kernel, tmp_path, monkeypatch):
         before = after
     for name in ("own_limits", "own_helper", "own_reader"):
         sys.modules.pop(name, None)
+
+
+def test_libraries_that_an_environment_borrows_are_none_of_the_user(
+    write_kernel, tmp_path, monkeypatch
+):
+    """As under ``--system-site-packages``: other people's packages are not followed."""
+    lent = tmp_path / "lib" / "site-packages"
+    lent.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(lent))
+    (lent / "borrowed_library.py").write_text("raise RuntimeError('imported to be looked at')\n")
+    path = write_kernel(top="try:\n    import borrowed_library\nexcept RuntimeError:\n    pass")
+    assert "borrowed_library" not in source_hashes(load_kernel(str(path)).module)
+    assert not is_own(lent / "borrowed_library.py") and is_own(path)

@@ -29,8 +29,7 @@ BUSY = Standing(
     best_low=-0.5,
     best_high=2.31,
     shares={"env": 0.2, "policy": 0.2, "update": 0.5, "evaluate": 0.05, "overhead": 0.05},
-    cpu=198.0,
-    memory=1_300_000_000,
+    machine={"cpu": 198.0, "memory": 1_300_000_000},
 )
 
 

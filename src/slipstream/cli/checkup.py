@@ -11,6 +11,7 @@ from slipstream.core.cores import usable_cores
 from slipstream.training.environments.gymnasium_environment import FOREIGN_COPIES
 from slipstream.training.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
 from slipstream.training.record import provenance
+from slipstream.training.record.machine import Cards
 from slipstream.training.settings.sizing import MIN_ITERATIONS
 from slipstream.vector.cache import cache_folder
 
@@ -115,7 +116,7 @@ def _disk() -> str:
 
 
 def _gpu() -> str:
-    cards = provenance.gpus()
+    cards = Cards().describe()
     if not cards:
         return "none found (or no driver)"
     named = ", ".join(f"{card['name']} ({card['memory_gib']} GiB)" for card in cards)

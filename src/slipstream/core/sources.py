@@ -15,6 +15,7 @@ _PACKAGE = Path(__file__).parents[1]
 _FOREIGN = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+_PACKAGES = {"site-packages", "dist-packages"}
 
 
 def source_hashes(module: ModuleType) -> dict[str, str]:
@@ -47,8 +48,13 @@ def source_files(module: ModuleType) -> dict[str, Path]:
 
 def is_own(path: Path) -> bool:
     """Whether a source file is the user's: neither slipstream's nor a library's."""
-    foreign = (_PACKAGE, *map(Path, _FOREIGN))
-    return not any(path.is_relative_to(folder) for folder in foreign)
+    return not (path.is_relative_to(_PACKAGE) or _is_library(path))
+
+
+def _is_library(path: Path) -> bool:
+    """Whether it was installed: here, or where this environment borrows packages from."""
+    installed = any(path.is_relative_to(folder) for folder in _FOREIGN)
+    return installed or not _PACKAGES.isdisjoint(path.parts)
 
 
 def _imports(path: Path, name: str) -> Iterator[str]:
@@ -94,7 +100,7 @@ def _file_of(name: str) -> Path | None:
     path = Path(origin)
     if path.is_relative_to(_PACKAGE):
         return path
-    return None if any(path.is_relative_to(folder) for folder in _FOREIGN) else path
+    return None if _is_library(path) else path
 
 
 def _shown(name: str, path: Path, kernel: ModuleType) -> str:

@@ -16,6 +16,7 @@ from slipstream.studies.standing import Standing
 from slipstream.training.listeners.console import clock, number, short
 from slipstream.training.listeners.node_lines import cluster_part
 from slipstream.training.listeners.output import steady
+from slipstream.training.record.machine import Machine
 
 _PLAIN_SECONDS = 30.0
 _GAP = "  "
@@ -111,7 +112,6 @@ def standing_parts(standing: Standing) -> list[str]:
         parts.append(" ".join(shares) + " %")
     if standing.nodes:
         parts.append(cluster_part(standing.nodes))
-    if standing.memory:
-        held = f"{standing.memory / 2**30:.1f} GiB"
-        parts.append(f"CPU {standing.cpu:.0f} %  GPU not used  memory {held}")
+    if standing.machine:
+        parts.append(str(Machine(**standing.machine)))
     return parts

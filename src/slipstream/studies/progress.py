@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 
 import numpy as np
-import psutil
 
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.standing import Standing
-
-_LIVELY = 10.0  # seconds between two looks at the machine
+from slipstream.training.record.machine import Machine, MachineSampler
 
 
 class Meter:
@@ -29,14 +28,17 @@ class Meter:
         self._first: dict[str, int] = {}
         self.done = 0
         self.seconds: dict[str, float] = {}
-        self._looked = -1e9
-        self._use = (0.0, 0)
-        self._processes: dict[int, psutil.Process] = {}
+        self._sampler = MachineSampler()
 
     @property
     def elapsed(self) -> float:
         """Seconds of this session."""
         return self._clock() - self._began
+
+    @property
+    def machine(self) -> Machine:
+        """What this session takes of the machine, a few seconds old."""
+        return self._sampler.look()
 
     def add(self, name: str, steps: int, before: int, seconds: Mapping[str, float]) -> None:
         """An outcome came in: a member's steps so far, and those that an earlier session made."""
@@ -57,28 +59,6 @@ class Meter:
         total = sum(self.seconds.values())
         return {kind: value / total for kind, value in self.seconds.items()} if total else {}
 
-    def use(self) -> tuple[float, int]:
-        """Percent of a core and bytes of this process and its workers, a few seconds old."""
-        now = self._clock()
-        if now - self._looked < _LIVELY:
-            return self._use
-        self._looked = now
-        cpu, memory = 0.0, 0
-        try:
-            me = psutil.Process()
-            for one in (me, *me.children(recursive=True)):
-                process = self._processes.setdefault(one.pid, one)
-                try:
-                    cpu += process.cpu_percent(None)
-                    full = process.memory_full_info()
-                    memory += int(getattr(full, "pss", 0) or full.rss)
-                except psutil.Error:
-                    self._processes.pop(one.pid, None)
-        except psutil.Error:
-            pass
-        self._use = (cpu, memory)
-        return self._use
-
 
 def standing(
     search: Search,
@@ -98,7 +78,6 @@ def standing(
     counts = {kind: kinds.count(kind) for kind in ("complete", "pruned", "failed")}
     ended, asked = sum(counts.values()), search.scheduler.asked
     speed, elapsed = meter.speed, meter.elapsed
-    cpu, memory = meter.use()
     best = search.best
     ends = interval(best.trial) if best else None
     left = remaining_steps(search, plan) + after_steps
@@ -118,8 +97,7 @@ def standing(
         best_low=ends[0] if ends else None,
         best_high=ends[1] if ends else None,
         shares=meter.shares,
-        cpu=cpu,
-        memory=memory,
+        machine=asdict(meter.machine),
         elapsed=elapsed,
     )
 

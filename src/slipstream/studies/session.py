@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from slipstream.studies.engine.member import Outcome
@@ -75,10 +75,9 @@ class Session:
             self.leave(phase)
 
             def look() -> Standing:
-                cpu, memory = self.meter.use()
-                return replace(
-                    self._blank(phase), members=total, members_done=done, cpu=cpu, memory=memory
-                )
+                blank = self._blank(phase)
+                machine = asdict(self.meter.machine)
+                return replace(blank, members=total, members_done=done, machine=machine)
 
             self.tell(look)
 

@@ -21,7 +21,7 @@ class Standing:
         best: score of the best complete trial that is active in every fold, its number, and its
             95 % interval.
         shares: of the workers' time by env, policy, update, evaluate, overhead.
-        cpu: percent of one core, of all processes; memory: bytes, shared pages counted once.
+        machine: what all processes take, fields of `Machine`; empty before it is known.
         elapsed: seconds of this session.
         nodes: of a cluster, see `slipstream.training.processes.cluster.Cluster.standing`.
     """
@@ -43,8 +43,7 @@ class Standing:
     best_low: float | None = None
     best_high: float | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
-    cpu: float = 0.0
-    memory: int = 0
+    machine: Mapping[str, Any] = field(default_factory=dict)
     elapsed: float = 0.0
     nodes: Sequence[Mapping[str, Any]] = ()
 

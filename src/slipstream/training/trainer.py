@@ -29,6 +29,7 @@ from slipstream.training.listeners.progress import Progress
 from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.processes.workers import Workers, make_workers
 from slipstream.training.record.interruption import Interrupted, Interruption, StoppedError
+from slipstream.training.record.machine import MachineSampler
 from slipstream.training.runs.best import best_policy
 from slipstream.training.runs.result import Scores, finite, result_of, scores_of
 from slipstream.training.runs.run import Run
@@ -110,6 +111,7 @@ class Trainer:
         self.best = np.full(self.members, -np.inf)
         self.best_steps = np.zeros(self.members, np.int64)
         self.events = Events([run.listener, *listeners])
+        self._sampler = MachineSampler()
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
         self._validated = 0  # steps at the last validation
@@ -139,7 +141,8 @@ class Trainer:
             while not self.progress.finished and not stop.requested and not self._failed.all():
                 metrics = self._iterate(workers)
                 everyone, now = tuple(range(self.members)), self._snapshot(workers)
-                self.events.emit(Updated(now, everyone, metrics, workers.nodes))
+                seen = self._sampler.look()
+                self.events.emit(Updated(now, everyone, metrics, workers.nodes, seen))
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
                 note_faults(self.directory, workers.call("faults"))

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from slipstream.training.listeners.progress import Progress
+from slipstream.training.record.machine import Machine
 
 Values: TypeAlias = Mapping[str, np.ndarray]
 """Metric name -> float array [members of the event]; NaN where a member has no value."""
@@ -46,6 +47,8 @@ class Updated:
     """Arrays [len(members)]; `score` is the mean return of recent training episodes."""
     nodes: Sequence[Mapping[str, Any]] = ()
     """Of a cluster, see `slipstream.training.processes.cluster.Cluster.standing`."""
+    machine: Machine | None = None
+    """What all processes of the run take; the same object until there is a new look."""
 
 
 @dataclass(frozen=True)

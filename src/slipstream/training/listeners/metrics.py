@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slipstream.training.listeners.events import Evaluated, Event, Finished, Started, Updated
+from slipstream.training.record.machine import Machine
 from slipstream.training.record.table import CsvTable
 
 METRICS, EVALUATIONS = "metrics.csv", "evaluations.csv"
 
 
 class TableWriter:
-    """Writes `metrics.csv` (one row per member and iteration) and `evaluations.csv`."""
+    """Writes `metrics.csv` (one row per member and iteration) and `evaluations.csv`.
+
+    Columns of the machine hold something where there was a new look at it.
+    """
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.metrics = CsvTable(folder / METRICS, say)
         self.evaluations = CsvTable(folder / EVALUATIONS, say)
+        self._seen: Machine | None = None
 
     def __call__(self, event: Event) -> None:
         """Listens."""
@@ -28,7 +33,9 @@ class TableWriter:
             self.metrics.cut("steps", event.progress.steps)
             self.evaluations.cut("steps", event.progress.steps)
         elif isinstance(event, Updated):
-            self.metrics.append(_update_rows(event))
+            fresh = event.machine if event.machine is not self._seen else None
+            self._seen = event.machine
+            self.metrics.append(_update_rows(event, fresh.columns() if fresh else {}))
         elif isinstance(event, Evaluated):
             self.evaluations.append(_evaluation_rows(event))
         elif isinstance(event, Finished):
@@ -40,7 +47,7 @@ class TableWriter:
         self.evaluations.close()
 
 
-def _update_rows(event: Updated) -> list[dict[str, Any]]:
+def _update_rows(event: Updated, machine: Mapping[str, float]) -> list[dict[str, Any]]:
     progress = event.progress
     names = [name for name in event.metrics if name != "updates"]
     columns = {name: np.asarray(event.metrics[name], np.float64).tolist() for name in names}
@@ -53,6 +60,7 @@ def _update_rows(event: Updated) -> list[dict[str, Any]]:
         "seconds_policy": round(progress.seconds_policy, 3),
         "seconds_update": round(progress.seconds_update, 3),
         "seconds_validate": round(progress.seconds_validate, 3),
+        **machine,
     }
     return [
         {"member": member, **shared, **{name: columns[name][row] for name in names}}

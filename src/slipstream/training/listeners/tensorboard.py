@@ -67,8 +67,8 @@ class TensorBoardWriter:
     ``rollout/ep_rew_mean``, ``ep_len_mean`` and an environment's own metrics (``rollout/NAME``)
     are means of the last training episodes,
     ``time/fps`` this member's steps a second, ``eval/`` scores on the split that chooses, ``test/``
-    those on the test split. The tab HPARAMS shows members by their settings. tensorboardX is
-    imported with the first point, off the way to the first update.
+    those on the test split, ``machine/`` what all processes take. The tab HPARAMS shows members by
+    their settings. tensorboardX is imported with the first point, off the way to the first update.
 
     Args:
         folder: where.
@@ -92,7 +92,8 @@ class TensorBoardWriter:
         elif isinstance(event, Updated) and event.progress.steps >= self._next:
             points = max(50, min(_POINTS, _EVENTS // len(event.members)))
             self._next = event.progress.steps + event.progress.budget / points
-            shared = _time(event.progress)
+            machine = event.machine.columns() if event.machine else {}
+            shared = _time(event.progress) | {f"machine/{name}": machine[name] for name in machine}
             for column, member in enumerate(event.members):
                 values = {name: float(metric[column]) for name, metric in event.metrics.items()}
                 self._add(member, event.progress.steps, {**_tagged(values), **shared})

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from slipstream.training.record import repository
+from slipstream.training.record.machine import Cards
 
 LIBRARIES = (
     "slipstream",
@@ -68,7 +69,7 @@ def machine() -> dict[str, Any]:
         "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "threads": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "gpus": gpus(),
+        "gpus": Cards().describe(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
 
@@ -93,28 +94,6 @@ def instruction_sets() -> list[str]:
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     known = set(flags.partition(":")[2].split())
     return [name for name in _INSTRUCTION_SETS if name in known]
-
-
-def gpus() -> list[dict[str, Any]]:
-    """NVIDIA cards by name and memory; empty where there is no card or no driver."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no package, no driver, no card: all mean the same here
-        return []
-    try:
-        found = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total
-            name = pynvml.nvmlDeviceGetName(handle)
-            found.append({"name": str(name), "memory_gib": round(float(memory) / 2**30, 1)})
-        return found
-    except Exception:
-        return []
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
