@@ -1,4 +1,4 @@
-"""One thread a process, for test workers share the cores; no machine file but the tests' own.
+"""One thread a process, for test workers share the cores; no files of the user but the tests' own.
 
 Hypothesis draws the same examples everywhere and at any speed: what fails here fails there.
 """
@@ -35,8 +35,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def machine_files(tmp_path_factory):
-    """What a developer measured of this machine changes no test; child processes follow it, too."""
+def own_files(tmp_path_factory):
+    """What a developer measured, or made, changes no test; child processes follow it, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLIPSTREAM_MACHINE", str(tmp_path_factory.mktemp("machine")))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield

@@ -134,6 +134,15 @@ def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path):
     assert len(study.trials) == 8
 
 
+def test_a_study_is_listed_by_its_name(slipstream, machinery, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    tune(slipstream)
+    told = slipstream("list", "studies").out
+    (row,) = [line.split() for line in told.splitlines() if "cartpole" in line]
+    assert row[:3] == ["one", "cartpole", "complete"]
+    assert row[-1] == str(tmp_path / "studies" / "one")
+
+
 def test_the_same_study_again_is_left_as_it_is(slipstream, machinery, tmp_path):
     tune(slipstream)
     before = result(tmp_path)

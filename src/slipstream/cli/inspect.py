@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import ast
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slipstream.cli.arguments import Target
+from slipstream.core.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def list_() -> None:
-    """Lists environments, agents and backends."""
+class Listed(StrEnum):
+    """What `list` may be asked for."""
+
+    RUNS, STUDIES = "runs", "studies"
+
+
+def list_(
+    what: Annotated[
+        Listed | None, typer.Argument(help="runs or studies that your commands made.")
+    ] = None,
+) -> None:
+    """Lists environments, agents and backends; or your runs or studies, wherever they are."""
     from rich.console import Console
 
+    if what is not None:
+        _list_made(what)
+        return
     from slipstream.agents.discover import list_agents
     from slipstream.core.discover import list_kernels
 
@@ -39,6 +54,24 @@ def list_() -> None:
     console = Console()
     for table in (environments, agents, backends):
         console.print(table)
+
+
+def _list_made(what: Listed) -> None:
+    """From the register, the newest first."""
+    from rich.console import Console
+
+    from slipstream.studies.lookup import made
+
+    rows, absent = made("run" if what is Listed.RUNS else "study")
+    table = _table(what.value, "of", "state", "progress", "since", "folder")
+    for row in rows:
+        table.add_row(*map(printable, row))
+    if rows:
+        Console().print(table)
+    else:
+        typer.echo(f"No {what.value} that your commands made are there.")
+    if absent:
+        typer.echo(f"{absent} more are not where they were: moved or deleted.")
 
 
 def check(

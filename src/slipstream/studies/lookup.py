@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import is_there
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.training.record import register
 from slipstream.training.record.interruption import ask_to_stop
 from slipstream.training.record.lock import is_locked
 from slipstream.training.record.status import Status, read_status
@@ -71,3 +73,28 @@ def lines(name: str | Path) -> list[str]:
     from slipstream.training.listeners.run_status import run_lines
 
     return run_lines(folder)
+
+
+def made(kind: str) -> tuple[list[tuple[str, ...]], int]:
+    """Runs or studies that this user's commands made, from the register, the newest first.
+
+    Args:
+        kind: ``run`` or ``study``.
+
+    Returns:
+        Of each: name, environment, state, progress, since when, folder; how many more are not
+        where they were.
+    """
+    rows, entries = list[tuple[str, ...]](), register.entries(kind)
+    there = [one for one in entries if one.present]
+    for one in there:
+        path = Path(one.path)
+        try:
+            found = read_status(path)
+        except CheckpointError:
+            found = None
+        state = "unknown" if found is None else found.judged()
+        progress = "" if found is None else f"{found.done:,} of {found.total:,} {found.unit}"
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.began))
+        rows.append((path.name, one.name, state, progress, since, one.path))
+    return rows, len(entries) - len(there)

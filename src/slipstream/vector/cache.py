@@ -33,9 +33,9 @@ def cache_folder() -> Path:
     """
     try:
         folder = _wanted()
-        _make(folder)
+        make_private(folder)
         if not os.access(folder, os.W_OK):
-            _refuse_strangers(folder)
+            refuse_strangers(folder)
             raise PermissionError(folder)
     except (OSError, RuntimeError):  # the latter of a user without a home
         user = getattr(os, "getuid", lambda: "user")()
@@ -46,7 +46,7 @@ def cache_folder() -> Path:
                 "or set SLIPSTREAM_CACHE to another folder."
             ) from None
         folder.mkdir(mode=0o700, exist_ok=True)
-    _refuse_strangers(folder)
+    refuse_strangers(folder)
     return folder
 
 
@@ -63,28 +63,38 @@ def private_folder(name: str) -> Path:
     assert name in _REMEMBERED
     folder = cache_folder() / name
     try:
-        _make(folder)
+        make_private(folder)
     except OSError as error:
         raise cannot_write(folder, error, "What slipstream remembers") from error
     return folder
 
 
-def _make(folder: Path) -> None:
+def make_private(folder: Path) -> None:
     """With mode 0700 whatever the process's mask is; a folder that exists is left as it is."""
     if not folder.is_dir():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
 
 
-def _refuse_strangers(folder: Path) -> None:
+def refuse_strangers(
+    folder: Path,
+    what: str = "cache folder",
+    why: str = "compiled code is loaded from it",
+    variable: str = "SLIPSTREAM_CACHE",
+) -> None:
+    """Raises a ResourceError where somebody else owns or may write a folder.
+
+    Args:
+        folder: of the user.
+        what, why, variable: for the message: what it is, why that matters, what names another one.
+    """
     if os.name != "posix":
         return
     facts = folder.stat()
     if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o022:
         raise ResourceError(
-            f"The cache folder {folder} must belong to you and be writable by you alone, "
-            f"because compiled code is loaded from it; run `chmod 700 {folder}` or set "
-            "SLIPSTREAM_CACHE to another folder."
+            f"The {what} {folder} must belong to you and be writable by you alone, because {why}; "
+            f"run `chmod 700 {folder}` or set {variable} to another folder."
         )
 
 

@@ -7,6 +7,7 @@ import platform
 import shlex
 import sys
 import time
+import uuid
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -38,6 +39,7 @@ _INSTRUCTION_SETS = (
 def describe() -> dict[str, Any]:
     """Everything that is known before the environment is loaded."""
     return {
+        "id": uuid.uuid4().hex,
         "command": shlex.join(sys.argv),
         "folder": str(Path.cwd()),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -16,7 +16,7 @@ from slipstream.training.listeners.events import Event
 from slipstream.training.listeners.metrics import EVALUATIONS, METRICS, TableWriter
 from slipstream.training.listeners.run_log import RunLog
 from slipstream.training.listeners.tensorboard import TensorBoardWriter, hyper_parameters
-from slipstream.training.record import checkpoint, provenance
+from slipstream.training.record import checkpoint, provenance, register
 from slipstream.training.record.bulk import drop_chunks
 from slipstream.training.record.files import (
     disk_errors,
@@ -131,6 +131,7 @@ class Run:
                 (path / BEST).mkdir(exist_ok=True)
             write_sealed(path / PROVENANCE, {**provenance.describe(), **facts})
             write_text(path / CONFIG, run.config.to_yaml())
+            register.enter(path, "run", config.short_name, run.say)
         finally:
             run.close()
         return run
