@@ -32,7 +32,7 @@ CONFIG = {
     },
     "hyperparameters": {"learning_rate": 5e-4, "batch_size": 64},
     "training": {"reward_scale": 0.5, "checkpoint_save_freq": 3},
-    "agent": {"type": "PPO", "hyperparameters": {"hidden_sizes": [8, 8]}},
+    "agent": {"type": "PPO", "hyperparameters": {"hidden_dim": [8, 8]}},
 }
 
 
@@ -61,6 +61,32 @@ FOLDERS = ["configs", "csvs", "models", "plots"]
 
 def test_the_call_takes_their_arguments():
     assert list(inspect.signature(slipstream.train_single_run).parameters) == ARGUMENTS
+
+
+def test_what_is_left_open_is_theirs():
+    def defaults(call):
+        return [p.default for p in inspect.signature(call).parameters.values()][1:6]
+
+    single = defaults(slipstream.train_single_run)
+    assert single == ["results/runs", None, True, 800_000, 200]
+    assert defaults(slipstream.train_run) == ["results/runs", None, True, None, 100]
+
+
+def test_a_device_by_its_number_is_a_card(tmp_path, monkeypatch):
+    seen = {}
+
+    def train(target, **given):
+        seen.update(given["overrides"])
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("slipstream.single_run.api.train", train)
+    for device, meant in ((0, "cuda:0"), (1, "cuda:1"), ("cuda", "cuda"), (None, "cpu")):
+        with pytest.raises(ConfigError, match="enough"):
+            slipstream.train_run(CONFIG, tmp_path, "named", False, device=device)
+        assert seen["training.device"] == meant
+    for device in ("", "gpu", True):
+        with pytest.raises(ConfigError, match="device"):
+            slipstream.train_run(CONFIG, tmp_path, "named", False, device=device)
 
 
 def test_keys_and_counts_of_the_result(outcome):
@@ -98,12 +124,8 @@ def test_files_and_names(outcome):
 
 def test_a_finished_run_is_gone_on_with_from_its_directory(outcome):
     base, result = outcome
-    again = slipstream.train_run(
-        CONFIG,
-        base_output_dir=base,
-        verbose=False,
-        checkpoint_path=base / "models" / result["run_name"],
-    )
+    run = base / "models" / result["run_name"]
+    again = slipstream.train_run(CONFIG, base, None, False, checkpoint_path=run)
     assert again["total_steps"] == result["total_steps"]
 
 

@@ -34,13 +34,13 @@ _COLUMNS = (
 # Long: a line for each argument of the call that it takes over.
 def train_single_run(
     config_path: str | Path | Mapping[str, Any],
-    base_output_dir: str | Path = "results",
+    base_output_dir: str | Path = "results/runs",
     run_name: str | None = None,
     verbose: bool = True,
-    eval_freq_steps: int | None = 100_000,
-    eval_num_games: int = 100,
+    eval_freq_steps: int | None = 800_000,
+    eval_num_games: int = 200,
     eval_weak_opponent: bool = True,
-    device: str | None = None,
+    device: str | int | None = None,
     checkpoint_path: str | Path | None = None,
     num_envs: int = 1,
 ) -> dict[str, Any]:
@@ -52,10 +52,11 @@ def train_single_run(
         run_name: `run_lr5e04_bs512_h256_512_256_<hash>_<time>`, with `_vecN` for N copies, unless
             given.
         verbose: progress on standard error.
-        eval_freq_steps: environment steps between evaluations; None: ten in all.
+        eval_freq_steps: environment steps between evaluations; None: as the file says, else ten in
+            all.
         eval_num_games: of each evaluation.
         eval_weak_opponent: they meet the weak bot, else the strong one.
-        device: "cpu", "cuda", "cuda:N"; None: cpu.
+        device: "cpu", "cuda", "cuda:N", or N for "cuda:N"; None: cpu.
         checkpoint_path: directory of a run of ours that is gone on with, exactly.
         num_envs: copies stepped together. It changes speed and not how much is learned from each
             step.
@@ -70,6 +71,8 @@ def train_single_run(
     """
     listeners = [ConsoleListener()] if verbose else []
     base = Path(base_output_dir)
+    if isinstance(device, int) and not isinstance(device, bool):
+        device = f"cuda:{device}"
     try:
         if checkpoint_path is not None:
             run = api.resume(checkpoint_path, device=device, listeners=listeners, report=False)
@@ -77,7 +80,7 @@ def train_single_run(
         weak = "weak" if eval_weak_opponent else "strong"
         changes: dict[str, Any] = {
             "training.num_envs": num_envs,
-            "training.device": device or "cpu",
+            "training.device": "cpu" if device is None else device,
             "evaluation.episodes": eval_num_games,
             "env.opponents": {weak: 1.0},
         }
@@ -91,16 +94,26 @@ def train_single_run(
             )
         name = run_name or _name_of(config, num_envs)
         path = base / "models" / name
-        run = api.train(config, out=path, listeners=listeners, report=False)
+        run = api.train(config_path, out=path, overrides=changes, listeners=listeners, report=False)
         return _written(run, base, name)
     finally:
         for listener in listeners:
             listener.close()
 
 
-def train_run(config_path: str | Path | Mapping[str, Any], **arguments: Any) -> dict[str, Any]:
-    """The same as `train_single_run`, under their other name."""
-    return train_single_run(config_path, **arguments)
+def train_run(
+    config_path: str | Path | Mapping[str, Any],
+    base_output_dir: str | Path = "results/runs",
+    run_name: str | None = None,
+    verbose: bool = True,
+    eval_freq_steps: int | None = None,
+    eval_num_games: int = 100,
+    *arguments: Any,
+    **named: Any,
+) -> dict[str, Any]:
+    """`train_single_run` under their other name, whose evaluations are others where left open."""
+    given = (config_path, base_output_dir, run_name, verbose, eval_freq_steps, eval_num_games)
+    return train_single_run(*given, *arguments, **named)
 
 
 def _name_of(config: RunConfig, num_envs: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -47,11 +47,12 @@ class _Environment(Config):
 
 
 class _Opponent(Config):
-    type: Literal["none", "basic_weak", "basic_strong", "self_play", "weighted_mixture"]
+    type: Literal["none", "basic_weak", "basic_strong", "weighted_mixture"]
     weight: float = 1.0
     checkpoint: str | None = None
     deterministic: bool = True
-    opponents: tuple[_Opponent, ...] = ()
+    agent_type: str | None = None
+    opponents: tuple[_Opponent, ...] | None = None
 
     def weights(self, where: str) -> dict[str, float]:
         """Of the bots, by our names."""
@@ -63,30 +64,25 @@ class _Opponent(Config):
                 for name in one.weights(where):
                     total[name] = total.get(name, 0.0) + one.weight
             return total
-        if self.type == "self_play":
-            raise ConfigError(
-                f"`{where}`: opponents of type self_play are frozen networks, which this file "
-                "names by checkpoints of another program. Train with `env.self_play` of a config "
-                "of our own; docs/hockey.md shows one."
-            )
         return {_OPPONENTS[self.type]: 1.0}
 
 
 class _Shaping(Config):
-    N: Natural
-    K: Natural
-    CLOSENESS_START: float = 0.0
-    TOUCH_START: float = 0.0
-    CLOSENESS_FINAL: float = 0.0
-    TOUCH_FINAL: float = 0.0
-    DIRECTION_FINAL: float = 0.0
+    N: Natural = 600
+    K: Natural = 400
+    CLOSENESS_START: float = 20.0
+    TOUCH_START: float = 15.0
+    DIRECTION_START: float = 0.0
+    CLOSENESS_FINAL: float = 1.5
+    TOUCH_FINAL: float = 1.0
+    DIRECTION_FINAL: float = 2.0
 
     def anneal(self) -> dict[str, Any]:
         """Weights of our `env.reward` over a member's episodes in the phase."""
         ends = {
             "closeness": (self.CLOSENESS_START, self.CLOSENESS_FINAL),
             "touch": (self.TOUCH_START, self.TOUCH_FINAL),
-            "direction": (0.0, self.DIRECTION_FINAL),
+            "direction": (self.DIRECTION_START, self.DIRECTION_FINAL),
         }
         return {
             f"reward.{name}": {"start": start, "final": final, "hold": self.N, "over": self.K}
@@ -101,7 +97,8 @@ class _Phase(Config):
     environment: _Environment
     opponent: _Opponent
     reward_shaping: _Shaping | None = None
-    clear_buffer: bool = False
+    reward_bonus: None = None
+    clear_buffer: bool = True
 
 
 class _Curriculum(Config):
@@ -115,21 +112,26 @@ class _Curriculum(Config):
 
 
 class _Hyperparameters(Config):
-    learning_rate: float
-    batch_size: Count
+    learning_rate: float = 1e-4
+    batch_size: Count = 256
 
 
 class _Training(Config):
-    max_episode_steps: Count = 251
+    max_episode_steps: Count = 500
     updates_per_step: Annotated[float, Field(gt=0)] = 1.0
-    warmup_steps: Natural = 0
-    reward_scale: Annotated[float, Field(gt=0)] = 1.0
-    checkpoint_save_freq: Count | None = None
+    warmup_steps: Natural = 400
+    reward_scale: Annotated[float, Field(gt=0)] = 0.1
     train_freq: Count = 1
+    checkpoint_save_freq: Count | None = None  # episodes
+    checkpoint_frequency: Count | None = None  # steps, as the next
+    eval_frequency: Count | None = None
+    resource_log_freq: int | None = None  # no file of ours is written at this rhythm, nor the next
+    episode_resource_window: int | None = None
+    episode_resource_samples: int | None = None
 
 
 class _AgentBlock(Config):
-    type: Literal["DDDQN", "SAC", "PPO"]
+    type: str
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
     checkpoint_path: str | None = None
 
@@ -140,7 +142,7 @@ class HockeyProject(Config):
     given: ClassVar[tuple[str, ...]] = ()
 
     curriculum: _Curriculum
-    hyperparameters: _Hyperparameters
+    hyperparameters: _Hyperparameters = _Hyperparameters()
     training: _Training = _Training()
     agent: _AgentBlock
 
@@ -155,12 +157,31 @@ def is_hockey_project(values: Mapping[str, Any]) -> bool:
     return "hyperparameters" in values or theirs
 
 
+def otherwise(values: Mapping[str, Any]) -> str | None:
+    """A sentence on what a file of theirs asks for and is done otherwise here; None: nothing."""
+    agent = values.get("agent")
+    kind = agent.get("type") if isinstance(agent, Mapping) else None
+    given = (agent.get("hyperparameters") if isinstance(agent, Mapping) else None) or {}
+    found = []
+    if kind in ("DDDQN", "DDQN_PER") and given.get("use_huber_loss") is not True:
+        found.append(
+            "its loss is the squared error (no `use_huber_loss: true`), here it is Huber's"
+        )
+    if given.get("noise", "normal") != "normal":
+        found.append(f"its exploration noise is {given['noise']}, here every step's is its own")
+    return f"Otherwise than in this hockey project's file: {'; '.join(found)}." if found else None
+
+
 def sections_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """Our sections for their file.
 
     Raises:
         ConfigError: a key that nobody reads, or something that is done otherwise here.
     """
+    if meaningless := _meaningless(values):
+        raise ConfigError(
+            f"This hockey project's file has what cannot be trained here: {'; '.join(meaningless)}."
+        )
     theirs = validate(HockeyProject, values)
     phases = theirs.curriculum.phases
     if len({phase.environment.keep_mode for phase in phases}) > 1:
@@ -188,11 +209,14 @@ def sections_of(values: Mapping[str, Any]) -> dict[str, Any]:
     training: dict[str, Any] = {"total_steps": most + (len(phases) + 1) * _COPIES * 251}
     if theirs.training.checkpoint_save_freq is not None:
         training["checkpoint_every"] = min(1.0, theirs.training.checkpoint_save_freq / total)
-    scale = theirs.training.reward_scale
+    elif theirs.training.checkpoint_frequency is not None:
+        training["checkpoint_every"] = min(1.0, theirs.training.checkpoint_frequency / most)
+    scale, every = theirs.training.reward_scale, theirs.training.eval_frequency
     return {
         "env": env,
         "agent": _agent(theirs),
         "training": training,
+        **({} if every is None else {"evaluation": {"every_steps": every}}),
         "curriculum": {
             "phases": [_phase(phase, i, scale) for i, phase in enumerate(phases)],
         },
@@ -215,56 +239,168 @@ def _phase(phase: _Phase, number: int, scale: float) -> dict[str, Any]:
     }
 
 
+def _meaningless(values: Mapping[str, Any]) -> list[str]:
+    """What of a file has no counterpart here, each with its key and what to do instead."""
+    found = []
+    agent, curriculum = values.get("agent"), values.get("curriculum")
+    kind = agent.get("type") if isinstance(agent, Mapping) else None
+    if isinstance(kind, str) and kind not in _BY_TYPE:
+        found.append(
+            f"`agent.type: {kind}` is an agent that slipstream has not (docs/agents.md); known: "
+            f"{', '.join(_BY_TYPE)}"
+        )
+    tried = _lists(values.get("hyperparameters"), "hyperparameters")
+    if isinstance(agent, Mapping):
+        tried += _lists(agent.get("hyperparameters"), "agent.hyperparameters")
+    if tried:
+        found.append(
+            f"{', '.join(tried)} list values to try, which is a search: give one each, or search "
+            "with `slipstream tune` (docs/studies.md)"
+        )
+    if curriculum is None:
+        found.append("no `curriculum` says what is trained, these are settings of an agent alone")
+    phases = curriculum.get("phases") if isinstance(curriculum, Mapping) else None
+    networks: dict[str, str] = {}  # by what is met, its first place
+    for i, phase in enumerate(phases if isinstance(phases, list) else ()):
+        if not isinstance(phase, Mapping):
+            continue
+        where = f"`curriculum.phases.{i}"
+        for kind in _kinds(phase.get("opponent")):
+            if kind in _NETWORKS:
+                networks.setdefault(kind, f"{where}.opponent`")
+        if phase.get("reward_bonus") is not None:
+            found.append(f"{where}.reward_bonus` pays for wins in the replay: leave it out")
+    if networks:
+        met = ", ".join(f"{kind} ({where})" for kind, where in networks.items())
+        found.append(
+            f"opponents of type {met} are another program's networks: train against snapshots of "
+            "one's own with `env.self_play` (docs/self-play.md)"
+        )
+    return found
+
+
+def _lists(settings: Any, where: str) -> list[str]:
+    """Keys that list values to try: a width is a list of its own."""
+    if not isinstance(settings, Mapping):
+        return []
+    return [
+        f"`{where}.{key}`"
+        for key, value in settings.items()
+        if isinstance(value, list)
+        and (key not in ("hidden_dim", "latent_dim") or any(isinstance(v, list) for v in value))
+    ]
+
+
+def _kinds(opponent: Any) -> list[str]:
+    """Types of an opponent and of those in its mixture."""
+    if not isinstance(opponent, Mapping):
+        return []
+    inner = opponent.get("opponents")
+    kinds = [kind for one in inner for kind in _kinds(one)] if isinstance(inner, list) else []
+    return [*kinds, str(opponent.get("type"))]
+
+
+_NETWORKS = ("self_play", "archive", "run_checkpoints")
+
+
 def _fineness(theirs: HockeyProject) -> int:
-    if theirs.agent.type != "DDDQN":
+    if _BY_TYPE[theirs.agent.type].ours != "dqn":
         return 0
     return int(theirs.agent.hyperparameters.get("action_fineness", 2))
 
 
-# What their agents call our fields. None: known, and passed over for the reason beside it.
-_SHARED = {"gamma": "discount", "buffer_size": "replay_size", "discount": "discount"}
-_BY_TYPE: dict[str, tuple[str, dict[str, str | None]]] = {
-    "DDDQN": (
-        "dqn",
-        {
-            **_SHARED,
-            "hidden_dim": "widths",
-            "hidden_sizes": "widths",
-            "hidden_layers": "widths",
-            "target_update": "target_every",
-            "target_update_freq": "target_every",
-            "eps": "exploration_initial",
-            "eps_start": "exploration_initial",
-            "eps_min": "exploration_final",
-            "eps_end": "exploration_final",
-            "eps_decay": None,  # by episodes: see `_exploration`
-            "grad_clip": "max_grad_norm",
-            "action_fineness": None,  # of the environment
-            "use_huber": None,  # the loss is Huber's
-            "loss": None,
-        },
-    ),
-    "SAC": (
+class _Agent(NamedTuple):
+    """One of their agents.
+
+    Attributes:
+        ours: the name of ours.
+        names: what their keys are called here; None: read elsewhere, or without a counterpart.
+        left_open: values of theirs, by our names, where a file gives none.
+    """
+
+    ours: str
+    names: dict[str, str | None]
+    left_open: dict[str, Any]
+
+
+_SHARED: dict[str, str | None] = {
+    "discount": "discount",
+    "hidden_dim": "widths",
+    "learning_rate": None,  # `hyperparameters` has both, which theirs take
+    "batch_size": None,
+}
+_VALUES: dict[str, str | None] = {
+    **_SHARED,
+    "target_update_freq": "target_every",
+    "eps": None,  # see `_exploration`, as for the next two
+    "eps_min": None,
+    "eps_decay": None,
+    "grad_clip": "max_grad_norm",
+    "action_fineness": None,  # of the environment
+    "use_huber_loss": None,  # see `otherwise`
+    "reward_clip": None,  # see `_agent`
+    "buffer_size": "replay_size",
+}
+_DDDQN: dict[str, Any] = {
+    **{"double": True, "dueling": True, "observation_normalization": False},
+    **{"max_grad_norm": 1.0, "target_every": 50, "widths": [256, 256]},
+}
+_RANKED = {"per_alpha": "priority_exponent", "per_beta": "importance_exponent"}
+_BY_TYPE = {
+    "DDDQN": _Agent("dqn", _VALUES, _DDDQN),
+    "DDQN_PER": _Agent("dqn", {**_VALUES, "use_per": "prioritised", **_RANKED}, _DDDQN),
+    "SAC": _Agent(
         "sac",
         {
             **_SHARED,
-            "hidden_dim": "widths",
-            "hidden_sizes": "widths",
-            "hidden_layers": "widths",
             "tau": "target_rate",
-            "alpha": "initial_temperature",
-            "auto_alpha": None,  # the temperature is learned
-            "target_entropy": "target_entropy",
+            "alpha": None,  # see `_agent`, as for the next
+            "learn_alpha": None,
+            "noise": None,  # see `otherwise`
+            "max_episode_steps": None,  # of its noise
         },
+        {"widths": [256, 256, 256]},
     ),
-    "PPO": ("ppo", {"gamma": "discount", "hidden_sizes": "widths", "hidden_dim": "widths"}),
+    "TD3": _Agent(
+        "td3",
+        {
+            **_SHARED,
+            "latent_dim": "widths",
+            "tau": "target_rate",
+            "expl_noise": "exploration_noise",
+            "policy_noise": "smoothing_noise",
+            "noise_clip": "smoothing_limit",
+            "policy_freq": "target_every",
+            "priority_replay": "prioritised",
+            "normalize_obs": "observation_normalization",
+            "max_action": None,  # see `_agent`
+        },
+        {"widths": [256, 256]},
+    ),
+    "PPO": _Agent("ppo", _SHARED, {}),  # not among theirs
 }
 
 
 def _agent(theirs: HockeyProject) -> dict[str, Any]:
-    kind = theirs.agent.type
-    name, names = _BY_TYPE[kind]
-    agent: dict[str, Any] = {"name": name, "learning_rate": theirs.hyperparameters.learning_rate}
+    kind, given = theirs.agent.type, theirs.agent.hyperparameters
+    known = _BY_TYPE[kind]
+    unknown = sorted(set(given) - set(known.names))
+    if unknown:
+        raise ConfigError(
+            f"`agent.hyperparameters.{unknown[0]}` is not a known key of {kind}; known keys: "
+            f"{', '.join(sorted(known.names))}."
+        )
+    for key, only in (("reward_clip", None), ("max_action", 1.0)):
+        if given.get(key, only) != only:
+            raise ConfigError(
+                f"`agent.hyperparameters.{key}` is {given[key]!r}: actions run from -1 to 1 here, "
+                "and rewards are not clipped. Leave it out."
+            )
+    agent: dict[str, Any] = {
+        "name": known.ours,
+        "learning_rate": theirs.hyperparameters.learning_rate,
+        **known.left_open,
+    }
     if kind == "PPO":
         agent["minibatch"] = theirs.hyperparameters.batch_size
     else:
@@ -274,30 +410,24 @@ def _agent(theirs: HockeyProject) -> dict[str, Any]:
             "learning_starts": theirs.training.warmup_steps,
             "replay_size": 1_000_000,
         }
-    if kind == "DDDQN":
-        agent |= {"double": True, "dueling": True, "max_grad_norm": 1.0, "target_every": 2_000}
+    agent |= {ours: given[key] for key, ours in known.names.items() if ours and key in given}
+    if known.ours == "dqn":
         agent |= _exploration(theirs)
-    for key, value in theirs.agent.hyperparameters.items():
-        if key not in names:
-            known = ", ".join(sorted(names))
-            raise ConfigError(
-                f"`agent.hyperparameters.{key}` is not a known key of {kind}; known keys: {known}."
-            )
-        ours = names[key]
-        if ours is not None:
-            agent[ours] = value
+    if kind == "SAC" and not given.get("learn_alpha", True):
+        agent["temperature"] = given.get("alpha", 0.2)  # learned, theirs begins at 1 as ours does
     return agent
 
 
 def _exploration(theirs: HockeyProject) -> dict[str, Any]:
     """Their epsilon falls by a factor in every episode, ours linearly over as many steps."""
     own = theirs.agent.hyperparameters
-    first, last = float(own.get("eps", own.get("eps_start", 1.0))), 0.1
-    last = float(own.get("eps_min", own.get("eps_end", last)))
-    decay = float(own.get("eps_decay", 0.9995))
-    if not (0.0 < decay < 1.0 and 0.0 < last < first):
+    first, last = float(own.get("eps", 1.0)), float(own.get("eps_min", 0.01))
+    decay = own.get("eps_decay", 0.9995)
+    if decay is None:  # epsilon stays
+        return {"exploration_initial": first, "exploration_final": first, "exploration_steps": 0}
+    if not (0.0 < decay < 1.0 and 0.0 < last <= first):
         raise ConfigError(
-            "`agent.hyperparameters`: epsilon must fall: eps > eps_min > 0 and 0 < eps_decay < 1."
+            "`agent.hyperparameters`: epsilon must fall: eps >= eps_min > 0 and 0 < eps_decay < 1."
         )
     left = math.ceil(math.log(last / first) / math.log(decay))
     steps = 0

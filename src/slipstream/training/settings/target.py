@@ -12,7 +12,11 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there, read_text
 from slipstream.training.environments.factory import kind_of
 from slipstream.training.record import json_file, yaml_file
-from slipstream.training.settings.hockey_project import is_hockey_project, sections_of
+from slipstream.training.settings.hockey_project import (
+    is_hockey_project,
+    otherwise,
+    sections_of,
+)
 
 SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
 CONFIGS = (".yaml", ".yml", ".json")
@@ -39,10 +43,14 @@ def read_target(target: str) -> dict[str, Any]:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The sections in a YAML or JSON file; a JSON file of the hockey project's is translated."""
+    values = _parsed(path)
+    return sections_of(values) if is_hockey_project(values) else values
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    """What the file says, in its own words."""
     text = read_text(path, "The config file")
     values = (json_file if path.suffix == ".json" else yaml_file).parse(text, str(path))
-    if isinstance(values, dict) and is_hockey_project(values):
-        return sections_of(values)
     if not isinstance(values, dict):
         raise ConfigError(
             f"{path} must hold the sections {', '.join(SECTIONS)}, each with keys below it; "
@@ -52,9 +60,12 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def passed_over(target: object) -> str | None:
-    """A sentence for whoever trains a file that also describes a study; None for others."""
+    """A sentence for whoever trains a file that also describes a study, or that asks for what is
+    done otherwise; None for others."""
     if isinstance(target, (str, Path)) and str(target).endswith(CONFIGS):
-        target = read_config(Path(target))
+        target = _parsed(Path(target))
+    if isinstance(target, Mapping) and is_hockey_project(target):
+        return otherwise(target)
     if isinstance(target, Mapping) and STUDY in target:
         return "The section `study` is read by `slipstream tune`; a run passes over it."
     return None
