@@ -182,7 +182,7 @@ def test_suites_have_the_cases_that_are_asked_for() -> None:
         *("forex_vs_sb3", "forex_bandwidth", "cartpole_vs_envpool"),
         *("cartpole_single", "scaling", "checks", "memory"),
     ]
-    assert {"cheap_vs_async", "few_copies", "chaos", "systems", "heavy", "convergence"} < set(
+    assert {"cheap_vs_async", "few_copies", "chaos", "crashing", "systems", "convergence"} < set(
         cases_of("vector")
     )
     assert "hockey_step" in cases_of("hockey")

@@ -3,6 +3,12 @@
 import pytest
 
 from slipstream.bench.ours.vector_chaos import measure
+from slipstream.bench.ours.vector_layer import crashing
+
+
+def test_copies_that_crash_now_and_then_lose_hardly_more_than_those_rows():
+    found = crashing(num_envs=8, steps=3000)
+    assert found["faults"] > 50 and found["real"] >= 0.95
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,11 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import KernelError
+from slipstream.training.environments.episodes import lost_sentence, run_episodes
 from slipstream.vector.contract import blank
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD, RESET
-from slipstream.vector.process.faults import FaultPolicy, backoff
+from slipstream.vector.process.faults import TRIES, FaultPolicy, backoff
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.kernel_env import KernelProcessEnv
 from slipstream.vector.process.worker import HANG_SIGNAL
@@ -282,6 +283,60 @@ def test_evaluation_repeats_the_episode_that_was_lost(how, tmp_path):
         ended = env.drain_episodes()
         assert sorted(ended.length.tolist()) == [4, 4] and ended.lost is None
         assert np.array_equal(out.obs[:, 1], first[:, 1])
+
+
+class Poor(Faulty):
+    """Fails at one start in some, whenever an episode begins there."""
+
+    def __init__(self, how, share):
+        super().__init__(how, limit=4)
+        self.share = share
+
+    def reset(self, **more):
+        seen = super().reset(**more)
+        if self.how == "reset" and self.start < self.share:
+            raise ZeroDivisionError("no way to begin here")
+        return seen
+
+    def step(self, action):
+        return super().step(int(self.how != "reset" and self.time == 1 and self.start < self.share))
+
+
+def evaluated(how, share, episodes=24):
+    make = functools.partial(Poor, how, share)
+    with ForeignProcessEnv(make, *member_indices([0], 4), at_end=HOLD, workers=2) as env:
+        act = functools.partial(np.zeros, (4, 1), np.int64)
+        return run_episodes(env, lambda seen: act(), episodes, 5, record=False), env.drain_faults()
+
+
+@pytest.mark.parametrize("how", ["reset", "error", "exit"])
+def test_an_episode_that_always_fails_counts_as_lost(how):
+    (tracks,), faults = evaluated(how, 0.2)
+    lost = [fault for fault in faults if fault.kind == "given up"]
+    assert 0 < len(lost) < 12 and len(tracks) == 24 - len(lost)
+    assert all((track.length, track.ret) == (4, 4.0) for track in tracks)
+    assert len({track.name for track in tracks}) == len(tracks), "each episode once"
+    assert len(faults) - len(lost) >= TRIES * len(lost)
+    assert f"{len(lost)} evaluation episodes were lost" in lost_sentence(faults)
+
+
+def test_an_evaluation_of_which_half_is_lost_ends_in_words():
+    with pytest.raises(KernelError, match=r"(?s)More than half.*24 episodes.*no way to begin here"):
+        evaluated("reset", 0.8)
+
+
+def test_good_work_forgets_failures():
+    """A copy that crashes now and then loses the rows at which it does, and no others."""
+    draw = np.random.default_rng(0)
+    with faulty("error", policy=FaultPolicy(per_minute=10)) as env:
+        out, rows, real = blank(env), 0, 0
+        env.reset(out.obs)
+        for t in range(1000):
+            actions = (draw.random((4, 1)) < 0.005).astype(np.int64)
+            env.step(actions, out, t)
+            assert out.valid.tolist() == (actions[:, 0] == 0).tolist()
+            rows, real = rows + 4, real + out.valid.sum()
+        assert env.ledger.total > 10 and real >= 0.95 * rows
 
 
 def test_tests_may_ask_for_an_error_at_once(tmp_path):

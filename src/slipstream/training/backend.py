@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.episodes import lost_sentence
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.environments.machine_file import recall
 from slipstream.training.settings.config import RunConfig
@@ -79,7 +80,11 @@ def as_measured(config: RunConfig, environment: Environment) -> tuple[Environmen
 
 def note_faults(run: Run, lists: Sequence[Sequence[Any]]) -> None:
     """Says and records what failed in copies or their processes since the last call."""
-    texts = [str(fault)[:_LONGEST] for one in lists for fault in one]
+    faults = [fault for one in lists for fault in one]
+    said = lost_sentence(faults)
+    if said:
+        run.say(said)
+    texts = [str(fault)[:_LONGEST] for fault in faults if fault.kind != "given up"]
     if not texts:
         return
     known = run.provenance.get("faults", {"number": 0, "last": []})

@@ -30,6 +30,7 @@ from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.processes.workers import Workers, make_workers
 from slipstream.training.record.interruption import Interrupted, Interruption, StoppedError
 from slipstream.training.record.machine import MachineSampler
+from slipstream.training.record.track import counted
 from slipstream.training.runs.best import best_policy
 from slipstream.training.runs.result import Scores, finite, result_of, scores_of
 from slipstream.training.runs.run import Run
@@ -247,7 +248,7 @@ class Trainer:
             return
         self._validated, self._judged = steps, self._episodes.copy()
         measured = join_states(workers.call("measured"))
-        scores = np.array([row.mean() for row in values])
+        scores = np.array([counted(row).mean() for row in values])
         better = (scores > self.best) & ~self._failed
         for member in np.flatnonzero(better).tolist():
             tensors, manifest = workers.of(member, "policy", member)
@@ -331,6 +332,7 @@ class Trainer:
             began = time.perf_counter()
             for member in np.flatnonzero(np.isfinite(self.best)).tolist():
                 measured[member] = evaluator.values(best_policy(self.directory, member))[0]
+            note_faults(self.directory, [*workers.call("faults"), evaluator.drain_faults()])
             evaluator.close()
             self.progress.seconds_validate += time.perf_counter() - began
             if market:

@@ -33,6 +33,7 @@ class ForeignCopy:
     Attributes:
         episode: number of the running episode.
         length, ret: its steps and the sum of its rewards so far.
+        steps: of the episodes before it.
         info: what it said besides, the last time.
         take: the environment's own `step`, without wrappers that have nothing to do any more.
         most: steps of an episode.
@@ -40,7 +41,7 @@ class ForeignCopy:
 
     __slots__ = (
         "_checked", "_first", "_seeds", "_stream", "env", "episode", "info", "length", "limit",
-        "most", "name", "number", "place", "ret", "take",
+        "most", "name", "number", "place", "ret", "steps", "take",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +53,7 @@ class ForeignCopy:
         place: NDArray[Any] | None = None,
     ) -> None:
         self.env, self.name, self.number, self.limit = env, name, number, limit
-        self.episode = self.length = 0
+        self.episode = self.length = self.steps = 0
         self.ret = 0.0
         self.info: Any = {}
         self.take: Callable[[Any], Any] = env.step
@@ -88,6 +89,7 @@ class ForeignCopy:
         if self._stream != (seed, index) or not 0 <= episode - self._first < _AHEAD:
             self._look_ahead(seed, index, episode)
         word = self._seeds[episode - self._first]
+        self.steps += self.length
         self.episode, self.length, self.ret = episode, 0, 0.0
         if self._checked:
             self.take, own, self._checked = peeled(self.env)

@@ -169,9 +169,23 @@ def kill(env: str, num_envs: int, rounds: int, workers: int) -> dict[str, float]
     return {"lost": lost, "back": back, "usual": usual}
 
 
+def crashing(num_envs: int, steps: int) -> dict[str, float]:
+    """The share of rows that are real where copies raise at one step in 200."""
+    real = 0
+    with ForeignProcessEnv(maker("crashing"), *member_indices([1], num_envs), workers=2) as copies:
+        out, actions = blank(copies), np.zeros((num_envs, 1), np.int64)
+        copies.reset(out.obs)
+        for t in range(steps):
+            actions[:] = t // 2 % 2
+            copies.step(actions, out, t)
+            real += int(out.valid.sum())
+        return {"real": real / (steps * num_envs), "faults": float(copies.ledger.total)}
+
+
 def answer(what: str = "measure", **settings: Any) -> dict[str, Any]:
     """One of the measurements."""
-    return {"kill": kill, "alone": alone}.get(what, measure)(**settings)
+    known = {"kill": kill, "alone": alone, "crashing": crashing}
+    return known.get(what, measure)(**settings)
 
 
 if __name__ == "__main__":

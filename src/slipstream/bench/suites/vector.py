@@ -14,7 +14,7 @@ from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.vector_convergence import convergence
 from slipstream.bench.suites.vector_faces import face_cost, infos, sb3_on_us
-from slipstream.bench.suites.vector_faults import chaos, worker_kill
+from slipstream.bench.suites.vector_faults import chaos, crashing, worker_kill
 from slipstream.bench.suites.vector_systems import (
     CARTPOLE,
     NAMES,
@@ -231,6 +231,7 @@ CASES: dict[str, Case] = {
     "image_vs_async": image_vs_async,
     "uneven_async": uneven_async,
     "worker_kill": worker_kill,
+    "crashing": crashing,
     "chaos": chaos,
     "face_cost": face_cost,
     "sb3_on_us": sb3_on_us,

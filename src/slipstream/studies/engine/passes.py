@@ -173,7 +173,9 @@ def _games(
     numbers = np.arange(episodes)
     found = []
     for own in tracks:
-        returns = np.array([track.ret for track in own])
+        # One that was lost counts as the mean of the others: all have the same episodes.
+        returns = np.full(episodes, np.mean([track.ret for track in own]))
+        returns[[int(track.name.split()[-1]) for track in own]] = [track.ret for track in own]
         names = own[0].metrics
         means = {name: float(np.mean([track.metrics[name] for track in own])) for name in names}
         zeros = np.zeros(episodes)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import ConfigError, KernelError
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.record.track import Track
 from slipstream.vector.vector_env import Episodes, StepOut, VectorEnv
@@ -64,7 +64,10 @@ def run_episodes(
         go_on: called now and then; it may raise to leave.
 
     Returns:
-        [M][J] tracks.
+        [M][J] tracks, without those that were lost: a fault ended each of their tries.
+
+    Raises:
+        KernelError: more than half of a member's were lost.
     """
     spec, e = env.spec, env.num_envs
     obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
@@ -88,6 +91,7 @@ def run_episodes(
         dealt.stepped(out, t)
         if ((out.terminated | out.truncated) & dealt.running).any():
             next_ones = dealt.ended(env.drain_episodes(), t)
+            dealt.check_lost(env)
             env.begin(next_ones, dealt.episode[next_ones], seed, obs, mask)
     if record:
         _attach(dealt.tracks, dealt.finished, actions_kept, traces_kept)
@@ -112,6 +116,7 @@ class _Dealt:
         self._pending = np.full(members, min(self._copies, episodes))  # each member's next episode
         self.tracks: list[list[Track | None]] = [[None] * episodes for _ in range(members)]
         self.finished: list[tuple[int, int, int, int, int]] = []
+        self.lost = np.zeros(members, np.int64)  # episodes of each
 
     def stepped(self, out: StepOut, t: int) -> None:
         """Counts a step; `t` is the number of the next one."""
@@ -126,16 +131,19 @@ class _Dealt:
             Copies that begin another episode.
         """
         next_ones = []
+        lost = np.zeros(len(done.e), np.bool_) if done.lost is None else done.lost
         for row, copy in enumerate(done.e.tolist()):
             member, j = copy // self._copies, int(self.episode[copy])
-            metrics = {name: float(values[row]) for name, values in done.metrics.items()}
-            self.tracks[member][j] = Track(
-                self._names[j] if self._names else f"episode {j}",
-                float(done.ret[row]),
-                int(done.length[row]),
-                metrics,
-            )
-            self.finished.append((copy, member, j, int(self._began[copy]), t))
+            self.lost[member] += lost[row]
+            if not lost[row]:
+                metrics = {name: float(values[row]) for name, values in done.metrics.items()}
+                self.tracks[member][j] = Track(
+                    self._names[j] if self._names else f"episode {j}",
+                    float(done.ret[row]),
+                    int(done.length[row]),
+                    metrics,
+                )
+                self.finished.append((copy, member, j, int(self._began[copy]), t))
             self.running[copy] = self._pending[member] < self._episodes
             if self.running[copy]:
                 self.episode[copy] = self._pending[member]
@@ -143,6 +151,28 @@ class _Dealt:
                 self._pending[member] += 1
                 next_ones.append(copy)
         return np.array(next_ones, np.int64)
+
+    def check_lost(self, env: VectorEnv) -> None:
+        """Raises where so few episodes are left that their mean would say little of all."""
+        most = int(self.lost.max())
+        if 2 * most > self._episodes:
+            fault = next(one for one in reversed(env.drain_faults()) if one.kind == "given up")
+            raise KernelError(
+                f"More than half of an evaluation's {self._episodes} episodes were lost ({most} so "
+                f"far), each after several tries. The last: {fault}\nMend the environment there: "
+                "a score would be the mean of the episodes that happen to work."
+            )
+
+
+def lost_sentence(faults: Sequence[Any]) -> str | None:
+    """What to say of an evaluation's lost episodes; None where there are none among the faults."""
+    lost = [fault for fault in faults if fault.kind == "given up"]
+    if not lost:
+        return None
+    return (
+        f"{len(lost)} evaluation episodes were lost, and scores are means of the others. The "
+        f"first: {str(lost[0]).splitlines()[0]}"
+    )
 
 
 def replay(

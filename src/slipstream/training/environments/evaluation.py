@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from slipstream.nets.policy import Policy
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.episodes import Seen, run_episodes
-from slipstream.training.record.track import Track, score, values
+from slipstream.training.record.track import Track, counted, score, values
 from slipstream.training.self_play.outcomes import NUMBERS, outcome_shares
 from slipstream.vector import draws
 from slipstream.vector.vector_env import VectorEnv
@@ -82,7 +82,7 @@ class Evaluator:
         )
 
     def values(self, policy: Policy) -> NDArray[np.float64]:
-        """[M, J]: log returns in a market, else episode returns.
+        """[M, J]: log returns in a market, else episode returns; NaN for each that was lost.
 
         In a game that has metrics, `metrics` then holds their means over the same episodes, and the
         scores' deviation; in a game of two also the shares won and lost against each opponent.
@@ -95,9 +95,11 @@ class Evaluator:
                 if name not in NUMBERS or not self._opponents
             }
             self.metrics |= outcome_shares(rows, self._opponents)
-        found = np.stack([values(tracks, self.spec) for tracks in rows])
+        found = np.full((self.members, self.episodes), np.nan)
+        for row, tracks in zip(found, rows, strict=True):
+            row[: len(tracks)] = values(tracks, self.spec)
         if self.metrics:
-            self.metrics["score_deviation"] = found.std(axis=1)
+            self.metrics["score_deviation"] = np.array([counted(row).std() for row in found])
         return found
 
     def scores(self, policy: Policy) -> NDArray[np.float64]:

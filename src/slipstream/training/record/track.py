@@ -44,6 +44,11 @@ def values(tracks: Sequence[Track], spec: Spec) -> NDArray[np.float64]:
     return np.array([math.log(max(one, _RUINED)) for one in growth])
 
 
+def counted(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Those of an evaluation's [J] values that are of episodes which were not lost."""
+    return values[~np.isnan(values)] if np.isfinite(values).any() else values
+
+
 def score(tracks: Sequence[Track], spec: Spec) -> float:
     """What the best policy is chosen by: mean log return in a market, else mean episode return."""
     return float(np.mean(values(tracks, spec)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -11,6 +12,7 @@ from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
 from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.episodes import lost_sentence
 from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.record.track import Track
 from slipstream.training.runs.run import Run
@@ -72,7 +74,10 @@ def evaluate_policies(
             longest=settings.max_steps,
         )
         tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
+        said = lost_sentence(evaluator.drain_faults())
         evaluator.close()
+        if said:
+            print(said, file=sys.stderr)
     return tracks
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from slipstream.training.environments.environment import Environment
 from slipstream.training.listeners.progress import Progress
-from slipstream.training.record.track import standard_error
+from slipstream.training.record.track import counted, standard_error
 from slipstream.training.settings.config import RunConfig
 
 Scores: TypeAlias = NDArray[np.float64] | None
@@ -67,4 +67,7 @@ def finite(value: float) -> float | None:
 
 
 def _mean(values: Scores) -> tuple[float | None, float | None]:
-    return (None, None) if values is None else (float(values.mean()), standard_error(values))
+    if values is None:
+        return None, None
+    values = counted(values)
+    return float(values.mean()), standard_error(values)

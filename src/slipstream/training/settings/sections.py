@@ -44,7 +44,9 @@ class TrainingConfig(Config):
         60.0, description="of one call, after which backend process gives a copy up"
     )
     faults_per_minute: Count = Field(
-        100, description="of copies and workers of backend process, more of which end the run"
+        100,
+        description="of copies and workers of backend process; more end the run where they cost "
+        "more than a twentieth of its steps",
     )
     double_buffer: bool = Field(
         False,

@@ -18,7 +18,6 @@ from slipstream.vector.process.layout import WORDS
 
 FRESH = ("terminated", "truncated", "ended", "kept", "lost", "told")
 """Flags of a step, false before it."""
-_FORGET_SECONDS = 60.0  # after which an earlier failure delays nothing
 
 Copy = TypeVar("Copy")
 
@@ -58,8 +57,7 @@ class Copies(ABC, Generic[Copy]):
         self.copies: list[Copy | None] = []
         self.asleep: list[bool] = []
         self._due: list[float] = []
-        self._failures: list[int] = []
-        self._last: list[float] = []
+        self._failures: list[int] = []  # without a good step in between
         self.attach(arrays)
         for lo, hi in job.ranges:
             self._room(lo, hi)
@@ -79,7 +77,6 @@ class Copies(ABC, Generic[Copy]):
         self.asleep += [False] * n
         self._due += [0.0] * n
         self._failures += [0] * n
-        self._last += [0.0] * n
         return list(range(first, first + n))
 
     def _index(self) -> None:
@@ -125,6 +122,10 @@ class Copies(ABC, Generic[Copy]):
     @abstractmethod
     def where(self, i: int) -> tuple[int, int, list[Any]]:
         """Episode, step and last action of a copy, for messages."""
+
+    @abstractmethod
+    def worked(self, i: int) -> bool:
+        """Whether a copy has made a good step since it was made."""
 
     @abstractmethod
     def blank(self, i: int) -> None:
@@ -206,8 +207,12 @@ class Copies(ABC, Generic[Copy]):
         self.failed(i, error)
         if isinstance(error, HangError):
             self.copies[i] = None  # nobody knows what closing it would do
-        if self.job.restart:
+        if self.job.restart and not (running and self.given_up(i)):
             self.wake(i, now=True)
+
+    def given_up(self, i: int) -> bool:
+        """Whether copy i, at this step, stops trying an episode that has failed too often."""
+        return False
 
     def lose(self, i: int) -> None:
         """The step at hand of copy i is not real."""
@@ -219,15 +224,14 @@ class Copies(ABC, Generic[Copy]):
     def failed(self, i: int, error: BaseException) -> None:
         """Reports a failure; the copy is down."""
         self.at_hand(None)
-        now = time.monotonic()
         episode, step, action = self.where(i)
         kind = "hung" if isinstance(error, HangError) else "raised"
         text, cause = str(error), error.__cause__ or error
         if kind == "raised":
             text += "\n" + "".join(traceback.format_exception(cause))
         self._report(kind, self.rows[i], episode, step, action, text, cause)
-        self._failures[i] = self._failures[i] + 1 if now - self._last[i] < _FORGET_SECONDS else 1
-        self._last[i], self._due[i] = now, now + backoff(self._failures[i])
+        self._failures[i] = 1 if self.worked(i) else self._failures[i] + 1
+        self._due[i] = time.monotonic() + backoff(self._failures[i])
         self.asleep[i] = self.at["down"][self.rows[i]] = True
         self.blank(i)
 
@@ -238,6 +242,8 @@ class Copies(ABC, Generic[Copy]):
             return
         if not now:
             self.at["valid"][row] = False
+            if self.given_up(i):
+                return
         if not self.job.restart or time.monotonic() < self._due[i]:
             return
         try:
@@ -276,7 +282,7 @@ class Copies(ABC, Generic[Copy]):
                 with suppress(Exception, SystemExit):
                     self.end_copy(copy)
         lists: tuple[list[Any], ...] = (
-            self.rows, self.copies, self.asleep, self._due, self._failures, self._last
+            self.rows, self.copies, self.asleep, self._due, self._failures
         )  # fmt: skip
         for one in lists:
             one[:] = [one[i] for i in keep]

@@ -15,6 +15,8 @@ from slipstream.core.errors import KernelError
 _WINDOW_SECONDS = 60.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
 _KEPT = 100  # faults that are remembered with their texts
+_SPARED = 0.95  # of the rows since the first fault of a minute: where so many are real, it goes on
+TRIES = 3  # of an evaluation's episode, after which it counts as lost
 _ALL = slice(None)
 
 
@@ -24,7 +26,8 @@ class FaultPolicy(NamedTuple):
     Attributes:
         on_fault: "restart" it, or "raise" an error at once.
         hang_seconds: of one call of one copy, after which it is given up.
-        per_minute: faults in all, more of which end the run.
+        per_minute: faults in all, more of which end the run where they cost more than a twentieth
+            of its steps.
         in_a_row: faults of one copy, or losses of one worker, without a good step in between.
     """
 
@@ -38,7 +41,8 @@ class Fault(NamedTuple):
     """One failure.
 
     Attributes:
-        kind: "raised", "hung" (the copy at hand), or "lost" (the worker with all its copies).
+        kind: "raised", "hung" (the copy at hand), "lost" (the worker with all its copies), or
+            "given up" (an episode of an evaluation, after so many `TRIES`).
         copy: number of the environment at fault; of a lost worker, the one at hand.
         worker, pid: of the process.
         episode, step: of the copy.
@@ -79,10 +83,12 @@ class FaultLog:
         self.policy, self.name = policy, name
         self.total = 0
         self.fresh: deque[Fault] = deque(maxlen=_KEPT)
-        self._times: deque[float] = deque()
+        self._times: deque[tuple[float, int, int]] = deque()  # and rows so far, real ones
+        self._steps = self._real = 0  # rows since the first fault, and how many of them were real
         self._rows = np.zeros(num_envs, np.int64)  # in a row, by copy
         self._any = False  # of them is not 0
         self._lost: dict[int, int] = {}  # in a row, by worker
+        self._latest: dict[int, Fault] = {}  # by copy
         self._reason: str | None = None
         self._worst: Fault | None = None
 
@@ -91,8 +97,9 @@ class FaultLog:
         now = time.monotonic()
         self.total += 1
         self.fresh.append(fault)
-        self._times.append(now)
-        while self._times and now - self._times[0] > _WINDOW_SECONDS:
+        self._latest[fault.copy] = fault
+        self._times.append((now, self._steps, self._real))
+        while now - self._times[0][0] > _WINDOW_SECONDS:
             self._times.popleft()
         if fault.kind == "lost":
             self._lost[fault.worker] = in_a_row = self._lost.get(fault.worker, 0) + 1
@@ -105,7 +112,19 @@ class FaultLog:
         elif in_a_row >= self.policy.in_a_row:
             self._stop(fault, f"it failed {in_a_row} times in a row")
         elif len(self._times) > self.policy.per_minute:
-            self._stop(fault, f"there were more than {self.policy.per_minute} faults in a minute")
+            _, steps, real = self._times[0]
+            steps, real = self._steps - steps, self._real - real
+            if real < _SPARED * steps or not steps:
+                cost = f"{steps - real:,} of {steps:,} steps are lost"
+                many = f"more than {self.policy.per_minute} faults in a minute"
+                self._stop(fault, f"there were {many} (training.faults_per_minute), and {cost}")
+
+    def give_up(self, copy: int) -> None:
+        """Notes that a copy's episode counts as lost: its tries are one failure in a row."""
+        last = self._latest[copy]
+        text = f"failed {TRIES} times and counts as lost, the last time by this: {last.text}"
+        self.fresh.append(last._replace(kind="given up", text=text))
+        self._rows[copy] = max(0, self._rows[copy] - (TRIES - 1))
 
     def _stop(self, fault: Fault, reason: str) -> None:
         if self._reason is None:
@@ -120,6 +139,9 @@ class FaultLog:
 
     def good(self, valid: NDArray[np.bool_], rows: slice | NDArray[np.int64] = _ALL) -> None:
         """Forgets what went wrong in a row for those of some copies that made a good step."""
+        if self.total:
+            self._steps += len(valid)
+            self._real += int(np.count_nonzero(valid))
         if self._any:
             self._rows[np.arange(len(self._rows))[rows][valid]] = 0
             self._any = bool(self._rows.any())

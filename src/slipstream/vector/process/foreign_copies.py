@@ -19,6 +19,7 @@ from slipstream.vector.leaves import MisfitError, store
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.native_infos import episode_numbers
 from slipstream.vector.process.copies import Copies, one_action, same_spaces
+from slipstream.vector.process.faults import TRIES
 from slipstream.vector.process.job import AssignedForeign, Assignment, register
 from slipstream.vector.process.layout import AT
 
@@ -97,8 +98,10 @@ class ForeignCopies(Copies[ForeignCopy]):
         for i, held in enumerate(self.at["held"][self.index].tolist()):
             if self.copies[i] is None:  # it could not be made, and is down
                 continue
-            self.asleep[i] = held
-            if held:
+            failed = bool(self.at["tries"][self.rows[i]] >= TRIES)  # the next step gives it up
+            self.asleep[i] = held or failed
+            self.at["down"][self.rows[i]] = failed and not held
+            if self.asleep[i]:
                 continue
             try:
                 self.begin_next(i, again=same)
@@ -301,6 +304,22 @@ class ForeignCopies(Copies[ForeignCopy]):
         at, row, copy = self.at, self.rows[i], self.copies[i]
         if copy is not None:
             at["ended_ret"][row], at["ended_length"][row] = copy.ret, copy.length
+
+    def failed(self, i: int, error: BaseException) -> None:
+        super().failed(i, error)
+        self.at["tries"][self.rows[i]] += 1
+
+    def given_up(self, i: int) -> bool:
+        at, row = self.at, self.rows[i]
+        if not self.job.holds or at["tries"][row] < TRIES:
+            return False
+        at["truncated"][row] = at["lost"][row] = at["held"][row] = self.asleep[i] = True
+        at["down"][row] = False
+        return True
+
+    def worked(self, i: int) -> bool:
+        copy = self.copies[i]
+        return copy is not None and copy.steps + copy.length > 0
 
     def infos(self, signatures: Sequence[Signature]) -> list[tuple[int, Any]]:
         """Has copies write down what they said; (row, info) of those that could not.

@@ -137,5 +137,6 @@ def state_arrays(num_envs: int) -> Arrays:
     arrays: dict[str, tuple[Sequence[int], Any]] = {}
     arrays |= dict.fromkeys((*flags, "selected"), ((num_envs,), np.bool_))
     arrays["told"] = ((num_envs,), np.uint8)  # what it said besides: see `info_table.py`
+    arrays["tries"] = ((num_envs,), np.int64)  # of its episode, that failed
     # Steps that were asked for one by one, and those of them that are done: `send`, `recv`.
     return arrays | dict.fromkeys(("wanted", "served"), ((num_envs,), np.uint64))

@@ -93,6 +93,7 @@ class NativeCopies(Copies[Any]):
             )
         for name, value in self._assigned.get(row, {}).items():
             env.set_wrapper_attr(name, value)
+        self._steps[i] = 0
         return env
 
     def adopt(self, env: Any) -> None:
@@ -254,6 +255,9 @@ class NativeCopies(Copies[Any]):
         action = self._acted[i]
         plain = np.ravel(action).tolist() if isinstance(action, np.ndarray) else [action]
         return 0, self._steps[i], plain
+
+    def worked(self, i: int) -> bool:
+        return self._steps[i] > 0
 
     def blank(self, i: int) -> None:
         """It goes on showing its last observation."""

@@ -154,6 +154,7 @@ class ProcessVectorEnv(VectorEnv):
         self._finals, self._episodes = [], []
         self.block["selected"][:] = True
         self._over[:] = self.block["held"][:] = False
+        self.block["tries"][:] = 0
         self.copies.run(BEGIN, self.workers.links)
         self.copies.begun = True
         self._show(obs, mask)
@@ -175,6 +176,7 @@ class ProcessVectorEnv(VectorEnv):
         block["index"][copies] = np.asarray(episodes).astype(np.uint64)
         block["episode"][copies] = 0
         self._over[copies] = block["held"][copies] = False
+        block["tries"][copies] = 0
         self._begin(copies, episodes, seed)
         self.copies.begun = True
         self._show_some(copies, obs, mask)
@@ -240,6 +242,8 @@ class ProcessVectorEnv(VectorEnv):
             return
         if self._at_end == HOLD:
             self._over[at] = True
+            for copy in at[block["lost"][at]].tolist():
+                self.ledger.give_up(copy)
         columns = [block[name].take(at, axis=0) for name in _OF_EPISODES]
         self._episodes.append((t, at, *columns))
         if not np.count_nonzero(block["kept"]):

@@ -328,6 +328,7 @@ class CopyWorkers:
             if hung:
                 seconds = self._ledger.policy.hang_seconds
                 why = f"hung for more than {seconds:g} s, and did not come back when it was asked"
+        self.block["tries"][at] += 1
         episode, step, action = self._describe(at)
         text = f"the process {why}" + (f"\n{said}" if said else "")
         self._ledger.add(Fault("lost", at, link.number, link.pid, episode, step, action, text))
