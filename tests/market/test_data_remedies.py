@@ -229,3 +229,18 @@ def test_terminal_escapes_in_names_are_shown_not_sent(tmp_path, frame):
     with pytest.raises(DataError) as refusal:
         load_market(DataConfig(folder=str(tmp_path)))
     assert str(refusal.value).isprintable()
+
+
+def test_what_only_moves_the_fault_to_another_file_is_not_printed(tmp_path):
+    """Two files in two zones: no `time_zone` is right for both, whichever stops now."""
+    from vendors import NAIVE, iso, truth
+
+    zones = {"EURUSD": "Europe/Athens", "USDJPY": "Asia/Tokyo"}
+    for symbol, zone in zones.items():
+        iso(NAIVE, "time", zone)(tmp_path, truth(symbol, 3600, days=90))
+    for symbol, zone in zones.items():
+        section = {"folder": str(tmp_path), "time_zone": zone}
+        with pytest.raises(DataError, match="they are in another zone than") as refusal:
+            load(section)
+        assert remedies(refusal.value) == [{"accept": ["local_time"]}]
+        assert load({**section, "symbols": [symbol]}).symbols == (symbol,)

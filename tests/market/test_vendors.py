@@ -12,7 +12,22 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from vendors import HOUR, NAIVE, VENDORS, ZONES, Truth, Vendor, in_winter, iso, truth, units
+from vendors import (
+    HOUR,
+    NAIVE,
+    VENDORS,
+    ZONES,
+    Truth,
+    Vendor,
+    christmas_trader,
+    in_winter,
+    iso,
+    metatrader_5,
+    second,
+    truth,
+    units,
+    with_bars,
+)
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
@@ -21,6 +36,7 @@ from slipstream.market.discover import describe_folder, propose
 from slipstream.market.inspect import inspect
 from slipstream.market.market import Market, load_market
 from slipstream.market.symbols import pip
+from slipstream.market.zone import DAY
 from slipstream.training.record import yaml_file
 
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
@@ -240,6 +256,90 @@ def test_clean_files_raise_no_alarm(tmp_path, symbol, span):
     found = inspect(DataConfig(folder=str(tmp_path)))
     assert {one.kind for one in found.findings} <= {"weekend", "gap", "coarse_tick", "calendar"}
     assert not found.stops
+
+
+def shown_zones(error: Exception) -> list[str]:
+    """Every zone that a message names as something to write."""
+    return re.findall(r"`time_zone: ([^`]+)`", str(error))
+
+
+def test_a_broker_who_trades_on_christmas_evening(tmp_path):
+    """Of 149 weekends none lies outside, all four holidays do: the zone is proven."""
+    one = christmas_trader()
+    assert through(tmp_path, VENDORS["MetaTrader 5, US DST"], [one]) == "proven"
+    for wrong in ("UTC", "Europe/Athens", "America/New_York"):
+        section = {"folder": str(tmp_path), "price_side": "bid", "time_zone": wrong}
+        with pytest.raises(DataError, match="weekends have bars while the market") as refusal:
+            load(section)
+        assert shown_zones(refusal.value)[0] == "America/New_York+7"
+
+
+@pytest.mark.parametrize("span", ["two weeks", "a winter month", "a summer month", "a week"])
+@pytest.mark.parametrize("zone", ["America/New_York+7", "Asia/Tokyo", "Etc/GMT+11"])
+def test_no_zone_is_named_that_the_file_contradicts(tmp_path, zone, span):
+    """Examples of what to write load, or none is given; UTC was named and is wrong everywhere."""
+    bar_seconds, start, days = SHORT[span]
+    one = truth("EURUSD", bar_seconds, start, days + 3)
+    iso(NAIVE, "time", zone)(tmp_path, one)
+    with pytest.raises(DataError, match="must say which zone") as refusal:
+        load({"folder": str(tmp_path)})
+    for named in shown_zones(refusal.value):
+        load({"folder": str(tmp_path), "time_zone": named})
+    assert "UTC" not in shown_zones(refusal.value)
+
+
+def test_bars_at_half_the_weekends_stop_though_no_zone_explains_them(tmp_path):
+    """A clock that goes wrong by the week."""
+    one = truth("EURUSD", HOUR, days=7 * 40)
+    week = (one.time - one.time[0]) // (7 * DAY)
+    one = replace(one, time=one.time + np.where(week % 2, 5, -4) * HOUR)
+    iso(NAIVE, "time")(tmp_path, one)
+    section = {"folder": str(tmp_path), "time_zone": "UTC"}
+    with pytest.raises(DataError, match=r"at \d+ of 41 weekends, .* no known zone") as refusal:
+        load(section)
+    assert remedies(refusal.value) == [{"accept": ["weekend_bars"]}]
+    assert load({**section, "accept": "weekend_bars"}).accepted
+    with pytest.raises(DataError, match="fit no known zone") as refusal:
+        load({"folder": str(tmp_path)})
+    assert not shown_zones(refusal.value)
+
+
+STRAYS = {
+    "America/New_York+7": ("no Sunday", "2020-03-13T21:00"),
+    "Europe/Athens": ("no Friday", "2020-03-22T20:00"),
+}
+
+
+@pytest.mark.parametrize("zone", STRAYS)
+def test_one_stray_bar_sends_nobody_from_zone_to_zone(tmp_path, zone):
+    """132 weeks that all lack an hour, and a bar outside in a week when clocks differ."""
+    lacking, stray = STRAYS[zone]
+    one = truth("EURUSD", HOUR, "2019-07-29", 7 * 132)
+    hole = np.diff(one.time) > 24 * HOUR
+    edge = np.append(False, hole) if lacking == "no Sunday" else np.append(hole, True)
+    one = with_bars(one.rows(~edge), np.array([second(stray)]))
+    metatrader_5(zone)(tmp_path, one)
+    section = {"folder": str(tmp_path), "price_side": "bid", "time_zone": zone}
+    np.testing.assert_array_equal(load(section).bars[0].time, one.time)
+    path = [section["time_zone"] for section in remedies_followed(tmp_path)]
+    assert len(path) == len(set(path)), f"in a circle: {path}"
+
+
+def remedies_followed(folder: Path) -> list[dict[str, Any]]:
+    """The sections of somebody who begins with each zone that is named and does as he is told."""
+    section: dict[str, Any] = {"folder": str(folder), "price_side": "bid"}
+    followed = []
+    for zone in ("America/New_York+7", "Europe/Athens"):
+        section["time_zone"] = zone
+        for _ in range(6):
+            try:
+                load(section)
+            except DataError as error:
+                section = {**section, **(remedies(error) or [{}])[0]}
+                followed.append(section)
+            else:
+                break
+    return followed
 
 
 def test_sloppy_vendors_raise_no_alarm(tmp_path):

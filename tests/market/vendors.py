@@ -98,6 +98,23 @@ def in_winter(one: Truth) -> np.ndarray:
     return local_time(one.time, NEW_YORK) - one.time == -5 * HOUR
 
 
+def with_bars(one: Truth, added: np.ndarray) -> Truth:
+    """The same with bars of its own prices at other moments, UTC seconds."""
+    rows = np.searchsorted(one.time, added).clip(0, len(one.time) - 1)
+    time = np.concatenate([one.time, added])
+    order = np.argsort(time, kind="stable")
+    part = one.rows(np.concatenate([np.arange(len(one.time)), rows])[order])
+    return replace(part, time=time[order])
+
+
+def christmas_trader(weeks: int = 150) -> Truth:
+    """Hourly EURUSD of a broker who closes on Christmas and New Year, and reopens at 15:00."""
+    one = truth("EURUSD", HOUR, "2018-01-08", 7 * weeks)
+    evening = local_time(one.time, NEW_YORK) + 9 * HOUR  # the closed day, from 15:00 on the eve
+    days = (evening // DAY).astype("datetime64[D]").astype(str)
+    return one.rows(~np.array([day[5:] in ("12-25", "01-01") for day in days]))
+
+
 Writer = Callable[[Path, Truth], None]
 
 

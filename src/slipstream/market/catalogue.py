@@ -61,6 +61,13 @@ CATALOGUE: dict[str, Entry] = {
         "`time_zone`; files that state a wrong zone must be written anew",
         True,
     ),
+    "weekend_bars": Entry(
+        "stops",
+        "bars that move in the closed weekend, and no known zone explains them; only a warning "
+        "where fewer than half of the weekends have such bars",
+        "`time_zone`, or take the bars out of the file",
+        True,
+    ),
     "close_labelled": Entry(
         "stops",
         "the week's stamps begin one bar after the opening and end at the closing: they mark the "
@@ -104,9 +111,6 @@ CATALOGUE: dict[str, Entry] = {
         "warns",
         "MetaTrader's epochs count the broker's clock, and too few weekends show which",
         "`time_zone`",
-    ),
-    "weekend_bars": Entry(
-        "warns", "bars that move in the closed weekend, and no zone explains them", ""
     ),
     "bid_only": Entry("warns", "bid prices taken as mid", "`price_side: bid`, `spread_pips`"),
     "ask_only": Entry("warns", "ask prices taken as mid", "`price_side: ask`, `spread_pips`"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +132,9 @@ def propose(section: dict[str, object]) -> Proposal:
         found = inspect(config)
         proven = [one for one in found.stops if _is_proven(one.remedies)]
         remedy = merged(one.remedies[0] for one in proven)
-        if not remedy:
+        if not remedy or not replace(found, findings=tuple(proven)).mended_by(
+            way := complete(remedy, config, found.files)
+        ):
             break
         for words in dict.fromkeys(f"{one.kind}|{one.message}" for one in proven):
             kind, _, message = words.partition("|")
@@ -140,7 +142,7 @@ def propose(section: dict[str, object]) -> Proposal:
             together = merged(one.remedies[0] for one in group) or {}
             names = ", ".join(one.symbol for one in group)
             reasons.append(f"{pasted(together)}: {names}: {message}.")
-        section |= complete(remedy, config, found.files)
+        section |= way
     left = joined(found.stops, tuple(found.files))
     if found.ways:
         left.append(advice(found.ways))
@@ -200,11 +202,10 @@ def _one(symbol: str, path: Path, config: DataConfig) -> FileDescription:
                 raise
             renamed = config.model_copy(update=dict(error.remedies[0]))
             return _described(read(symbol, path, renamed), renamed)
-    except RemedyError as error:
-        ways = f" {advice(error.remedies)}" if error.remedies else ""
-        return FileDescription(symbol, path.name, problem=f"{error}{ways}")
     except DataError as error:
-        return FileDescription(symbol, path.name, problem=str(error))
+        ways = inspect(config.model_copy(update={"symbols": (symbol,)})).ways
+        advised = f" {advice(ways)}" if ways else ""
+        return FileDescription(symbol, path.name, problem=f"{error}{advised}")
 
 
 def _described(table: RawTable, config: DataConfig) -> FileDescription:

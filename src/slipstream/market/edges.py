@@ -3,7 +3,8 @@
 The market is open from Sunday to Friday 17:00 New York. A bar that lies wholly outside proves a
 zone wrong; a missing bar at an edge proves nothing, for vendors start late and stop early. So a
 zone is judged by how many weekends hold a bar *outside* under it, and only among equals by how many
-lack an hour at an edge. Christmas and New Year end at 17:00 New York too.
+lack an hour at an edge. Christmas and New Year end at 17:00 New York too, but not at every broker:
+they decide only between zones that all weekends fit equally well.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ class Fit(NamedTuple):
 
     Attributes:
         zone, time_is: the reading.
-        outside: weekends (and holidays) with a bar wholly outside trading hours.
+        outside: weekends with a bar wholly outside trading hours.
         lacking: weekends at which an hour or more is missing at an edge.
+        holidays: those with a bar before their evening.
         exact: share of weekends whose first bar opens with the market.
         moments: UTC seconds of all edges under this reading, int64 [2 k + h].
     """
@@ -90,6 +92,7 @@ class Fit(NamedTuple):
     time_is: str
     outside: int
     lacking: int
+    holidays: int
     exact: float
     moments: IntArray
 
@@ -152,8 +155,9 @@ def fit(edges: Edges, zone: str, time_is: str) -> Fit:
     return Fit(
         zone,
         time_is,
-        int(outside.sum()) + int((evening <= -edges.holiday_size).sum()),
+        int(outside.sum()),
         int(lacking.sum()),
+        int((evening <= -edges.holiday_size).sum()),
         float(np.mean(late == 0)) if len(late) else 0.0,
         np.concatenate([last, first, again]),
     )
@@ -166,7 +170,12 @@ def fits(edges: Edges, time_is: str) -> list[Fit]:
         one = fit(edges, zone, time_is)
         if not any(np.array_equal(one.moments, other.moments) for other in found):
             found.append(one)
-    return sorted(found, key=lambda one: (one.outside, one.lacking))
+    return sorted(found, key=likelier)
+
+
+def likelier(one: Fit) -> tuple[int, int, int]:
+    """Sorts readings, the best first."""
+    return one.outside, one.lacking, one.holidays
 
 
 def alike(edges: Edges, chosen: Fit) -> list[str]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from slipstream.core.errors import DataError
+from slipstream.core.config import validate
+from slipstream.core.errors import DataError, SlipstreamError
 from slipstream.market import timeframe
 from slipstream.market.bars import Bars
 from slipstream.market.clean import Cleaned, clean
@@ -20,7 +22,7 @@ from slipstream.market.finding import ALL, Finding, plural, stamp
 from slipstream.market.holes import hole_findings
 from slipstream.market.proof import Proof, among_others, prove
 from slipstream.market.quality import outage_bars, quality_findings
-from slipstream.market.remedy import Remedy, RemedyError
+from slipstream.market.remedy import Remedy, RemedyError, revokes
 from slipstream.market.source import SUFFIXES, find_files, resolve_folder
 from slipstream.market.table import RawTable, read
 from slipstream.market.units import agreed_length
@@ -64,10 +66,27 @@ class Inspection:
         """What loading refuses."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
-    @property
+    @cached_property
     def ways(self) -> tuple[Remedy, ...]:
-        """Alternatives for the `data` section that mend all of that."""
-        return ways_out(self.findings, self.config, self.files)
+        """Alternatives for the `data` section that mend all of that, each tried on the folder."""
+        ways = ways_out(self.findings, self.config, self.files)
+        return tuple(way for way in ways if self.mended_by(way))
+
+    def mended_by(self, way: Remedy) -> bool:
+        """Whether the folder, read so, has nothing of what stops now, and wants no other value.
+
+        A remedy may bring to light what stops next.
+        """
+        try:
+            tried = validate(DataConfig, {**self.config.model_dump(), **way}, "data")
+            left = inspect(tried).stops
+        except SlipstreamError:
+            return False
+        mended = {(one.symbol, one.kind) for one in self.stops if one.remedies}
+        return not any(
+            (one.symbol, one.kind) in mended or any(revokes(other, way) for other in one.remedies)
+            for one in left
+        )
 
 
 def inspect(config: DataConfig) -> Inspection:
@@ -212,9 +231,10 @@ def _naive(table: RawTable, proof: Proof) -> Finding:
             f"time stamps must say which zone they are in, and {example!r} does not; {proof.words}"
         )
     if proof.zone is None:
-        usual = proof.contenders or (table.dialect.zone_hint,)
+        usual = (table.dialect.zone_hint,) if proof.contenders is None else proof.contenders
         listed = " or ".join(f"`time_zone: {zone}`" for zone in usual)
-        what += f": set `time_zone` to that of the source, for example {listed}"
+        example = f", for example {listed}" if usual else ""
+        what += f": set `time_zone` to that of the source{example}"
     remedies = () if proof.remedy is None else (proof.remedy,)
     return Finding(
         table.symbol, "naive_time", "error", count, what, "loading refuses", remedies=remedies

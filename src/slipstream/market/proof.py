@@ -10,7 +10,7 @@ import numpy as np
 
 from slipstream.market.clean import bar_length, kind_of
 from slipstream.market.config import DataConfig
-from slipstream.market.edges import ZONES, Edges, Fit, alike, edges_of, fits, pooled
+from slipstream.market.edges import ZONES, Edges, Fit, alike, edges_of, fit, fits, likelier, pooled
 from slipstream.market.finding import plural
 from slipstream.market.remedy import Remedy
 from slipstream.market.stamps import MISSING, Readings
@@ -32,13 +32,14 @@ class Proof(NamedTuple):
         zone: the proven one, else None.
         time_is: what the stamps then mark.
         words: how it is proven, or why not.
-        contenders: zones that fit equally well where none is proven.
+        contenders: where none is proven, zones to name as examples: the likeliest that no file
+            contradicts; None where the files say nothing about any.
     """
 
     zone: str | None
     time_is: str
     words: str
-    contenders: tuple[str, ...] = ()
+    contenders: tuple[str, ...] | None = None
 
     @property
     def remedy(self) -> Remedy | None:
@@ -60,20 +61,30 @@ def prove(tables: Sequence[RawTable], config: DataConfig) -> Proof:
     forex = [table for table in tables if kind_of(table.symbol, config) == "fx"]
     if not forex:
         return Proof(None, "open", "a market that never closes does not show it")
-    edges = pooled([edges_of(table, bar_length(table.readings.seconds)) for table in forex])
+    each = [edges_of(table, bar_length(table.readings.seconds)) for table in forex]
+    proof = _judged(pooled(each), forex, config)
+    if proof.zone is not None or not len(pooled(each)):
+        return proof
+    likely = (one.zone for one in fits(pooled(each), config.time_is))
+    named = proof.contenders or (forex[0].dialect.zone_hint, *likely)
+    allowed = tuple(
+        zone
+        for zone in named
+        if all(fit(one, zone, config.time_is).outside <= tolerated(one) for one in each)
+    )
+    return proof._replace(contenders=allowed if proof.contenders else allowed[:1])
+
+
+def _judged(edges: Edges, tables: Sequence[RawTable], config: DataConfig) -> Proof:
     if len(edges) < FEWEST:
         return Proof(None, "open", f"{plural(len(edges), 'weekend')} cannot show it")
     found = fits(edges, config.time_is)
     if found[0].outside > tolerated(edges) or 10 * found[0].lacking > len(edges):
         # Or stamps of the bars' other end: then they must be told from a missing first bar.
         found += fits(edges, "open" if config.time_is == "close" else "close")
-        found.sort(key=lambda one: (one.outside, one.lacking))
+        found.sort(key=likelier)
         if found[0].time_is != config.time_is and found[0].exact < EXACT:
             return Proof(None, "open", f"{plural(len(edges), 'weekend')} fit no known zone well")
-    return _judged(edges, found, forex)
-
-
-def _judged(edges: Edges, found: list[Fit], tables: Sequence[RawTable]) -> Proof:
     best = found[0]
     hints = [table.dialect.zone_hint for table in tables]
     weekends = plural(len(edges), "weekend")
@@ -104,10 +115,13 @@ def beaten(one: Fit, best: Fit, edges: Edges) -> bool:
     """Whether `one` is so much worse than `best` that chance or a vendor cannot explain it.
 
     A week under other clocks has a bar outside at one end and lacks one at the other: two marks.
+    Bars that a right zone may have outside leave none.
     """
     outside, lacking = one.outside - best.outside, one.lacking - best.lacking
-    if outside >= 1 and outside + lacking >= FEWEST:
+    if outside >= 1 and outside + lacking >= FEWEST + tolerated(edges):
         return True
+    if outside == lacking == 0:
+        return one.holidays - best.holidays >= FEWEST
     # Equally possible, but an hour would have to be missing at most weekends.
     return outside >= 0 and lacking >= max(FEWEST, len(edges) // 2)
 

@@ -65,6 +65,17 @@ def merged(remedies: Iterable[Remedy]) -> dict[str, Any] | None:
     return None if result.get("symbols") == [] else result
 
 
+def revokes(remedy: Remedy, way: Remedy) -> bool:
+    """Whether a remedy gives a key that `way` sets another value; fewer symbols are none."""
+    for key in remedy.keys() & way.keys() - {"symbols", "files"}:
+        new, old = remedy[key], way[key]
+        if not isinstance(new, Mapping) or not isinstance(old, Mapping):
+            return True
+        if any(old.get(name, one) != one for name, one in new.items()):
+            return True
+    return False
+
+
 def _flow(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_flow(k)}: {_flow(v)}" for k, v in value.items()) + "}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.market.bars import Bars
-from slipstream.market.calendar import in_weekend
+from slipstream.market.calendar import day_number, in_weekend
 from slipstream.market.config import DataConfig
 from slipstream.market.edges import HOUR, Edges, Fit, edges_of, fit, fits
 from slipstream.market.finding import Finding, first_times, plural, stamp
@@ -32,10 +32,14 @@ def _explains(other: Fit, current: Fit, edges: Edges) -> bool:
     """Whether under another reading hardly a bar lies in the weekend, where now many do.
 
     Or, for bars of hours, whether all weeks begin and end to the bar, where now most lack an hour.
+    A few bars outside are a vendor's mistakes, and no reason to look for another reading.
     """
     if other.outside > tolerated(edges) or not beaten(current, other, edges):
         return False
-    return current.outside > other.outside or 10 * other.lacking <= len(edges)
+    if current.outside > tolerated(edges):
+        return True
+    most = 2 * (current.lacking - other.lacking) >= len(edges)
+    return most and 10 * other.lacking <= len(edges)
 
 
 def _other_end(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
@@ -94,8 +98,6 @@ def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
             remedies.append({"time_zone": one.zone, **marks})
     count, of = current.outside, plural(len(edges), "weekend")
     odd = "have bars while the market is closed"
-    if len(edges.reopened):
-        of = f"{len(edges) + len(edges.reopened)} weekends and holidays"
     if not count:
         count, of = current.lacking, plural(len(edges), "weekend")
         odd = "lack bars while the market is open"
@@ -137,22 +139,25 @@ def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Find
 
 
 def _weekend_bars(bars: Bars, bar_seconds: int) -> list[Finding]:
-    """Bars with prices that move while the market is closed."""
+    """Bars while the market is closed; at half the weekends they are no vendor's mistakes."""
     if bar_seconds > 4 * HOUR:
         return []
     inside = in_weekend(bars.time) & in_weekend(bars.time + bar_seconds - 1)
     if not inside.any():
         return []
     times = first_times(bars.time, inside)
+    week = day_number(bars.time) // 7
+    bad, of = len(np.unique(week[inside])), int(week[-1] - week[0]) + 1
+    wrong = bad >= FEWEST and 2 * bad >= of
     return [
         Finding(
             bars.symbol,
             "weekend_bars",
-            "warning",
+            "error" if wrong else "warning",
             int(inside.sum()),
-            f"{plural(int(inside.sum()), 'bar')} between Friday and Sunday 17:00 New York, first "
-            f"{stamp(times[0])} UTC",
-            "loading keeps them",
+            f"{plural(int(inside.sum()), 'bar')} between Friday and Sunday 17:00 New York, at "
+            f"{bad} of {plural(of, 'weekend')}, first {stamp(times[0])} UTC",
+            "loading refuses: no known zone explains them" if wrong else "loading keeps them",
             times,
         )
     ]
