@@ -13,6 +13,7 @@ from slipstream.report import game_outcomes
 from slipstream.report.curves import curves, episode_curves
 from slipstream.report.gather import gather
 from slipstream.report.inputs import Chosen, Game, RunEvaluation
+from slipstream.report.machine_figure import machine_columns
 from slipstream.report.origin import origin
 from slipstream.report.stress import RANDOM_DRAWS
 from slipstream.training.environments.environment import Environment
@@ -94,6 +95,7 @@ def evaluate_run(
         draws=draws,
         longest=run.config.evaluation.max_steps,
     )
+    found = replace(found, machine=machine_columns(run.metrics()))
     return found if found.market is not None else _with_game(found, run, environment, members)
 
 

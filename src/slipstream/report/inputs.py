@@ -184,6 +184,7 @@ class RunEvaluation:
         game: how policies were chosen (without prices); None where there was no training.
         curves: learning curves.
         episodes: length and metrics of training episodes over steps.
+        machine: what looks at the machine found, by column of `metrics.csv`.
         round_trips: cost of a round trip by symbol on the hold-out.
         financing: swaps are charged.
         trials: configurations tried before this one was shown, this one included.
@@ -210,6 +211,7 @@ class RunEvaluation:
     game: Game | None = None
     curves: tuple[Curve, ...] = ()
     episodes: tuple[Curve, ...] = ()
+    machine: Mapping[str, Floats] = field(default_factory=dict)
     round_trips: tuple[RoundTrip, ...] = ()
     financing: bool = False
     trials: int = 1

@@ -8,6 +8,7 @@ from slipstream.report import first_screen, market_sections, wording
 from slipstream.report.confidence import sharpe_interval
 from slipstream.report.episode_section import episode_sections
 from slipstream.report.inputs import RunEvaluation
+from slipstream.report.machine_figure import machine_pictures
 from slipstream.report.page import Page, Section, Table
 from slipstream.report.split_view import SplitView
 from slipstream.report.stress import percentile
@@ -59,7 +60,7 @@ def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Se
 def notes(run: RunEvaluation) -> Section:
     """What was done to the data, and where the run came from."""
     tables = [Table("Provenance", (), list(run.provenance.items()))] if run.provenance else []
-    return Section("Notes and provenance", run.notes, tables)
+    return Section("Notes and provenance", run.notes, tables, machine_pictures(run.machine))
 
 
 def _opening(held: SplitView) -> list[str]:

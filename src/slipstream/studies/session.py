@@ -18,6 +18,7 @@ from slipstream.studies.search.search import MemberPool
 from slipstream.studies.standing import Standing
 from slipstream.training.record.interruption import Interrupted, Interruption
 from slipstream.training.record.logbook import Logbook
+from slipstream.training.record.machine import MachineTable
 from slipstream.training.settings.config import RunConfig
 
 
@@ -59,6 +60,7 @@ class Session:
     ) -> None:
         self.folder, self.plan, self.ledger, self.pool = folder, plan, ledger, pool
         self.say, self.meter = say, Meter()
+        self._machine = MachineTable(folder.machine, say)
         self.logbook, self._asked, self._show = logbook, asked, show
         self.begin()
 
@@ -91,6 +93,7 @@ class Session:
             return
         self._untold = False
         now = replace(look(), nodes=tuple(self.pool.nodes))
+        self._machine.add(self.meter.machine, self.meter.elapsed, phase=now.phase)
         self._show(now)
         searching = now.phase == "search"
         self.logbook.show(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.report import wording
+from slipstream.report.machine_figure import machine_pictures
 from slipstream.report.page import Page, Picture, Section, Table, picture, write
 from slipstream.report.study import figures as study_figures
 from slipstream.report.study import screen as study_screen
@@ -206,4 +207,5 @@ def _notes(view: StudyView) -> Section:
     tables = [study_tables.time(view.result)]
     if view.provenance:
         tables.append(Table("Provenance", (), list(view.provenance.items())))
-    return Section("Time, notes and provenance", view.notes, tables)
+    pictures = machine_pictures(view.machine)
+    return Section("Time, notes and provenance", view.notes, tables, pictures)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import CheckpointError
+from slipstream.report.machine_figure import machine_columns
 from slipstream.report.origin import origin
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.environment import study_environment
@@ -23,6 +24,7 @@ from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.importance import importances
 from slipstream.studies.statistics.paths import FoldMap, backtest_paths
 from slipstream.studies.status import best_trials
+from slipstream.training.record.table import read
 
 DAY = 86_400
 
@@ -87,6 +89,7 @@ class StudyView:
         provenance: label and text.
         notes: what was done to the data.
         accepted: findings of the data check that the config let in.
+        machine: what looks at the machine found, by column of `machine.csv`.
     """
 
     name: str
@@ -105,6 +108,7 @@ class StudyView:
     provenance: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     accepted: Sequence[str] = ()
+    machine: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
     def market(self) -> bool:
@@ -170,10 +174,19 @@ def read_view(folder: StudyFolder) -> StudyView:
             provenance=_provenance(reader),
             notes=tuple(reader.provenance.get("notes") or ()),
             accepted=tuple((reader.provenance.get("environment") or {}).get("accepted") or ()),
+            machine=_machine(folder),
         )
         if not view.market or facts is None or shown is None:
             return view
         return _with_lines(view, reader, FoldMap.of(facts), shown)
+
+
+def _machine(folder: StudyFolder) -> dict[str, Floats]:
+    """Nothing but a picture depends on it, so a damaged table costs no more than that."""
+    try:
+        return machine_columns(read(folder.machine))
+    except CheckpointError:
+        return {}
 
 
 def _with_lines(view: StudyView, reader: StudyReader, layout: FoldMap, shown: int) -> StudyView:

@@ -54,6 +54,7 @@ class StudyFolder:
         policy/           the deployable policy; policy-refit/ with --final-refit
         result.json       written at the end, see `slipstream.studies.outcome.result`
         study.html        the page
+        machine.csv       what its sessions took of the machine
         status.json       where it stands, for other processes; see `training.logbook`
         events.jsonl      what happened when
         stop.json         a request by `slipstream stop` or `study stop`
@@ -148,6 +149,11 @@ class StudyFolder:
     def ledger(self) -> Path:
         """The ledger."""
         return self.path / "ledger.db"
+
+    @property
+    def machine(self) -> Path:
+        """What its sessions took of the machine."""
+        return self.path / "machine.csv"
 
     @property
     def policy(self) -> Path:

@@ -9,9 +9,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
+
+from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.training.record.table import CsvTable, read
 
 _SECONDS = 10.0  # between two looks
 
@@ -54,7 +58,39 @@ class Machine:
         return "  ".join([*parts, *(card or ["no GPU"])])
 
 
+WALL = "wall"  # column of the seconds at which a look was
 COLUMNS = tuple(Machine(0.0, 0, 0.0, 0, 0.0).columns())
+
+
+class MachineTable:
+    """`machine.csv` of a study: a row for each look, over all its sessions.
+
+    Args:
+        path: of the file.
+        say: told when a damaged one was moved aside.
+    """
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._table, self._seen, self._before = CsvTable(path, say), Machine(), 0.0
+        with suppress(CheckpointError, ResourceError):
+            walls = [one for one in read(path).get(WALL, ()) if isinstance(one, float)]
+            self._before = max(walls, default=0.0)
+
+    def add(self, machine: Machine, elapsed: float, **facts: str) -> None:
+        """Writes a new look down; one that is known is passed over.
+
+        Args:
+            machine: what was seen.
+            elapsed: seconds of this session.
+            facts: other columns.
+        """
+        if machine is self._seen:
+            return
+        self._seen = machine
+        row = {WALL: round(self._before + elapsed, 3), **facts, **machine.columns()}
+        with suppress(ResourceError):  # nothing depends on it; what matters more will say it
+            self._table.append([row])
+            self._table.close()
 
 
 class Cards:
