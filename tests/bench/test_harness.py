@@ -15,8 +15,8 @@ import pytest
 from slipstream.bench import alternate as alternating
 from slipstream.bench import suite as suites
 from slipstream.bench.alternate import alternate
-from slipstream.bench.machine import Neighbours, describe, threads, versions
-from slipstream.bench.page import render
+from slipstream.bench.machine import Neighbours, commit, describe, threads, versions
+from slipstream.bench.page import _section, render
 from slipstream.bench.passed import passed
 from slipstream.bench.planted import MARKETS
 from slipstream.bench.row import Goal, Ratio, Row, judged
@@ -170,7 +170,7 @@ def test_a_suite_writes_its_file_and_goes_on_after_a_failure(
     result = run_suite("env", json_file=path)
     written = json.loads(path.read_text())
     assert written == json.loads(json.dumps(result))
-    assert set(written) == {"suite", "command", "machine", "versions", "rows"}
+    assert set(written) == {"suite", "command", "commit", "machine", "versions", "rows"}
     assert [row["case"] for row in written["rows"]] == ["fails", "works"]
     assert written["rows"][0]["ours"] is None
     assert "not measured" in written["rows"][0]["unit"]
@@ -267,6 +267,23 @@ def test_a_pass_is_written_down(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "test-all.json").read_text())
     assert written["command"] == "make test-all"
     assert written["passed"].endswith("Z")
+    assert written["commit"] == commit()
+
+
+def test_a_result_names_its_commit_and_whether_the_sources_differ_from_it() -> None:
+    root = Path(__file__).parents[2]
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    assert (commit() or "").partition("-")[0] == head  # both empty outside a checkout
+    result = {"machine": describe() | {"date": "2026-01-31"}, "versions": {}, "rows": []}
+    told = [
+        _section(result | {"command": "make bench", "commit": one})
+        for one in (None, "0123456789", "0123456789-dirty")
+    ]
+    assert [one.partition("2026-01-31")[2].partition(";")[0] for one in told] == [
+        *("", " at 0123456", " at 0123456-dirty")
+    ]
 
 
 def test_remedies_are_cases_and_the_required_markets_have_a_goal() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from slipstream.bench.moments import MOMENTS, next_moment
+from slipstream.bench.row import Goal, Ratio, Row, race_row
 from slipstream.bench.suite import FULL, QUICK, cases_of
-from slipstream.bench.suites import replay_scores
+from slipstream.bench.suites import peer_arrangement, replay_scores
+from slipstream.bench.table import cells
 
 
 def test_moments_are_equal_parts_of_the_budget() -> None:
@@ -68,3 +70,60 @@ def test_scores_are_judged_where_there_is_an_interval(
     case = cases_of("agents")["score_vs_steps"]
     assert [row.holds for row in case(QUICK)] == [None, None]
     assert [(row.ours, row.peer, row.holds) for row in case(FULL)] == [(10.0, 9.0, True)] * 2
+
+
+def test_a_seed_that_never_reaches_the_score_takes_for_ever() -> None:
+    """It counted as a win at the budget's seconds: 27.5x with one failure of ours."""
+
+    def side(*seconds: float | None) -> list[dict[str, float]]:
+        return [{"seconds": s or 2.0, "reached": float(s is not None)} for s in seconds]
+
+    def row(mine: list[dict[str, float]], theirs: list[dict[str, float]]) -> Row:
+        return race_row("race", "s to a score", Goal(">=", 2), mine, theirs)
+
+    clean = row(side(1, 1, 1), side(4, 6, 8))
+    assert (clean.ours, clean.peer, clean.holds) == (1, 6, True)
+    assert clean.ratio == Ratio(6, 4, 8)
+
+    one = row(side(1, 1, None), side(4, 6, 8))
+    assert one.ratio == Ratio(4, 0, 6) and one.ours == 1
+    assert one.holds is False, "it misses more seeds than the peer"
+    assert "never reached by 1 of our 3 seeds, 0 of the peer's" in one.unit
+
+    most = row(side(1, None, None), side(4, 6, 8))
+    assert (most.ours, most.ratio, most.holds) == (None, None, False)
+
+    theirs = row(side(1, 1, 1), side(4, None, None))
+    assert (theirs.peer, theirs.ratio, theirs.holds) == (None, None, True)
+
+    both = row(side(1, 1, None), side(4, 6, None))
+    assert both.holds is True and both.ratio == Ratio(4, 0, 6)
+    far = row(side(1, 1, 1), side(4, 6, None)).as_json()
+    assert far["ratio"] == {"median": 6, "min": 4, "max": None}
+    assert cells(far)[3] == "6 (4 to -)"
+
+
+def test_a_race_without_a_peer_is_judged_by_its_seconds() -> None:
+    answers = [{"seconds": s, "reached": r} for s, r in ((30.0, 1.0), (40.0, 1.0), (9.0, 0.0))]
+    row = race_row("race", "s", Goal("<=", 50), answers)
+    assert (row.ours, row.ratio, row.holds) == (40, None, True)
+    assert race_row("race", "s", Goal("<=", 50), answers[1:]).holds is False
+
+
+def test_a_peer_with_a_replay_gets_its_fastest_arrangement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[dict[str, Any]] = []
+
+    def answer(module: str, asked: dict[str, Any], **_: object) -> dict[str, Any]:
+        tried.append(asked)
+        return {"steps_per_second": asked["copies"] / asked["threads"]}
+
+    monkeypatch.setattr(peer_arrangement, "run_worker", answer)
+    monkeypatch.setattr(peer_arrangement, "threads", lambda: 2)
+    for updates in (0.25, 1.0):
+        best = peer_arrangement.best_peer("peers.x", {"widths": [64]}, updates, processes=True)
+        assert (best.copies, best.threads, best.processes) == (8, 1, False)
+        assert best.gradient_steps == 8 * updates and best.train_freq == 1
+    equal = {one["gradient_steps"] / (one["copies"] * one["train_freq"]) for one in tried}
+    assert equal == {0.25, 1.0} and len(tried) == 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -42,6 +43,24 @@ def describe() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }
+
+
+def commit() -> str | None:
+    """The commit that this code is of, ``-dirty`` behind it where sources differ from it.
+
+    None outside a checkout. It is asked for where this file lies, wherever the command is run.
+    """
+
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    try:
+        head = git("rev-parse", "HEAD").stdout.strip()
+        changed = git("diff", "--quiet", "HEAD", "--", ":/src").returncode == 1
+    except OSError:  # no git
+        return None
+    return f"{head}{'-dirty' * changed}" if head else None
 
 
 def versions() -> dict[str, str | None]:

@@ -36,10 +36,16 @@ def _section(result: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items() if value)
     facts = (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
-        f"Python {machine['python']}; {machine['date']}; `{result['command']}`. {versions}."
+        f"Python {machine['python']}; {machine['date']}{_commit(result)}; "
+        f"`{result['command']}`. {versions}."
     )
     table = pivot if result.get("suite") == "learn" else markdown
     return f"{table(result['rows'])}\n\n{facts}"
+
+
+def _commit(result: Mapping[str, Any]) -> str:
+    head, dash, dirty = (result.get("commit") or "").partition("-")
+    return f" at {head[:7]}{dash}{dirty}" if head else ""
 
 
 def illustrate(page: str, results: Path, folder: Path) -> str:

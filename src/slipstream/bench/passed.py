@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,14 +12,12 @@ from slipstream.bench.suite import write_result
 
 def passed(path: Path, command: str) -> None:
     """When, on which machine and at which commit `command` last passed."""
-    git = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     write_result(
         path,
         {
             "command": command,
             "passed": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "commit": commit or None,
+            "commit": machine.commit(),
             "machine": machine.describe(),
             "versions": machine.versions(),
         },

@@ -123,6 +123,7 @@ def run_suite(
     result: dict[str, Any] = {
         "suite": suite,
         "command": " ".join(["slipstream", *sys.argv[1:]]),
+        "commit": machine.commit(),
         "machine": machine.describe() | {"date": time.strftime("%Y-%m-%d")},
         "versions": machine.versions(),
         "rows": [],

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
 
-from slipstream.bench.peers.sb3_watch import Watch
+from slipstream.bench.peers.sb3_watch import Watch, arranged
 from slipstream.bench.worker import serve
 
 _WARM_UP = 1_000  # steps without updates, or with few; not timed
@@ -40,13 +41,11 @@ _ZOO = {
         "exploration_final_eps": 0.1,
     },
 }
-# An update of 64 rows every 4 steps, for speed alone.
+# An update of 64 rows, for speed alone.
 _PLAIN = {
     "batch_size": 64,
     "buffer_size": 100_000,
     "learning_starts": _WARM_UP,
-    "train_freq": 4,
-    "gradient_steps": 1,
     "exploration_fraction": 0.001,
 }
 
@@ -60,6 +59,8 @@ def measure(
     score: float | None = None,
     episodes: int = 20,
     seed: int = 0,
+    copies: int = 1,
+    **rounds: Any,
 ) -> dict[str, object]:
     """Steps per second behind the warm-up, seconds of `learn`, and the curve, see `Watch`.
 
@@ -68,15 +69,17 @@ def measure(
         game: Gymnasium's id, with the Zoo's settings; None: CartPole, plain.
         budget: steps at most.
         seconds: to measure over; score: where to stop, of a test of so many `episodes`.
+        copies: of the environment, in this process; rounds: see `arranged`.
     """
     torch.set_num_threads(threads)
     model = DQN(
         "MlpPolicy",
-        make_vec_env(game or "CartPole-v1", n_envs=1, seed=seed),
+        make_vec_env(game or "CartPole-v1", n_envs=copies, seed=seed),
         policy_kwargs={"net_arch": list(widths)},
         seed=seed,
         device="cpu",
         **(_ZOO[game] if game else _PLAIN),
+        **arranged(**rounds),
     )
     watch = Watch(seconds, _WARM_UP, budget, score, game or "CartPole-v1", episodes, seed)
     began = time.perf_counter()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium
@@ -11,9 +10,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3 import DQN, SAC
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 from slipstream.bench.peers.hockey_oracle import tests_module
-from slipstream.bench.peers.sb3_watch import Watch
+from slipstream.bench.peers.sb3_watch import Watch, arranged
 from slipstream.bench.worker import serve
 
 _AGENTS = {"dqn": DQN, "sac": SAC}
@@ -68,25 +68,27 @@ class OracleGame(gymnasium.Env[Any, Any]):
 
 
 def measure(
-    agent: str, levels: int, settings: Mapping[str, Any], widths: list[int], threads: int,
-    seconds: float,
+    agent: str, levels: int, batch: int, widths: list[int], threads: int, seconds: float,
+    copies: int = 1, processes: bool = False, **rounds: Any,
 ) -> dict[str, object]:  # fmt: skip
     """Steps per second, updates included.
 
     Args:
         agent: dqn or sac; levels: see `OracleGame`.
-        settings: of SB3's class: batch_size, train_freq, ...
-        widths: hidden layers; threads: of torch; seconds: to measure over.
+        batch: rows of an update; widths: hidden layers; threads: of torch.
+        seconds: to measure over.
+        copies: of the game, in this process or each in one of its own; rounds: see `arranged`.
     """
     torch.set_num_threads(threads)
     model = _AGENTS[agent](
         "MlpPolicy",
-        OracleGame(levels),
+        (SubprocVecEnv if processes else DummyVecEnv)([lambda: OracleGame(levels)] * copies),
         learning_starts=100,
         policy_kwargs={"net_arch": widths},
         seed=0,
         device="cpu",
-        **settings,
+        batch_size=batch,
+        **arranged(**rounds),
     )
     watch = Watch(seconds, _WARM_UP, 10**9)
     began = time.perf_counter()

@@ -17,6 +17,16 @@ from slipstream.training.listeners.recent_episodes import RECENT
 _TEST_SEED = 10_000  # of the first test episode, plus the training's
 
 
+def arranged(train_freq: int | None = None, gradient_steps: int | None = None) -> dict[str, int]:
+    """Rounds of updates for SB3's class; nothing where the settings of a game are asked for.
+
+    Args:
+        train_freq: steps of all copies between two rounds; gradient_steps: updates of a round.
+    """
+    rounds = {"train_freq": train_freq, "gradient_steps": gradient_steps}
+    return {name: value for name, value in rounds.items() if value is not None}
+
+
 class Watch(BaseCallback):
     """Times the steps behind the warm-up; stops after some seconds, or at a test's score.
 
@@ -44,7 +54,7 @@ class Watch(BaseCallback):
         self.seconds, self.warm_up, self.budget = seconds, warm_up, budget
         self.score, self.episodes, self.reached = score, episodes, False
         self.tests = None if score is None else make_vec_env(game, seed=_TEST_SEED + seed)
-        self.began, self.ended, self.steps = math.nan, math.nan, 0
+        self.began, self.ended, self.steps, self.untimed = math.nan, math.nan, 0, 0
         self.tested, self.test_seconds = 0, 0.0
         self.returns: deque[float] = deque(maxlen=RECENT)
         self.curve: list[float] = []
@@ -58,9 +68,9 @@ class Watch(BaseCallback):
             self.curve.append(float(np.mean(self.returns)) if self.returns else math.nan)
         self._test_if_due()
         if self.num_timesteps <= self.warm_up:
-            self.began = time.perf_counter()
+            self.began, self.untimed = time.perf_counter(), self.num_timesteps
             return True
-        self.steps = self.num_timesteps - self.warm_up
+        self.steps = self.num_timesteps - self.untimed
         return not self.reached and self.ended - self.began < self.seconds
 
     def _test_if_due(self) -> None:

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any
 
-from slipstream.bench.machine import Neighbours, best_threads
+from slipstream.bench.machine import Neighbours
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.members import ours_of, rate
+from slipstream.bench.suites.peer_arrangement import best_peer
 from slipstream.bench.worker import run_worker
-from slipstream.market.finding import plural
 
 _SB3 = "peers.sb3_dqn"
 _MILLION = 1_000_000
@@ -34,15 +34,10 @@ def _config(members: int = 1) -> dict[str, Any]:
 
 
 def _against_sb3(case: str, settings: SuiteOptions, members: int, goal: float) -> Row:
-
-    def peer(n: int, seconds: float) -> float:
-        asked = {"widths": [64, 64], "threads": n, "seconds": seconds}
-        return rate(run_worker(_SB3, asked, threads=n))
-
-    best = best_threads(lambda n: peer(n, 1.0))
+    peer = best_peer(_SB3, {"widths": [64, 64]}, _config()["agent"]["updates_per_step"])
     measured = settings.alternate(
         lambda: rate(ours_of(_config(members), settings.seconds)),
-        lambda: peer(best, settings.seconds),
+        lambda: peer.rate(settings.seconds),
     )
     who = f"{members} members in all" if members > 1 else "one member"
     return measured.row(
@@ -50,7 +45,7 @@ def _against_sb3(case: str, settings: SuiteOptions, members: int, goal: float) -
         f"training steps/s of {who} on CartPole (64x64, an update of 64 rows every 4 steps: equal "
         "work)",
         Goal(">=", goal),
-        f"SB3 DQN, {plural(best, 'thread')}",
+        f"SB3 DQN, {peer.name}",
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from slipstream.bench.machine import Neighbours, best_threads
 from slipstream.bench.moments import TESTS
-from slipstream.bench.row import Goal, Ratio, Row, judged
+from slipstream.bench.row import Goal, Row, race_row
 from slipstream.bench.suite import Case, SuiteOptions
 from slipstream.bench.worker import run_worker
 from slipstream.market.finding import plural
@@ -134,24 +134,18 @@ def _time_to_score(case: str, race: Race, seeds: Sequence[int]) -> Row:
         for seed in seeds:
             mine.append(race.ours(seed, score=race.score))
             theirs.append(race.theirs(seed, n, score=race.score, episodes=race.episodes))
-    ratio = Ratio.of([b["seconds"] / a["seconds"] for a, b in zip(mine, theirs, strict=True)])
-    missed = [sum(not one["reached"] for one in side) for side in (mine, theirs)]
-    never = f"; never reached by {missed[0]} of ours, {missed[1]} of theirs" if any(missed) else ""
     after = " and ".join(
         f"{statistics.median(one['steps'] for one in side):,.0f}" for side in (mine, theirs)
     )
-    return Row(
-        case=case,
-        unit=f"s to a mean of {race.score:g} in a test of {race.episodes} episodes of {race.name}, "
-        f"{race.size}, {_count(seeds)} (after {after} steps, {race.budget:,} at most{never})",
-        ours=statistics.median(one["seconds"] for one in mine),
-        peer=statistics.median(one["seconds"] for one in theirs),
-        peer_name=f"SB3 with the RL Zoo's settings, {plural(n, 'thread')}",
-        ratio=ratio,
-        runs=len(seeds),
-        others_cpu=round(neighbours.share, 3),
-        # Seconds to a score that nobody reached say nothing.
-        **judged(Goal(">=", race.goal), None if missed[0] == len(seeds) else ratio.median),
+    return race_row(
+        case,
+        f"s to a mean of {race.score:g} in a test of {race.episodes} episodes of {race.name}, "
+        f"{race.size}, {_count(seeds)} (after {after} steps, {race.budget:,} at most)",
+        Goal(">=", race.goal),
+        mine,
+        theirs,
+        f"SB3 with the RL Zoo's settings, {plural(n, 'thread')}",
+        round(neighbours.share, 3),
     )
 
 

@@ -10,6 +10,7 @@ from slipstream.bench.machine import best_threads, threads
 from slipstream.bench.row import Goal, Row
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.members import ours_of, rate
+from slipstream.bench.suites.peer_arrangement import best_peer
 from slipstream.bench.worker import run_worker
 from slipstream.market.finding import plural
 
@@ -29,25 +30,14 @@ def _config(widths: Sequence[int], members: int = 1, iteration: int = 128) -> di
     }
 
 
-def _sb3(widths: Sequence[int], seconds: float) -> tuple[Any, int]:
-    """What measures SB3, with the better number of threads."""
-
-    def peer(n: int, long: float = seconds) -> float:
-        asked = {"widths": list(widths), "threads": n, "seconds": long}
-        return rate(run_worker(_SB3, asked, threads=n))
-
-    best = best_threads(lambda n: peer(n, 1.0))
-    return lambda: peer(best), best
-
-
 def _against_sb3(
     case: str, settings: SuiteOptions, widths: Sequence[int], members: int, goal: float
 ) -> Row:
-    peer, best = _sb3(widths, settings.seconds)
+    peer = best_peer(_SB3, {"widths": list(widths)}, 1.0)
     iteration = 128 if widths == _WIDE else 1024
     measured = settings.alternate(
         lambda: rate(ours_of(_config(widths, members, iteration), settings.seconds)),
-        peer,
+        lambda: peer.rate(settings.seconds),
     )
     who = f"{members} members in all" if members > 1 else "one member"
     size = "x".join(map(str, widths))
@@ -56,7 +46,7 @@ def _against_sb3(
         f"training steps/s of {who} on Pendulum ({size}, an update of {_BATCH} rows a step: equal "
         f"work{_bound(widths[0], measured) if widths == _WIDE else ''})",
         Goal(">=", goal),
-        f"SB3 SAC, {plural(best, 'thread')}",
+        f"SB3 SAC, {peer.name}",
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from slipstream.bench.forex_settings import HOURLY_EURUSD
 from slipstream.bench.machine import Neighbours, best_threads, threads
-from slipstream.bench.row import Goal, Ratio, Row, judged
+from slipstream.bench.row import Goal, Row, race_row
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.gym_defaults import gym_defaults
 from slipstream.bench.suites.members import (
@@ -143,36 +143,25 @@ def time_to_score(settings: SuiteOptions) -> Iterable[Row]:
     score, seeds = 475.0, count(1)
     module = "peers.sb3_ppo_cartpole"
     best = _better_threads(module, {"seed": 0, "score": score, "budget": 4096}, "steps_per_second")
-    warm_ups: list[float] = []
-    mine: list[float] = []
-    theirs: list[float] = []
-    missed = [0, 0]
+    mine: list[dict[str, Any]] = []
+    theirs: list[dict[str, Any]] = []
     with Neighbours() as neighbours:
         for _ in range(5):
             seed = next(seeds)
             config = {**CARTPOLE, "training": {**CARTPOLE["training"], "seed": seed}}
-            answer = run_worker(PPO, {"config": config, "score": score})
-            mine.append(answer["seconds"])
-            warm_ups.append(answer["warm_up"])
-            missed[0] += not answer["reached"]
+            mine.append(run_worker(PPO, {"config": config, "score": score}))
             asked = {"seed": seed, "score": score, "threads": best}
-            answer = run_worker(module, asked, threads=best, timeout=1200.0)
-            theirs.append(answer["seconds"])
-            missed[1] += not answer["reached"]
-    ratio = Ratio.of([b / a for a, b in zip(mine, theirs, strict=True)])
+            theirs.append(run_worker(module, asked, threads=best, timeout=1200.0))
     del settings
-    apart = f"imports and compiling {statistics.median(warm_ups):.2g} s apart"
-    never = f"; never reached by {missed[0]} of ours, {missed[1]} of theirs" if any(missed) else ""
-    yield Row(
-        case="time_to_score",
-        unit=f"s to a mean of 475 on CartPole, 5 seeds ({apart}{never})",
-        ours=statistics.median(mine),
-        peer=statistics.median(theirs),
-        peer_name=f"SB3 PPO with the RL Zoo's settings, {plural(best, 'thread')}",
-        ratio=ratio,
-        runs=5,
-        others_cpu=round(neighbours.share, 3),
-        **judged(Goal(">=", 10), ratio.median),
+    apart = statistics.median(one["warm_up"] for one in mine)
+    yield race_row(
+        "time_to_score",
+        f"s to a mean of 475 on CartPole, 5 seeds (imports and compiling {apart:.2g} s apart)",
+        Goal(">=", 10),
+        mine,
+        theirs,
+        f"SB3 PPO with the RL Zoo's settings, {plural(best, 'thread')}",
+        round(neighbours.share, 3),
     )
 
 
