@@ -85,6 +85,13 @@ def test_what_the_code_refers_to_can_be_opened_by_everybody() -> None:
     assert referred and referred <= set(sections), referred - set(sections)
 
 
+def test_players_are_counted_from_zero_on_every_page() -> None:
+    """As rows, seats, `observe`'s player and PettingZoo's agents are."""
+    kernels = (ROOT / "src/slipstream/envs").rglob("*.py")
+    for place in (*(ROOT / "docs").glob("*.md"), *kernels, ROOT / "src/slipstream/core/spec.py"):
+        assert not re.search(r"player (2|two)\b", place.read_text(), re.IGNORECASE), place
+
+
 @pytest.mark.parametrize("page", ALL_PAGES)
 def test_links_and_paths_exist(page: str) -> None:
     text = (ROOT / page).read_text()

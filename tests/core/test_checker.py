@@ -150,6 +150,22 @@ def test_arguments(write_kernel, part, text, contract):
     assert contract in str(error.value) and str(path) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("part", "given", "contract"),
+    [
+        ("observe", "s, player, p, d, out", "observe(s, p, d, player, out)"),
+        ("observe", "p, s, d, out", "observe(s, p, d, out)"),
+        ("step", "action, s, p, d", "step(s, action, p, d)"),
+    ],
+)
+def test_swapped_parameters_are_named(write_kernel, part, given, contract):
+    """Each is handed another's value: what fails then has a message of its own, or none."""
+    path = write_kernel(**{part: f"def {part}({given}):\n    pass"})
+    with pytest.raises(KernelError) as error:
+        load_kernel(str(path))
+    assert f"`{part}({given})`" in str(error.value) and contract in str(error.value)
+
+
 def test_what_a_kernel_may_do(write_kernel):
     """Nothing of the ordinary is refused."""
     top = """

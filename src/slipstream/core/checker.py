@@ -59,9 +59,11 @@ def check_kernel(kernel: Kernel) -> None:
         function = getattr(kernel, name)
         if function is None and name in ("mask", "ahead", "conclude"):
             continue
-        count = len(inspect.signature(function).parameters)
-        if count not in (len(arguments), len(_OF_PLAYERS.get(name, arguments))):
-            raise _wrong_count(function, name, count, arguments)
+        given = tuple(inspect.signature(function).parameters)
+        several = _OF_PLAYERS.get(name, arguments)
+        if len(given) not in (len(arguments), len(several)):
+            raise _wrong_count(function, name, len(given), arguments)
+        _check_order(function, name, given, arguments if len(given) == len(arguments) else several)
         _check_function(function, fields, seen, name)
     for name, arguments in _ORDINARY.items():
         function = getattr(kernel, name)
@@ -71,6 +73,17 @@ def check_kernel(kernel: Kernel) -> None:
         if count != len(arguments):
             raise _wrong_count(function, name, count, arguments)
     _check_settings(kernel)
+
+
+def _check_order(
+    function: Any, name: str, given: tuple[str, ...], contract: tuple[str, ...]
+) -> None:
+    """Parameters may have names of the user's own, but not each other's."""
+    if any(own in contract and own != theirs for own, theirs in zip(given, contract, strict=True)):
+        raise KernelError(
+            f"{place(function)}: `{name}({', '.join(given)})` has its parameters in another order "
+            f"than they are handed over: the contract is {name}({', '.join(contract)})."
+        )
 
 
 def _wrong_count(function: Any, name: str, count: int, arguments: tuple[str, ...]) -> KernelError:

@@ -71,7 +71,7 @@ class Spec:
         metrics: STATE fields copied out when an episode ends.
         trace: STATE fields recorded after every step of an evaluation.
         players: rows per environment when more than one agent acts.
-        winner: of a game of two, the metric that says who won: above 0 player 1, below 0 player 2.
+        winner: of a game of two, the metric that says who won: above 0 player 0, below 0 player 1.
         reflection: a mirror image that follows the same rules; agents may learn from both.
         max_episode_steps: time limit, at least 1, kept by the batch loop; None for none.
         stagger: draw the first episode's length uniformly in 1..max_episode_steps while training,

@@ -64,8 +64,8 @@ class Config(config.Config):
         "both", description="where the learner plays; both: drawn for every game"
     )
     reward: Reward = Field(Reward(), description="shaping")
-    one: Seat = Field(Seat(agent=1.0), description="player 1, left")
-    two: Seat = Field(Seat(agent=1.0), description="player 2, right")
+    one: Seat = Field(Seat(agent=1.0), description="player 0, left")
+    two: Seat = Field(Seat(agent=1.0), description="player 1, right")
 
     @model_validator(mode="after")
     def _settled(self) -> Config:

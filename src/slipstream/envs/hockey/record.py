@@ -93,14 +93,14 @@ _GAME = [
     ("seat", "i8"),  # the learner's, where it has an opponent
     ("time", "i8"),  # steps done
     ("done", "b1"),
-    ("winner", "i8"),  # 1: player 1, -1: player 2
+    ("winner", "i8"),  # 1: player 0, -1: player 1
     ("holds", "i8", (2,)),  # 15 where the puck was caught, counted down
-    ("touches", "f8"),  # catches of player 1
+    ("touches", "f8"),  # catches of player 0
     ("touches_two", "f8"),
     ("shots", "f8"),
     ("shots_two", "f8"),
     ("goals", "f8"),  # of both
-    ("closeness", "f8"),  # sum of player 1's reward for it
+    ("closeness", "f8"),  # sum of player 0's reward for it
     ("direction", "f8"),  # sum of the puck's speed to the right, scaled
     ("won", "f8"),  # 1 or 0: by who has `seat`, as are the next five
     ("lost", "f8"),

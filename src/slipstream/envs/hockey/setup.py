@@ -61,7 +61,7 @@ def place_all(s: Any, p: Any, d: Any) -> None:
 
 
 def put(s: Any, d: Any, x: float, y: float, px: float, py: float) -> None:
-    """Makes all bodies, at rest: player 1 at home, player 2 at (x, y), the puck at (px, py)."""
+    """Makes all bodies, at rest: player 0 at home, player 1 at (x, y), the puck at (px, py)."""
     for body in range(BODIES):
         s.cos[body] = 1.0
         if body >= MOVING:

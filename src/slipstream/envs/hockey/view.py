@@ -1,4 +1,4 @@
-"""What a player sees: everything from its own side, turned by half a turn for player 2."""
+"""What a player sees: everything from its own side, turned by half a turn for player 1."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def game_against(
     if "won" not in [metric.name for metric in environment.spec.metrics]:
         raise ConfigError(
             f"`{environment.short_name(env_name)}` does not say who won: name a metric in its "
-            "Spec, winner='...', above 0 where player 1 did and below 0 where player 2 did."
+            "Spec, winner='...', above 0 where player 0 did and below 0 where player 1 did."
         )
     return environment
 

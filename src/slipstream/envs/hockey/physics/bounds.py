@@ -38,7 +38,7 @@ def swept(s: Any, body: int) -> tuple[float, float, float, float]:
     if abs(turned) > _SMALL:
         r = _ROUND + POLYGON_RADIUS
         return min(x, x0) - r, min(y, y0) - r, max(x, x0) + r, max(y, y0) + r
-    sign = 1.0 - 2.0 * body  # player 2's racket looks the other way
+    sign = 1.0 - 2.0 * body  # player 1's racket looks the other way
     sin, cos = sign * s.sin[body], sign * s.cos[body]
     # Corners bulge by less than r a^2 / 8 between both ends of the turn.
     square = turned * turned

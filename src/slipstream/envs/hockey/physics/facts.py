@@ -1,8 +1,8 @@
 """Names of bodies and pairs, and Box2D's constants as float32 numbers.
 
 Fixtures may collide in 27 pairs, numbered as Box2D sorts them by the order in which the bodies were
-made: each static body with player 1, player 2 and the puck, then the three among themselves. In
-every pair the first body is the static one, or the racket, or player 1.
+made: each static body with player 0, player 1 and the puck, then the three among themselves. In
+every pair the first body is the static one, or the racket, or player 0.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from slipstream.envs.hockey.physics.facts import (
 
 
 def body_a(k: int) -> int:
-    """The static body of a pair, or the racket, or player 1."""
+    """The static body of a pair, or the racket, or player 0."""
     if k < ONE_TWO:
         return MOVING + k // MOVING
     return 1 if k == TWO_PUCK else 0
