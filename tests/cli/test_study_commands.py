@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,31 @@ def test_another_space_under_the_same_name_is_refused(slipstream, machinery, tmp
     done = tune(slipstream, "--set", "study.space={agent.epochs: {low: 1, high: 3}}")
     assert done.code == 2
     assert "begun with other settings" in done.err and "agent.epochs.high" in done.err
+
+
+def test_another_minor_version_of_optuna_is_refused(slipstream, machinery, tmp_path, monkeypatch):
+    machinery.interrupt_after = 12
+    tune(slipstream)
+    machinery.interrupt_after = None
+    asked = tmp_path / "studies" / "one" / "ledger.db"
+    before = asked.read_bytes()
+    version = metadata.version
+    here = version("optuna")
+    major, minor = map(int, here.split(".")[:2])
+
+    def pretend(other):
+        told = {"optuna": other}
+        monkeypatch.setattr(metadata, "version", lambda name: told.get(name) or version(name))
+
+    pretend(f"{major}.{minor + 1}.3")
+    done = slipstream("study", "resume", "one")
+    assert done.code == 2 and asked.read_bytes() == before
+    assert f"begun with Optuna {major}.{minor}, and this is Optuna {major}.{minor + 1}" in done.err
+    assert f"pip install 'optuna=={major}.{minor}.*'" in done.err
+    pretend(f"{major}.{minor}.99")
+    done = slipstream("study", "resume", "one", "--no-report")
+    assert done.code == 0, done.err
+    assert f"optuna was {here} and is {major}.{minor}.99" in done.out  # said, and gone on with
 
 
 def test_changed_prices_are_refused_with_their_hash(slipstream, machinery, tmp_path):

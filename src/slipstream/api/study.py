@@ -86,7 +86,8 @@ def resume_study(
 ) -> StudyFolder:
     """Goes on with a study that was stopped or killed; arguments as for `tune`.
 
-    A study that is complete is left as it is.
+    A study that is complete is left as it is, but that its page is written where a kill kept it
+    from that.
     """
     from slipstream.studies import start
 

@@ -20,7 +20,7 @@ from slipstream.training.learner import check_learner, last_device
 from slipstream.training.listeners.events import Listener
 from slipstream.training.processes.cluster import ClusterOptions, cluster_of
 from slipstream.training.record.interruption import Interrupted
-from slipstream.training.record.provenance import changed_facts
+from slipstream.training.record.provenance import changed_facts, other_bits
 from slipstream.training.runs.run import Run
 from slipstream.training.runs.run_path import free_path
 from slipstream.training.settings.config import RunConfig, resolve
@@ -102,7 +102,8 @@ def resume(
 ) -> Run:
     """Goes on with a run that was stopped or killed, to the same weights as if it had not been.
 
-    A run that is complete is left as it is. Gymnasium environments that are not deterministic begin
+    A run that is complete is left as it is, but that its report is written where a kill kept it
+    from that. Gymnasium environments that are not deterministic begin
     fresh episodes, which is said and recorded; so is going on on another device.
 
     Args:
@@ -113,12 +114,18 @@ def resume(
     """
     run = path if isinstance(path, Run) else Run.open(path)
     if run.result is not None:
-        return run
+        return _complete(run) if report else run
     environment = resolve_environment(run.config.env_name, run.config.env_settings)
-    before, now = run.provenance.get("environment"), environment.facts
+    facts = run.provenance
+    before, now = facts.get("environment"), environment.facts
     if before is not None and before != now:
         changed = ", ".join(changed_facts(before, now))
         run.say(f"Since {run.path} began, its environment changed ({changed}); results may differ.")
+    own = ("torch",) if facts.get("learner") == "torch" else ()
+    other = other_bits(facts, str(run.path), ("slipstream", "numba", "numpy", *own))
+    if other:
+        run.say(other)
+        run.record(notes=list(dict.fromkeys([*facts.get("notes", []), other])))
     environment, measured = as_measured(run.config, environment)
     if measured:
         run.say(measured)
@@ -147,15 +154,30 @@ def _finish(
         raise
     finally:
         run.close()
-    if report:
-        from slipstream.report.report import report_run
+    return _report(run) if report else run
 
-        try:
-            # The same look at the test split as the score that training has just printed.
-            run.say(f"Report: {report_run(run, count=False, say=run.say)}")
-        except KeyboardInterrupt:
-            command = f"slipstream evaluate {run.path}"
-            raise Interrupted(run.path, command, _UNREPORTED) from None
+
+def _complete(run: Run) -> Run:
+    """Writes what a run lacks that was killed after its result was written."""
+    if run.reported:
+        return run
+    run.say(f"{run.path} is complete, but its report is missing: it is written now.")
+    run.lock()
+    try:
+        run.logbook.enter_end()
+    finally:
+        run.close()
+    return _report(run)
+
+
+def _report(run: Run) -> Run:
+    from slipstream.report.report import report_run
+
+    try:
+        # The same look at the test split as the score that training printed.
+        run.say(f"Report: {report_run(run, count=False, say=run.say)}")
+    except KeyboardInterrupt:
+        raise Interrupted(run.path, f"slipstream resume {run.path}", _UNREPORTED) from None
     return run
 
 

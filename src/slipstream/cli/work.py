@@ -110,7 +110,7 @@ def resume(
 
     progress = _console()
     opened = Run.open(run, progress.say)
-    if opened.result is not None:
+    if opened.result is not None and (no_report or opened.reported):
         progress.say(f"{opened.path} is complete; see `slipstream evaluate {run}`.")
         return
     with closing(progress):

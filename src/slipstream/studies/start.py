@@ -19,6 +19,7 @@ from slipstream.studies.standing import Standing
 from slipstream.studies.study import Options, Study
 from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.record.interruption import Interrupted
+from slipstream.training.record.logbook import Logbook
 from slipstream.training.settings.target import read_config
 
 _UNREPORTED = "The study is complete, its page is not. Write it with:"
@@ -67,12 +68,15 @@ def tune(
     machinery = Pools(resources.workers, resources.group_size, resources.cluster, say)
     options = Options(resources.storage, resources.hours, resources.force_deploy)
     Study(folder, base, config, space, machinery, options, say, show or _nobody).run()
-    if report is not None:
-        try:
-            say(f"Report: {report(folder)}")
-        except KeyboardInterrupt:
-            command = f"slipstream study report {folder.handle}"
-            raise Interrupted(folder.path, command, _UNREPORTED) from None
+    return folder if report is None else _report(folder, report, say)
+
+
+def _report(folder: StudyFolder, report: Report, say: Say) -> StudyFolder:
+    try:
+        say(f"Report: {report(folder)}")
+    except KeyboardInterrupt:
+        command = f"slipstream study report {folder.handle}"
+        raise Interrupted(folder.path, command, _UNREPORTED) from None
     return folder
 
 
@@ -84,10 +88,18 @@ def resume(
     report: Report | None = None,
 ) -> StudyFolder:
     """See `slipstream.resume_study`."""
-    folder = StudyFolder.open(name)
+    folder, say = StudyFolder.open(name), say or _to_stderr
     if folder.result is not None and not resources.force_deploy:
-        (say or _to_stderr)(f"{folder.path} is complete; see `slipstream study status {name}`.")
-        return folder
+        if report is None or folder.reported:
+            say(f"{folder.path} is complete; see `slipstream study status {name}`.")
+            return folder
+        say(f"{folder.path} is complete, but its page is missing: it is written now.")
+        folder.lock()
+        try:
+            Logbook(folder.path, "study", say).enter_end()
+        finally:
+            folder.unlock()
+        return _report(folder, report, say)
     read_study(folder.config, goes_on=True)  # says what to do where it was damaged
     target = read_config(folder.config)
     return tune(target, str(folder.path), {}, {}, resources, say, show, report)

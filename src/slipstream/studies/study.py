@@ -159,6 +159,15 @@ class Study:
                 self.folder.name, old.get("market_sha256"), survey.facts.get("market_sha256")
             )
             changed = provenance.changed_facts(_sources(old), _sources(survey.facts))
+            other = provenance.other_bits(
+                self.folder.provenance,
+                f"the study {self.folder.name}",
+                ("slipstream", "numba", "numpy", "optuna"),
+            )
+            if other:
+                self._say(other)
+                notes = self.folder.provenance.get("notes") or []
+                self.folder.record(notes=list(dict.fromkeys([*notes, other])))
             if changed:
                 self._say(
                     f"Since {self.folder.name} began, its environment changed "

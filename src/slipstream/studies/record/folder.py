@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
-from slipstream.training.record.files import disk_errors, write_sealed
+from slipstream.training.record.files import disk_errors, not_older, write_sealed
 from slipstream.training.record.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.training.record.lock import LOCK, is_locked, take_lock
 from slipstream.training.record.status import EVENTS, STATUS
@@ -154,6 +154,16 @@ class StudyFolder:
     def machine(self) -> Path:
         """What its sessions took of the machine."""
         return self.path / "machine.csv"
+
+    @property
+    def page(self) -> Path:
+        """What people read."""
+        return self.path / "study.html"
+
+    @property
+    def reported(self) -> bool:
+        """Whether the page was written since the study is complete."""
+        return not_older(self.page, self.path / "result.json")
 
     @property
     def policy(self) -> Path:

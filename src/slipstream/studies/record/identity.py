@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import metadata
 from typing import Any
 
-from slipstream.core.errors import CheckpointError, ConfigError, DataError
+from slipstream.core.errors import CheckpointError, ConfigError, DataError, VersionError
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.stored_config import flat, refuse_settings
 
+OPTUNA = "optuna"  # its version, major and minor: samplers change with it
 _PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")
 _SHOWN = 4
 _MISSING = "absent"
@@ -23,7 +25,8 @@ def identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[s
     for name in _PLACE:
         del sections["training"][name]
     sections["training"].pop("num_envs") if "training.num_envs" in space.ranges else None
-    return {**sections, "study": config.identity(), "space": space.to_mapping()}
+    facts = {"study": config.identity(), "space": space.to_mapping()}
+    return {**sections, **facts, OPTUNA: ".".join(metadata.version(OPTUNA).split(".")[:2])}
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -48,7 +51,8 @@ def check_same(
 
     Raises:
         CheckpointError: nothing says what it began with.
-        VersionError: it was another version that began it, which had other settings.
+        VersionError: it was another version that began it, which had other settings, or another
+            version of Optuna.
         ConfigError: with the difference.
     """
     if not before:
@@ -57,6 +61,14 @@ def check_same(
             "(`identity`), so nothing says that these settings are its own. Its trials are intact "
             "in ledger.db: restore the file from a backup, or begin another study with "
             "--study-name."
+        )
+    if before.get(OPTUNA) != now[OPTUNA]:
+        version = before.get(OPTUNA, "an unknown version")
+        raise VersionError(
+            f"The study {name} was begun with Optuna {version}, and this is Optuna {now[OPTUNA]}: "
+            "another minor version may suggest other trials (5.0 changed TPE). To go on with it, "
+            f"install the one that it began with (`pip install 'optuna=={version}.*'`); to begin "
+            f"anew, `{again}`. What is there can still be read: `{read}`."
         )
     gone, new = _only_in(before, now), _only_in(now, before)
     refuse_settings(f"The study {name}", gone, new, read, again)

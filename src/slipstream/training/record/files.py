@@ -139,6 +139,14 @@ def sweep(*folders: Path) -> None:
             remove(leftover)
 
 
+def not_older(path: Path, other: Path) -> bool:
+    """Whether there is a file, written after another one or with it."""
+    try:
+        return path.stat().st_mtime_ns >= other.stat().st_mtime_ns
+    except OSError:
+        return False
+
+
 def is_partial(path: Path) -> bool:
     """Whether a name is that of something which was never finished."""
     return path.name.startswith(".") and path.name.endswith(_PARTIAL)

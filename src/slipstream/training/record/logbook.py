@@ -95,6 +95,13 @@ class Logbook:
             self._events.close()
             self._events = None
 
+    def enter_end(self) -> None:
+        """Enters the end of a session that was killed when its result was written already."""
+        before = self._before()
+        if before is None or before.state != "complete":
+            with self:
+                pass
+
     def _before(self) -> Status | None:
         """What an earlier session left."""
         try:

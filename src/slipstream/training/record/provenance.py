@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ LIBRARIES = (
     "torch",
     "numba",
     "numpy",
+    "optuna",
     "gymnasium",
     "polars",
     "TA-Lib",
@@ -68,6 +69,7 @@ def machine() -> dict[str, Any]:
     """Processor, cores, memory, graphics cards and operating system."""
     return {
         "processor": processor(),
+        "instruction_sets": instruction_sets(),
         "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "threads": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
@@ -96,6 +98,38 @@ def instruction_sets() -> list[str]:
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     known = set(flags.partition(":")[2].split())
     return [name for name in _INSTRUCTION_SETS if name in known]
+
+
+def other_bits(before: Mapping[str, Any], what: str, libraries: Sequence[str]) -> str:
+    """A sentence where this machine or its libraries may give other bits than at the beginning.
+
+    Args:
+        before: `provenance.json`, as `describe` made it.
+        what: the run or study.
+        libraries: by whose versions its numbers are decided.
+
+    Returns:
+        The sentence; empty where nothing that is known differs.
+    """
+    here, told = versions(), before.get("versions") or {}
+    changed = [
+        f"{name} was {told[name]} and is {here.get(name)}"
+        for name in libraries
+        if told.get(name) is not None and told[name] != here.get(name)
+    ]
+    old = ((before.get("git") or {}).get("slipstream") or {}).get("commit")
+    new = (repository.describe(Path(__file__).absolute().parent) or {}).get("commit")
+    if old and new and old != new:
+        changed.append(f"slipstream's commit was {old[:9]} and is {new[:9]}")
+    had, have = (before.get("machine") or {}).get("instruction_sets"), instruction_sets()
+    if had is not None and set(had) != set(have):
+        changed.append(f"instruction sets differ ({', '.join(sorted(set(had) ^ set(have)))})")
+    if not changed:
+        return ""
+    return (
+        f"Since {what} began: {'; '.join(changed)}. From here its last bits may differ from those "
+        "of one that was never stopped."
+    )
 
 
 def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

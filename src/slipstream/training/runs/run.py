@@ -20,6 +20,7 @@ from slipstream.training.record import checkpoint, provenance, register
 from slipstream.training.record.bulk import drop_chunks
 from slipstream.training.record.files import (
     disk_errors,
+    not_older,
     remove,
     sweep,
     write_sealed,
@@ -41,7 +42,7 @@ from slipstream.training.runs.state_version import SHAPE, check_state_version, s
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.stored_config import check_settings, read_run_config
 
-RESULT, TENSORBOARD = "result.json", "tensorboard"
+RESULT, TENSORBOARD, REPORT = "result.json", "tensorboard", "report.html"
 
 
 _SHAPES: dict[str, Any] = {
@@ -170,13 +171,15 @@ class Run:
 
     def close(self) -> None:
         """Closes what is open; the tables are on disk already, the last points of curves follow."""
-        for writer in self._writers:
-            with suppress(ResourceError):  # said before: the disk was full
-                writer.close()
-        self._writers = ()
+        self._close_writers()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def _close_writers(self) -> None:
+        for writer in self._writers:
+            with suppress(ResourceError):  # said before: the disk was full
+                writer.close()
 
     def discard_if_unused(self) -> None:
         """Removes the directory when training ended before its first iteration: nothing is lost."""
@@ -299,8 +302,14 @@ class Run:
         return self.path / BEST / f"member-{member:03d}"
 
     def save_result(self, result: Mapping[str, Any]) -> None:
-        """Writes `result.json`: the run is complete."""
+        """Writes `result.json`: the run is complete, and its tables and curves are whole."""
+        self._close_writers()
         write_sealed(self.path / RESULT, result)
+
+    @property
+    def reported(self) -> bool:
+        """Whether a report was written since the run is complete."""
+        return not_older(self.path / REPORT, self.path / RESULT)
 
     @property
     def result(self) -> dict[str, Any] | None:
