@@ -111,7 +111,7 @@ def test_the_first_screen_is_a_verdict_a_row_of_figures_and_the_equity(run, html
         "Costs",
     ]
     assert page.figures[0].note == "test, 38 trading days"
-    assert page.figures[1].note.startswith("95 % interval ")
+    assert page.figures[1].note == "too few days for one"  # 60 are needed
     assert page.picture.name == "equity_test"
     assert page.sentences[0].startswith("Test Sharpe ")
     order = ['class="headline"', 'class="figures"', "<img", 'class="warning"', "<ul>", "<table"]
@@ -253,7 +253,8 @@ def test_a_ruined_account_is_said_to_be_ruined(run):
 def test_a_runs_page_never_says_profitable(run, interval, total, sharpe, place, monkeypatch):
     """Whatever its figures: the test bars may be read again (docs/rules.md, section 15)."""
     held = views(run)[0]
-    found = replace(held.found, total_return=total, sharpe=sharpe, interval=interval)
+    size = {"total_return": total, "sharpe": sharpe, "interval": interval, "days": 80}
+    found = replace(held.found, **size)
     held.__dict__["every"] = [found] * len(held.members)
     monkeypatch.setattr(first_screen, "percentile", lambda value, draws: place)
     text = first_screen.verdict(held)
@@ -261,7 +262,7 @@ def test_a_runs_page_never_says_profitable(run, interval, total, sharpe, place, 
     sure = interval == (0.5, 9.0) and total > 0.0 and sharpe == 9.0 and place == 99.0
     assert ("beyond what luck easily explains" in text) == sure
     if interval == (0.5, 9.0) and total > 0.0 and not sure:
-        doubt = "random timing does as well" if sharpe == 9.0 else "too small for 38 trading days"
+        doubt = "random timing does as well" if sharpe == 9.0 else "too small for 80 trading days"
         assert doubt in text
 
 

@@ -52,7 +52,59 @@ def test_bounds_are_those_of_resampling_one_by_one():
         bo.information_ratio(np.repeat(excess, counts, axis=0)[:, days], 365)
         for counts, days in zip(drawn, rows, strict=True)
     ]
-    assert found.lower[0] == pytest.approx(np.quantile(ratios, 0.1))
+    percentile, normal = np.quantile(ratios, 0.1), bo.normal_bound(excess, 365, 0.1)
+    assert found.lower[0] == pytest.approx(min(percentile, normal))
+
+
+def test_the_normal_bound_by_hand():
+    """Two seeds of 80 days: moments of all 160, 80 days, the seeds' variance over their number."""
+    excess = np.random.default_rng(8).exponential(0.01, (2, 80)) - 0.009
+    sr = excess.mean() / excess.std(ddof=1)
+    scaled = (excess - excess.mean()) / excess.std()
+    assert np.mean(scaled**3) * sr > 0.0  # a skew that would shorten the bound, and must not
+    kurtosis = np.mean(scaled**4)
+    each = excess.mean(axis=1) / excess.std(axis=1, ddof=1)
+    plain = 1 - np.mean(scaled**3) * sr + (kurtosis - 1) / 4 * sr**2
+    error = math.sqrt(max(plain, 1.0) / 80 + each.var(ddof=1) / 2)
+    expected = (sr - 1.6448536 * error) * math.sqrt(365)
+    assert bo.normal_bound(excess, 365, 0.05) == pytest.approx(expected, rel=1e-6)
+    falls = -excess - 0.001  # and one that lengthens it
+    sr, skew = falls.mean() / falls.std(ddof=1), -np.mean(scaled**3)
+    each = falls.mean(axis=1) / falls.std(axis=1, ddof=1)
+    variance = (1 - skew * sr + (kurtosis - 1) / 4 * sr**2) / 80
+    error = math.sqrt(max(variance, 1 / 80) + each.var(ddof=1) / 2)
+    expected = (sr - 1.6448536 * error) * math.sqrt(365)
+    assert bo.normal_bound(falls, 365, 0.05) == pytest.approx(expected, rel=1e-6)
+
+
+def test_few_days_have_no_bound():
+    """The issue's case: 12 days whose bound was 31.63."""
+    lucky = np.random.default_rng(0).normal(0.02, 0.004, (1, 60))
+    assert np.isnan(bo.lower_bounds([lucky[:, :12], lucky[:, :59]], 365, 0.05).lower).all()
+    assert bo.lower_bounds([lucky], 365, 0.05).lower[0] > 0.0
+
+
+def above_zero(kind, days, sims, level=0.05, draws=500):
+    """How often a skill-less bound lies above 0, over its level."""
+    random = np.random.default_rng([days, kind == "normal"])
+    size = (sims, 1, days)
+    noise = random.standard_normal(size) if kind == "normal" else random.standard_t(4, size)
+    return np.mean(bo.lower_bounds(list(noise), 365, level, draws).lower > 0.0) / level
+
+
+@pytest.mark.parametrize("kind", ["normal", "student"])
+@pytest.mark.parametrize("days", [60, 246])
+def test_a_bound_of_no_skill_is_above_zero_as_rarely_as_it_says(kind, days):
+    """The percentile alone was above 0 in 1.6 to 2 times its level at 60 days."""
+    assert above_zero(kind, days, 1_500) <= 1.3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["normal", "student"])
+@pytest.mark.parametrize("days", [60, 69, 120, 246])
+@pytest.mark.parametrize("level", [0.05, 0.005])  # alone, and shared by ten
+def test_bounds_of_no_skill_hold_their_level(kind, days, level):
+    assert above_zero(kind, days, 20_000, level, bo.DRAWS) <= 1.3
 
 
 def test_bound_covers_the_truth_about_as_often_as_it_says():

@@ -43,7 +43,7 @@ def test_folds_that_test_the_same_days_are_resampled_together():
 def test_equal_returns_have_no_width_and_few_days_no_interval():
     same = np.random.default_rng(1).normal(0, 0.01, 60)
     assert score_interval([passes(0, same, same)], MARKET) == (0.0, 0.0)
-    assert score_interval([passes(0, same[:10], same[:10])], MARKET) is None
+    assert score_interval([passes(0, same[:59], same[:59])], MARKET) is None
 
 
 def test_games_resample_folds():

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from slipstream.report.statistics import Floats
-from slipstream.studies.statistics.bootstrap import DRAWS, SEED, stationary_rows
-
-FEWEST_DAYS = 20  # below this a bootstrap says nothing
+from slipstream.studies.statistics.bootstrap import DRAWS, FEWEST_DAYS, lower_bounds
 
 
 def sharpe_interval(
     returns: Floats, periods: float, draws: int = DRAWS
 ) -> tuple[float, float] | None:
-    """95 % percentile interval of the annualised Sharpe ratio of daily returns.
+    """95 % interval of the annualised Sharpe ratio of daily returns: a bound from either side.
 
-    None with fewer than 20 days or where (almost) all resamples have no deviation.
+    None with fewer than 60 days or where the returns have no deviation.
     """
     if len(returns) < FEWEST_DAYS or not float(np.std(returns)) > 1e-15:
         return None
-    sample = returns[stationary_rows(len(returns), draws, seed=SEED)]
-    deviation = sample.std(axis=1, ddof=1)
-    fine = deviation > 1e-15
-    if fine.mean() < 0.5:
-        return None
-    values = sample.mean(axis=1)[fine] / deviation[fine] * math.sqrt(periods)
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
+    low, high = lower_bounds([returns[None], -returns[None]], periods, 0.025, draws).lower
+    return float(low), -float(high)

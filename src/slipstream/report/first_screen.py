@@ -61,7 +61,8 @@ def _doubt(held: SplitView) -> str:
     found = held.found
     if not excludes_zero(found.interval):
         return ", within what luck explains"
-    smallest, place = smallest_confirmable(found.years), percentile(found.total_return, held.draws)
+    smallest = smallest_confirmable(found.days, held.market.days_per_year)
+    place = percentile(found.total_return, held.draws)
     if found.sharpe is None or smallest is None or found.sharpe <= smallest:
         return f" too small for {span(found.days, held.market.days_per_year)} to confirm"
     if place is not None and place < BETTER_THAN_RANDOM:
@@ -81,7 +82,7 @@ def figures(held: SplitView) -> list[KeyFigure]:
         KeyFigure("Annual Sharpe ratio", *annual_sharpe(found.sharpe, found.interval)),
         KeyFigure(
             "Smallest Sharpe that could be confirmed",
-            number(smallest_confirmable(found.years)),
+            number(smallest_confirmable(found.days, market.days_per_year)),
             f"by {days}",
         ),
     ]

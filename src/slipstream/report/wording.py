@@ -14,6 +14,7 @@ import numpy as np
 
 from slipstream.core.percent import NOTHING, percent
 from slipstream.market.calendar import span
+from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 from slipstream.studies.statistics.deflated import expected_best, smallest_confirmable
 
 BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders from which on it is said
@@ -89,8 +90,11 @@ def headline(
     else:
         low, high = (number(v) for v in interval)
         lead = f"{name} Sharpe {number(sharpe)}, 95 % interval {low} to {high} {length}."
-    smallest = number(smallest_confirmable(years))
-    lead += f" The smallest Sharpe that this much data could confirm is {smallest}"
+    smallest = smallest_confirmable(days, per_year)
+    if smallest is None:
+        lead += f" Below {FEWEST_DAYS} days no Sharpe ratio could be confirmed"
+    else:
+        lead += f" The smallest Sharpe that this much data could confirm is {number(smallest)}"
     best = expected_best(trials, years)
     if best is None:
         return f"{lead}."

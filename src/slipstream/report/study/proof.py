@@ -53,7 +53,7 @@ def _size(returns: Floats, periods: float) -> list[str]:
     """Whether the interval excludes zero, and the ratio is one that so many days can confirm."""
     if not excludes_zero(sharpe_interval(returns, periods)):
         return ["the 95 % interval of its Sharpe ratio includes zero"]
-    ratio, smallest = sharpe(returns, periods), smallest_confirmable(len(returns) / periods)
+    ratio, smallest = sharpe(returns, periods), smallest_confirmable(len(returns), periods)
     if ratio is None or smallest is None or ratio <= smallest:
         return [
             f"its Sharpe ratio, {number(ratio)}, is not above {number(smallest)}, the smallest "

@@ -16,7 +16,6 @@ from slipstream.report.statistics import sharpe
 from slipstream.report.study.view import Lines, StudyView
 from slipstream.report.study.wording import ranked_losers
 from slipstream.report.wording import number, share
-from slipstream.studies.outcome.sentences import covered
 from slipstream.studies.statistics.deflated import smallest_confirmable
 
 
@@ -40,7 +39,7 @@ def _holdout(
     if lines.benchmark is not None:
         beside += f"; equal weight {percent(float(np.prod(1.0 + lines.benchmark)) - 1.0)}"
     ratio = annual_sharpe(sharpe(mine, periods), sharpe_interval(mine, periods))
-    smallest = smallest_confirmable(len(mine) / periods)
+    smallest = smallest_confirmable(len(mine), periods)
     shown = [
         KeyFigure("Return on the hold-out", percent(float(np.prod(1.0 + mine)) - 1.0), beside),
         KeyFigure("Annual Sharpe ratio", *ratio),
@@ -95,7 +94,7 @@ def _search(view: StudyView) -> list[KeyFigure]:
             KeyFigure(
                 "Smallest Sharpe that could be confirmed",
                 number(findable["folds"]["sharpe"]),
-                f"by {covered(findable['folds'])} of folds",
+                f"by {findable['folds']['span']} of folds",
             )
         )
     return shown

@@ -19,10 +19,9 @@ from slipstream.report.study.view import Lines, StudyView
 from slipstream.report.wording import number, share
 from slipstream.studies.outcome.sentences import (
     NOT_UNDONE,
-    covered,
+    findable_sentence,
     holdout_bound,
     no_winner,
-    one_of,
 )
 from slipstream.studies.statistics.deflated import expected_best, expected_maximum
 from slipstream.studies.statistics.overfitting import ON_NOISE
@@ -229,15 +228,7 @@ def chance(view: StudyView) -> list[str]:
     findable = view.result.get("findable")
     if findable is None:
         return []
-    folds, later = findable["folds"], findable["holdout"]
-    whom = f" for {one_of(folds['candidates'])}" if "candidates" in folds else ""  # older: unknown
-    return [
-        f"The folds' test blocks cover {covered(folds)}. The smallest Sharpe that they "
-        f"can confirm{whom} is {number(folds['sharpe'])}.",
-        *best_of(view),
-        f"The smallest Sharpe that the hold-out, {covered(later)}, can confirm is "
-        f"{number(later['sharpe'])}.",
-    ]
+    return [findable_sentence(findable), *best_of(view)]
 
 
 def best_of(view: StudyView) -> list[str]:

@@ -78,14 +78,14 @@ def findable_sentence(told: Mapping[str, Any] | None) -> str:
     folds, holdout = told["folds"], told["holdout"]
     return (
         "The smallest annual Sharpe ratio that the test data can confirm: "
-        f"{folds['sharpe']:.1f} on the folds for {one_of(folds['candidates'])} "
-        f"({covered(folds)}), {holdout['sharpe']:.1f} on the hold-out ({covered(holdout)})."
+        f"{smallest(folds)} on the folds for {one_of(folds['candidates'])} "
+        f"({folds['span']}), {smallest(holdout)} on the hold-out ({holdout['span']})."
     )
 
 
-def covered(told: Mapping[str, Any]) -> str:
-    """How long a part of `findable` is; a result of an older version knows years only."""
-    return str(told.get("span") or f"{told['years']:.2f} years")
+def smallest(told: Mapping[str, Any]) -> str:
+    """The Sharpe ratio of a part of `findable`."""
+    return "none" if told["sharpe"] is None else f"{told['sharpe']:.1f}"
 
 
 def one_of(candidates: int) -> str:

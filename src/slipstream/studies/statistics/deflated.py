@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.market.calendar import span
+from slipstream.studies.statistics.bootstrap import FEWEST_DAYS as FEWEST_FOR_BOUND
 from slipstream.studies.statistics.overfitting import NotComputed
 
 Floats = NDArray[np.float64]
@@ -73,16 +74,16 @@ def expected_maximum(trials: float) -> float:
     return max(best, 0.0)
 
 
-def smallest_confirmable(years: float, level: float = LEVEL) -> float | None:
-    """Annual Sharpe ratio whose one-sided test would just reject zero after so many years.
-
-    The estimate of a skill-less strategy's ratio has a deviation of about 1 / sqrt(years).
+def smallest_confirmable(days: int, periods: float, level: float = LEVEL) -> float | None:
+    """Annual Sharpe ratio whose `normal_bound` on so many normal days would just be above 0.
 
     Args:
-        years: of test data.
-        level: of the test; one of K candidates is tested at a K-th of it.
+        days: of test data; None is returned where they are too few for a bound.
+        periods: days a year.
+        level: of the bound; one of K candidates is judged at a K-th of it.
     """
-    return _NORMAL.inv_cdf(1.0 - level) / math.sqrt(years) if years > 0.0 else None
+    z = _NORMAL.inv_cdf(1.0 - level)
+    return z * math.sqrt(periods / (days - 0.5 * z * z)) if days >= FEWEST_FOR_BOUND else None
 
 
 def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
@@ -102,7 +103,7 @@ def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
 def findable(
     years: Mapping[str, float], candidates: int, per_year: float, level: float = LEVEL
 ) -> dict[str, dict[str, Any]]:
-    """For each span of test data its `years` and the smallest `sharpe` that it can confirm.
+    """For each span of test data its `years` and the smallest `sharpe` that it can confirm, if any.
 
     The `span` says the same in words: days, where they are no year.
 
@@ -119,7 +120,7 @@ def findable(
             "years": each,
             "span": span(round(each * per_year), per_year),
             "candidates": shared[name],
-            "sharpe": smallest_confirmable(each, level / shared[name]),
+            "sharpe": smallest_confirmable(round(each * per_year), per_year, level / shared[name]),
         }
         for name, each in years.items()
     }

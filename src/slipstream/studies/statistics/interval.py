@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from slipstream.core.spec import MarketSpec
 from slipstream.studies.engine.member import DailyReturns
-from slipstream.studies.statistics.bootstrap import stationary_rows
+from slipstream.studies.statistics.bootstrap import FEWEST_DAYS, stationary_rows
 from slipstream.studies.statistics.objective import Objective, fold_score, trial_score
 
 _DRAWS = 300
 _LEVELS = (0.025, 0.975)
-_FEWEST_DAYS = 20
 
 
 def score_interval(
@@ -26,7 +25,7 @@ def score_interval(
 ) -> tuple[float, float] | None:
     """95 % interval of a trial's score by resampling days in blocks, the same days in all folds.
 
-    Games: of the mean over folds, by resampling folds. None with fewer than 20 days or 2 folds.
+    Games: of the mean over folds, by resampling folds. None with fewer than 60 days or 2 folds.
 
     Args:
         folds: test passes of each.
@@ -41,7 +40,7 @@ def score_interval(
         rows = random.integers(0, len(means), (_DRAWS, len(means)))
         return _ends(means[rows].mean(axis=1))
     days = np.unique(np.concatenate([fold.days for fold in folds]))
-    if len(days) < _FEWEST_DAYS:
+    if len(days) < FEWEST_DAYS:
         return None
     places = [np.searchsorted(days, fold.days) for fold in folds]
     values = []
