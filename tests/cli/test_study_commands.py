@@ -396,7 +396,8 @@ def test_a_damaged_config_says_what_is_intact_and_what_to_do(
     (folder / "result.json").unlink()
     file, before = folder / "study.yaml", (folder / "study.yaml").read_bytes()
     file.write_bytes(before[:300] if content is None else content)
-    for command in ("status", "resume", "best", "export", "report"):
+    assert slipstream("study", "export", "one").code == 0  # needs the ledger alone
+    for command in ("status", "resume", "best"):
         done = slipstream("study", command, "one")
         assert done.code == 2 and f"{file} cannot be used" in done.err, command
         assert "intact in ledger.db" in done.err and "slipstream tune" in done.err

@@ -169,4 +169,10 @@ def test_games_and_members_of_runs(deployed, tmp_path, capsys):
         DeployedPolicy.open(place)
     (tmp_path / "ledger.db").touch()
     assert command("evaluate", tmp_path) == 2
-    assert "has deployed no policy" in " ".join(capsys.readouterr().err.split())
+    told = " ".join(capsys.readouterr().err.split())
+    assert "has deployed no policy: it is not complete. Go on with `slipstream study" in told
+    (tmp_path / "result.json").write_text("{}")
+    assert command("evaluate", tmp_path) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "has deployed no policy: it is complete and recommends nothing" in told
+    assert f"`slipstream study resume {tmp_path} --force-deploy`" in told

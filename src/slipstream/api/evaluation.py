@@ -35,6 +35,7 @@ def evaluate(
     symbols: Sequence[str] | None = None,
     start: str | None = None,
     stop: str | None = None,
+    trust: bool = False,
 ) -> Tracks:
     """Tracks of the best policies by split, member and episode: deterministic, with traces.
 
@@ -43,12 +44,17 @@ def evaluate(
         data: a folder of other prices of the same kind, scored as one window.
         symbols: which of them; those of the run unless given.
         start, stop: of that window (ISO dates, UTC), half open.
+        trust: code that the folder's config names (a kernel's or an agent's file, a module) may
+            run, although no command of this user made the folder, or the code has changed since.
+
+    Raises:
+        TrustError: such code would run, and `trust` does not allow it.
     """
     deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
     if deployed is not None:
-        found = DeployedPolicy.open(deployed)
+        found = DeployedPolicy.open(deployed, trust)
         return found.evaluate(found.environment(data, symbols, _moment(start), _moment(stop)))
-    run = path if isinstance(path, Run) else Run.open(path)
+    run = path if isinstance(path, Run) else Run.open(path, trust=trust)
     environment = environment_of(run, data=data, symbols=symbols, start=start, stop=stop)
     if "test" in environment.splits():
         run.count_test_read()
@@ -65,6 +71,7 @@ def evaluate_games(
     games: int = 1_000,
     seed: int | None = None,
     member: int | None = None,
+    trust: bool = False,
 ) -> list[Games]:
     """Whole games of a run's best policy for two, from both sides; written to `games.json`.
 
@@ -75,13 +82,14 @@ def evaluate_games(
         games: against each.
         seed: of the games; one that chose no policy unless given.
         member: whose policy; the best one's unless given.
+        trust: as for `evaluate`.
 
     Returns:
         What came of the games, for each opponent.
     """
     from slipstream.training.runs import games as whole
 
-    run = path if isinstance(path, Run) else Run.open(path)
+    run = path if isinstance(path, Run) else Run.open(path, trust=trust)
     name, settings = run.config.env_name, run.config.env_settings
     whole.check_game(name)
     chosen = whole.bots(name) if opponents is None else opponents
@@ -108,6 +116,7 @@ def write_report(
     stop: str | None = None,
     out: str | Path | None = None,
     say: Callable[[str], None] | None = None,
+    trust: bool = False,
 ) -> Path:
     """Evaluates the best policies and writes `report.html` with its pictures.
 
@@ -116,6 +125,7 @@ def write_report(
         data, symbols, start, stop: as for `evaluate`.
         out: folder of the report; the run's directory unless given, beside a study's policy.
         say: told the headline and the sentences that qualify it.
+        trust: as for `evaluate`.
 
     Returns:
         Path of `report.html`.
@@ -125,8 +135,10 @@ def write_report(
     deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
     bars: Any = {"data": data, "symbols": symbols, "start": _moment(start), "stop": _moment(stop)}
     if deployed is not None:
-        return report.report_deployed(deployed, **bars, out=out, say=say)
-    return report.report_run(path, **bars, out=out, say=say)
+        found = DeployedPolicy.open(deployed, trust)
+        return report.report_deployed(found, **bars, out=out, say=say)
+    run = path if isinstance(path, Run) else Run.open(path, trust=trust)
+    return report.report_run(run, **bars, out=out, say=say)
 
 
 def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
@@ -134,7 +146,7 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
 
     ``policy.act(obs, mask=None, deterministic=True)`` takes one observation or a batch as the
     environment itself shows them, and returns its own actions. A study's folder, or its `policy`
-    folder, gives the policy that the study deploys.
+    folder, gives the policy that the study deploys. Nothing that a config names is imported.
     """
     if not isinstance(path, Run):
         deployed = deployed_folder(Path(path))

@@ -80,6 +80,7 @@ def resume_study(
     group_size: int | None = None,
     hours: float | None = None,
     force_deploy: bool = False,
+    trust: bool = False,
     report: bool = True,
     say: Callable[[str], None] | None = None,
     show: Callable[[Any], None] | None = None,
@@ -87,28 +88,29 @@ def resume_study(
     """Goes on with a study that was stopped or killed; arguments as for `tune`.
 
     A study that is complete is left as it is, but that its page is written where a kill kept it
-    from that.
+    from that. `trust` is as for `evaluate`.
     """
     from slipstream.studies import start
 
     return start.resume(
         str(name),
         start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+        trust,
         say,
         show,
         report_study if report else None,
     )
 
 
-def report_study(name: str | Path | StudyFolder) -> Path:
-    """Writes `study.html` from a study's folder.
+def report_study(name: str | Path | StudyFolder, *, trust: bool = False) -> Path:
+    """Writes `study.html` from a study's folder; `trust` is as for `evaluate`.
 
     Returns:
         Its path.
     """
     from slipstream.studies.record.folder import StudyFolder
 
-    folder = name if isinstance(name, StudyFolder) else StudyFolder.open(str(name))
+    folder = name if isinstance(name, StudyFolder) else StudyFolder.open(str(name), trust=trust)
     from slipstream.report.study.page import write_study_page  # Matplotlib: only where it is needed
 
     return write_study_page(folder)

@@ -99,6 +99,7 @@ def resume(
     cluster: str | ClusterOptions | None = None,
     listeners: Sequence[Listener] = (),
     report: bool = True,
+    trust: bool = False,
 ) -> Run:
     """Goes on with a run that was stopped or killed, to the same weights as if it had not been.
 
@@ -111,8 +112,9 @@ def resume(
         device: cpu or cuda:N; where it was trained last unless given.
         cluster, listeners: as for `train`.
         report: write `report.html` at the end.
+        trust: as for `evaluate`.
     """
-    run = path if isinstance(path, Run) else Run.open(path)
+    run = path if isinstance(path, Run) else Run.open(path, trust=trust)
     if run.result is not None:
         return _complete(run) if report else run
     environment = resolve_environment(run.config.env_name, run.config.env_settings)

@@ -116,6 +116,12 @@ Insecure = Annotated[
 ]
 
 
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the code that the folder names, whoever made it."),
+]
+
+
 def cluster_named(
     address: str | None, most: int | None, share: float | None, insecure: bool
 ) -> ClusterOptions | None:

@@ -69,12 +69,12 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
     return [*rows, ("fastest here", f"{ways}, as measured on {measured.date}")]
 
 
-def run_rows(path: str) -> list[tuple[str, str]]:
+def run_rows(path: str, trust: bool) -> list[tuple[str, str]]:
     """Why a run was as slow as it was."""
     from slipstream.training.runs.diagnosis import diagnose
     from slipstream.training.runs.run import Run
 
-    return diagnose(Run.open(Path(path)))
+    return diagnose(Run.open(Path(path), trust=trust))
 
 
 def kernel_rows(target: str) -> list[tuple[str, str]]:

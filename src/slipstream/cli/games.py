@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slipstream.cli.arguments import Trust
+
 if TYPE_CHECKING:
     from slipstream.training.runs.games import Games
     from slipstream.training.runs.run import Run
@@ -14,12 +16,14 @@ if TYPE_CHECKING:
 _GAMES = 1_000
 
 
-def show_games(run: Run, games: int | None, opponents: list[str] | None, seed: int | None) -> None:
+def show_games(
+    run: Run, games: int | None, opponents: list[str] | None, seed: int | None, trust: bool
+) -> None:
     """Plays, prints a table and writes `games.json` into the run's directory."""
     from slipstream import api
 
     played = api.evaluate_games(
-        run, opponents or None, games=_GAMES if games is None else games, seed=seed
+        run, opponents or None, games=_GAMES if games is None else games, seed=seed, trust=trust
     )
     print_table(played)
 
@@ -51,6 +55,7 @@ def rank(
     games: Annotated[int, typer.Option(help="Of every pair.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the games.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A .json file for the table.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Plays everybody against everybody and rates them (TrueSkill-like, by openskill)."""
     from rich.console import Console
@@ -59,7 +64,7 @@ def rank(
     from slipstream.training.record.files import write_text
     from slipstream.training.runs.ranking import as_json, round_robin
 
-    ranked = round_robin(runs, games, seed)
+    ranked = round_robin(runs, games, seed, trust)
     table = Table(title=f"Round robin, {games:,} games a pair")
     for column in (
         "player",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.arguments import Target
+from slipstream.cli.arguments import Target, Trust
 from slipstream.core.printable import printable
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def doctor(
             help="Also say what `auto` is for it; of a run's directory, why it was slow."
         ),
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Says what this machine offers and what auto would choose, and why; or why a run was slow."""
     from rich.console import Console
@@ -112,7 +113,7 @@ def doctor(
 
     table = _table("what", "found")
     if target is not None and (Path(target) / "config.yaml").is_file():
-        rows = run_rows(target)
+        rows = run_rows(target, trust)
     else:
         rows = checkup()
         if target is not None:

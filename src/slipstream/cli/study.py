@@ -17,6 +17,7 @@ from slipstream.cli.arguments import (
     MaxWorkers,
     StudyName,
     Target,
+    Trust,
     cluster_named,
     device_named,
 )
@@ -137,6 +138,7 @@ def resume(
     hours: Hours = None,
     force_deploy: Force = False,
     no_report: NoReport = False,
+    trust: Trust = False,
 ) -> None:
     """Goes on with a study that was stopped or killed; the same study, whatever happened."""
     from slipstream import api
@@ -149,6 +151,7 @@ def resume(
             cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
             hours=hours,
             force_deploy=force_deploy,
+            trust=trust,
             report=not no_report,
             say=console.say,
             show=console.show,
@@ -172,12 +175,13 @@ def best(
     trial: Annotated[
         int | None, typer.Option(help="This trial instead of the winner or the best one.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Prints the winner's config: slipstream study best NAME > best.yaml."""
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.status import best_config
 
-    typer.echo(best_config(StudyFolder.open(name), trial), nl=False)
+    typer.echo(best_config(StudyFolder.open(name, trust=trust), trial), nl=False)
 
 
 @app.command()
@@ -237,11 +241,11 @@ def stop(
 
 
 @app.command()
-def report(name: StudyName) -> None:
+def report(name: StudyName, trust: Trust = False) -> None:
     """Writes study.html."""
     from slipstream import api
 
-    typer.echo(f"Report: {api.report_study(name)}")
+    typer.echo(f"Report: {api.report_study(name, trust=trust)}")
 
 
 def _console() -> StudyConsole:

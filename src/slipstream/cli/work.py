@@ -17,6 +17,7 @@ from slipstream.cli.arguments import (
     MaxWorkers,
     RunFolder,
     Target,
+    Trust,
     cluster_named,
     device_named,
 )
@@ -100,6 +101,7 @@ def resume(
     gpu_share: GpuShare = None,
     insecure_cluster: Insecure = False,
     no_report: NoReport = False,
+    trust: Trust = False,
 ) -> None:
     """Goes on with a run that was stopped or killed, to the same weights bit for bit.
 
@@ -109,7 +111,7 @@ def resume(
     from slipstream.training.runs.run import Run
 
     progress = _console()
-    opened = Run.open(run, progress.say)
+    opened = Run.open(run, progress.say, trust)
     if opened.result is not None and (no_report or opened.reported):
         progress.say(f"{opened.path} is complete; see `slipstream evaluate {run}`.")
         return
@@ -156,6 +158,7 @@ def evaluate(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the games; one that chose no policy unless given.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Scores a run's best policies on every split, or on newer bars, and writes the report.
 
@@ -172,7 +175,7 @@ def evaluate(
             f"{run} is a policy that a study deployed: --games, --opponent and --video are for the "
             "directory of a run. `slipstream.load_policy` and `slipstream.make_vec` play with it."
         )
-    opened = Run.open(run, progress.say) if deployed is None else None
+    opened = Run.open(run, progress.say, trust) if deployed is None else None
     if opened is not None and video is not None:
         from slipstream.cli.video import film
 
@@ -183,7 +186,7 @@ def evaluate(
     if opened is not None and (games is not None or opponent):
         from slipstream.cli.games import show_games
 
-        show_games(opened, games, opponent, seed)
+        show_games(opened, games, opponent, seed, trust)
         return
     path = api.write_report(
         opened or run,
@@ -193,6 +196,7 @@ def evaluate(
         stop=stop,
         out=out,
         say=progress.say,
+        trust=trust,
     )
     progress.say(f"Report: {path}")
 

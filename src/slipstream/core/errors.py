@@ -39,5 +39,9 @@ class VersionError(CheckpointError):
     """A state that another version of slipstream wrote, from which this one cannot go on."""
 
 
+class TrustError(SlipstreamError):
+    """A folder whose config names code that no command of this user ran for it."""
+
+
 class ResourceError(SlipstreamError):
     """The machine lacks what was asked for: memory, disk, a device, an optional package."""

@@ -112,7 +112,7 @@ def _with_game(
 
 
 def evaluate_deployed(
-    folder: Path,
+    policy: Path | DeployedPolicy,
     *,
     data: str | Path | None = None,
     symbols: Sequence[str] | None = None,
@@ -123,10 +123,10 @@ def evaluate_deployed(
     """Evaluates the policy that a study deployed, on other prices or on a game's fresh episodes.
 
     Args:
-        folder: the policy's.
+        policy: it, or its folder.
         data, symbols, start, stop, draws: as for `evaluate_run`; a market needs a choice of bars.
     """
-    deployed = DeployedPolicy.open(folder)
+    deployed = policy if isinstance(policy, DeployedPolicy) else DeployedPolicy.open(policy)
     environment = deployed.environment(data, symbols, start, stop)
     market = environment.spec.market is not None
     facts, backend = deployed.facts, deployed.config.training.chosen_backend

@@ -11,6 +11,7 @@ from slipstream.report.market_page import market_page
 from slipstream.report.page import Page, write
 from slipstream.report.plain_page import plain_page
 from slipstream.report.portfolio_page import portfolio_page
+from slipstream.training.runs.deployed import DeployedPolicy
 from slipstream.training.runs.run import Run
 
 
@@ -61,7 +62,7 @@ def report_run(
 
 
 def report_deployed(
-    folder: Path,
+    deployed: DeployedPolicy,
     *,
     data: str | Path | None = None,
     symbols: Sequence[str] | None = None,
@@ -73,7 +74,7 @@ def report_deployed(
     """Scores a policy that a study deployed and writes the report.
 
     Args:
-        folder: the policy's.
+        deployed: the policy.
         data, symbols, start, stop: as for `report_run`; a market needs one of them.
         out: where the report goes; by default a folder beside the policy's.
         say: told what stands above the sections.
@@ -81,7 +82,8 @@ def report_deployed(
     Returns:
         Path of `report.html`.
     """
-    found = evaluate_deployed(folder, data=data, symbols=symbols, start=start, stop=stop)
+    folder = deployed.path
+    found = evaluate_deployed(deployed, data=data, symbols=symbols, start=start, stop=stop)
     return _written(found, Path(out or folder.with_name(f"{folder.name}-window")), say)
 
 

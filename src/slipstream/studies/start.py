@@ -65,6 +65,7 @@ def tune(
     made_up = f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
     name = made_up if study_name is None else study_name
     folder = StudyFolder.of(name)
+    folder.trust = True  # what it names was named to this command
     machinery = Pools(resources.workers, resources.group_size, resources.cluster, say)
     options = Options(resources.storage, resources.hours, resources.force_deploy)
     Study(folder, base, config, space, machinery, options, say, show or _nobody).run()
@@ -83,12 +84,13 @@ def _report(folder: StudyFolder, report: Report, say: Say) -> StudyFolder:
 def resume(
     name: str,
     resources: Resources,
+    trust: bool = False,
     say: Say | None = None,
     show: Show | None = None,
     report: Report | None = None,
 ) -> StudyFolder:
     """See `slipstream.resume_study`."""
-    folder, say = StudyFolder.open(name), say or _to_stderr
+    folder, say = StudyFolder.open(name, trust=trust), say or _to_stderr
     if folder.result is not None and not resources.force_deploy:
         if report is None or folder.reported:
             say(f"{folder.path} is complete; see `slipstream study status {name}`.")
@@ -100,7 +102,7 @@ def resume(
         finally:
             folder.unlock()
         return _report(folder, report, say)
-    read_study(folder.config, goes_on=True)  # says what to do where it was damaged
+    read_study(folder.config, trust, goes_on=True)  # says what to do where it was damaged
     target = read_config(folder.config)
     return tune(target, str(folder.path), {}, {}, resources, say, show, report)
 

@@ -28,12 +28,13 @@ from slipstream.studies.search.search import Search
 from slipstream.studies.session import PolicyPool, Session
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.standing import Standing
-from slipstream.training.record import provenance, register
+from slipstream.training.record import provenance
 from slipstream.training.record.files import write_text
 from slipstream.training.record.interruption import Interrupted, Interruption
 from slipstream.training.record.logbook import Logbook
 from slipstream.training.runs.state_version import check_state_version, state_version
 from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.trust import enter
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,8 @@ class Study:
                 environment=dict(survey.facts),
                 notes=list(survey.notes),
             )
-            register.enter(self.folder.path, "study", self._base.short_name, self._say)
+            values = self._base.as_mapping()
+            enter(self.folder.path, "study", self._base.short_name, values, self._say)
         write_text(self.folder.config, write_study(self._base, self._config, self._space))
         return self.folder.ledger
 

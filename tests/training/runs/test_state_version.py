@@ -91,7 +91,7 @@ def test_settings_of_another_version_are_passed_over_and_not_gone_on_with(run):
         write_sealed(folder / MANIFEST, {**manifest, "config": "of that config"})
     said = []
     again = Run.open(run.path, said.append)
-    assert "`agent.gone`: passed over" in said[0] and again.config == run.config
+    assert again.config == run.config and "`agent.gone`: passed over" in said[0]
     assert slipstream.evaluate(again)
     with pytest.raises(VersionError) as caught:
         slipstream.resume(Run.open(run.path, lambda _: None), report=False)

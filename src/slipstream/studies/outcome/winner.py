@@ -67,6 +67,7 @@ def deploy(
     deployed = Deployed(winner, forced, holdout)
     facts = {
         "study": session.folder.name,
+        "id": session.folder.provenance.get("id"),
         "environment": _environment_facts(session.folder.provenance.get("environment") or {}),
         "config": config.hash,
         "study_config": study_config,

@@ -62,11 +62,13 @@ class StudyFolder:
     Attributes:
         path: absolute.
         name: the last part of it.
+        trust: code that its config names may run, whoever made it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = Path(os.path.abspath(path.expanduser()))  # `a/..` names what it means
         self.name = self.path.name
+        self.trust = False
         self._lock: TextIO | None = None
 
     @classmethod
@@ -87,8 +89,8 @@ class StudyFolder:
         return cls((parent or Path(STUDIES)) / name)
 
     @classmethod
-    def open(cls, name: str, parent: Path | None = None) -> StudyFolder:
-        """An existing study.
+    def open(cls, name: str, parent: Path | None = None, trust: bool = False) -> StudyFolder:
+        """An existing study; arguments as for `of`, and `trust`, see the class.
 
         Raises:
             CheckpointError: there is none.
@@ -109,6 +111,7 @@ class StudyFolder:
                 f"There is no study {folder.name} in {place}; {known}. Begin one with "
                 f"`slipstream tune CONFIG --study-name {folder.name}`."
             )
+        folder.trust = trust
         return folder
 
     @property

@@ -28,6 +28,7 @@ from slipstream.studies.record.rows import (
     verdict_row,
 )
 from slipstream.training.record.files import plain
+from slipstream.training.settings.trust import names_code
 
 FORMAT = 1
 _BUSY_SECONDS = 30.0
@@ -118,7 +119,15 @@ class Ledger:
     def asks(self) -> dict[int, Ask]:
         """All suggestions by trial."""
         rows = self._read("SELECT * FROM asks ORDER BY trial")
-        return {row[0]: ask_of(row) for row in rows}
+        asks = {row[0]: ask_of(row) for row in rows}
+        for trial, ask in asks.items():
+            odd = next(filter(names_code, ask.overrides), None)
+            if odd is not None:
+                raise CheckpointError(
+                    f"{self.path} is not what slipstream wrote: trial {trial} sets `{odd}`, which "
+                    "no search varies. Restore the file from a backup."
+                )
+        return asks
 
     def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Writes outcomes down, all or none; one that is there already stays as it is."""

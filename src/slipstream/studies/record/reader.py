@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from slipstream.studies.config import StudyConfig
@@ -11,7 +12,7 @@ from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Verdict
-from slipstream.studies.record.study_file import read_study
+from slipstream.studies.record.study_file import read_section, read_study
 from slipstream.training.settings.config import RunConfig
 
 
@@ -54,18 +55,21 @@ class StudyReader:
 
     Args:
         folder: the study's.
-
-    Attributes:
-        config: what the trials vary.
-        study: the `study` section.
     """
 
     def __init__(self, folder: StudyFolder) -> None:
         self.folder = folder
-        self.config: RunConfig
-        self.study: StudyConfig
-        self.config, self.study = read_study(folder.config)
         self._ledger = Ledger(folder.ledger, read_only=True)
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """What the trials vary; reading it imports what it names."""
+        return read_study(self.folder.config, self.folder.trust)[0]
+
+    @cached_property
+    def study(self) -> StudyConfig:
+        """The `study` section, which names no code."""
+        return read_section(self.folder.config)
 
     def close(self) -> None:
         """Closes the ledger."""

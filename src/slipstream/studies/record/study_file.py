@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from slipstream.core.config import validate
 from slipstream.core.errors import CheckpointError, ConfigError
@@ -13,11 +13,13 @@ from slipstream.training.record import yaml_file
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.stored_config import read_known, refuse_settings
 from slipstream.training.settings.target import read_config
+from slipstream.training.settings.trust import check_trust
 
 if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
     from slipstream.studies.space.space import SearchSpace
 
 STUDY = "study"
+_Built = TypeVar("_Built")
 
 
 def _built(values: Mapping[str, Any]) -> tuple[RunConfig, StudyConfig]:
@@ -45,24 +47,48 @@ def write_study(base: RunConfig, study: StudyConfig, space: SearchSpace) -> str:
     return yaml_file.dump({**base.as_mapping(), STUDY: section})
 
 
-def read_study(path: Path, goes_on: bool = False) -> tuple[RunConfig, StudyConfig]:
+def read_section(path: Path) -> StudyConfig:
+    """The `study` section alone of a study.yaml: nothing that the others name is imported."""
+
+    def build(values: dict[str, Any]) -> StudyConfig:
+        if STUDY not in values:
+            raise ConfigError("It has no section `study`.")
+        return validate(StudyConfig, study_section(values), STUDY)
+
+    return _read(path, build)[0]
+
+
+def read_study(
+    path: Path, trust: bool = False, goes_on: bool = False
+) -> tuple[RunConfig, StudyConfig]:
     """Base config and `study` section of a study.yaml.
 
     Args:
         path: of the file.
+        trust: code that it names may run, see `check_trust`.
         goes_on: refuses settings of another version, which are passed over otherwise.
 
     Raises:
         CheckpointError: it was damaged or edited to something that is no study.
         VersionError: see `goes_on`.
+        TrustError: code of somebody else's would run.
     """
+
+    def build(values: dict[str, Any]) -> tuple[RunConfig, StudyConfig]:
+        check_trust(path.parent, values, trust)
+        return _built(values)
+
+    found, gone = _read(path, build)
+    if goes_on:
+        name = path.parent.name
+        again = f"slipstream tune {path} --study-name NEW_NAME"
+        refuse_settings(f"The study {name}", gone, [], f"slipstream study report {name}", again)
+    return found
+
+
+def _read(path: Path, build: Callable[[dict[str, Any]], _Built]) -> tuple[_Built, list[str]]:
     try:
-        found, gone = read_known(read_config(path), _built)
-        if goes_on:
-            name = path.parent.name
-            again = f"slipstream tune {path} --study-name NEW_NAME"
-            refuse_settings(f"The study {name}", gone, [], f"slipstream study report {name}", again)
-        return found
+        return read_known(read_config(path), build)
     except ConfigError as error:
         raise CheckpointError(
             f"{path} cannot be used: {error} The study's trials are intact in ledger.db: mend the "

@@ -114,7 +114,7 @@ def other_data(run: Run, environment: Environment) -> list[str]:
 
 def present_members(run: Run) -> list[int]:
     """Members that have a best policy; one that failed before its first validation has none."""
-    members = [m for m in range(run.config.training.members) if run.has_best(m)]
+    members = [member for member in run.members if run.has_best(member)]
     if not members:
         raise CheckpointError(
             f"{run.path} has no policy yet: it stopped before its first validation. Go on with "

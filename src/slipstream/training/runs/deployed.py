@@ -17,6 +17,7 @@ from slipstream.training.environments.factory import carried_settings, chosen_en
 from slipstream.training.record import checkpoint
 from slipstream.training.runs.best import Tracks, evaluate_policies
 from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.trust import check_trust
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,12 @@ class DeployedPolicy:
     facts: Mapping[str, Any]
 
     @classmethod
-    def open(cls, folder: Path) -> DeployedPolicy:
+    def open(cls, folder: Path, trust: bool = False) -> DeployedPolicy:
         """Reads it.
 
         Raises:
             CheckpointError: damaged, or not deployed by a study.
+            TrustError: code of somebody else's would run, and `trust` does not allow it.
         """
         tensors, manifest = checkpoint.load(folder)
         if not isinstance(manifest.get("run"), Mapping):
@@ -48,6 +50,8 @@ class DeployedPolicy:
                 f"{folder} is a policy without the config that it was trained under: one of a "
                 "run's members. Evaluate the run's directory, which has the config."
             )
+        made = manifest.get("id")
+        check_trust(folder, manifest["run"], trust, made if isinstance(made, str) else "-")
         config = RunConfig.from_mapping(manifest["run"])
         return cls(folder, unpack(tensors, manifest["policy"]), config, manifest)
 
@@ -113,9 +117,13 @@ def deployed_folder(path: Path) -> Path | None:
         return path
     if (path / "ledger.db").is_file():
         if not (path / "policy" / checkpoint.MANIFEST).is_file():
-            raise CheckpointError(
-                f"The study {path} has deployed no policy: it is not complete, or it recommends "
-                f"nothing. See `slipstream study status {path.name}`."
+            force = f"slipstream study resume {path} --force-deploy"
+            why = (
+                "it is complete and recommends nothing. `slipstream study status "
+                f"{path}` says why; `{force}` deploys its best candidate all the same"
+                if (path / "result.json").is_file()
+                else f"it is not complete. Go on with `slipstream study resume {path}`"
             )
+            raise CheckpointError(f"The study {path} has deployed no policy: {why}.")
         return path / "policy"
     return None

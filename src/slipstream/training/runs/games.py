@@ -50,14 +50,14 @@ class Player:
     Attributes:
         name: in tables.
         policy: whose games are counted; the second player needs none.
-        env: settings that the policy was trained under.
+        run: of the policy.
         place: of a policy on disk; None for a bot.
         pool: of a run's snapshots, where those play.
     """
 
     name: str
     policy: Policy | None = None
-    env: Mapping[str, Any] | None = None
+    run: Run | None = None
     place: str | None = None
     pool: SnapshotPool | None = None
 
@@ -114,7 +114,7 @@ def player_of(path: str | Path | Run, member: int | None = None) -> Player:
     run = path if isinstance(path, Run) else Run.open(path)
     chosen = best_member(run) if member is None else member
     place = str(run.best_folder(chosen))
-    return Player(run.path.name, best_policy(run, chosen), run.config.env_settings, place)
+    return Player(run.path.name, best_policy(run, chosen), run, place)
 
 
 def bots(env_name: str) -> list[str]:
@@ -151,8 +151,14 @@ def snapshots_of(run: Run) -> Player:
     return Player(SNAPSHOTS, pool=pool)
 
 
-def opponent_of(env_name: str, text: str) -> Player:
+def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
     """A bot by its name; a trained policy by a run's directory, its own folder, or an ONNX file.
+
+    Args:
+        env_name: of the game.
+        text: which one.
+        trust: see `Run.open`; only settings of the game are read from a run's config, and only
+            where the policy is the first player.
 
     Raises:
         ConfigError: it is none of these, or of another game.
@@ -168,7 +174,7 @@ def opponent_of(env_name: str, text: str) -> Player:
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
             f"a run; {did_you_mean(text, known)}"
         )
-    found = run_of(text)
+    found = run_of(text, trust)
     if found is None:
         return Player(Path(text).stem, place=text)
     run, member = found
@@ -178,20 +184,20 @@ def opponent_of(env_name: str, text: str) -> Player:
     return replace(player, name=f"{run.path.name}/{run.best_folder(member).name}")
 
 
-def run_of(text: str) -> tuple[Run, int | None] | None:
+def run_of(text: str, trust: bool = False) -> tuple[Run, int | None] | None:
     """The run that a path means, and the member whose own folder it is; None where it means none.
 
     Args:
         text: a run's directory (no member), or a folder in its `best`.
+        trust: see `Run.open`.
     """
     folder = Path(text).expanduser().absolute()
     if (folder / CONFIG).is_file():
-        return Run.open(folder), None
+        return Run.open(folder, trust=trust), None
     if folder.parent.name != BEST or not (folder.parents[1] / CONFIG).is_file():
         return None
-    run = Run.open(folder.parents[1])
-    members = range(run.config.training.members)
-    own = next((m for m in members if run.best_folder(m).name == folder.name), None)
+    run = Run.open(folder.parents[1], trust=trust)
+    own = next((m for m in run.members if run.best_folder(m).name == folder.name), None)
     return None if own is None else (run, own)
 
 
@@ -241,7 +247,8 @@ def play(
         raise ConfigError(f"--games {games}: give 1 or more.")
     check_game(env_name)
     assert one.policy is not None
-    base = settings if settings is not None else one.env or {}
+    trained = {} if one.run is None else one.run.config.env_settings
+    base = settings if settings is not None else trained
     result, length = np.zeros(games, np.int64), np.zeros(games, np.int64)
     numbers = np.arange(games)
     for seat in range(2):

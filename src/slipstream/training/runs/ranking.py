@@ -32,7 +32,9 @@ class PlayerRating:
     lost: float
 
 
-def round_robin(names: Sequence[str], games: int, seed: int) -> list[PlayerRating]:
+def round_robin(
+    names: Sequence[str], games: int, seed: int, trust: bool = False
+) -> list[PlayerRating]:
     """Everybody against everybody, from both sides; the best first.
 
     Two bots do not meet. Games count in an order drawn from `seed`, for a rating depends on it.
@@ -41,14 +43,15 @@ def round_robin(names: Sequence[str], games: int, seed: int) -> list[PlayerRatin
         names: directories of runs of one game or folders in their `best`, and names of its bots.
         games: of every pair.
         seed: of the games.
+        trust: see `Run.open`.
 
     Raises:
         ConfigError: fewer than two players, none with a policy, or one of another game.
     """
     if len(set(names)) != len(names) or len(names) < 2:
         raise ConfigError("Give two or more different players: directories of runs, or bots.")
-    kernel_name = _game_of(names)
-    players = [opponent_of(kernel_name, name) for name in names]
+    kernel_name = _game_of(names, trust)
+    players = [opponent_of(kernel_name, name, trust) for name in names]
     short = [player.name for player in players]
     if len(set(short)) < len(short):
         players = [replace(player, name=name) for player, name in zip(players, names, strict=True)]
@@ -60,10 +63,10 @@ def round_robin(names: Sequence[str], games: int, seed: int) -> list[PlayerRatin
     return _rated(players, tables, seed)
 
 
-def _game_of(names: Sequence[str]) -> str:
+def _game_of(names: Sequence[str], trust: bool) -> str:
     """The kernel that the first run among them plays, or the run of the first member's folder."""
     for name in names:
-        found = run_of(name)
+        found = run_of(name, trust)
         if found is not None:
             kernel_name = found[0].config.env_name
             if bots(kernel_name):

@@ -16,7 +16,7 @@ from slipstream.training.listeners.events import Event
 from slipstream.training.listeners.metrics import EVALUATIONS, METRICS, TableWriter
 from slipstream.training.listeners.run_log import RunLog
 from slipstream.training.listeners.tensorboard import TensorBoardWriter, hyper_parameters
-from slipstream.training.record import checkpoint, provenance, register
+from slipstream.training.record import checkpoint, provenance
 from slipstream.training.record.bulk import drop_chunks
 from slipstream.training.record.files import (
     disk_errors,
@@ -41,6 +41,7 @@ from slipstream.training.runs.run_path import (
 from slipstream.training.runs.state_version import SHAPE, check_state_version, state_version
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.stored_config import check_settings, read_run_config
+from slipstream.training.settings.trust import enter
 
 RESULT, TENSORBOARD, REPORT = "result.json", "tensorboard", "report.html"
 
@@ -83,16 +84,20 @@ class Run:
 
     Attributes:
         path: the directory, absolute.
-        config: resolved.
         listener: writes tables, curves and the logbook; the trainer's first listener.
         logbook: what other processes are told; a trainer keeps it.
         say: told in a sentence what had to be passed over.
     """
 
     def __init__(
-        self, path: Path, config: RunConfig, say: Callable[[str], None] = _to_stderr
+        self,
+        path: Path,
+        config: RunConfig | None = None,
+        say: Callable[[str], None] = _to_stderr,
+        trust: bool = False,
     ) -> None:
-        self.path, self.config, self.say = path, config, say
+        self.path, self.say = path, say
+        self._config, self._trust = config, trust
         self.logbook = Logbook(path, "run", say)
         self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
         self._log = RunLog(self.logbook)
@@ -132,14 +137,21 @@ class Run:
                 (path / BEST).mkdir(exist_ok=True)
             write_sealed(path / PROVENANCE, {**provenance.describe(), **facts})
             write_text(path / CONFIG, run.config.to_yaml())
-            register.enter(path, "run", config.short_name, run.say)
+            enter(path, "run", config.short_name, run.config.as_mapping(), run.say)
         finally:
             run.close()
         return run
 
     @classmethod
-    def open(cls, path: str | Path, say: Callable[[str], None] = _to_stderr) -> Run:
-        """An existing run directory.
+    def open(
+        cls, path: str | Path, say: Callable[[str], None] = _to_stderr, trust: bool = False
+    ) -> Run:
+        """An existing run directory; nothing that its config names is imported yet.
+
+        Args:
+            path: the directory.
+            say: see `Run`.
+            trust: code that the config names may run, whoever made the run.
 
         Raises:
             CheckpointError: it is none.
@@ -155,7 +167,25 @@ class Run:
                 f"{folder} is not a run directory: it has no {CONFIG}. Give the directory that "
                 "`slipstream train` printed."
             )
-        return cls(folder, read_run_config(folder / CONFIG, say), say)
+        return cls(folder, None, say, trust)
+
+    @property
+    def config(self) -> RunConfig:
+        """Resolved; reading it imports what it names.
+
+        Raises:
+            TrustError: that is code of somebody else's.
+        """
+        if self._config is None:
+            self._config = read_run_config(self.path / CONFIG, self.say, self._trust)
+        return self._config
+
+    @property
+    def members(self) -> list[int]:
+        """Members that were ever validated, as their best policies lie there."""
+        names = (one.name.partition(".")[0] for one in (self.path / BEST).glob("member-*"))
+        numbers = (name.removeprefix("member-") for name in names)
+        return sorted({int(number) for number in numbers if number.isdecimal()})
 
     def listener(self, event: Event) -> None:
         """Writes the event down."""

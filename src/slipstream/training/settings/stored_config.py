@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from slipstream.core.errors import UnreadKeyError, VersionError
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.target import copied, read_config
+from slipstream.training.settings.trust import check_trust
 
 _Built = TypeVar("_Built")
 _SHOWN = 4
@@ -29,9 +30,15 @@ def read_known(
                 gone.append(".".join(path))
 
 
-def read_run_config(path: Path, say: Callable[[str], None]) -> RunConfig:
-    """The config.yaml of a run; `say` is told which settings of another version it has."""
-    config, gone = read_known(read_config(path), RunConfig.from_mapping)
+def read_run_config(path: Path, say: Callable[[str], None], trust: bool) -> RunConfig:
+    """The config.yaml of a run; `say` is told which settings of another version it has.
+
+    Raises:
+        TrustError: see `check_trust`.
+    """
+    values = read_config(path)
+    check_trust(path.parent, values, trust)
+    config, gone = read_known(values, RunConfig.from_mapping)
     if gone:
         say(f"{path} has settings that this version does not read, {named(gone)}: passed over.")
     return config
