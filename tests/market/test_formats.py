@@ -1,16 +1,24 @@
 """Formats: files as vendors write them, and stamps in every spelling."""
 
+import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from vendors import HOUR, Truth, binance_months, second, truth, units
 
 from slipstream.core.errors import DataError
+from slipstream.market.calendar import local_time
+from slipstream.market.check import check
 from slipstream.market.config import DataConfig
+from slipstream.market.discover import describe_folder, propose
 from slipstream.market.market import load_market
+from slipstream.market.source import price_files
 from slipstream.market.table import read
+from slipstream.market.zone import DAY, NEW_YORK
 
 PRICES = "1.10,1.12,1.09,1.11"
 JAN3 = 1577999700  # 2020-01-02 21:15 UTC
@@ -171,6 +179,100 @@ def test_one_unreadable_stamp_is_refused_with_its_row(tmp_path):
     with pytest.raises(DataError, match=r"1 unreadable time stamp, the first in data row 13"):
         bars_of(tmp_path, text, time_zone="UTC")
     assert len(bars_of(tmp_path, text, time_zone="UTC", bad_bars="drop")) == 19
+
+
+def months(symbol: str, **options: object) -> Truth:
+    return truth(symbol, HOUR, "2024-11-11", 120, **options)
+
+
+def test_a_folder_of_monthly_klines_is_joined(tmp_path):
+    """Binance's dumps: what was an asset a month is one symbol, across the change of units."""
+    truths = [months("BTCUSDT"), months("ETHUSDT", seed=1)]
+    for one in truths:
+        binance_months(tmp_path, one)
+    assert len(list(tmp_path.iterdir())) == 10
+    report = check(DataConfig(folder=str(tmp_path)))
+    assert report.symbols == ("BTCUSDT", "ETHUSDT") and report.loadable
+    assert {one.kind for one in report.findings} <= {"weekend", "bounce", "calendar"}
+    section = propose(describe_folder(tmp_path).data_section).section
+    files = {"BTCUSDT": "BTCUSDT-1h-202*.csv", "ETHUSDT": "ETHUSDT-1h-202*.csv"}
+    assert section["files"] == {k: v.replace("202*", "20*") for k, v in files.items()}
+    for written in ({}, {"symbols": ["ETHUSDT", "BTCUSDT"]}, {"files": files}, section):
+        market = load_market(DataConfig(**{"folder": str(tmp_path), **written}))
+        for one in truths:
+            np.testing.assert_array_equal(market.symbol(one.symbol).time, one.time)
+            np.testing.assert_allclose(market.symbol(one.symbol).close, one.prices["close"])
+    alone = DataConfig(folder=str(tmp_path), symbols=("BTCUSDT-1h-2024-12",))
+    assert len(load_market(alone).bars[0]) == 31 * 24
+
+
+def test_overlapping_parts_must_agree(tmp_path):
+    """A day that two months hold: taken once where it is equal, refused where it is not."""
+    one = months("BTCUSDT")
+    binance_months(tmp_path / "equal", one, 1.0)
+    report = check(DataConfig(folder=str(tmp_path / "equal")))
+    assert not [found for found in report.findings if found.severity != "info"]
+    market = load_market(DataConfig(folder=str(tmp_path / "equal")))
+    np.testing.assert_array_equal(market.bars[0].time, one.time)
+    binance_months(tmp_path / "differing", one, 1.00001)
+    config = DataConfig(folder=str(tmp_path / "differing"))
+    with pytest.raises(DataError, match="96 bars of 96 bars that two of its files hold differ"):
+        load_market(config)
+    taken = load_market(config.model_copy(update={"accept": ("overlap",)}))
+    np.testing.assert_array_equal(taken.bars[0].time, one.time)
+
+
+def test_files_of_two_bar_lengths_are_two_symbols(tmp_path):
+    binance_months(tmp_path, months("BTCUSDT"))
+    binance_months(tmp_path, truth("BTCUSDT", 300, "2025-01-01", 60))
+    with pytest.raises(DataError, match=r"BTCUSDT-1h 1h, BTCUSDT-5m 5m"):
+        load_market(DataConfig(folder=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("names", "symbols"),
+    [
+        (["DAT_ASCII_EURUSD_M1_2019", "DAT_ASCII_EURUSD_M1_202001"], ["DAT_ASCII_EURUSD"]),
+        (["EURUSD_BID_01.01.2019-31.12.2019", "EURUSD_BID_01.01.2020-31.12.2020"], ["EURUSD_BID"]),
+        (["ETH-1d-2024-01-30", "ETH-1d-2024-01-31"], ["ETH"]),
+        (["EURUSD_H1_201901020000_201912312300", "GBPUSD"], None),
+        (["EURUSD_2020"], None),
+        (["A", "B2020", "B2021"], None),
+    ],
+)
+def test_names_of_parts(tmp_path, names, symbols):
+    for name in names:
+        (tmp_path / f"{name}.csv").touch()
+    assert [symbol for symbol, _ in price_files(tmp_path)] == (symbols or sorted(names))
+
+
+def test_days_before_hours_stop(tmp_path):
+    """Years of days and then hours, in one file: not rare, and trained as hours."""
+    one = truth("EURUSD", HOUR, "2019-01-07", 7 * 150)
+    split = second("2021-01-04")
+    daily = local_time(one.time, NEW_YORK) % DAY // HOUR == 17
+    mixed = one.rows((one.time >= split) | daily)
+    units(1.0, spread="price")(tmp_path, mixed)
+    config = DataConfig(folder=str(tmp_path))
+    (found,) = check(config).of("spacing")
+    assert re.match("520 bars of 1d from 2019-01-07 22:00 to 2021-01", found.message)
+    with pytest.raises(DataError, match="among bars of 1h; loading refuses"):
+        load_market(config)
+    units(1.0, spread="price")(tmp_path, one.rows(np.arange(len(one.time)) % 7 != 3))
+    assert check(config).loadable
+
+
+def test_symbols_that_never_meet_stop(tmp_path):
+    """Their common period was said to run from 2021-06 to 2021-05."""
+    starts = {"BTCUSDT": "2021-01-04", "ETHUSDT": "2021-06-01", "SOLUSDT": "2021-06-20"}
+    for symbol, start in starts.items():
+        one = truth("ETHUSDT", HOUR, start, 60)
+        units(1.0)(tmp_path, replace(one, symbol=symbol))
+    config = DataConfig(folder=str(tmp_path))
+    with pytest.raises(DataError, match="no moment at which all have bars") as refusal:
+        load_market(config)
+    assert "`symbols: [ETHUSDT, SOLUSDT]`" in str(refusal.value)
+    assert check(config.model_copy(update={"accept": ("no_common_period",)})).loadable
 
 
 def test_semicolons_and_decimal_commas(tmp_path):

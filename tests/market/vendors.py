@@ -351,10 +351,10 @@ def german(folder: Path, one: Truth) -> None:
     )
 
 
-def binance(folder: Path, one: Truth) -> None:
-    """Milliseconds, and microseconds from the middle on, as from 2025."""
+def binance(folder: Path, one: Truth, unit: int = 0) -> None:
+    """Milliseconds, and microseconds from the middle on, as from 2025; or all in one unit."""
     half = np.arange(len(one.time)) >= len(one.time) // 2
-    unit = np.where(half, 10**6, 10**3)
+    unit = unit or np.where(half, 10**6, 10**3)
     columns = {"t": one.time * unit, **one.prices, "v": one.volume}
     columns["end"] = (one.time + one.bar_seconds) * unit - 1
     for name in ("quote", "trades", "taker", "taker_quote"):
@@ -362,6 +362,31 @@ def binance(folder: Path, one: Truth) -> None:
     pl.DataFrame({**columns, "ignore": 0 * one.points}).write_csv(
         folder / f"{one.symbol}.csv", include_header=False
     )
+
+
+def binance_months(folder: Path, one: Truth, overlap: float | None = None) -> None:
+    """Binance's public dumps: no header, a file a month, milliseconds and from 2025 microseconds.
+
+    Args:
+        folder: where to.
+        one: whose bars.
+        overlap: each month but the first begins with the last day of the month before, closes there
+            multiplied by this.
+    """
+    folder.mkdir(exist_ok=True)
+    months = one.time.astype("datetime64[s]").astype("datetime64[M]")
+    for month in np.unique(months):
+        rows = months == month
+        if overlap is not None and rows.argmax():
+            rows[rows.argmax() - DAY // one.bar_seconds : rows.argmax()] = True
+        part = one.rows(rows)
+        if overlap is not None:
+            again = np.where(months[rows] == month, 1.0, overlap)
+            prices = {**part.prices, "close": part.prices["close"] * again}
+            part = replace(part, prices=prices)
+        binance(folder, part, 10**6 if month >= np.datetime64("2025-01") else 10**3)
+        name = f"{one.symbol}-{'1h' if one.bar_seconds == HOUR else '5m'}-{month}.csv"
+        (folder / f"{one.symbol}.csv").rename(folder / name)
 
 
 def cryptodatadownload(folder: Path, one: Truth) -> None:

@@ -41,6 +41,24 @@ CATALOGUE: dict[str, Entry] = {
     "scale_jump": Entry(
         "stops", "the close jumps by a power of ten from one bar to the next", "mend the file", True
     ),
+    "overlap": Entry(
+        "stops",
+        "a symbol's files hold different bars of one stamp; equal ones are taken once",
+        "take the wrong file away",
+        True,
+    ),
+    "no_common_period": Entry(
+        "stops",
+        "symbols that never have bars at the same time",
+        "`symbols` that do; a portfolio of `universe: union` may do without",
+        True,
+    ),
+    "spacing": Entry(
+        "stops",
+        "a long stretch of bars of another length, such as days before hours",
+        "take the stretch out of the file",
+        True,
+    ),
     "spread_unit": Entry(
         "stops",
         "a spread that is no spread in price units: whole numbers beside finer prices, or above "

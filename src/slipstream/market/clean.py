@@ -75,7 +75,7 @@ def clean(table: RawTable, config: DataConfig) -> Cleaned:
     findings: list[Finding] = []
     rows = _readable_rows(table, config, findings)
     time, bar_seconds = _bar_opens(table, config, rows)
-    order = _order(table.symbol, time, findings)
+    order = _order(table, rows, time, findings)
     time, rows = time[order], rows[order]
     good = _sound_rows(table, config, rows, time, findings)
     time, rows = time[good], rows[good]
@@ -170,9 +170,10 @@ def _bar_opens(table: RawTable, config: DataConfig, rows: IntArray) -> tuple[Int
     return (time - bar_seconds if config.time_is == "close" else time), bar_seconds
 
 
-def _order(symbol: str, time: IntArray, findings: list[Finding]) -> IntArray:
+def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Finding]) -> IntArray:
     """Row order that sorts by time; of rows with the same stamp the last in the file."""
-    backwards = np.diff(time, prepend=time[:1]) < 0
+    symbol, part = table.symbol, table.part[rows]
+    backwards = (np.diff(time, prepend=time[:1]) < 0) & (np.diff(part, prepend=part[:1]) == 0)
     if backwards.any():
         findings.append(
             Finding(
@@ -190,6 +191,26 @@ def _order(symbol: str, time: IntArray, findings: list[Finding]) -> IntArray:
     ordered = time[order]
     superseded = np.zeros(len(ordered), dtype=np.bool_)
     superseded[:-1] = ordered[1:] == ordered[:-1]
+    kept: IntArray = order[~superseded]
+    across = superseded & (np.diff(part[order], append=part[order][-1:]) != 0)
+    superseded &= ~across
+    differ = np.zeros(len(ordered), dtype=np.bool_)
+    for column in table.columns.values():
+        values = column[rows][order]
+        differ[:-1] |= across[:-1] & (values[1:] != values[:-1])
+    if differ.any():
+        findings.append(
+            Finding(
+                symbol,
+                "overlap",
+                "error",
+                int(differ.sum()),
+                f"{plural(int(differ.sum()), 'bar')} of {plural(int(across.sum()), 'bar')} that "
+                f"two of its files hold differ, first at {stamp(int(ordered[differ][0]))}",
+                "loading refuses",
+                first_times(ordered, differ),
+            )
+        )
     if superseded.any():
         findings.append(
             Finding(
@@ -203,7 +224,6 @@ def _order(symbol: str, time: IntArray, findings: list[Finding]) -> IntArray:
                 first_times(ordered, superseded),
             )
         )
-    kept: IntArray = order[~superseded]
     return kept
 
 

@@ -27,7 +27,8 @@ class DataConfig(Config):
             data that came inside an installed Python package.
         symbols: which symbols to load, None for all files of the folder.
         files: file name by symbol, for files that are not called ``{SYMBOL}.parquet|csv|feather``;
-            several symbols may name one file that holds them all.
+            several symbols may name one file that holds them all; a pattern names the parts of
+            one symbol, such as ``BTCUSDT-1h-20*.csv``.
         timeframe: asserted bar length (``15m``); bars are never resampled.
         columns: the file's column names -> time, date, open, high, low, close, volume, spread,
             spread_points, spread_pips, or any other name for an extra column.

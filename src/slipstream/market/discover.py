@@ -16,7 +16,7 @@ from slipstream.market.config import DataConfig
 from slipstream.market.finding import joined
 from slipstream.market.inspect import inspect
 from slipstream.market.remedy import Remedy, RemedyError, advice, merged, pasted
-from slipstream.market.source import SUFFIXES, resolve_folder
+from slipstream.market.source import SUFFIXES, parts_of, price_files, resolve_folder
 from slipstream.market.stamps import MISSING
 from slipstream.market.table import RawTable, read, read_frame
 from slipstream.market.ways import complete
@@ -165,25 +165,21 @@ def describe_folder(path: str | Path) -> FolderDescription:
         raise DataError(
             f"Data folder {str(root)!r} does not exist: name a folder with price files."
         )
-    paths = [root] if root.is_file() else sorted(root.iterdir())
-    paths = [
-        one for one in paths if one.suffix.lower() in SUFFIXES and not one.name.startswith(".")
-    ]
-    if not paths:
+    files = [(root.stem, root)] if root.is_file() else price_files(root)
+    if not files or (root.is_file() and root.suffix.lower() not in SUFFIXES):
         raise DataError(
             f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: put one file for "
             f"each symbol there."
         )
-    return FolderDescription(str(path), tuple(file for one in paths for file in _describe(one)))
+    return FolderDescription(str(path), tuple(file for one in files for file in _describe(*one)))
 
 
-def _describe(path: Path) -> list[FileDescription]:
+def _describe(name: str, path: Path) -> list[FileDescription]:
     """One file; a table of several symbols once for each."""
-    parsed = symbols.parse(path.stem)
-    own = path.stem if parsed is not None else symbols.find_pair(path.stem) or path.stem
-    config = DataConfig(folder=str(path))
+    own = name if symbols.parse(name) is not None else symbols.find_pair(name) or name
+    config = DataConfig(folder=str(path.parent), files={own: path.name}, symbols=(own,))
     try:
-        named = bare_names(read_frame(path, config, path.name)[1])
+        named = bare_names(read_frame(parts_of(path)[0], config, path.name)[1])
     except DataError as error:
         return [FileDescription(own, path.name, problem=str(error))]
     if (
@@ -203,7 +199,8 @@ def _one(symbol: str, path: Path, config: DataConfig) -> FileDescription:
             renamed = config.model_copy(update=dict(error.remedies[0]))
             return _described(read(symbol, path, renamed), renamed)
     except DataError as error:
-        ways = inspect(config.model_copy(update={"symbols": (symbol,)})).ways
+        alone = {"symbols": (symbol,), "files": {symbol: path.name}}
+        ways = inspect(config.model_copy(update=alone)).ways
         advised = f" {advice(ways)}" if ways else ""
         return FileDescription(symbol, path.name, problem=f"{error}{advised}")
 

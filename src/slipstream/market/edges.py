@@ -110,7 +110,7 @@ def edges_of(table: RawTable, bar_seconds: int) -> Edges:
     row = np.flatnonzero((hole >= _SHORTEST) & (hole <= _LONGEST))
     after = seconds[1:][(hole >= _HOLIDAY[0]) & (hole <= _HOLIDAY[1])]
     reopened = after[[_is_holiday(second) for second in after.tolist()]] if len(after) else nothing
-    pair = symbols.parse(table.symbol)
+    pair = symbols.pair_in(table.symbol)
     late = HOUR if pair is not None and pair.base in symbols.METALS else 0
     return Edges(
         seconds[row],

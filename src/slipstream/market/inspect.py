@@ -23,7 +23,7 @@ from slipstream.market.holes import hole_findings
 from slipstream.market.proof import Proof, among_others, prove
 from slipstream.market.quality import outage_bars, quality_findings
 from slipstream.market.remedy import Remedy, RemedyError, revokes
-from slipstream.market.source import SUFFIXES, find_files, resolve_folder
+from slipstream.market.source import find_files, price_files, resolve_folder
 from slipstream.market.table import RawTable, read
 from slipstream.market.units import agreed_length
 from slipstream.market.ways import ways_out
@@ -139,7 +139,7 @@ def _files(config: DataConfig, findings: list[Finding]) -> dict[str, Path]:
             raise
         names = config.symbols
         if names is None:
-            names = tuple(sorted({p.stem for p in root.iterdir() if p.suffix.lower() in SUFFIXES}))
+            names = tuple(sorted({symbol for symbol, _ in price_files(root)}))
         files: dict[str, Path] = {}
         for name in names:
             try:
@@ -284,6 +284,25 @@ def _ends(markets: list[Bars]) -> list[Finding]:
         low, high = min(moments), max(moments)
         return f"at {stamp(low)}" if low == high else f"between {stamp(low)} and {stamp(high)}"
 
+    if max(first) > min(last):
+        # As many as are listed at one moment, and it is a beginning.
+        together = max(
+            ([one for one in markets if one.time[0] <= t <= one.time[-1]] for t in sorted(first)),
+            key=len,
+        )
+        names = [one.symbol for one in together]
+        return [
+            Finding(
+                ALL,
+                "no_common_period",
+                "error",
+                len(markets),
+                f"symbols start {describe(first)} and end {describe(last)} UTC: there is no moment "
+                "at which all have bars",
+                "loading refuses",
+                remedies=({"symbols": names},),
+            )
+        ]
     return [
         Finding(
             ALL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.market import symbols
+from slipstream.market import symbols, timeframe
 from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
 from slipstream.market.calendar import calendar, calendar_warning
 from slipstream.market.finding import Finding, Severity, first_times, plural, stamp
@@ -13,6 +13,7 @@ from slipstream.market.remedy import pasted
 from slipstream.market.spreads import wide_findings
 from slipstream.market.symbols import MarketKind
 
+_STRETCH = 60  # steps of another length that are no accident
 _STALE_RUN = 5  # bars with one and the same price
 _LARGE_MOVE = 0.10
 _COARSE_TICK = 5e-4
@@ -38,6 +39,7 @@ def quality_findings(
     findings += _bounce(bars)
     findings += wide_findings(bars)
     findings += _alignment(bars, bar_seconds)
+    findings += _spacing(bars, bar_seconds)
     findings += _name(bars.symbol, kind, file)
     warning = calendar_warning(bars.symbol, bars.time, bar_seconds, calendar(kind, bar_seconds))
     if warning is not None:
@@ -227,6 +229,34 @@ def lag_one(returns: FloatArray) -> float:
     if len(returns) < 100 or np.ptp(returns[1:]) == 0.0 or np.ptp(returns[:-1]) == 0.0:
         return 0.0
     return float(np.corrcoef(returns[1:], returns[:-1])[0, 1])
+
+
+def _spacing(bars: Bars, bar_seconds: int) -> list[Finding]:
+    """Long stretches in which no two bars are a bar apart, and most are one other length apart."""
+    steps = np.diff(bars.time)
+    other = steps != bar_seconds
+    seams = np.flatnonzero(np.diff(other, prepend=~other[:1], append=~other[-1:]))
+    findings = []
+    for start, stop in zip(seams[:-1].tolist(), seams[1:].tolist(), strict=True):
+        if not other[start] or stop - start < _STRETCH:
+            continue
+        sizes, counts = np.unique(steps[start:stop], return_counts=True)
+        if 2 * counts.max() < stop - start:
+            continue
+        length = timeframe.name(int(sizes[np.argmax(counts)]))
+        findings.append(
+            Finding(
+                bars.symbol,
+                "spacing",
+                "error",
+                stop - start,
+                f"{plural(stop - start, 'bar')} of {length} from {stamp(int(bars.time[start]))} to "
+                f"{stamp(int(bars.time[stop]))} UTC among bars of {timeframe.name(bar_seconds)}",
+                "loading refuses: take them out of the file",
+                (int(bars.time[start]),),
+            )
+        )
+    return findings
 
 
 def _alignment(bars: Bars, bar_seconds: int) -> list[Finding]:

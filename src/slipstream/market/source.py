@@ -1,8 +1,16 @@
-"""Finding the files: folders, single files, folders inside installed packages."""
+"""Finding the files: folders, single files, folders inside installed packages.
+
+Files of one symbol that differ in dates alone (``BTCUSDT-1h-2024-11.csv``, ``...-12.csv``) are its
+parts, and stand for one file: their path is a pattern, ``BTCUSDT-1h-20*.csv``, as `files` may have.
+"""
 
 from __future__ import annotations
 
+import glob
 import importlib.util
+import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from slipstream.core.advice import did_you_mean
@@ -11,6 +19,9 @@ from slipstream.market.config import DataConfig
 from slipstream.market.remedy import RemedyError
 
 SUFFIXES = (".parquet", ".csv", ".feather")
+_DATE = r"(?:\d{2}\.\d{2}\.)?(?:19|20)\d{2}[-_.\d]*"
+_PART = re.compile(rf"(?P<head>.*?[A-Za-z].*?[-_. ]){_DATE}")  # 2024-11, 201901_202012, ...
+_LENGTH = re.compile(r"[-_. ](?:\d+[a-z]+|[MHDW]\d+)$", re.IGNORECASE)  # -1h, _M15
 
 
 def resolve_folder(folder: str) -> Path:
@@ -69,11 +80,46 @@ def _folder_files(root: Path, wanted: set[str]) -> dict[str, list[Path]]:
     """Files by symbol. A name is a symbol as it is spelt, or as the config spells it."""
     spelling = {symbol.upper(): symbol for symbol in wanted}
     found: dict[str, list[Path]] = {}
-    for path in sorted(root.iterdir()):
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
-            symbol = spelling.get(path.stem.upper(), path.stem)
-            found.setdefault(symbol, []).append(path)
+    for symbol, path in price_files(root, wanted):
+        found.setdefault(spelling.get(symbol.upper(), symbol), []).append(path)
     return found
+
+
+def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]:
+    """The files of a folder, each with the symbol that its name is; parts as one pattern.
+
+    Args:
+        root: the folder.
+        whole: names of files that are asked for, and therefore are no parts.
+    """
+    paths = [
+        path
+        for path in sorted(root.iterdir())
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    ]
+    parts: dict[tuple[str, str], list[Path]] = {}
+    for path in paths:
+        match = _PART.fullmatch(path.stem)
+        if match and path.stem not in whole:
+            parts.setdefault((match["head"], path.suffix), []).append(path)
+    parts = {key: group for key, group in parts.items() if len(group) > 1}
+    joined = {path for group in parts.values() for path in group}
+    found = [(path.stem, path) for path in paths if path not in joined]
+    heads = [_LENGTH.sub("", head[:-1]) for head, _ in parts]
+    for symbol, ((head, suffix), group) in zip(heads, parts.items(), strict=True):
+        centuries = {path.stem[len(head) :][:2] for path in group}
+        begun = centuries.pop() if centuries in ({"19"}, {"20"}) else "[0-9]"
+        pattern = f"{glob.escape(head)}{begun}*{suffix}"
+        # Bars of two lengths are two symbols, and the check says so.
+        found.append((symbol if heads.count(symbol) == 1 else head[:-1], root / pattern))
+    return sorted(found, key=lambda one: one[1].name)
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The files that a path stands for: itself, or what a pattern fits, in the order of names."""
+    if glob.has_magic(path.name) and not os.path.lexists(path):
+        return sorted(path.parent.glob(path.name)) or [path]
+    return [path]
 
 
 def _inside(root: Path, file: str) -> Path:

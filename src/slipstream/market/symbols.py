@@ -101,7 +101,7 @@ def find_pair(text: str) -> str | None:
     name = text.upper()
     for start in range(len(name) - 5):
         inside = start > 0 and name[start - 1].isalpha()
-        if inside:
+        if inside or name[start + 3 : start + 7] in _CRYPTO_QUOTES:
             continue
         pair = parse(name[start : start + 6])
         if pair is not None and pair.base in FIAT | METALS and pair.quote in FIAT:
@@ -109,16 +109,21 @@ def find_pair(text: str) -> str | None:
     return None
 
 
+def pair_in(symbol: str) -> Pair | None:
+    """The currencies of a symbol, or of the fiat pair in a longer name: ``EURUSD_H1``."""
+    return parse(symbol) or parse(find_pair(symbol) or "")
+
+
 def market_kind(symbol: str) -> MarketKind:
     """``"fx"`` for two fiat currencies (or a metal in one), else ``"24/7"``."""
-    pair = parse(symbol)
+    pair = pair_in(symbol)
     fx = pair is not None and pair.base in FIAT | METALS and pair.quote in FIAT
     return "fx" if fx else "24/7"
 
 
 def pip(symbol: str) -> float:
     """Price units of one pip: 0.01 where the quote currency is JPY, else 0.0001."""
-    pair = parse(symbol)
+    pair = pair_in(symbol)
     return 0.01 if pair is not None and pair.quote == "JPY" else 0.0001
 
 
@@ -132,7 +137,7 @@ def usual_range(symbol: str) -> tuple[float, float] | None:
 
     The pair may be hidden in a longer name, such as that of a file.
     """
-    pair = parse(symbol) or parse(find_pair(symbol) or "")
+    pair = pair_in(symbol)
     if pair is None or pair.base not in _DOLLARS or pair.quote not in _DOLLARS:
         return None
     base, quote = _DOLLARS[pair.base], _DOLLARS[pair.quote]

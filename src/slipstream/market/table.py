@@ -14,11 +14,12 @@ import polars as pl
 from slipstream.core.errors import DataError
 from slipstream.core.reader import UnreadableError, regular_file
 from slipstream.market import stamps, symbols
-from slipstream.market.bars import BoolArray, FloatArray
+from slipstream.market.bars import BoolArray, FloatArray, IntArray
 from slipstream.market.cells import is_blank, is_clock, is_numeric, numbers
 from slipstream.market.columns import PRICES, named, of_symbol
 from slipstream.market.config import DataConfig
 from slipstream.market.dialect import Dialect, sniff, with_header
+from slipstream.market.source import parts_of
 
 SPREADS = ("spread", "spread_points", "spread_pips")
 _CORE = {"time", "date", *PRICES, "volume", *SPREADS}
@@ -55,6 +56,7 @@ class RawTable:
         quoted: the closes as the file has them, before `price_scale`, float64 [n].
         spread: None when there is no source of it.
         extra: other numeric columns.
+        part: which of the symbol's files each row comes from, int64 [n].
         spread_replaced: whether the config's spread took the place of the file's own.
     """
 
@@ -67,6 +69,7 @@ class RawTable:
     quoted: FloatArray
     spread: Spread | None
     extra: dict[str, FloatArray]
+    part: IntArray
     spread_replaced: bool = False
 
     def __len__(self) -> int:
@@ -95,26 +98,24 @@ class RawTable:
 
 
 def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
-    """Reads one file; refuses only what cannot be understood at all.
+    """Reads one file, or a symbol's parts as one; refuses only what cannot be understood at all.
 
     Raises:
         RemedyError: missing columns, unknown time format, several symbols in one table.
         DataError: unreadable or empty file.
     """
     label = f"{symbol} ({path.name})"
-    dialect, frame = read_frame(path, config, label)
-    frame = of_symbol(frame, symbol, path, label)
-    frame = named(frame, dialect, config, label)
-    if frame.height == 0:
-        raise DataError(
-            f"{label} holds no bars: it has a header and nothing else. Put bars into it, or take "
-            "the file away and leave its symbol out of `symbols`."
-        )
-    if "date" in frame.columns and is_clock(frame["time"]):
-        date, clock = (frame[name].cast(pl.String) for name in ("date", "time"))
-        if frame["time"].dtype.is_integer():  # 30000 is 03:00:00
-            clock = clock.str.zfill(6)
-        frame = frame.with_columns(time=date + " " + clock)
+    parts = [_part(symbol, one, config) for one in parts_of(path)]
+    dialect, frame = parts[0]
+    if len(parts) > 1:
+        shared = [name for name in frame.columns if all(name in one for _, one in parts)]
+        try:
+            frame = pl.concat([one.select(shared) for _, one in parts], how="vertical_relaxed")
+        except pl.exceptions.PolarsError as error:
+            raise DataError(
+                f"{label} stands for {len(parts)} files whose columns differ in type ({error}): "
+                "write them alike, or name one of them in `files`."
+            ) from None
     scale = config.scale_of(symbol)
     quoted = numbers(frame["close"])
     columns = {
@@ -138,9 +139,29 @@ def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
         quoted=quoted,
         spread=_spread(frame, symbol, config),
         extra=extra,
+        part=np.repeat(np.arange(len(parts)), [one.height for _, one in parts]),
         spread_replaced=config.spread_pips is not None
         and any(name in frame.columns for name in SPREADS),
     )
+
+
+def _part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl.DataFrame]:
+    """One file's dialect and its rows under our names."""
+    label = f"{symbol} ({path.name})"
+    dialect, frame = read_frame(path, config, label)
+    frame = of_symbol(frame, symbol, path, label)
+    frame = named(frame, dialect, config, label)
+    if frame.height == 0:
+        raise DataError(
+            f"{label} holds no bars: it has a header and nothing else. Put bars into it, or take "
+            "the file away and leave its symbol out of `symbols`."
+        )
+    if "date" in frame.columns and is_clock(frame["time"]):
+        date, clock = (frame[name].cast(pl.String) for name in ("date", "time"))
+        if frame["time"].dtype.is_integer():  # 30000 is 03:00:00
+            clock = clock.str.zfill(6)
+        frame = frame.with_columns(time=date + " " + clock)
+    return dialect, frame
 
 
 def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:

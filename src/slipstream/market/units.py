@@ -62,7 +62,7 @@ def _scales(
     low, high = usual
     centre = 0.5 * (np.log10(low) + np.log10(high))
     power = round(centre - np.log10(median))
-    pair = symbols.parse(table.symbol)
+    pair = symbols.pair_in(table.symbol)
     if pair is not None and low <= 1.0 / median <= high and not low <= median * 10.0**power <= high:
         turned = pair.quote + pair.base
         return ({"files": {turned: table.path.name}},)
