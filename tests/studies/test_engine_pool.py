@@ -158,7 +158,7 @@ def test_final_policies(engine, members, tmp_path):
         assert pool.collect(0.0) == []
         files = sorted(path.name for path in (tmp_path / "weights").iterdir())
         assert files == ["search-00000.safetensors", "search-00001.safetensors"]
-        live = sorted(path.name for path in (tmp_path / "live").iterdir())
+        live = sorted(path.name for path in (tmp_path / "live").glob("*.state"))
         assert live == ["search-00002-1.state"]
         for member in members[:12]:
             tensors, manifest = pool.policy(member.name)
@@ -177,7 +177,7 @@ def test_dropped_under_way(engine, members, tmp_path):
         pool.drop(members[0].name)
         pool.drop(members[3].name)
         assert {name for name, _ in collect(pool, 2)} == {m.name for m in members[1:3]}
-    live = sorted(path.name for path in (tmp_path / "live").iterdir())
+    live = sorted(path.name for path in (tmp_path / "live").glob("*.state"))
     assert live == ["search-00000-1.state", "search-00000-2.state"]
 
 

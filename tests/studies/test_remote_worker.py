@@ -16,6 +16,7 @@ from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.remote_worker import SERVICE
 from slipstream.studies.engine.state import LiveStates, State
 from slipstream.studies.engine.stretch_service import StretchService
+from slipstream.studies.engine.under_way import UNDER_WAY, read_under_way
 from slipstream.training.processes.premises import work_for
 from slipstream.training.processes.wire import pack, unpack
 
@@ -109,6 +110,9 @@ def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monke
 
         found = collect(pool, 4, lose)
     assert len(reached) == 3 and 0 < reached[0] < reached[1] < reached[2] < 60
+    said = read_under_way(tmp_path / "live" / UNDER_WAY)  # which came with the states
+    assert said and {*said} <= {member.name for member in members}
+    assert all(0 < one.step <= 60 * engine.rows for one in said.values())
     expected, _ = engine.train(members, 60, tmp_path / "alone")
     assert bits(found.values()) == bits(expected)
     assert policies_of(tmp_path / "live", members) == policies_of(tmp_path / "alone", members)

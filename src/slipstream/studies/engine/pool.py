@@ -30,6 +30,7 @@ from slipstream.studies.engine.stretch import Task
 from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
 from slipstream.training.processes.child import torch_threads
 from slipstream.training.processes.cluster import Cluster, Lost
+from slipstream.training.record.files import sweep
 from slipstream.vector import draws
 
 __all__ = ["EnvironmentSource", "Pool"]
@@ -72,6 +73,7 @@ class Pool:
         self._dropped: set[str] = set()  # while under way
         self._finished: set[str] = set()  # policies not yet among the weights
         self._speeds, self._pace = Speeds(), Pace()
+        sweep(folder / "live")  # of what workers wrote when they were killed
         if cluster is None:
             draws.load()  # and Numba with them: workers that are forked need not do it again
 

@@ -108,6 +108,7 @@ class Population:
     Attributes:
         iterations: int64 [M], rollouts that each member learned from.
         failed: bool [M], members that diverged; they stand still.
+        scores: float64 [M], mean returns of the last training episodes.
         resumable: between milestones; foreign environments may not come back to where they stood.
     """
 
@@ -129,6 +130,7 @@ class Population:
                 device=training.device,
             )
         self.failed = np.zeros(len(places), np.bool_)
+        self.scores = np.full(len(places), np.nan)
         self.iterations = np.array([state.iteration if state else 0 for state in states], np.int64)
         self._budgets = np.array([place.member.budget for place in places], np.float64)
         self.resumable = first.environment.resumable
@@ -159,6 +161,7 @@ class Population:
         metrics = self._shard.iterate(np.minimum(spent, 1.0))
         self.iterations += 1
         self.failed |= metrics["failed"].astype(bool)
+        self.scores = metrics["score"]
 
     @property
     def policy(self) -> Policy:

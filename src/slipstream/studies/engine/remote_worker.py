@@ -14,6 +14,7 @@ from slipstream.studies.engine.recent import Recent
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task
+from slipstream.studies.engine.under_way import UnderWay
 from slipstream.training.environments.environment import Environment
 from slipstream.training.processes.cluster import Cluster, Lost, RemoteActor, Shared
 from slipstream.training.processes.node import sent_as
@@ -114,6 +115,7 @@ class RemoteWorker:
         try:
             facts = unpack(content)
             self._take(facts["states"])
+            self._live.tell([UnderWay(*one) for one in facts.pop("said", ())])
             tasks, final = self._tasks, facts.keys() != {"states"}
             self._tasks = () if final else tasks
             if "blamed" in facts:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from slipstream.core.errors import CheckpointError
 from slipstream.studies.engine.member import Member
+from slipstream.studies.engine.under_way import EVERY_SECONDS, UNDER_WAY, UnderWay, append
 from slipstream.training.record.files import disk_errors, write_bytes
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -71,8 +74,19 @@ class LiveStates:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._told = -math.inf  # when a process last said who is under way
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def due(self) -> bool:
+        """Whether those who watch wait for `tell`."""
+        return time.monotonic() - self._told >= EVERY_SECONDS
+
+    def tell(self, members: Sequence[UnderWay]) -> None:
+        """Says where members under way are, to whoever watches."""
+        append(self.folder / UNDER_WAY, members)
+        self._told = time.monotonic()
 
     def save(self, member: Member, state: State) -> None:
         """Replaces a member's file.
@@ -187,6 +201,16 @@ class HeldStates(LiveStates):
 
     def __init__(self) -> None:
         self._held: dict[str, bytes] = {}
+        self._told, self._said = -math.inf, dict[str, UnderWay]()
+
+    def tell(self, members: Sequence[UnderWay]) -> None:
+        self._told = time.monotonic()
+        self._said |= {one.name: one for one in members}
+
+    def said(self) -> list[list[Any]]:
+        """What was told since the last call: fields of `UnderWay`."""
+        found, self._said = self._said, {}
+        return [list(vars(one).values()) for one in found.values()]
 
     def drop(self, name: str) -> None:
         self._held.pop(name, None)

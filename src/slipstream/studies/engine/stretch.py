@@ -15,6 +15,7 @@ from slipstream.studies.engine.passes import alike, score
 from slipstream.studies.engine.population import Place, Population, policy_of
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates, State
+from slipstream.studies.engine.under_way import UnderWay
 
 SAVE_SECONDS = 60.0
 SAVE_SHARE = 0.03  # of the time at most: large replays are saved less often
@@ -108,6 +109,8 @@ def _train(
             population.iterate()
             if population.failed.all():
                 break
+            if live.due:
+                live.tell(_under_way(population))
             try:
                 go_on()
             except BaseException:
@@ -125,6 +128,12 @@ def _train(
         return population.policy
     finally:
         population.close()
+
+
+def _under_way(population: Population) -> list[UnderWay]:
+    """Where each member is."""
+    each = zip(population.places, population.iterations, population.scores, strict=True)
+    return [UnderWay.now(one.member.name, int(n) * one.rows, float(s)) for one, n, s in each]
 
 
 def _keep(runners: Sequence[_Runner], population: Population, live: LiveStates) -> None:

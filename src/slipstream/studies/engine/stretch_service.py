@@ -102,7 +102,8 @@ class StretchService(NodeService):
         """States that were saved since the owner last heard."""
         under_way = self._under_way
         states = {} if under_way is None else under_way.newer(under_way.told)
-        return pack({"states": states}) if states else b""
+        said = [] if under_way is None else under_way.live.said()
+        return pack({"states": states, "said": said}) if states or said else b""
 
     def _run(self, tasks: list[Task], source: EnvironmentSource, live: LiveStates) -> Any:
         try:

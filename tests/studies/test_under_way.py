@@ -1,0 +1,158 @@
+"""Members on their way: bounded, whole for readers whatever is killed; nothing depends on it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+import study_world
+
+from slipstream.studies.engine import state, under_way
+from slipstream.studies.engine.state import HeldStates, LiveStates
+from slipstream.studies.engine.under_way import UNDER_WAY, UnderWay, append, read_under_way
+from slipstream.studies.record.reader import StudyReader
+
+FORK = multiprocessing.get_context("fork")
+
+
+def at(name, step, score=0.5):
+    return UnderWay(name, step, score, 1.0)
+
+
+def test_the_newest_of_each_member_counts(tmp_path):
+    path = tmp_path / UNDER_WAY
+    assert read_under_way(path) == {}
+    assert append(path, [UnderWay.now("search-00001-0", 64, float("nan")), at("search-00001-1", 8)])
+    assert append(path, [at("search-00001-0", 128, 2.5)])
+    found = read_under_way(path)
+    assert found["search-00001-0"] == at("search-00001-0", 128, 2.5)
+    assert found["search-00001-1"].step == 8
+    first = json.loads(path.read_text().splitlines()[1])
+    assert first[1:] == ["search-00001-0", 64, None] and abs(first[0] - time.time()) < 60
+
+
+@pytest.mark.parametrize("torn", [b'[1.0, "search-000', b"\n\x00\xff\n", b'["x"]\n', b"[" * 5_000])
+def test_what_a_kill_left_hides_nobody(tmp_path, torn):
+    path = tmp_path / UNDER_WAY
+    append(path, [at("a", 1)])
+    with path.open("ab") as file:
+        file.write(torn)
+    append(path, [at("b", 2)])
+    assert {name: one.step for name, one in read_under_way(path).items()} == {"a": 1, "b": 2}
+
+
+def test_it_is_bounded_and_the_oldest_are_dropped(tmp_path, monkeypatch):
+    monkeypatch.setattr(under_way, "LIMIT", 4_096)
+    path = tmp_path / UNDER_WAY
+    for step in range(1_000):
+        assert append(path, [at(f"search-{step % 7:05d}-0", step)])
+        assert path.stat().st_size <= 4_096
+    assert sorted(one.step for one in read_under_way(path).values()) == list(range(993, 1_000))
+    steps = [json.loads(line)[2] for line in path.read_text().splitlines() if line]
+    assert steps == list(range(steps[0], 1_000)) and len(steps) > 40
+
+
+def _append_all(path, name, count):
+    for step in range(count):
+        while not append(path, [at(name, step), at(f"{name}-b", step)]):
+            pass
+    os._exit(0)
+
+
+def test_nothing_is_lost_among_concurrent_workers(tmp_path):
+    path = tmp_path / UNDER_WAY
+    workers = [FORK.Process(target=_append_all, args=(path, f"w{k}", 200)) for k in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line]
+    assert len(lines) == 4 * 2 * 200
+    assert {name: one.step for name, one in read_under_way(path).items()} == {
+        f"w{k}{half}": 199 for k in range(4) for half in ("", "-b")
+    }
+
+
+def test_killed_in_the_midst_of_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr(under_way, "LIMIT", 20_000)  # it is shortened all the time
+    path = tmp_path / UNDER_WAY
+    for kill in range(10):
+        worker = FORK.Process(target=_append_all, args=(path, "search-00001-0", 10**9))
+        worker.start()
+        while not read_under_way(path):
+            pass
+        time.sleep(0.002 * kill)
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.join(60)
+        assert append(path, [at("after", kill)]), "a lock outlived its process"
+        found = read_under_way(path)
+        assert found["after"].step == kill and found["search-00001-0"].step >= 0
+        assert path.stat().st_size <= 20_000
+
+
+def _hold(path, pipe):
+    handle = os.open(path, os.O_RDWR)
+    under_way.fcntl.flock(handle, under_way.fcntl.LOCK_EX)
+    pipe.send(None)
+    signal.pause()
+
+
+def test_a_worker_that_stands_still_stops_no_other(tmp_path):
+    path = tmp_path / UNDER_WAY
+    append(path, [at("a", 1)])
+    here, there = FORK.Pipe()
+    worker = FORK.Process(target=_hold, args=(path, there))
+    worker.start()
+    here.recv()
+    assert not append(path, [at("a", 2)])
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join(60)
+    assert append(path, [at("a", 2)]) and read_under_way(path)["a"].step == 2
+
+
+def test_what_cannot_be_written_ends_nothing(tmp_path):
+    (tmp_path / UNDER_WAY).mkdir()
+    LiveStates(tmp_path).tell([at("a", 1)])
+    assert read_under_way(tmp_path / UNDER_WAY) == {}
+
+
+def test_a_stretch_tells_where_its_members_are(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(state, "EVERY_SECONDS", 0.0)
+    members = [engine.member(k, env="cartpole", test="test", fold=0) for k in range(2)]
+    outcomes, told = engine.train(members, 4, tmp_path / "often")
+    text = (tmp_path / "often" / UNDER_WAY).read_text()
+    lines = [json.loads(line) for line in text.splitlines() if line]
+    found = read_under_way(tmp_path / "often" / UNDER_WAY)
+    assert {name: one.step for name, one in found.items()} == {
+        member.name: 4 * engine.rows for member in members
+    }
+    assert lines[0][2] == engine.rows and all(one.score > 0 for one in found.values())
+    monkeypatch.setattr(state, "EVERY_SECONDS", 1e9)
+    again, quiet = engine.train(members, 4, tmp_path / "never")
+    assert quiet == told and [one.steps for one in again] == [one.steps for one in outcomes]
+
+
+def test_on_another_machine_it_waits_for_the_owner(tmp_path):
+    held = HeldStates()
+    assert held.due
+    held.tell([at("a", 1), at("b", 1)])
+    held.tell([at("a", 2)])
+    assert not held.due
+    assert [UnderWay(*one) for one in held.said()] == [at("a", 2), at("b", 1)]
+    assert held.said() == []
+
+
+def test_members_of_running_trials_have_numbers(tmp_path):
+    folder = study_world.run_study(tmp_path / "one", trials=8, market=None)
+    (folder.path / "live").mkdir(exist_ok=True)
+    members = ["search-00000-0", "search-00009-1", "search-00009-0", "confirm-00009-1-2", "odd"]
+    append(folder.path / "live" / UNDER_WAY, [at(name, 640) for name in members])
+    with StudyReader(folder) as reader:
+        ask = next(iter(reader._ledger.asks().values()))
+        reader._ledger.asks = lambda: {0: ask, 9: ask}  # trial 9 has no verdict yet
+        found = [(slot.phase, slot.trial, slot.repeat, slot.fold) for slot, _ in reader.under_way()]
+    assert found == [("confirm", 9, 1, 2), ("search", 9, 0, 0), ("search", 9, 0, 1)]
