@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import os
 import re
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -25,9 +28,39 @@ _SPACE_BYTES = 32  # of a Box for each number: bounds, and whether there are any
 _MEMORY_SHARE = 0.8
 
 
+# Ids of packages that Gymnasium does not find by itself, by how they begin.
+_PACKAGES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid", "ALE/": "ale_py"}
+
+
+class Wrapped(NamedTuple):
+    """A Gymnasium environment inside wrappers; a plain value, so that workers make it, too.
+
+    Attributes:
+        env_id: as for `make_gymnasium`.
+        wrappers: ``package:Wrapper`` with its keyword arguments, the innermost first.
+    """
+
+    env_id: str
+    wrappers: tuple[tuple[str, Mapping[str, Any]], ...]
+
+
 def name_of(env: Any) -> str:
     """An environment's name in messages: its id, or the name of the function that makes it."""
+    env = env.env_id if isinstance(env, Wrapped) else env
     return env if isinstance(env, str) else str(getattr(env, "__qualname__", repr(env)))
+
+
+def import_named(module: str) -> ModuleType:
+    """A module that is installed, or that lies in the working folder, as `python -m` finds it.
+
+    The folder stays on the path, behind what is installed: a module's environments name their
+    classes by modules that are imported when the first of them is made.
+    """
+    with suppress(OSError):  # the working folder was deleted
+        if (folder := os.getcwd()) not in sys.path:
+            sys.path.append(folder)
+            importlib.invalidate_caches()
+    return importlib.import_module(module)
 
 
 def make_gymnasium(
@@ -37,7 +70,7 @@ def make_gymnasium(
 
     Args:
         env: ``"Acrobot-v1"``, or ``"module:ID"`` to import the module that registers it first, or
-            what makes an environment when it is called with `kwargs`.
+            such an id with wrappers, or what makes an environment when it is called with `kwargs`.
         kwargs: keyword arguments of its constructor.
         render_mode: passed on where given.
 
@@ -52,19 +85,29 @@ def make_gymnasium(
     extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
         with _sparing():
-            if not isinstance(env, str):
+            if not isinstance(env, str | Wrapped):
                 return env(**dict(kwargs or {}))
             if module:
-                importlib.import_module(module)
-            return gymnasium.make(name, **dict(kwargs or {}), **extra)
+                import_named(module)
+            made = gymnasium.make(name, **dict(kwargs or {}), **extra)
+            for wrapper, own in env.wrappers if isinstance(env, Wrapped) else ():
+                made = _inside(made, wrapper, own)
+            return made
     except SlipstreamError:
         raise
     except gymnasium.error.DependencyNotInstalled as error:
         raise ResourceError(f"gym:{env_id} needs a package that is missing: {error}") from error
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"gym:{env_id}: {error}; install the package, or correct the module's name."
+            f"gym:{env_id}: {error}; install the package, correct the module's name, or begin in "
+            "the folder where the module lies."
         ) from error
+    except gymnasium.error.UnregisteredEnv as error:
+        package = next((p for start, p in _PACKAGES.items() if name.startswith(start)), None)
+        hint = "where a package registers it, write gym:PACKAGE:ID"
+        if package and not module:
+            hint = f"{package} registers it: write gym:{package}:{name}"
+        raise ConfigError(f"gym:{env_id} cannot be made: {_short(error)} ({hint}).") from error
     except (gymnasium.error.Error, TypeError, AssertionError, ValueError) as error:
         given = f" with the arguments {dict(kwargs)}" if kwargs else ""
         why = f"{_short(error)}{_place(error)}"
@@ -76,6 +119,28 @@ def make_gymnasium(
         ) from error
     except (Exception, SystemExit) as error:
         raise raised(env_id, "its constructor or the import of its module", error) from error
+
+
+def _inside(env: Any, wrapper: str, kwargs: Mapping[str, Any]) -> Any:
+    """The environment inside a wrapper that is named ``package:Wrapper``."""
+    module, _, name = wrapper.rpartition(":")
+    wanted = f"`env.wrappers`: {wrapper}"
+    try:
+        make = getattr(import_named(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"{wanted} cannot be found ({error}): write package:Wrapper, of a package that is "
+            "installed or of a file in the working folder."
+        ) from error
+    try:
+        made = make(env, **kwargs)
+    except Exception as error:
+        given = f" with {dict(kwargs)}" if kwargs else ""
+        what = f"{type(error).__name__}: {_short(error)}{_place(error)}"
+        raise ConfigError(f"{wanted} cannot be put around {env}{given}: {what}.") from error
+    if not isinstance(made, gymnasium.Env):
+        raise ConfigError(f"{wanted} makes a {type(made).__name__}, not a gymnasium.Env.")
+    return made
 
 
 def flat_spaces(

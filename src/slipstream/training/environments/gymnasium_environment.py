@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError, SlipstreamError
@@ -24,7 +24,8 @@ from slipstream.training.environments.environment import LONGEST, Environment, S
 from slipstream.training.environments.machine_file import Identity, Way
 from slipstream.training.record.files import plain
 from slipstream.vector.chosen import choose, step_seconds
-from slipstream.vector.foreign import make_gymnasium
+from slipstream.vector.foreign import Wrapped, make_gymnasium
+from slipstream.vector.forms import is_image
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.process.faults import FaultPolicy
@@ -42,16 +43,35 @@ FOREIGN_COPIES = 8
 _SLOW = 20.0  # seconds
 
 
+class Wrapper(Config):
+    """A wrapper around a ``gym:ID``."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")] = Field(description="package:Wrapper")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to it")
+
+
 class GymnasiumConfig(Config):
     """The `env` section of a ``gym:ID`` target."""
 
-    given: ClassVar[tuple[str, ...]] = ("kwargs", "metrics")
+    given: ClassVar[tuple[str, ...]] = ("kwargs", "wrappers", "metrics")
 
     kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")
+    wrappers: tuple[Wrapper, ...] = Field(
+        (),
+        description="around it, the innermost first: package:Wrapper, or {name: package:Wrapper, "
+        "kwargs: {...}}",
+    )
     metrics: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         (),
         description='to follow: names in the last info of an episode, or in its "episode"',
     )
+
+    @field_validator("wrappers", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        return tuple({"name": one} if isinstance(one, str) else one for one in value)
 
 
 @dataclass(frozen=True)
@@ -60,6 +80,7 @@ class GymnasiumEnvironment(Environment):
 
     Attributes:
         kwargs: its keyword arguments.
+        wrappers: around it, the innermost first, with their keyword arguments.
         workers: processes of backend `process`; None: by the cores.
         policy: what follows when one of its copies fails there.
         double_buffer: a lone member acts for half of them while the others are stepped.
@@ -68,6 +89,7 @@ class GymnasiumEnvironment(Environment):
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     workers: int | None = None
     policy: FaultPolicy = field(default_factory=FaultPolicy)
     double_buffer: bool = False
@@ -92,8 +114,9 @@ class GymnasiumEnvironment(Environment):
     @classmethod
     def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         section = validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
-        if not section["metrics"]:  # a run without them is what it was before there were any
-            del section["metrics"]
+        for key in ("metrics", "wrappers"):
+            if not section[key]:  # a run without them is what it was before there were any
+                del section[key]
         return name, section
 
     @classmethod
@@ -119,21 +142,23 @@ class GymnasiumEnvironment(Environment):
 
     @classmethod
     def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        unknown = sorted(set(settings) - {"kwargs", "metrics"})
+        unknown = sorted(set(settings) - {"kwargs", "metrics", "wrappers"})
         if unknown:
             raise ConfigError(
-                f"`env.{unknown[0]}` is not a key of {name}; it takes `kwargs` and `metrics` only."
+                f"`env.{unknown[0]}` is not a key of {name}; it takes `kwargs`, `wrappers` and "
+                "`metrics` only."
             )
         kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
-        one = np.zeros(1, np.uint64)
-        probe = GymnasiumVectorEnv(_id(name), one, one, kwargs=kwargs, metrics=names)
+        wrappers, one = _wrappers(settings), np.zeros(1, np.uint64)
+        made = _made(name, wrappers)
+        probe = GymnasiumVectorEnv(made, one, one, kwargs=kwargs, metrics=names)
         try:
             with _told_when_slow(name):
                 probe.try_out()
             seconds, source = step_seconds(probe), _source(probe.envs[0])
         finally:
             probe.close()
-        return cls(name, probe.spec, kwargs, step_seconds=seconds, source=source)
+        return cls(name, probe.spec, kwargs, wrappers, step_seconds=seconds, source=source)
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
@@ -144,7 +169,8 @@ class GymnasiumEnvironment(Environment):
 
     @classmethod
     def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
-        return make_gymnasium(_id(name), settings.get("kwargs"), render_mode="rgb_array")
+        made = _made(name, _wrappers(settings))
+        return make_gymnasium(made, settings.get("kwargs"), render_mode="rgb_array")
 
     def copies(
         self,
@@ -183,8 +209,13 @@ class GymnasiumEnvironment(Environment):
         return replace(self, workers=workers, policy=policy, double_buffer=double)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        return image_notes(self.name, self.spec.native_observation)
+
+    @property
     def identity(self) -> Identity | None:
-        return Identity(self.name, plain(self.kwargs), self.source)
+        more = {"wrappers": self.wrappers} if self.wrappers else {}
+        return Identity(self.name, plain({**self.kwargs, **more}), self.source)
 
     def way(self, copies: int) -> Way | None:
         return None if _in_child() else super().way(copies)
@@ -210,9 +241,8 @@ class GymnasiumEnvironment(Environment):
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
         metrics = [metric.name for metric in self.spec.metrics]
-        return GymnasiumVectorEnv(
-            _id(self.name), seeds, indices, kwargs=self.kwargs, metrics=metrics, **more
-        )
+        made = _made(self.name, self.wrappers)
+        return GymnasiumVectorEnv(made, seeds, indices, kwargs=self.kwargs, metrics=metrics, **more)
 
     def _processes_pay(self, copies: int) -> bool:
         way = self.way(copies)
@@ -235,7 +265,7 @@ class GymnasiumEnvironment(Environment):
         elif workers is None and way is not None and way.backend == "process":
             workers = way.workers
         return ForeignProcessEnv(
-            _id(self.name),
+            _made(self.name, self.wrappers),
             seeds,
             indices,
             kwargs=self.kwargs,
@@ -265,6 +295,35 @@ def _source(env: Any) -> str:
 
 def _id(name: str) -> str:
     return name.removeprefix(GYMNASIUM)
+
+
+def _wrappers(settings: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    """Those of a section `env`, in any of the forms that a user may write."""
+    given = validate(GymnasiumConfig, {"wrappers": settings.get("wrappers") or ()}, "env")
+    return tuple((one.name, one.kwargs) for one in given.wrappers)
+
+
+def _made(name: str, wrappers: tuple[tuple[str, Mapping[str, Any]], ...]) -> str | Wrapped:
+    """What `make_gymnasium` makes of a name and wrappers."""
+    return Wrapped(_id(name), wrappers) if wrappers else _id(name)
+
+
+def image_notes(name: str, shown: Any) -> tuple[str, ...]:
+    """Sentences on images that are learned from badly as they are."""
+    shape = shown.shape if shown is not None and is_image(shown) else (0, 0, 0)
+    if shape == (210, 160, 3) and "ALE/" in name:
+        return (
+            f"{name} shows raw Atari frames, {shape}, and an agent learns from them slowly. "
+            "Usual are 84 x 84 grey pixels: env.kwargs {frameskip: 1} and env.wrappers "
+            "[gymnasium.wrappers:AtariPreprocessing] (docs/environments.md).",
+        )
+    if 0 < shape[0] < min(shape[1:]) / 2:
+        return (
+            f"{name} shows images of shape {shape}, which are read as [height, width, channels]: "
+            f"{shape[2]} channels of {shape[0]} x {shape[1]}. Where the channels come first, wrap "
+            "it so that they come last (docs/environments.md).",
+        )
+    return ()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.training.environments.environment import Sections
 from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
 from slipstream.training.environments.machine_file import Identity
+from slipstream.vector.foreign import import_named
 from slipstream.vector.vector_env import VectorEnv
 
 VECTOR = "vec:"
@@ -44,8 +45,12 @@ class VectorEnvironment(GymnasiumEnvironment):
 
     @classmethod
     def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        if settings.get("metrics"):
-            raise ConfigError(f"`env.metrics` is for gym:ID; leave it out of {name}.")
+        for key in ("metrics", "wrappers"):
+            if settings.get(key):
+                raise ConfigError(
+                    f"`env.{key}` is for gym:ID; leave it out of {name}, whose function makes and "
+                    "wraps its copies itself."
+                )
         kwargs, one = dict(settings.get("kwargs") or {}), np.zeros(1, np.uint64)
         with _around(name, kwargs, one, one) as probe:
             return cls(name, probe.spec, kwargs)
@@ -86,10 +91,11 @@ def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> Vec
 def _function(name: str) -> Callable[..., Any]:
     module, _, function = name.removeprefix(VECTOR).rpartition(":")
     try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+        found: Callable[..., Any] = getattr(import_named(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"{name} cannot be found ({error}): write vec:MODULE:FUNCTION, a function that makes "
-            "so many copies when it is called with their number."
+            "so many copies when it is called with their number, of a module that is installed or "
+            "lies in the working folder."
         ) from error
     return found
