@@ -176,7 +176,7 @@ def _evaluations(run: Run) -> list[dict[str, Any]]:
         )
         if member == 0
     }
-    games = run.config.evaluation.episodes
+    games = run.config.evaluation.most_episodes
     rows = []
     for i, step in enumerate(table["steps"]):
         if table["member"][i] != 0:

@@ -35,6 +35,7 @@ import safetensors.numpy
 HASHES = Path(__file__).with_name("hashes.json")
 _PROGRAM = "from slipstream.cli import main; main()"
 _AGENT = {"horizon": 32, "epochs": 2}
+_EVALUATION = {"episodes": 100}  # whatever a budget has time for
 _KILL_AFTER = 120.0  # seconds without a checkpoint: something is wrong
 
 
@@ -102,7 +103,8 @@ def resumed(folder: Path) -> str:
     config = folder / "config.yaml"
     agent = {**_AGENT, "minibatch": 128}
     training = {"num_envs": 16, "members": 2, "total_steps": 399_360, "checkpoint_every": 0.1}
-    config.write_text(json.dumps({"env": "cartpole", "agent": agent, "training": training}))
+    sections = {"agent": agent, "training": training, "evaluation": _EVALUATION}
+    config.write_text(json.dumps({"env": "cartpole", **sections}))
     run = folder / "run"
     child = _command("train", str(config), "--out", str(run), "--no-report")
     deadline = time.monotonic() + _KILL_AFTER
@@ -173,6 +175,7 @@ def hash_of(case: str) -> str:
 def _trained(folder: Path, config: Mapping[str, Any], **training: Any) -> str:
     import slipstream
 
+    config = {**config, "evaluation": _EVALUATION}
     run = slipstream.train(config, out=folder / "run", report=False, say=lambda _: None, **training)
     return _run_hash(run.path)
 

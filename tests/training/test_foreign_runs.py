@@ -195,7 +195,7 @@ def test_the_bound_leaves_time_limits_and_markets_alone():
         assert environment.spec.max_episode_steps == length
         if name == "pendulum":
             assert env.book["next_limit"].tolist() == [200]
-    assert settings("cartpole").evaluation.max_steps == 10_000
+    assert settings("cartpole").evaluation.max_steps == "auto"
 
 
 @pytest.mark.parametrize("members", [1, 2])

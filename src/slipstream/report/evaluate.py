@@ -33,6 +33,7 @@ from slipstream.training.runs.games import read_games
 from slipstream.training.runs.run import Run
 from slipstream.training.self_play.outcomes import NUMBERS
 from slipstream.training.settings.remarks import remarks
+from slipstream.training.settings.sizing import EvaluationPlan
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
 _FORCED = "The study recommended nothing; deployed by --force-deploy."
@@ -93,7 +94,7 @@ def evaluate_run(
         provenance=provenance(run, environment),
         backend=environment.chosen_backend(backend) if compiled else backend,
         draws=draws,
-        longest=run.config.evaluation.max_steps,
+        plan=EvaluationPlan.of(run.config, environment),
     )
     found = replace(found, machine=machine_columns(run.metrics()))
     return found if found.market is not None else _with_game(found, run, environment, members)
@@ -147,13 +148,14 @@ def evaluate_deployed(
         ),
         backend=environment.chosen_backend(backend) if compiled else backend,
         draws=draws,
-        longest=deployed.config.evaluation.max_steps,
+        plan=EvaluationPlan.of(deployed.config, environment),
     )
 
 
 def game(run: Run, environment: Environment, members: Sequence[int], shown: int) -> Game:
     """How the policies of a run without prices were chosen."""
     settings, agent = run.config.evaluation, run.config.agent
+    plan = EvaluationPlan.of(run.config, environment)
     result = run.result or {}
     last = {one["member"]: one for one in result.get("members", [])}
     total = run.config.training.members
@@ -176,14 +178,14 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
     evaluator = Evaluator(
         environment,
         "test",
-        games=settings.episodes,
+        games=plan.final,
         seed=settings.test_seed,
         backend=run.config.training.chosen_backend,
-        longest=settings.max_steps,
+        longest=plan.longest,
     )
     policy, sampled = best_policy(run, shown), np.empty(0)
     if policy.actions.drawn:
-        (drawn,) = evaluator.run(policy, deterministic=False)
+        (drawn,) = evaluator.run(policy, drawn=True)
         sampled = values(drawn, environment.spec)
     evaluator.close()
     steps = run.evaluations().get("steps", [])
@@ -192,7 +194,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         steps=int(max((step for step in steps if isinstance(step, float)), default=0)),
         validations=len(set(steps)),
         sampled=sampled,
-        longest=settings.max_steps if environment.spec.max_episode_steps is None else None,
+        longest=plan.longest if environment.spec.max_episode_steps is None else None,
     )
 
 

@@ -21,6 +21,7 @@ from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.episodes import Seen, run_episodes
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.record.track import Track
+from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.vector.contract import random_actions
 
 # A game has one split, episodes that chose no policy.
@@ -52,7 +53,7 @@ def gather(
     provenance: Mapping[str, str] | None = None,
     backend: str = "compiled",
     draws: int = RANDOM_DRAWS,
-    longest: int = LONGEST,
+    plan: EvaluationPlan | None = None,
 ) -> RunEvaluation:
     """Replays the baselines and stress tests and collects what is known about a run.
 
@@ -73,7 +74,7 @@ def gather(
         provenance: command, versions, machine, data hash: label and text.
         backend: how kernels are stepped.
         draws: matched random traders.
-        longest: steps after which a random policy's episode is cut where there is no time limit.
+        plan: how much of a random policy is evaluated in a game.
     """
     if holdout is None:
         holdout = "test" if "test" in tracks else list(tracks)[-1]
@@ -97,7 +98,10 @@ def gather(
     # No other kind has prices; one that declares nothing about its passes is shown like a game.
     declares = isinstance(environment, KernelEnvironment) and environment.kernel.market_pass
     if environment.spec.market is None or not declares:
-        chance = random_policy(environment, holdout, backend, longest)
+        games, longest = RANDOM_EPISODES, LONGEST
+        if plan is not None:
+            games, longest = min(games, plan.final), plan.longest
+        chance = random_policy(environment, holdout, backend, games, longest)
         return replace(run, random_policy=chance)
     assert isinstance(environment, KernelEnvironment)
     kernel, loaded = environment.kernel, environment.loaded
@@ -155,15 +159,19 @@ def _named(members: Sequence[Sequence[Track]], passes: Passes) -> list[list[Trac
 
 
 def random_policy(
-    environment: Environment, split: str, backend: str = "auto", longest: int = LONGEST
+    environment: Environment,
+    split: str,
+    backend: str = "auto",
+    games: int = RANDOM_EPISODES,
+    longest: int = LONGEST,
 ) -> Floats:
-    """Returns [100] of episodes under uniformly random actions, among those that are allowed."""
-    env = environment.evaluation(split, _COPIES, 1, backend, longest)
+    """Returns [games] of episodes under uniformly random actions, among those that are allowed."""
+    env = environment.evaluation(split, min(_COPIES, games), 1, backend, longest)
     random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
 
     def act(seen: Seen) -> NDArray[Any]:
         return random_actions(environment.spec, len(seen.obs), random, seen.mask)
 
-    tracks = run_episodes(env, act, RANDOM_EPISODES, _RANDOM_SEED, record=False)[0]
+    tracks = run_episodes(env, act, games, _RANDOM_SEED, record=False)[0]
     env.close()
     return np.array([track.ret for track in tracks])

@@ -41,6 +41,7 @@ class Shard:
         specs: of each member, where they differ in fixed scales; the environment's by default.
         learner, device: of the config's section `training`.
         longest: steps after which an evaluation cuts an episode without a time limit.
+        drawn: evaluations draw actions.
         go_on: called now and then in an evaluation; it may raise `StoppedError` to leave it.
         curriculum: for these members, where they have one.
 
@@ -63,6 +64,7 @@ class Shard:
         learner: str = "auto",
         device: str = "cpu",
         longest: int = LONGEST,
+        drawn: bool = False,
         go_on: Callable[[], None] = lambda: None,
         curriculum: Curriculum | None = None,
     ) -> None:
@@ -72,8 +74,8 @@ class Shard:
         self._backend = backend
         self._num_envs = num_envs
         self._run = run or in_sequence
-        self._longest, self._go_on = longest, go_on
-        self._evaluators: dict[tuple[str, int, int], Evaluator] = {}
+        self._longest, self._drawn, self._go_on = longest, drawn, go_on
+        self._evaluators: dict[tuple[Any, ...], Evaluator] = {}
         own_config = config.select(members, total)
         spec = environment.spec
         make = load_agent(config, learner_of(learner, device, spec.is_image), device)
@@ -165,21 +167,26 @@ class Shard:
         for evaluator in self._evaluators.values():
             evaluator.close()
 
-    def evaluate(self, split: str, games: int, seed: int) -> NDArray[np.float64] | None:
+    def evaluate(
+        self, split: str, games: int, seed: int, lanes: int | None = None, steps: int | None = None
+    ) -> NDArray[np.float64] | None:
         """What each member's score is the mean of, [m, J], with its policy as it is now.
 
-        None where a signal came before all episodes had ended.
+        None where a signal came before all episodes had ended. Arguments as for `Evaluator`.
         """
-        key = (split, games, seed)
+        key = (split, games, seed, lanes, steps)
         if key not in self._evaluators:
             self._evaluators[key] = Evaluator(
                 self._environment,
                 split,
                 members=len(self.members),
                 games=games,
+                lanes=lanes,
+                steps=steps,
                 seed=seed,
                 backend=self._backend,
                 longest=self._longest,
+                drawn=self._drawn,
                 go_on=self._go_on,
             )
         try:

@@ -36,7 +36,7 @@ from slipstream.training.runs.result import Scores, finite, result_of, scores_of
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.remarks import began_anew, remarks
-from slipstream.training.settings.sizing import check_memory
+from slipstream.training.settings.sizing import EvaluationPlan, check_memory
 from slipstream.training.shard import join_states, state_of
 
 
@@ -87,6 +87,7 @@ class Trainer:
 
     Attributes:
         progress: steps, updates and seconds so far.
+        plan: how much is evaluated.
         best: float64 [M], highest validation score of each member so far; -inf before the first.
         best_steps: int64 [M], where it was reached.
     """
@@ -103,6 +104,7 @@ class Trainer:
         self.config, self.directory, self._cluster = config, run, cluster
         environment = environment or resolve_environment(config.env_name, config.env_settings)
         self.environment = environment.prepared(settings)
+        self.plan = EvaluationPlan.of(config, self.environment)
         self.members, self.num_envs = settings.members, int(settings.num_envs)
         self.seeds = [settings.seed + m for m in range(self.members)]
         if cluster is None:
@@ -211,17 +213,18 @@ class Trainer:
         return progress.snapshot()
 
     def _validation_due(self) -> bool:
-        settings, now = self.config.evaluation, self.progress
+        settings, now, plan = self.config.evaluation, self.progress, self.plan
         if settings.every_episodes is not None:
             every = settings.every_episodes
             ended = self._episodes.min() // every > self._judged.min() // every
-            return bool(now.finished or ended)
-        if settings.every_steps is not None:
+            rested = now.steps - self._validated >= plan.every * now.budget
+            return bool(now.finished or (ended and (rested or settings.episodes != "auto")))
+        if settings.every_steps is not None and settings.every_steps >= plan.every * now.budget:
             before = now.steps - self.config.iteration_steps
             return (
                 now.finished or now.steps // settings.every_steps > before // settings.every_steps
             )
-        return self._due(settings.every)
+        return self._due(plan.every)
 
     def _due(self, every: float) -> bool:
         """Whether the last iteration crossed a multiple of this share of the budget, or the end."""
@@ -243,7 +246,10 @@ class Trainer:
         settings, steps = self.config.evaluation, self.progress.steps
         if self._validated == steps or not self._validation_due():
             return
-        values = self._evaluate(workers, self.validation, settings.seed)
+        plan = self.plan
+        values = self._evaluate(
+            workers, self.validation, plan.most, settings.seed, plan.lanes, plan.steps
+        )
         if values is None:  # a signal came; the checkpoint says that this is still to be done
             return
         self._validated, self._judged = steps, self._episodes.copy()
@@ -268,10 +274,15 @@ class Trainer:
             Evaluated(progress, self.validation, everyone, scores, metrics=measured, best=best)
         )
 
-    def _evaluate(self, workers: Workers, split: str, seed: int) -> NDArray[np.float64] | None:
-        """[M, J]: what the scores of the policies as they are now are the means of."""
+    def _evaluate(self, workers: Workers, *asked: Any) -> NDArray[np.float64] | None:
+        """[M, J]: what the scores of the policies as they are now are the means of.
+
+        Args:
+            workers: of all members.
+            asked: of `Shard.evaluate`.
+        """
         began = time.perf_counter()
-        parts = workers.call("evaluate", split, self.config.evaluation.episodes, seed)
+        parts = workers.call("evaluate", *asked)
         self.progress.seconds_validate += time.perf_counter() - began
         return None if any(part is None for part in parts) else np.concatenate(parts)
 
@@ -316,17 +327,18 @@ class Trainer:
         last: list[Scores] = [None] * self.members
         settings = self.config.evaluation
         if not market:
-            values = self._evaluate(workers, "test", settings.test_seed)
+            values = self._evaluate(workers, "test", self.plan.final, settings.test_seed)
             stop.check()
             last = [None] * self.members if values is None else list(values)
         if not market or "test" in self.environment.splits():
             evaluator = Evaluator(
                 self.environment,
                 "test",
-                games=settings.episodes,
+                games=self.plan.final,
                 seed=settings.seed if market else settings.test_seed,
                 backend=self.config.training.chosen_backend,
-                longest=settings.max_steps,
+                longest=self.plan.longest,
+                drawn=settings.drawn,
                 go_on=stop.check,
             )
             began = time.perf_counter()
@@ -355,4 +367,6 @@ class Trainer:
             }
             for m in range(self.members)
         ]
-        return result_of(self.config, self.environment, self.validation, members, self.progress)
+        return result_of(
+            self.config, self.environment, self.plan, self.validation, members, self.progress
+        )

@@ -47,7 +47,7 @@ def test_shares_and_amdahls_ceiling():
         # 8 copies x 128 steps, 10 epochs of minibatches of 64 rows: 160 updates for 1,024 steps.
         ((10, 10, 70, 100), {}, "0.156 updates of 64 rows"),
         ((10, 70, 10, 100), {}, "more copies share"),
-        ((10, 5, 5, 100), {"evaluated": (3, 6)}, "--set evaluation.every=0.25"),
+        ((10, 5, 5, 100), {"evaluated": (3, 6)}, "--set evaluation.share=0.05"),
         ((10, 5, 5, 100), {"start": 80.0}, "Starting took longest"),
         ((70, 10, 10, 100), {"name": "cartpole"}, "compiled already"),
         ((70, 10, 10, 100), {}, "slipstream tune-machine gym:CartPole-v1"),
@@ -56,6 +56,16 @@ def test_shares_and_amdahls_ceiling():
 )
 def test_advice_is_about_what_takes_longest(given, more, words):
     assert words in dict(diagnose(run(*given, **more)))["what to change"]
+
+
+def test_the_setting_that_lets_validation_take_so_long_is_named():
+    given = run(10, 5, 5, 100, evaluated=(3, 6))
+    assert "--set evaluation.share=0.05" in dict(diagnose(given))["what to change"]
+    numbers = {"evaluation.episodes": 100, "evaluation.max_steps": 10_000}
+    given.config = resolve(given.config, numbers)
+    said = dict(diagnose(given))["what to change"]
+    assert "evaluation.episodes is 100 of up to 10,000 steps" in said
+    assert "--set evaluation.episodes=auto" in said and "--set evaluation.every=0.25" in said
 
 
 def test_a_row_a_member_counts_once():

@@ -16,7 +16,9 @@ from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.engine.pass_loop import PassLoop
 from slipstream.studies.engine.population import Place, joined
 from slipstream.training.environments.episodes import Seen, run_episodes
+from slipstream.training.environments.evaluation import decide
 from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import Episodes, StepOut
 
@@ -43,11 +45,12 @@ def score(
 
 def alike(place: Place) -> tuple[int, ...]:
     """Members with equal ones can be scored together: number of test records, or of episodes."""
-    if place.environment.spec.market is not None:
-        return (len(_records(place)),)
     settings = place.member.config.evaluation
+    if place.environment.spec.market is not None:
+        return len(_records(place)), settings.drawn, settings.seed
     purpose = str(place.member.test).rpartition("/")[2]  # folds meet the same episodes
-    return seed_of(settings.seed, purpose), settings.episodes, settings.max_steps
+    longest = EvaluationPlan.of(place.member.config, place.environment).longest
+    return seed_of(settings.seed, purpose), settings.most_episodes, longest
 
 
 def _records(place: Place) -> tuple[Any, ...]:
@@ -73,7 +76,8 @@ def _market(
     env = together.evaluation("train", each, len(places), _backend(places[0]))
     assert isinstance(env, KernelVectorEnv)  # prices have one player
     longest = max(len(time) for time in times)
-    values, ended = _run(env, policy, longest, go_on)
+    settings = places[0].member.config.evaluation
+    values, ended = _run(env, policy, longest, go_on, settings.seed if settings.drawn else None)
     accounts: list[PassGrowth | None] = [None] * total
     units = {metric.name: metric.unit for metric in env.spec.metrics}
     markets = {record: together.spec_of((record,)).market for record in set(records)}
@@ -93,7 +97,11 @@ def _market(
 
 
 def _run(
-    env: KernelVectorEnv, policy: Policy, longest: int, go_on: Callable[[], None]
+    env: KernelVectorEnv,
+    policy: Policy,
+    longest: int,
+    go_on: Callable[[], None],
+    seed: int | None,
 ) -> tuple[dict[str, Floats], Episodes]:
     """Steps all copies to the ends of their passes.
 
@@ -104,14 +112,14 @@ def _run(
     spec, e = env.spec, env.num_envs
     noted = tuple(name for name in _NOTED if name in spec.trace)
     values = np.zeros((longest, e, len(noted)))
-    if PassLoop.fits(env, policy):
+    if seed is None and PassLoop.fits(env, policy):
         loop = PassLoop(env, policy, noted)
         loop.reset()
         for begin in range(0, longest, _LOOK):
             loop.run(begin, min(begin + _LOOK, longest), values)
             go_on()
     else:
-        step_passes(env, policy, noted, values, go_on)
+        step_passes(env, policy, noted, values, go_on, seed)
     ended = env.drain_episodes()
     running = np.setdiff1d(np.arange(e), ended.e)
     if len(running):
@@ -128,16 +136,18 @@ def step_passes(
     noted: tuple[str, ...],
     values: Floats,
     go_on: Callable[[], None] = lambda: None,
+    seed: int | None = None,
 ) -> None:
-    """What `PassLoop` does, one step of all copies after another."""
+    """What `PassLoop` does, step after step; with a seed, actions are drawn."""
     spec, e = env.spec, env.num_envs
     obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
     mask = np.ones((e, env.mask_width), np.bool_) if env.mask_width else None
     flags = np.zeros((3, e), np.bool_)
     out = StepOut(obs, np.zeros(e, np.float32), flags[0], flags[1], flags[2], mask)
     env.reset(obs, mask)
+    episode = np.tile(np.arange(e // policy.members), policy.members)
     for t in range(len(values)):
-        env.step(policy.act_rows(obs, mask=mask), out, t)
+        env.step(decide(policy, Seen(obs, mask, episode, np.full(e, t)), seed), out, t)
         for k, now in enumerate(env.read(noted).values()):
             values[t, :, k] = now
         if t % _LOOK == 0:
@@ -159,14 +169,13 @@ def _games(
     places: Sequence[Place], policy: Policy, go_on: Callable[[], None] = lambda: None
 ) -> list[DailyReturns]:
     """Episode returns; every member meets the same episodes."""
-    seed, episodes, _ = alike(places[0])
+    seed, episodes, longest = alike(places[0])
     copies = min(_COPIES, episodes)
-    longest = places[0].member.config.evaluation.max_steps
     together = joined(places)
     env = together.evaluation("train", copies, len(places), _backend(places[0]), longest)
 
     def act(seen: Seen) -> NDArray[Any]:
-        return policy.act_rows(seen.obs, mask=seen.mask)
+        return decide(policy, seen, seed if places[0].member.config.evaluation.drawn else None)
 
     tracks = run_episodes(env, act, episodes, seed, members=len(places), record=False, go_on=go_on)
     env.close()

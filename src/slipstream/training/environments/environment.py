@@ -50,6 +50,7 @@ class Environment(ABC):
         measured: how copies of a lone member are stepped fastest here, where the machine file says.
         backends: how its copies can be stepped; a further one is named here and made in `copies`.
         open_section: below this key of `env`, nobody knows beforehand which keys there are.
+        leaves: a copy can leave an episode before its end and begin another one.
         resumable: its copies can be saved and come back to where they stood, at every step.
     """
 
@@ -59,6 +60,7 @@ class Environment(ABC):
 
     backends: ClassVar[tuple[str, ...]]
     open_section: ClassVar[str | None] = None
+    leaves: ClassVar[bool] = True
     resumable: ClassVar[bool]
 
     # What a name means.

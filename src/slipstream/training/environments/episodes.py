@@ -44,11 +44,16 @@ def run_episodes(
     seed: int,
     *,
     members: int = 1,
+    lanes: int | None = None,
+    steps: int | None = None,
     record: bool = True,
     names: Sequence[str] | None = None,
     go_on: Callable[[], None] = lambda: None,
 ) -> list[list[Track]]:
     """Runs episodes 0..J-1 once for every member and returns them in that order.
+
+    With `lanes` L, lane l is the episodes l, l + L, l + 2 L and so on, one after another, as long
+    as each ends within `steps` of the lane's steps; what does not is not among the tracks.
 
     Episode j has the random stream (seed, j, 0) and Params record j % P whichever copy steps it, so
     the number of copies changes nothing but speed.
@@ -59,12 +64,15 @@ def run_episodes(
         episodes: J, for each member.
         seed: evaluation seed, the same for all members.
         members: M.
+        lanes: L; J unless given.
+        steps: of each lane; None: however many its episodes take.
         record: keep actions and traces.
         names: [J] of the tracks; "episode j" unless given.
         go_on: called now and then; it may raise to leave.
 
     Returns:
-        [M][J] tracks, without those that were lost: a fault ended each of their tries.
+        [M][J] tracks, without those that were lost: a fault ended each of their tries; fewer
+        where `steps` is given.
 
     Raises:
         KernelError: more than half of a member's were lost.
@@ -73,7 +81,7 @@ def run_episodes(
     obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
     mask = np.ones((e, env.mask_width), np.bool_) if env.mask_width else None
     out = _step_out(obs, mask)
-    dealt = _Dealt(e, members, episodes, names)
+    dealt = _Dealt(e, members, episodes, lanes or episodes, steps, names)
     first = np.flatnonzero(dealt.running)
     env.begin(first, dealt.episode[first], seed, obs, mask)
     actions_kept: list[NDArray[Any]] = []
@@ -89,17 +97,21 @@ def run_episodes(
             go_on()
         t += 1
         dealt.stepped(out, t)
+        next_ones = []
         if ((out.terminated | out.truncated) & dealt.running).any():
             next_ones = dealt.ended(env.drain_episodes(), t)
             dealt.check_lost(env)
-            env.begin(next_ones, dealt.episode[next_ones], seed, obs, mask)
+        next_ones += dealt.cut(t)
+        if next_ones:
+            begun = np.array(next_ones, np.int64)
+            env.begin(begun, dealt.episode[begun], seed, obs, mask)
     if record:
         _attach(dealt.tracks, dealt.finished, actions_kept, traces_kept)
     return [[track for track in row if track is not None] for row in dealt.tracks]
 
 
 class _Dealt:
-    """Episodes 0..J-1 of every member, dealt to its copies: who runs which, and what came out.
+    """Lanes of episodes of every member, dealt to its copies: who runs which, and what came out.
 
     Attributes:
         episode, time: int64 [E], the episode that each copy runs, and steps within it.
@@ -108,15 +120,25 @@ class _Dealt:
         finished: (copy, member, episode, first step, step past the last) of each that has.
     """
 
-    def __init__(self, e: int, members: int, episodes: int, names: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        e: int,
+        members: int,
+        episodes: int,
+        lanes: int,
+        steps: int | None,
+        names: Sequence[str] | None,
+    ) -> None:
         self._copies, self._episodes, self._names = e // members, episodes, names
+        self._lanes, self._steps = lanes, steps
         self.episode = np.tile(np.arange(self._copies, dtype=np.int64), members)
-        self.running = self.episode < episodes
+        self.running = self.episode < lanes
         self.time, self._began = np.zeros(e, np.int64), np.zeros(e, np.int64)
-        self._pending = np.full(members, min(self._copies, episodes))  # each member's next episode
+        self._spent = np.zeros(e, np.int64)  # of the lane, by episodes that have ended
+        self._pending = np.full(members, min(self._copies, lanes))  # each member's next lane
         self.tracks: list[list[Track | None]] = [[None] * episodes for _ in range(members)]
         self.finished: list[tuple[int, int, int, int, int]] = []
-        self.lost = np.zeros(members, np.int64)  # episodes of each
+        self.lost, self._ended = np.zeros((2, members), np.int64)  # episodes of each
 
     def stepped(self, out: StepOut, t: int) -> None:
         """Counts a step; `t` is the number of the next one."""
@@ -124,7 +146,7 @@ class _Dealt:
         again = self.running & ~out.valid  # after a fault: at the beginning of the same episode
         self.time[again], self._began[again] = 0, t
 
-    def ended(self, done: Episodes, t: int) -> NDArray[np.int64]:
+    def ended(self, done: Episodes, t: int) -> list[int]:
         """Takes what ended.
 
         Returns:
@@ -133,8 +155,11 @@ class _Dealt:
         next_ones = []
         lost = np.zeros(len(done.e), np.bool_) if done.lost is None else done.lost
         for row, copy in enumerate(done.e.tolist()):
+            if not self.running[copy]:
+                continue
             member, j = copy // self._copies, int(self.episode[copy])
             self.lost[member] += lost[row]
+            self._ended[member] += 1
             if not lost[row]:
                 metrics = {name: float(values[row]) for name, values in done.metrics.items()}
                 self.tracks[member][j] = Track(
@@ -142,23 +167,53 @@ class _Dealt:
                     float(done.ret[row]),
                     int(done.length[row]),
                     metrics,
+                    number=j,
                 )
                 self.finished.append((copy, member, j, int(self._began[copy]), t))
-            self.running[copy] = self._pending[member] < self._episodes
+                self._spent[copy] += int(done.length[row])
+            if j + self._lanes < self._episodes and not self._over(copy):
+                self._begin(copy, j + self._lanes, t)
+            else:
+                self._next_lane(copy, t)
             if self.running[copy]:
-                self.episode[copy] = self._pending[member]
-                self.time[copy], self._began[copy] = 0, t
-                self._pending[member] += 1
                 next_ones.append(copy)
-        return np.array(next_ones, np.int64)
+        return next_ones
+
+    def cut(self, t: int) -> list[int]:
+        """Leaves episodes that cannot end within their lane.
+
+        Returns:
+            Copies that begin another lane.
+        """
+        if self._steps is None:
+            return []
+        late = np.flatnonzero(self.running & (self._spent + self.time >= self._steps)).tolist()
+        for copy in late:
+            self._next_lane(copy, t)
+        return [copy for copy in late if self.running[copy]]
+
+    def _over(self, copy: int) -> bool:
+        return self._steps is not None and bool(self._spent[copy] >= self._steps)
+
+    def _next_lane(self, copy: int, t: int) -> None:
+        member = copy // self._copies
+        self.running[copy] = self._pending[member] < self._lanes
+        if self.running[copy]:
+            self._begin(copy, int(self._pending[member]), t)
+            self._spent[copy] = 0
+            self._pending[member] += 1
+
+    def _begin(self, copy: int, episode: int, t: int) -> None:
+        self.episode[copy], self.time[copy], self._began[copy] = episode, 0, t
 
     def check_lost(self, env: VectorEnv) -> None:
         """Raises where so few episodes are left that their mean would say little of all."""
-        most = int(self.lost.max())
-        if 2 * most > self._episodes:
+        member = int(self.lost.argmax())
+        most, ended = int(self.lost[member]), max(self._lanes, int(self._ended[member]))
+        if 2 * most > ended:
             fault = next(one for one in reversed(env.drain_faults()) if one.kind == "given up")
             raise KernelError(
-                f"More than half of an evaluation's {self._episodes} episodes were lost ({most} so "
+                f"More than half of an evaluation's {ended} episodes were lost ({most} so "
                 f"far), each after several tries. The last: {fault}\nMend the environment there: "
                 "a score would be the mean of the episodes that happen to work."
             )

@@ -29,6 +29,7 @@ class VectorEnvironment(GymnasiumEnvironment):
     """
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial")
+    leaves: ClassVar[bool] = False  # the other library decides when
     kind: ClassVar[str] = "a vector environment of another library"
 
     @classmethod

@@ -24,6 +24,7 @@ from slipstream.training.processes.child import Child, portable, torch_threads
 from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.processes.crew import Crew
 from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.training.shard import Shard, cut
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ def make_shard(
         run,
         learner=training.learner,
         device=training.device,
-        longest=config.evaluation.max_steps,
+        longest=EvaluationPlan.of(config, environment).longest,
+        drawn=config.evaluation.drawn,
         go_on=go_on,
         curriculum=None if curriculum is None else curriculum.among(len(members)),
     )

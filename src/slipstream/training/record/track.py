@@ -26,6 +26,7 @@ class Track:
         metrics: `Spec.metrics` at the end, by name.
         actions: [n, K], what the environment received; empty where not asked for.
         trace: `Spec.trace` STATE fields after each step, [n, ...] by name, or empty.
+        number: of the episode, j.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Track:
     metrics: Mapping[str, float]
     actions: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 1)))
     trace: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    number: int = 0
 
 
 def values(tracks: Sequence[Track], spec: Spec) -> NDArray[np.float64]:

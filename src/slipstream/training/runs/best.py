@@ -17,6 +17,7 @@ from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.record.track import Track
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sizing import EvaluationPlan
 
 Tracks: TypeAlias = Mapping[str, list[list[Track]]]
 """Evaluation episodes by split, then by member that has a policy, then by episode."""
@@ -56,7 +57,7 @@ def evaluate_policies(
     Raises:
         ConfigError: the environment means something else to a policy than what it was trained on.
     """
-    settings = config.evaluation
+    settings, plan = config.evaluation, EvaluationPlan.of(config, environment)
     market = environment.spec.market is not None
     splits = [split for split in _ORDER if split in environment.splits()] if market else ["test"]
     if {"train_window", "window"} & set(splits):
@@ -68,10 +69,11 @@ def evaluate_policies(
         evaluator = Evaluator(
             environment,
             split,
-            games=settings.episodes,
+            games=plan.final,
             seed=settings.seed if market else settings.test_seed,
             backend=config.training.chosen_backend,
-            longest=settings.max_steps,
+            longest=plan.longest,
+            drawn=settings.drawn,
         )
         tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
         said = lost_sentence(evaluator.drain_faults())

@@ -12,6 +12,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.training.environments.factory import kind_of
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.runs.run import Run
+from slipstream.training.settings.sections import EvaluationConfig
 
 Columns = Mapping[str, Sequence[float | str | None]]
 
@@ -124,13 +125,7 @@ def _advice(run: Run, phases: Phases) -> str:
             "and compiled code is kept for the next one."
         )
     if largest == "evaluation":
-        every, episodes = config.evaluation.every, config.evaluation.episodes
-        return (
-            f"Evaluations took longest. evaluation.every is {every:g} and evaluation.episodes "
-            f"{episodes:,}: `--set evaluation.every={min(1.0, 2.5 * every):g}` evaluates less "
-            f"often, `--set evaluation.episodes={max(1, episodes // 4)}` on fewer episodes, with "
-            "twice the error."
-        )
+        return _evaluations(config.evaluation)
     if largest == "update":
         n = int(config.training.num_envs)
         agent, each = config.agent, config.agent.updates(n) / config.iteration_steps
@@ -149,6 +144,24 @@ def _advice(run: Run, phases: Phases) -> str:
     if largest == "other":
         return "What took longest is neither training nor evaluation: a slow disk, or other work."
     return _stepping(run)
+
+
+def _evaluations(settings: EvaluationConfig) -> str:
+    """Which setting makes them take so long."""
+    episodes, every, longest = settings.episodes, settings.every, settings.max_steps
+    if episodes == "auto":
+        return (
+            f"Validation took longest: evaluation.share is {settings.share:g} of the budget's "
+            f"steps. `--set evaluation.share={settings.share / 4:g}` scores on fewer episodes, "
+            "with a larger error."
+        )
+    cut = "" if longest == "auto" else f" of up to {longest:,} steps (evaluation.max_steps)"
+    return (
+        f"Validation took longest: evaluation.episodes is {episodes:,}{cut}, given as a number and "
+        f"so whatever it takes. `--set evaluation.episodes=auto` bounds it to evaluation.share "
+        f"({settings.share:g}) of the budget's steps; `--set evaluation.every="
+        f"{min(1.0, 2.5 * every):g}` evaluates less often than every {every:g} of the budget."
+    )
 
 
 def _stepping(run: Run) -> str:

@@ -12,6 +12,7 @@ from slipstream.training.environments.environment import Environment
 from slipstream.training.listeners.progress import Progress
 from slipstream.training.record.track import counted, standard_error
 from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sizing import EvaluationPlan
 
 Scores: TypeAlias = NDArray[np.float64] | None
 """What a score is the mean of, [J]; None where nothing was measured."""
@@ -20,6 +21,7 @@ Scores: TypeAlias = NDArray[np.float64] | None
 def result_of(
     config: RunConfig,
     environment: Environment,
+    plan: EvaluationPlan,
     chosen_on: str,
     members: Sequence[Mapping[str, Any]],
     progress: Progress,
@@ -27,7 +29,7 @@ def result_of(
     """The whole file.
 
     Args:
-        config, environment: of the run.
+        config, environment: of the run; plan: of its evaluations.
         chosen_on: the split by which each member's best policy was chosen.
         members: a mapping for each.
         progress: at the end.
@@ -37,7 +39,8 @@ def result_of(
         "score_is": "mean log return" if market else "mean episode return",
         "chosen_on": chosen_on,
         "test_is": "the test split" if market else "fresh episodes",
-        "test_episodes": None if market else config.evaluation.episodes,
+        "test_episodes": None if market else plan.final,
+        "evaluation": {**plan.as_mapping(), "actions": config.evaluation.actions},
         "members": list(members),
         "progress": progress.as_dict(),
         "updates_per_step": progress.updates / max(progress.steps, 1),

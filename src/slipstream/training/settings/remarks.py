@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from slipstream.training.environments.environment import Environment
 from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sizing import EvaluationPlan
 
 _MORE = 1.01  # of the budget: whole iterations nearly always make a few steps more
 
 
 def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
-    """Sentences: steps that are trained beyond the budget, and episodes that nothing ends.
+    """Sentences: steps trained beyond the budget, what is evaluated, episodes that nothing ends.
 
     Args:
         config: resolved; `num_envs` is a number.
@@ -25,11 +26,21 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
             f"total_steps is {budget:,}, and {trained:,} steps per member are trained: {times} "
             f"of {each // copies} steps x {copies} copies."
         )
+    plan, settings = EvaluationPlan.of(config, environment), config.evaluation
     spec = environment.spec
+    if spec.market is None and settings.episodes == "auto" and plan.lanes < settings.most_episodes:
+        many = f"{plan.lanes} x {plan.steps:,} steps" if plan.steps else f"{plan.lanes} episodes"
+        found.append(
+            f"Validation takes at most {settings.share:g} of the budget's steps "
+            f"(evaluation.share): after every {plan.every:.3g} of it {many}, of which whole "
+            f"episodes count; the result is measured on {plan.final}. A number in "
+            "evaluation.episodes is taken as it is."
+        )
     if spec.market is None and spec.max_episode_steps is None:
         found.append(
             f"{config.short_name} declares no time limit: an evaluation cuts an episode that did "
-            f"not end by itself after {config.evaluation.max_steps:,} steps (evaluation.max_steps)."
+            f"not end by itself after {plan.longest:,} steps (evaluation.max_steps), and counts "
+            "the rewards until then."
         )
     return tuple(found)
 

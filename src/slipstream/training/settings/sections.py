@@ -86,13 +86,22 @@ class EvaluationConfig(Config):
     every_episodes: Count | None = Field(
         None, description="instead of `every`: training episodes of every member between them"
     )
-    episodes: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        100, description="episodes a score is the mean of (not in markets)"
+    episodes: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = Field(
+        "auto",
+        description="whole episodes a score is the mean of (not in markets); auto: 100, or as many "
+        "as end within `share` of the budget",
+    )
+    share: Share = Field(
+        0.2, description="of the budget's steps, that validation may take where `episodes` is auto"
+    )
+    actions: Literal["greedy", "drawn"] = Field(
+        "greedy", description="greedy: the most likely ones; drawn: as in training"
     )
     seed: Seed = Field(1_000_003, description="the same episodes every time")
-    max_steps: Count = Field(
-        10_000,
-        description="cuts an episode of an environment without a time limit (not in markets)",
+    max_steps: Count | Literal["auto"] = Field(
+        "auto",
+        description="cuts an episode of an environment without a time limit (not in markets); "
+        "auto: 1/500 of the budget, 100 to 10,000",
     )
 
     @model_validator(mode="after")
@@ -100,6 +109,16 @@ class EvaluationConfig(Config):
         if self.every_steps is not None and self.every_episodes is not None:
             raise ValueError("give `every_steps` or `every_episodes`, not both")
         return self
+
+    @property
+    def most_episodes(self) -> int:
+        """That a score is the mean of, however short they are."""
+        return 100 if self.episodes == "auto" else self.episodes
+
+    @property
+    def drawn(self) -> bool:
+        """Whether policies are scored as they act in training."""
+        return self.actions == "drawn"
 
     @property
     def test_seed(self) -> int:

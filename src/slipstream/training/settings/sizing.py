@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import psutil
 
 from slipstream.agents.agent import AgentConfig
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.experience.replay.sizes import replay_bytes
-from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.settings.config import RunConfig
 
+LEAST_EPISODES = 4  # whole ones that a validation has time for, else there are fewer validations
+_SHORTEST = 100  # steps of an episode without a time limit
 MIN_ITERATIONS = 50  # as often, at least, is the policy improved and tried out
 MIN_EPISODES = 10  # of full length, that each copy has time for
 _MEMORY_SHARE = 0.8
@@ -111,6 +115,59 @@ def _left_out(copies: int, environment: Environment) -> str | None:
         f"{copies} of {kinds} training records are trained on: copies take them (a market's "
         f"symbols, say) in turn, and there are {copies}. Give training.num_envs at least {kinds}."
     )
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """How much is evaluated, from the config and the spec alone: in steps, not in seconds.
+
+    A lane is a sequence of whole episodes that may take `steps` steps; the episode that would take
+    more is not counted. Lanes are independent, and the mean of a lane is that of all episodes
+    whatever their lengths have to do with their returns (Glynn and Heidelberger 1990, "Bias
+    properties of budget constrained simulations"): a lane has time for the longest episode.
+
+    Attributes:
+        every: share of the budget between validations.
+        lanes: of a validation; a score is the mean of their means.
+        steps: of a lane; None where each is one episode, however long.
+        most: episodes of a validation, at most.
+        final: whole episodes of each policy that is scored at the end.
+        longest: steps after which an episode without a time limit of its own is cut.
+    """
+
+    every: float
+    lanes: int
+    steps: int | None
+    most: int
+    final: int
+    longest: int
+
+    @classmethod
+    def of(cls, config: RunConfig, environment: Environment) -> EvaluationPlan:
+        """For a run's validations; what the config gives as a number is taken as it is."""
+        settings, budget, spec = config.evaluation, config.training.total_steps, environment.spec
+        every = settings.every if settings.every_steps is None else settings.every_steps / budget
+        longest = min(LONGEST, max(_SHORTEST, budget // 500))
+        if settings.max_steps != "auto":
+            longest = settings.max_steps
+        most = settings.most_episodes
+        if spec.market is not None or settings.episodes != "auto":
+            return cls(every, most, None, most, most, longest)
+        length, allowed = spec.max_episode_steps or longest, settings.share * budget
+        wanted = math.ceil(1 / every)
+        number = max(1, min(wanted, int(allowed / (LEAST_EPISODES * length))))
+        each = int(allowed / number)
+        lanes = min(most, max(1, each // length))
+        final = min(most, max(LEAST_EPISODES, int(allowed / 2) // length))
+        if number < wanted:
+            every = 1 / number
+        if lanes == most or not environment.leaves or environment.opponent_names:
+            return cls(every, lanes, None, lanes, final, longest)
+        return cls(every, lanes, max(length, each // lanes), most, final, longest)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """For result.json, plain values."""
+        return asdict(self)
 
 
 def check_memory(config: RunConfig, environment: Environment) -> int:
