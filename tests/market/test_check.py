@@ -37,7 +37,7 @@ def test_sound_data_raises_no_alarm(folder, frame):
     assert [(one.kind, one.count, one.size) for one in report.findings] == [("weekend", 5, 192)] * 2
     assert report.loadable
     assert "all symbols: 5 weekends of 192 bars; they count as one step." in render(report)
-    assert render(report).endswith("Loadable, with 0 warnings.")
+    assert "\nLoadable, with 0 warnings.\n`slipstream init forex " in render(report)
 
 
 def test_weekends_in_the_weeks_when_clocks_change(folder, frame):

@@ -1,12 +1,16 @@
 """Discovery: what `init` can say about a folder."""
 
+import numpy as np
 import pytest
+from vendors import HOUR, binance, iso, metatrader_5, truth
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
+from slipstream.market.check import check, render
 from slipstream.market.config import DataConfig
 from slipstream.market.discover import describe_folder, missing_pairs, propose
 from slipstream.market.market import load_market
+from slipstream.market.symbols import market_kind
 
 
 def test_a_folder_of_named_pairs(folder, frame):
@@ -50,6 +54,43 @@ def test_mixed_bar_lengths_keep_the_common_one(folder, frame):
     )
     assert found.data_section["symbols"] == ["EURUSD", "GBPUSD"]
     assert found.data_section["timeframe"] == "15m"
+
+
+@pytest.mark.parametrize(("coin_size", "days"), [(300, 4), (HOUR, 400)])
+def test_a_folder_of_bitcoin_and_euros(tmp_path, coin_size, days):
+    """Forex takes the pair, whose own prices, spread and zone are then written; not the coin's."""
+    binance(tmp_path, truth("BTCUSDT", coin_size, days=days))
+    one = truth("EURUSD", HOUR)
+    metatrader_5("America/New_York+7")(tmp_path, one)
+    (tmp_path / "EURUSD.csv").rename(tmp_path / "EURUSD_H1.csv")
+    section = propose(describe_folder(tmp_path, "fx").data_section).section
+    assert section == {
+        "folder": str(tmp_path),
+        "symbols": ["EURUSD"],
+        "files": {"EURUSD": "EURUSD_H1.csv"},
+        "timeframe": "1h",
+        "price_side": "bid",
+        "time_zone": "America/New_York+7",
+    }
+    bars = load_market(validate(DataConfig, section)).bars[0]
+    np.testing.assert_array_equal(bars.time, one.time)
+    other = describe_folder(tmp_path)  # nobody prefers a market: the file with more bars
+    assert [file.symbol for file in other.usable] == ["EURUSD" if coin_size == 300 else "BTCUSDT"]
+
+
+def test_the_pair_in_a_longer_name_decides_hours_and_pip(tmp_path):
+    """`EURUSD_H1.csv` was taken for a coin; the check names the command for it."""
+    iso("%Y-%m-%d %H:%M:%S+00:00", "time")(tmp_path, truth("USDJPY", HOUR, days=60))
+    (tmp_path / "USDJPY.csv").rename(tmp_path / "USDJPY_H1.csv")
+    report = check(DataConfig(folder=str(tmp_path), spread_pips=1.0))
+    assert "market fx" in report.summary[0] and "(median 0.01)" in report.summary[0]
+    assert f"`slipstream init forex {tmp_path} > my.yaml` writes" in render(report)
+    assert [market_kind(name) for name in ("EURUSDT", "EURUSDT_1h", "mEURUSD", "XAUUSD.pro")] == [
+        "24/7",
+        "24/7",
+        "24/7",
+        "fx",
+    ]
 
 
 def test_no_folder_no_files(tmp_path):

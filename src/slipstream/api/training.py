@@ -79,7 +79,7 @@ def train(
     check_curriculum(config.curriculum, environment, config.env_settings)
     environment.check(config.env_settings, say or _to_stderr)
     sentences = (
-        *(seat, config.preset_note, fallback, choice, measured),
+        *(seat, config.note, config.preset_note, fallback, choice, measured),
         passed_over(target),
     )
     said = [one for one in sentences if one]

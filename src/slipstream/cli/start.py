@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,14 +62,15 @@ def _market(environment: str, folder: str) -> str:
     from slipstream.market.discover import describe_folder, propose
     from slipstream.training.settings.config import resolve
 
-    found = describe_folder(folder)
-    section = _data_section(found)
+    found = describe_folder(folder, "fx" if environment == "forex" else None)
+    _refuse_unread(found)
+    names = [one.symbol for one in found.usable]
     env: dict[str, Any] = {"name": environment}
     values: dict[str, Any] = {"env": env}
-    head = []
+    head: list[str] = []
+    reasons: dict[str, str] = {}
     if environment == "forex":
-        env["account_currency"], reasons = _account(found, section["symbols"])
-        head += [f"Left out: {sentence}" for sentence in _keep(section, reasons)]
+        env["account_currency"], reasons = _account(found, names)
         if env["account_currency"] != "USD":
             head.append(
                 f"account_currency is {env['account_currency']}: nothing here turns all profits "
@@ -81,8 +83,10 @@ def _market(environment: str, folder: str) -> str:
             "entropy_coef": 0.005,
         }
     elif environment == "portfolio":
-        env["account_currency"], reasons = _one_quote(section["symbols"])
-        head += [f"Left out: {sentence}" for sentence in _keep(section, reasons)]
+        env["account_currency"], reasons = _one_quote(names)
+    kept = _without(found, reasons)
+    head = [*(f"Left out: {sentence}" for sentence in reasons.values()), *head]
+    section = kept.data_section
     head += _without_pips(section, env)
     proposal = propose(section)
     env["data"] = proposal.section
@@ -97,7 +101,8 @@ def _files_head(found: FolderDescription) -> list[str]:
     head = [f"Prices found in {found.folder}:"]
     head += [f"  {_file_line(one)}" for one in found.files]
     head += [
-        f"Left out: {one.file}: other bars than most files have, or a second file of its symbol."
+        f"Left out: {one.file}: of another market or other bars than those used, or a second file "
+        "of its symbol."
         for one in found.files
         if one.problem is None and (one.symbol, one.file) not in used
     ]
@@ -119,8 +124,8 @@ def _data_head(proposal: Proposal) -> list[str]:
     return head
 
 
-def _data_section(found: FolderDescription) -> dict[str, Any]:
-    """The `data` section of all files that can be read."""
+def _refuse_unread(found: FolderDescription) -> None:
+    """Raises DataError where no file can be read."""
     if not found.usable:
         problems = " ".join(f"{one.file}: {one.problem}" for one in found.files if one.problem)
         advice = "Give a folder of CSV, Parquet or Feather files of bars."
@@ -131,7 +136,6 @@ def _data_section(found: FolderDescription) -> dict[str, Any]:
         raise DataError(
             f"{found.folder} holds no file of prices that can be read. {problems} {advice}"
         )
-    return dict(found.data_section)
 
 
 def _account(found: FolderDescription, names: list[str]) -> tuple[str, dict[str, str]]:
@@ -180,17 +184,14 @@ def _one_quote(names: list[str]) -> tuple[str, dict[str, str]]:
     }
 
 
-def _keep(section: dict[str, Any], reasons: dict[str, str]) -> list[str]:
-    """Takes symbols out of a `data` section; returns why."""
-    kept = [symbol for symbol in section["symbols"] if symbol not in reasons]
-    if not kept:
+def _without(found: FolderDescription, reasons: dict[str, str]) -> FolderDescription:
+    """The same without the symbols for which there is a reason."""
+    kept = replace(found, left_out=frozenset(reasons))
+    if not kept.usable:
         raise DataError(
-            f"{section['folder']} has no symbol that can be traded. {' '.join(reasons.values())}"
+            f"{found.folder} has no symbol that can be traded. {' '.join(reasons.values())}"
         )
-    section["symbols"] = kept
-    if "files" in section:
-        section["files"] = {s: f for s, f in section["files"].items() if s in kept}
-    return list(reasons.values())
+    return kept
 
 
 def _without_pips(section: dict[str, Any], env: dict[str, Any]) -> list[str]:
@@ -210,8 +211,6 @@ def _without_pips(section: dict[str, Any], env: dict[str, Any]) -> list[str]:
     if env["name"] != "forex":
         del section["spread_pips"]
         return []
-    if "fx" in kinds:
-        return ["A pip is next to nothing of a coin's price: keep coins in a config of their own."]
     del section["spread_pips"]
     env["commission_per_million"] = _FEE_PER_MILLION
     return [

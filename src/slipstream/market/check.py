@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slipstream.market.clean import kind_of
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import CheckReport, Finding, render
 from slipstream.market.inspect import facts, inspect
@@ -17,10 +18,13 @@ def check(config: DataConfig) -> CheckReport:
         DataError: only when there is nothing to check: no folder, no files.
     """
     found = inspect(config)
+    kinds = [kind_of(symbol, config) for symbol in found.files]
     return CheckReport(
         str(resolve_folder(config.folder)),
         found.findings,
         tuple(found.files),
         tuple(facts(one) for one in found.inspected),
         found.ways,
+        # A single coin cannot be balanced against others.
+        "portfolio" if len(kinds) > 1 and set(kinds) == {"24/7"} else "forex",
     )

@@ -67,24 +67,30 @@ class FolderDescription:
     Attributes:
         folder: as it was given.
         files: every data file, readable or not, in the order of their names.
+        prefer: the market whose files are used where there are any.
+        left_out: symbols that are not used.
     """
 
     folder: str
     files: tuple[FileDescription, ...]
+    prefer: symbols.MarketKind | None = None
+    left_out: frozenset[str] = frozenset()
 
     @property
     def usable(self) -> tuple[FileDescription, ...]:
-        """Readable files of the bar length that most files have."""
-        readable = [file for file in self.files if file.problem is None and file.bar_seconds > 0]
-        lengths = [file.bar_seconds for file in readable]
-        if not lengths:
-            return ()
-        common = max(sorted(set(lengths)), key=lengths.count)
-        chosen: dict[str, FileDescription] = {}
-        for file in readable:
-            if file.bar_seconds == common:
-                chosen.setdefault(file.symbol, file)
-        return tuple(chosen.values())
+        """Readable files of one market and bar length: those of most symbols, then of most bars."""
+        groups: dict[tuple[str, int], dict[str, FileDescription]] = {}
+        for file in self.files:
+            if file.problem is None and file.bar_seconds > 0:
+                group = groups.setdefault((symbols.market_kind(file.symbol), file.bar_seconds), {})
+                group.setdefault(file.symbol, file)
+
+        def worth(kind: tuple[str, int]) -> tuple[bool, int, int]:
+            group = groups[kind]
+            return kind[0] == self.prefer, len(group), sum(file.rows for file in group.values())
+
+        chosen = groups[max(groups, key=worth)] if groups else {}
+        return tuple(file for name, file in chosen.items() if name not in self.left_out)
 
     @property
     def data_section(self) -> dict[str, object]:
@@ -154,8 +160,14 @@ def _is_proven(remedies: tuple[Remedy, ...]) -> bool:
     return len(remedies) == 1 and set(remedies[0]) <= _PROVEN
 
 
-def describe_folder(path: str | Path) -> FolderDescription:
+def describe_folder(
+    path: str | Path, prefer: symbols.MarketKind | None = None
+) -> FolderDescription:
     """Looks at every data file of a folder (or at one file) and says what it is.
+
+    Args:
+        path: the folder, or the file.
+        prefer: see `FolderDescription`.
 
     Raises:
         DataError: the folder is missing or holds no data files.
@@ -171,7 +183,8 @@ def describe_folder(path: str | Path) -> FolderDescription:
             f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: put one file for "
             f"each symbol there."
         )
-    return FolderDescription(str(path), tuple(file for one in files for file in _describe(*one)))
+    described = tuple(file for one in files for file in _describe(*one))
+    return FolderDescription(str(path), described, prefer)
 
 
 def _describe(name: str, path: Path) -> list[FileDescription]:

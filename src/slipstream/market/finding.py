@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -74,6 +75,7 @@ class CheckReport:
     """Everything `check` found, the facts about each symbol that it rests on, and remedies.
 
     `ways` are alternatives for the `data` section; each mends all errors that it can.
+    `environment` is the one that trades such a market.
     """
 
     folder: str
@@ -81,6 +83,7 @@ class CheckReport:
     symbols: tuple[str, ...]
     summary: tuple[str, ...] = ()
     ways: tuple[Remedy, ...] = ()
+    environment: str = "portfolio"
 
     @property
     def loadable(self) -> bool:
@@ -127,6 +130,8 @@ def render(report: CheckReport) -> str:
         if severity == "error" and report.ways:
             lines.append(f"  {advice(report.ways)}")
     lines += ["", _verdict(report)]
+    command = f"slipstream init {report.environment} {shlex.quote(report.folder)} > my.yaml"
+    lines.append(f"`{printable(command)}` writes a config of all that these files prove.")
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from slipstream.studies.record.study_file import STUDY, study_section
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.environments.factory import kind_of
 from slipstream.training.learner import check_learner
-from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.config import RunConfig, switch_agent
 from slipstream.training.settings.target import copied, override, read_target
 
 MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
@@ -40,6 +40,7 @@ def prepare(
     values = copied(target) if isinstance(target, Mapping) else read_target(str(target))
     section = study_section(values)
     values.pop(STUDY, None)
+    note = switch_agent(values, overrides)
     for path, value in overrides.items():
         if path == STUDY:
             section = study_section({STUDY: value})
@@ -52,8 +53,8 @@ def prepare(
     _check_prices(values, overrides)
     config = validate(StudyConfig, {**section, **study}, STUDY)
     base, seat = base_config(values).seated()
-    if seat is not None:
-        say(seat)
+    for sentence in filter(None, (seat, note)):
+        say(sentence)
     return base, config, SearchSpace.from_mapping(config.space, base)
 
 

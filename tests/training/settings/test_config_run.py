@@ -213,3 +213,23 @@ def test_a_file_is_loaded_as_it_was_written(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text(config.to_yaml())
     assert resolve(file) == config
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "ppo"])
+@pytest.mark.parametrize("env", ["cartpole", "forex", "portfolio"])
+def test_the_agent_of_a_whole_config_is_switched(env, name, tmp_path):
+    """What `init` writes is PPO's: another agent takes its own settings, and that is said."""
+    settings = {"data": {"folder": str(tmp_path)}} if env != "cartpole" else {}
+    written = resolve({"env": {"name": env, **settings}, "training": {"members": 3}}).as_mapping()
+    changes = {"agent.name": name, "agent.discount": 0.5}
+    switched = resolve(written, changes)
+    plain = resolve({"env": written["env"], "training": {"members": 3}}, changes)
+    assert switched == plain and switched.agent.discount == 0.5
+    if name == "ppo":
+        assert switched.note is None
+    else:
+        assert f"`agent.name` is {name} now" in switched.note
+        assert "agent.clip_range=0.2" in switched.note
+    assert ("training.num_envs=12" in (switched.note or "")) == (
+        env == "portfolio" and name != "ppo"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class RunConfig:
         agent_name: which algorithm.
         agent, training, evaluation: their sections.
         curriculum: phases of other settings of the environment; most runs have none.
+        note: a sentence about what was passed over on the way here; None where nothing was.
     """
 
     env_name: str
@@ -53,6 +54,7 @@ class RunConfig:
     training: TrainingConfig
     evaluation: EvaluationConfig
     curriculum: CurriculumConfig = NO_CURRICULUM
+    note: str | None = field(default=None, compare=False)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunConfig:
@@ -177,9 +179,44 @@ def resolve(
     else:
         values = read_target(str(target))
     values.pop(STUDY, None)  # what a study varies is no part of a run
-    for path, value in parse_overrides(overrides).items():
+    changes = parse_overrides(overrides)
+    note = switch_agent(values, changes)
+    for path, value in changes.items():
         override(values, path, value)
-    return RunConfig.from_mapping(values)
+    return replace(RunConfig.from_mapping(values), note=note)
+
+
+def switch_agent(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | None:
+    """Takes out of `values` what stands there for another agent than the one that `overrides` name.
+
+    Returns:
+        A sentence that names the keys; None where there are none.
+    """
+    new = overrides.get("agent.name")
+    old, agent = _named_section(values.get("agent"), "agent", "ppo")
+    if not isinstance(new, str) or new == old:
+        return None
+    gone = {f"agent.{key}": value for key, value in agent.items()}
+    training = values.get("training")
+    if "env" in values and isinstance(training, Mapping):
+        env, _ = _named_section(values["env"], "env", None)
+        before, after = (kind_of(env).suggested(env, n).get("training", {}) for n in (old, new))
+        untouched = {**validate(TrainingConfig, {}).model_dump(mode="json"), **before}
+        same = {
+            key: training[key]
+            for key in (*before, *after)
+            if key in training and training[key] == untouched[key]
+        }
+        gone |= {f"training.{key}": value for key, value in same.items()}
+        values["training"] = {key: value for key, value in training.items() if key not in same}
+    values["agent"] = {"name": old}
+    if not gone:
+        return None
+    listed = ", ".join(f"{key}={value}" for key, value in gone.items())
+    return (
+        f"`agent.name` is {new} now: what the config says for {old} is passed over, and {new} has "
+        f"its own settings ({listed})."
+    )
 
 
 def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
