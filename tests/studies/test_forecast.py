@@ -208,4 +208,4 @@ def test_speed_counts_only_this_session():
     meter.add("a", 500, 100, {})
     meter.add("b", 100, 0, {})
     assert meter.speed == pytest.approx((400 + 100) / 10)
-    assert meter.shares == {"env": 0.25, "update": 0.75}
+    assert meter.seconds == {"env": 1.0, "update": 3.0}

@@ -143,7 +143,7 @@ def until(happened, seconds=300.0):
 def told(folder):
     """What `study status` knows of the nodes."""
     status = read_status(folder / "one")
-    return [] if status is None else list(status.details.get("nodes", ()))
+    return [] if status is None else list(status.nodes)
 
 
 @pytest.fixture(scope="module")

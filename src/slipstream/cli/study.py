@@ -24,7 +24,7 @@ from slipstream.cli.arguments import (
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slipstream.studies.console import StudyConsole
+    from slipstream.training.listeners.console import ConsoleListener
 
 app = typer.Typer(help="Looks at studies, resumes, stops and exports them.", no_args_is_help=True)
 
@@ -248,7 +248,7 @@ def report(name: StudyName, trust: Trust = False) -> None:
     typer.echo(f"Report: {api.report_study(name, trust=trust)}")
 
 
-def _console() -> StudyConsole:
-    from slipstream.studies.console import StudyConsole
+def _console() -> ConsoleListener:
+    from slipstream.training.listeners.console import ConsoleListener
 
-    return StudyConsole()
+    return ConsoleListener()

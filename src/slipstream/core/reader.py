@@ -158,13 +158,18 @@ def misfit(value: Any, shape: Any, where: str = "it") -> str | None:
     Args:
         value: as `json.loads` gives it.
         shape: a type or a tuple of types; a mapping of keys to shapes, optional ones with a ``?``
-            at their end; a list of one shape, which all items have.
+            at their end, ``*`` for all values; a list of one shape, which all items have.
         where: what the value is called.
     """
     if isinstance(shape, Mapping):
         if not isinstance(value, dict):
             return f"{where} is {_named(value)}, not a mapping"
         for key, below in shape.items():
+            if key == "*":
+                found = misfit(list(value.values()), [below], where)
+                if found is not None:
+                    return found
+                continue
             name = key.removesuffix("?")
             if name not in value:
                 if key.endswith("?"):

@@ -70,7 +70,7 @@ def lines(name: str | Path) -> list[str]:
         from slipstream.studies.status import status_lines
 
         return status_lines(study)
-    from slipstream.training.listeners.run_status import run_lines
+    from slipstream.training.record.lines import run_lines
 
     return run_lines(folder)
 
@@ -94,7 +94,7 @@ def made(kind: str) -> tuple[list[tuple[str, ...]], int]:
         except CheckpointError:
             found = None
         state = "unknown" if found is None else found.judged()
-        progress = "" if found is None else f"{found.done:,} of {found.total:,} {found.unit}"
+        progress = "" if found is None else f"{found.done:,} of {found.of:,} {found.unit}"
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.began))
         rows.append((path.name, one.name, state, progress, since, one.path))
     return rows, len(entries) - len(there)

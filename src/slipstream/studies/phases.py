@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.record.ledger import Ledger
@@ -19,7 +19,8 @@ def train_all(
     ledger: Ledger,
     pool: MemberPool,
     jobs: Mapping[Slot, RunConfig],
-    tick: Callable[[int, int], None] = lambda done, total: None,
+    tick: Callable[[Sequence[Slot]], None] = lambda left: None,
+    take: Callable[[Outcome], None] = lambda outcome: None,
 ) -> dict[Slot, Outcome]:
     """Outcomes of all slots at the end of their budgets; those in the ledger are not trained again.
 
@@ -28,21 +29,24 @@ def train_all(
         ledger: where outcomes are and go.
         pool: who trains.
         jobs: config of each slot.
-        tick: called after every wait with members done and their number; it may raise to leave.
+        tick: called after every wait with the slots that are left; it may raise to leave.
+        take: called with every new outcome.
     """
     ends = {slot: iterations(config) for slot, config in jobs.items()}
     known = {key for phase in {slot.phase for slot in jobs} for key in ledger.known(phase)}
-    left = {slot.name for slot in jobs if (slot.name, ends[slot]) not in known}
-    missing = [slot for slot in jobs if slot.name in left]
+    missing = [slot for slot in jobs if (slot.name, ends[slot]) not in known]
     if missing:
         pool.submit(
             [plan.member(slot, jobs[slot]) for slot in missing], [ends[slot] for slot in missing]
         )
-    while left:
-        tick(len(jobs) - len(left), len(jobs))
+    while missing:
+        tick(missing)
         outcomes = pool.collect(_POLL_SECONDS)
         if outcomes:
             ledger.add_outcomes(outcomes)
-            left -= {outcome.name for outcome in outcomes}
+            there = {outcome.name for outcome in outcomes}
+            missing = [slot for slot in missing if slot.name not in there]
+            for outcome in outcomes:
+                take(outcome)
     found = {slot: ledger.outcome(slot.name, end) for slot, end in ends.items()}
     return {slot: outcome for slot, outcome in found.items() if outcome is not None}

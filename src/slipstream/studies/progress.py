@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 
 import numpy as np
 
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
-from slipstream.studies.standing import Standing
 from slipstream.training.record.machine import Machine, MachineSampler
+from slipstream.training.record.status import Status
 
 
 class Meter:
@@ -19,13 +18,19 @@ class Meter:
 
     Args:
         clock: seconds; replaced in tests.
+        before: steps per second of earlier sessions; None where there were none.
+
+    Attributes:
+        done: steps of this session.
+        seconds: of its workers, by kind.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began = clock()
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, before: float | None = None
+    ) -> None:
+        self._clock, self._before = clock, before
+        self._began = self._last = clock()  # the last outcome
         self._steps: dict[str, int] = {}
-        self._first: dict[str, int] = {}
         self.done = 0
         self.seconds: dict[str, float] = {}
         self._sampler = MachineSampler()
@@ -42,6 +47,7 @@ class Meter:
 
     def add(self, name: str, steps: int, before: int, seconds: Mapping[str, float]) -> None:
         """An outcome came in: a member's steps so far, and those that an earlier session made."""
+        self._last = self._clock()
         known = self._steps.get(name, before)
         self.done += max(0, steps - known)
         self._steps[name] = max(steps, known)
@@ -50,23 +56,27 @@ class Meter:
 
     @property
     def speed(self) -> float | None:
-        """Steps per second of this session; None before the first outcome."""
-        return self.done / self.elapsed if self.done and self.elapsed > 0 else None
+        """Steps per second up to the last outcome; before this session's first, of earlier ones."""
+        if not self.done or self._last <= self._began:
+            return self._before
+        return self.done / (self._last - self._began)
 
-    @property
-    def shares(self) -> dict[str, float]:
-        """Of the workers' time, by kind."""
-        total = sum(self.seconds.values())
-        return {kind: value / total for kind, value in self.seconds.items()} if total else {}
+    def eta(self, steps: float) -> float | None:
+        """Seconds that so many steps take, of which some are done since the last outcome."""
+        speed = self.speed
+        if not speed:
+            return None
+        whole = steps / speed
+        return max(whole - (self._clock() - self._last), whole / 20)  # somebody is late
 
 
-def standing(
+def search_status(
     search: Search,
     plan: StudyPlan,
     meter: Meter,
     after_steps: float,
     interval: Callable[[int], tuple[float, float] | None],
-) -> Standing:
+) -> Status:
     """Where the search stands.
 
     Args:
@@ -74,31 +84,25 @@ def standing(
         after_steps: to be trained after the search.
         interval: of the score of a trial.
     """
-    kinds = [verdict.kind for verdict in search.verdicts.values()]
+    verdicts = search.verdicts.values()
+    kinds = [verdict.kind for verdict in verdicts]
     counts = {kind: kinds.count(kind) for kind in ("complete", "pruned", "failed")}
-    ended, asked = sum(counts.values()), search.scheduler.asked
-    speed, elapsed = meter.speed, meter.elapsed
-    best = search.best
-    ends = interval(best.trial) if best else None
-    left = remaining_steps(search, plan) + after_steps
-    return Standing(
+    ended, best = sum(counts.values()), search.best
+    low, high = (interval(best.trial) if best else None) or (None, None)
+    score = {"score": best.score, "trial": best.trial, "low": low, "high": high} if best else {}
+    return Status(
+        "study",
         phase="search",
-        trials=search.scheduler.limit,
-        complete=counts["complete"],
-        pruned=counts["pruned"],
-        failed=counts["failed"],
-        running=asked - ended,
-        inactive=sum(v.kind == "complete" and v.inactive for v in search.verdicts.values()),
-        trials_per_hour=3600 * search.ended_now / elapsed if search.ended_now else None,
-        steps_per_second=speed,
-        eta=left / speed if speed else None,
-        best=best.score if best else None,
-        best_trial=best.trial if best else None,
-        best_low=ends[0] if ends else None,
-        best_high=ends[1] if ends else None,
-        shares=meter.shares,
-        machine=asdict(meter.machine),
-        elapsed=elapsed,
+        done=ended,
+        of=search.scheduler.limit,
+        unit="trials",
+        rate=meter.speed,
+        trials_per_hour=3600 * search.ended_now / meter.elapsed if search.ended_now else None,
+        eta=meter.eta(remaining_steps(search, plan) + after_steps),
+        best=score,
+        counts={**counts, "inactive": sum(v.kind == "complete" and v.inactive for v in verdicts)},
+        running=[{"trial": trial} for trial in sorted(search.scheduler.running)],
+        phases=dict(meter.seconds),
     )
 
 

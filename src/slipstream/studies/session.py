@@ -13,12 +13,12 @@ from slipstream.studies.progress import Meter
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot
-from slipstream.studies.search.plan import StudyPlan
+from slipstream.studies.search.plan import StudyPlan, steps_of
 from slipstream.studies.search.search import MemberPool
-from slipstream.studies.standing import Standing
 from slipstream.training.record.interruption import Interrupted, Interruption
 from slipstream.training.record.logbook import Logbook
 from slipstream.training.record.machine import MachineTable
+from slipstream.training.record.status import Status
 from slipstream.training.settings.config import RunConfig
 
 
@@ -42,9 +42,11 @@ class Session:
         logbook: what other processes are told.
         say: told in sentences.
         show: told where the study stands, often.
+        notes: sentences that the user must see.
 
     Attributes:
         meter: steps and seconds of this session.
+        found: where the search ended: its counts and its best are told to the study's end.
     """
 
     def __init__(
@@ -56,56 +58,76 @@ class Session:
         asked: Interruption,
         logbook: Logbook,
         say: Callable[[str], None],
-        show: Callable[[Standing], None],
+        show: Callable[[Status], None],
+        notes: Sequence[str] = (),
     ) -> None:
         self.folder, self.plan, self.ledger, self.pool = folder, plan, ledger, pool
-        self.say, self.meter = say, Meter()
         self._machine = MachineTable(folder.machine, say)
+        searched = ledger.fact("seconds", {}).get("search")
+        before = ledger.totals("search")["steps"] / searched if searched else None
+        self.say, self.meter = say, Meter(before=before)
         self.logbook, self._asked, self._show = logbook, asked, show
+        self.found = Status("study", notes=notes)
         self.begin()
 
     def begin(self) -> None:
         """A phase begins: its seconds count from here."""
         self._began, self._untold = self._counters(), True
 
-    def train(self, jobs: Mapping[Slot, RunConfig], phase: str) -> dict[Slot, Outcome]:
-        """Outcomes of members that need nobody's verdict."""
+    def train(
+        self, jobs: Mapping[Slot, RunConfig], phase: str, later: int = 0
+    ) -> dict[Slot, Outcome]:
+        """Outcomes of members that need nobody's verdict.
+
+        Args:
+            jobs: config of each.
+            phase: what they are trained for.
+            later: members of the phases after this one.
+        """
         self.begin()
-        self.logbook.note("phase", phase=phase, members=len(jobs))
+        self.logbook.note("phase", f"{phase}: {len(jobs)} members", phase=phase, members=len(jobs))
+        before = {
+            name: n
+            for kind in {s.phase for s in jobs}
+            for name, n in self.ledger.steps(kind).items()
+        }
 
-        def tick(done: int, total: int) -> None:
+        def look(left: Sequence[Slot]) -> Status:
+            steps = sum(steps_of(jobs[slot]) for slot in left) + later * self.plan.mean_steps
+            return replace(
+                self.found,
+                phase=phase,
+                done=len(jobs) - len(left),
+                of=len(jobs),
+                unit="members",
+                rate=self.meter.speed,
+                eta=self.meter.eta(steps),
+                running=[{"trial": slot.trial, "fold": slot.fold} for slot in left],
+                phases=dict(self.meter.seconds),
+            )
+
+        def tick(left: Sequence[Slot]) -> None:
             self.leave(phase)
+            self.tell(lambda: look(left))
 
-            def look() -> Standing:
-                blank = self._blank(phase)
-                machine = asdict(self.meter.machine)
-                return replace(blank, members=total, members_done=done, machine=machine)
+        def take(one: Outcome) -> None:
+            self.meter.add(one.name, one.steps, before.get(one.name, 0), one.seconds)
 
-            self.tell(look)
-
-        outcomes = train_all(self.plan, self.ledger, self.pool, jobs, tick)
+        outcomes = train_all(self.plan, self.ledger, self.pool, jobs, tick, take)
         self.spent(phase)
         return outcomes
 
-    def tell(self, look: Callable[[], Standing]) -> None:
+    def tell(self, look: Callable[[], Status]) -> None:
         """Shows where things stand, also to other processes: at once, then once a second."""
         if not (self._untold or self.logbook.due):
             return
-        self._untold = False
-        now = replace(look(), nodes=tuple(self.pool.nodes))
-        self._machine.add(self.meter.machine, self.meter.elapsed, phase=now.phase)
+        machine, notes = self.meter.machine, self.found.notes
+        nodes = tuple(self.pool.nodes)
+        now = replace(look(), nodes=nodes, machine=asdict(machine), notes=notes)
+        self._machine.add(machine, self.meter.elapsed, phase=now.phase)
         self._show(now)
-        searching = now.phase == "search"
-        self.logbook.show(
-            phase=now.phase,
-            done=now.complete + now.pruned + now.failed if searching else now.members_done,
-            total=now.trials if searching else now.members,
-            unit="trials" if searching else "members",
-            rate=now.steps_per_second,
-            score=now.best,
-            eta=now.eta,
-            details=now.as_dict(),
-        )
+        self.logbook.show(now, at_once=self._untold)
+        self._untold = False
 
     def leave(self, phase: str) -> None:
         """Ends the session where a signal or `slipstream stop` asks for it.
@@ -135,6 +157,3 @@ class Session:
             "cpu": time.process_time(),
             **(carried if nodes else {}),
         }
-
-    def _blank(self, phase: str) -> Standing:
-        return Standing(phase, trials=self.plan.study.n_trials, elapsed=self.meter.elapsed)

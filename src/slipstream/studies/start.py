@@ -15,16 +15,16 @@ from slipstream.studies.machinery import Pools
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.study_file import read_study
 from slipstream.studies.setup import prepare
-from slipstream.studies.standing import Standing
 from slipstream.studies.study import Options, Study
 from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.record.interruption import Interrupted
 from slipstream.training.record.logbook import Logbook
+from slipstream.training.record.status import Status
 from slipstream.training.settings.target import read_config
 
 _UNREPORTED = "The study is complete, its page is not. Write it with:"
 Say = Callable[[str], None]
-Show = Callable[[Standing], None]
+Show = Callable[[Status], None]
 Report = Callable[[StudyFolder], Path]
 
 
@@ -107,7 +107,7 @@ def resume(
     return tune(target, str(folder.path), {}, {}, resources, say, show, report)
 
 
-def _nobody(standing: Standing) -> None:
+def _nobody(status: Status) -> None:
     pass
 
 

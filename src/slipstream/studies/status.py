@@ -1,68 +1,54 @@
-"""`slipstream study status` and `best`: what a folder tells while another process may run it."""
+"""`slipstream status` of a study, and `best`: what a folder tells while a process may run it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from slipstream.core.errors import CheckpointError
-from slipstream.studies.console import standing_line
+from slipstream.core.printable import printable
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
-from slipstream.studies.standing import Standing
-from slipstream.training.listeners.node_lines import node_lines
-from slipstream.training.listeners.run_status import idle_line
+from slipstream.training.record.lines import folder_lines, number
 from slipstream.training.record.status import Status, read_status
 from slipstream.training.settings.config import resolve
 
 _SHOWN = 5
-_STALE_SECONDS = 60.0
 
 
 def status_lines(folder: StudyFolder) -> list[str]:
     """Where a study stands, in lines."""
     with StudyReader(folder) as reader:
-        trials = reader.trials()
-        running = folder.locked
-        lines = [f"Study {folder.name} in {folder.path}"]
-        status = read_status(folder.path)
-        if folder.result is not None and not running:
-            lines.append("Complete.")
-        elif running:
-            lines.append(_running_line(status))
-            if status is not None:
-                lines += node_lines(status.details.get("nodes", ()))
-        else:
-            lines.append(idle_line(status, f"slipstream study resume {folder.handle}"))
-        counts = [
-            f"{sum(t.state == state for t in trials)} {state}"
-            for state in ("complete", "pruned", "failed", "running")
-        ]
-        idle = sum(t.state == "complete" and t.inactive for t in trials)
-        if idle:
-            counts[0] += f" ({idle} inactive: hardly traded in a fold, cannot win)"
-        asked = f"{len(trials)} of {reader.study.n_trials} trials asked"
-        cut = reader.fact("cut")
-        lines.append(f"{asked}{'' if cut is None else ', cut there'}: {', '.join(counts)}")
+        trials, result, running = reader.trials(), folder.result, folder.locked
+        status = read_status(folder.path) or Status("study", "running" if running else "stopped")
         ranked = best_trials(trials)
+        if not running:  # the ledger knows what a kill left unsaid
+            limit = int(reader.fact("cut") or reader.study.n_trials)
+            done, counts = sum(t.state != "running" for t in trials), counts_of(trials)
+            status = replace(status, done=done, of=limit, unit="trials", counts=counts)
+        resume = f"slipstream study resume {folder.handle}"
+        title = f"Study {folder.name} in {folder.path}"
+        lines = folder_lines(title, folder.path, resume, result is not None and not running, status)
         if ranked:
             lines.append("Best so far (chosen on the folds' tests: optimistic by construction):")
         for trial in ranked[:_SHOWN]:
             params = ", ".join(f"{name} {_short(value)}" for name, value in trial.params.items())
-            lines.append(f"  trial {trial.number}: {trial.score:.4g}  {params}")
+            lines.append(f"  trial {trial.number}: {number(trial.score or 0.0)}  {params}")
         failed = [trial for trial in trials if trial.state == "failed"]
-        for trial in failed[:_SHOWN]:
-            lines.append(f"  failed: trial {trial.number}: {trial.reason}")
-        result = folder.result
-        if result is not None:
-            lines += list(result.get("sentences", []))
-        return lines
+        lines += [f"  failed: trial {trial.number}: {trial.reason}" for trial in failed[:_SHOWN]]
+        lines += [] if result is None else result["sentences"]
+        return [printable(line) for line in lines]
 
 
-def _running_line(status: Status | None) -> str:
-    if status is None or not status.details:
-        return "It runs and has not begun its search yet."
-    line = standing_line(Standing(**status.details))
-    return line if status.age < _STALE_SECONDS else f"{line}  ({status.age:.0f} s ago)"
+def counts_of(trials: Sequence[Trial]) -> dict[str, int]:
+    """What became of trials, for a `Status`."""
+    states = [trial.state for trial in trials]
+    idle = sum(trial.state == "complete" and trial.inactive for trial in trials)
+    return {
+        **{kind: states.count(kind) for kind in ("complete", "pruned", "failed")},
+        "inactive": idle,
+    }
 
 
 def best_trials(trials: list[Trial]) -> list[Trial]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from slipstream.core.errors import ConfigError, SlipstreamError
@@ -13,7 +13,7 @@ from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.forecast import confirm_members, forecast, measure
 from slipstream.studies.outcome.result import result_of
 from slipstream.studies.outcome.winner import confirm_best, deploy
-from slipstream.studies.progress import remaining_steps, standing
+from slipstream.studies.progress import remaining_steps, search_status
 from slipstream.studies.rare_interval import RareInterval
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.identity import check_data, check_same, identity
@@ -27,11 +27,12 @@ from slipstream.studies.search.rung_log import RungLog
 from slipstream.studies.search.search import Search
 from slipstream.studies.session import PolicyPool, Session
 from slipstream.studies.space.space import SearchSpace
-from slipstream.studies.standing import Standing
+from slipstream.training.listeners.telling import vectorized_line
 from slipstream.training.record import provenance
 from slipstream.training.record.files import write_text
 from slipstream.training.record.interruption import Interrupted, Interruption
 from slipstream.training.record.logbook import Logbook
+from slipstream.training.record.status import Status
 from slipstream.training.runs.state_version import check_state_version, state_version
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.trust import enter
@@ -102,13 +103,23 @@ class Study:
         machinery: Machinery,
         options: Options,
         say: Callable[[str], None],
-        show: Callable[[Standing], None] = lambda standing: None,
+        show: Callable[[Status], None] = lambda status: None,
     ) -> None:
         self.folder, self.options = folder, options
         self._base, self._config, self._space = base, config, space
-        self._machinery, self._say, self._show = machinery, say, show
+        self._machinery, self._told, self._show = machinery, say, show
         self._identity = identity(base, config, space)
         self._logbook = Logbook(folder.path, "study", say)
+
+    def _say(self, sentence: str) -> None:
+        self._told(sentence)
+        self._logbook.say(sentence)
+
+    def _enter(self, phase: str) -> None:
+        """Tells what begins and has no counts."""
+        status = Status("study", phase=phase)
+        self._show(status)
+        self._logbook.show(status, at_once=True)
 
     def run(self) -> dict[str, Any]:
         """Runs or goes on to the end; returns what `result.json` says.
@@ -153,6 +164,7 @@ class Study:
             return bool(ledger.asks())
 
     def _run(self, resumed: bool) -> dict[str, Any]:
+        self._enter("loading")
         survey = self._machinery.survey(self._base, self._config)
         if resumed:
             old = self.folder.provenance.get("environment") or {}
@@ -208,12 +220,10 @@ class Study:
         try:
             with self._machinery.pool(self.folder) as pool:
                 self._forecast(plan, survey, ledger, pool, asked)
-                self._say(
-                    f"Using Vectorized Environments: {plan.base.training.num_envs} parallel envs"
-                )
-                session = Session(
-                    self.folder, plan, ledger, pool, asked, self._logbook, self._say, self._show
-                )
+                training = plan.base.training
+                self._say(vectorized_line(int(training.num_envs), training.chosen_backend))
+                told = (self._logbook, self._say, self._show, survey.notes)
+                session = Session(self.folder, plan, ledger, pool, asked, *told)
                 search = self._search(session, mirror)
                 session.begin()
                 mirror.flush(last=True)  # now, for the phases that follow are long
@@ -275,6 +285,7 @@ class Study:
         told = ledger.fact("forecast")
         if told is None:
             check_memory(plan, survey.spec, survey.observed_bytes)
+            self._enter("measuring")
             speed = measure(pool, plan, tick)
             found = forecast(
                 *(plan, survey.spec, speed, survey.facts, self.folder.path, survey.observed_bytes)
@@ -305,16 +316,23 @@ class Study:
         search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial).milestones)
         interval = RareInterval(plan, search, meter)
 
+        def after() -> float:
+            return confirm_members(plan, search.scheduler.limit) * plan.mean_steps
+
+        def look() -> Status:
+            return search_status(search, plan, meter, after(), interval)
+
         def tick(search: Search) -> None:
             session.leave("search")
-            after = confirm_members(plan, search.scheduler.limit) * plan.mean_steps
             if search.scheduler.asked < search.scheduler.limit:
-                self._cut(search, session, after)
-            session.tell(lambda: standing(search, plan, meter, after, interval))
+                self._cut(search, session, after())
+            session.tell(look)
 
         session.begin()
-        self._logbook.note("phase", phase="search", trials=search.scheduler.limit)
+        limit = search.scheduler.limit
+        self._logbook.note("phase", f"search: {limit} trials", phase="search", trials=limit)
         search.run(tick)
+        session.found = replace(look(), notes=session.found.notes)
         request = self.folder.stop_request()
         if request and not request.get("now"):  # the search ended by itself meanwhile
             self.folder.forget_stop()
@@ -348,11 +366,12 @@ class Study:
             session.ledger.record(cut_of=self._config.n_trials)
             search.cut()
             self.folder.forget_stop()
-            self._logbook.note("cut", trials=search.scheduler.limit, reason=reason)
-            self._say(
+            line = (
                 f"The search ends after trial {search.scheduler.limit - 1} ({reason}); trials in "
                 "flight go on to their ends."
             )
+            self._logbook.note("cut", line, trials=search.scheduler.limit, reason=reason)
+            self._told(line)
 
 
 def _sources(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.learner import last_device, note_device
 from slipstream.training.listeners.events import (
     Checkpointed,
+    Entered,
     Evaluated,
     Events,
     Failed,
@@ -25,7 +27,7 @@ from slipstream.training.listeners.events import (
     Started,
     Updated,
 )
-from slipstream.training.listeners.progress import Progress
+from slipstream.training.listeners.progress import Pace, Progress
 from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.processes.workers import Workers, make_workers
 from slipstream.training.record.interruption import Interrupted, Interruption, StoppedError
@@ -123,6 +125,8 @@ class Trainer:
         self._state: dict[str, NDArray[Any]] | None = None  # a checkpoint's, until workers have it
         self._before = self.progress.snapshot()  # seconds of earlier sessions
         self._began = time.perf_counter()
+        self._pace = Pace()
+        self._validation_seconds: float | None = None  # that the last one took
 
     @property
     def validation(self) -> str:
@@ -144,8 +148,9 @@ class Trainer:
             while not self.progress.finished and not stop.requested and not self._failed.all():
                 metrics = self._iterate(workers)
                 everyone, now = tuple(range(self.members)), self._snapshot(workers)
-                seen = self._sampler.look()
-                self.events.emit(Updated(now, everyone, metrics, workers.nodes, seen))
+                self._pace.add(now)
+                seen = (workers.nodes, self._sampler.look(), self._eta())
+                self.events.emit(Updated(now, everyone, metrics, *seen))
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
                 note_faults(self.directory, workers.call("faults"))
@@ -212,6 +217,25 @@ class Trainer:
         progress.wall = self._before.wall + time.perf_counter() - self._began
         return progress.snapshot()
 
+    def _eta(self) -> float | None:
+        """Seconds to the end: training, validations and the last test, by what each took here."""
+        step, one, plan = self._pace.seconds_per_step, self._validation_seconds, self.plan
+        settings, now, spec = self.config.evaluation, self.progress, self.environment.spec
+        if step is None:
+            return None
+        if one is None:  # no validation yet: it has a budget, and its steps cost no more
+            if spec.market is not None or settings.episodes != "auto":
+                return None
+            one = plan.lanes * (plan.steps or spec.max_episode_steps or plan.longest) * step
+        if settings.every_episodes is not None:
+            every = now.steps * settings.every_episodes / max(float(self._episodes.min()), 1.0)
+        else:
+            every = plan.every * now.budget
+        left, tests = max(0, now.budget - now.steps), 1.0
+        if spec.market is None:  # best and last policies, on other numbers of episodes
+            tests = 2 * plan.final / (plan.lanes if plan.steps is None else plan.most)
+        return left * step + (math.ceil(left / every) + tests) * one
+
     def _validation_due(self) -> bool:
         settings, now, plan = self.config.evaluation, self.progress, self.plan
         if settings.every_episodes is not None:
@@ -246,10 +270,12 @@ class Trainer:
         settings, steps = self.config.evaluation, self.progress.steps
         if self._validated == steps or not self._validation_due():
             return
-        plan = self.plan
+        self.events.emit(Entered(self._snapshot(workers), "validating"))
+        plan, before = self.plan, self.progress.seconds_validate
         values = self._evaluate(
             workers, self.validation, plan.most, settings.seed, plan.lanes, plan.steps
         )
+        self._validation_seconds = self.progress.seconds_validate - before
         if values is None:  # a signal came; the checkpoint says that this is still to be done
             return
         self._validated, self._judged = steps, self._episodes.copy()
@@ -289,6 +315,7 @@ class Trainer:
     def _checkpoint(self, workers: Workers) -> None:
         """Everything needed to go on, written at once or not at all."""
         progress = self._snapshot(workers)
+        self.events.emit(Entered(progress, "writing"))
         state = join_states(workers.call("get_state"))
         tensors = {
             **state,
@@ -322,6 +349,7 @@ class Trainer:
 
         In a market that is the test split, in a game fresh episodes.
         """
+        self.events.emit(Entered(self._snapshot(workers), "testing"))
         market = self.environment.spec.market is not None
         measured: list[Scores] = [None] * self.members
         last: list[Scores] = [None] * self.members

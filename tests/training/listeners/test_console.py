@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
-import pytest
 from rich.console import Console
 
 from slipstream.training.listeners import console
 from slipstream.training.listeners.events import (
     Checkpointed,
+    Entered,
     Evaluated,
     Failed,
     Finished,
     Started,
     Updated,
 )
-from slipstream.training.listeners.progress import Progress
+from slipstream.training.listeners.progress import Pace, Progress
+from slipstream.training.listeners.telling import result_lines
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 
-NOW = Progress(500_000, 210_000, 100, 800, 2.0, 3.0, 5.0, 12.0)
+NOW = Progress(500_000, 210_000, 100, 800, 2.0, 3.0, 5.0, 12.0, 1.0)
 
 
 def started(**changes):
@@ -40,18 +43,18 @@ def play(events, *, terminal=False):
     return text.getvalue()
 
 
-def updated(steps=210_000, score=(212.44,)):
-    from dataclasses import replace
-
-    return Updated(replace(NOW, steps=steps), tuple(range(len(score))), {"score": np.array(score)})
+def updated(steps=210_000, score=(212.44,), eta=None):
+    metrics = {"score": np.array(score)}
+    return Updated(replace(NOW, steps=steps), tuple(range(len(score))), metrics, eta=eta)
 
 
 EVERYTHING = [
     started(notes=("EURUSD has a hole of 56 bars.",)),
     updated(100_000),
-    updated(200_000),
+    updated(200_000, eta=60.0),
+    Entered(NOW, "validating"),
     Evaluated(NOW, "validation", (0,), np.array([0.0123]), best=(True,)),
-    Checkpointed(NOW, None),
+    Checkpointed(NOW, Path("step-1")),
     Failed(NOW, 0, "its loss became NaN"),
     Finished(NOW, {}),
 ]
@@ -61,16 +64,16 @@ def test_plain_lines_where_nobody_can_redraw():
     text = play(EVERYTHING)
     assert "\x1b" not in text
     assert "Note: EURUSD has a hole of 56 bars." in text
-    assert "Training 1 member, 1,024 compiled environments, 500,000 steps, 2 shards, cpu" in text
-    assert "40 %  200,000 steps  5 k steps/s  env 20 policy 30 update 50 %  score 212.4" in text
-    assert "ETA 1:00" in text
+    assert "Training 1 member, 500,000 steps, 2 shards, cpu" in text
+    assert "Using Vectorized Environments: 1024 parallel envs (compiled)" in text
+    shares = "env 17 policy 25 update 42 validate 8 other 8 %"
+    line = "training 40 %, 200,000 of 500,000 steps  5 k steps/s  ETA 1:00  score 212.4  "
+    assert line + shares in text
+    assert "compiling 0 %" not in text and "ETA" not in text.partition("100,000 of")[0]
+    assert "validating 42 %, 210,000 of 500,000 steps" in text
     assert "validation score 0.0123  best" in text
     assert "Member 0 stopped: its loss became NaN." in text
     assert "210,000 steps in 0:12 (18 k steps/s" in text
-
-
-def test_one_environment_is_not_many():
-    assert "1 compiled environment, " in play([started(num_envs=1)])
 
 
 def test_a_live_line_on_a_terminal():
@@ -86,13 +89,12 @@ def test_plain_lines_are_rare_but_the_last_is_shown():
         listener(updated(steps))
     lines = text.getvalue().splitlines()
     assert len(lines) == 2
-    assert lines[-1].startswith("100 %")
+    assert lines[-1].startswith("training 100 %")
 
 
 def test_members_show_mean_and_range():
-    line = console.progress_line(updated(score=(1.0, 2.0, np.nan)), 3, 1e6)
-    assert "score 1.5 (1 to 2)" in line
-    assert "1.00 M steps/s" in line
+    text = play([updated(1), updated(score=(1.0, 2.0, np.nan))])
+    assert "score 1.5 (1 to 2)" in text
 
 
 def test_terminal_escapes_in_names_are_shown_not_sent(capsys, tmp_path):
@@ -104,14 +106,24 @@ def test_terminal_escapes_in_names_are_shown_not_sent(capsys, tmp_path):
         assert shown == "\\x1b[31mEURUSD does not name its currencies.\nAnother line.\n"
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (3_723, "1:02:03"), (59.6, "1:00")])
-def test_clock(seconds, text):
-    assert console.clock(seconds) == text
-
-
 def test_no_score_yet():
-    assert console.spread([np.nan]) == "-"
-    assert "score -" in console.progress_line(updated(score=(np.nan,)), 1, 10.0)
+    assert "score" not in play([updated(score=(np.nan,))])
+
+
+def test_pace_forgets_what_was_compiled_and_knows_nothing_too_early():
+    pace, now = Pace(), Progress(10_000)
+    seen = []
+    for steps, wall in [(100, 60.0), (200, 61.0), (300, 62.0), (400, 65.0)]:
+        pace.add(replace(now, steps=steps, updates=steps, wall=wall, seconds_validate=0.0))
+        seen.append(pace.seconds_per_step)
+    assert seen == [None, 0.01, 0.01, 0.02]
+    waiting = Pace()
+    for steps in (100, 200, 300):  # nothing is learned yet: an update takes far longer
+        waiting.add(replace(now, steps=steps, wall=steps / 1_000))
+    assert waiting.seconds_per_step is None
+    for steps in range(1_000, 1_000_000, 1_000):
+        pace.add(replace(now, steps=steps, updates=steps, wall=70 + steps / 500))
+    assert abs(pace.seconds_per_step - 1 / 500) < 1e-9
 
 
 def test_the_result_in_words():
@@ -123,19 +135,19 @@ def test_the_result_in_words():
             {"member": 1, "best_score": None, "test_score": None, "failed": True},
         ],
     }
-    assert console.result_lines(result) == [
+    assert result_lines(result) == [
         "Best validation score (mean log return): 0.01",
         "On the test split those policies score -0.02",
         "Failed members: 1",
     ]
-    assert console.result_lines({}) == []
+    assert result_lines({}) == []
 
 
 def test_a_games_result_in_words():
     result = {"chosen_on": "train", "score_is": "mean episode return", "test_episodes": 100}
     one = {"member": 0, "best_score": 0.0, "test_score": -0.051, "test_error": 0.015}
     result["members"] = [{**one, "last_score": -0.2}]
-    assert console.result_lines(result) == [
+    assert result_lines(result) == [
         "Best evaluation score (mean episode return): 0",
         "On 100 fresh episodes those policies score -0.051 (standard error 0.015)",
         "The last policies score -0.2 there",

@@ -7,12 +7,12 @@ from fake_cluster import FakeCluster
 
 from slipstream.core.errors import ResourceError
 from slipstream.training.listeners.events import Updated
-from slipstream.training.listeners.node_lines import node_lines
 from slipstream.training.processes import cluster_workers, workers
 from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.record import checkpoint
 from slipstream.training.record.bulk import HandedChunks
 from slipstream.training.record.interruption import Interrupted, ask_to_stop
+from slipstream.training.record.lines import cluster_part
 from slipstream.training.record.status import read_status
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
@@ -81,9 +81,9 @@ def test_the_same_run(clusters, tmp_path, expected):
     run = trained(tmp_path / "run", LOCAL)
     assert everything(run) == expected
     assert [one.busy for one in clusters[0].actors] == [True, True]
-    told = read_status(run.path).details["nodes"]
+    told = read_status(run.path).nodes
     assert [node["seats"] for node in told] == [1, 1] and all(node["answers"] for node in told)
-    assert node_lines(told, stretches=False)[0].startswith("  node0: 1 seat, ")
+    assert cluster_part(told[:1], stretches=False).startswith("1 node, 1 seat, ")
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e9])

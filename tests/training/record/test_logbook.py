@@ -14,9 +14,9 @@ import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.training.listeners.events import Updated
-from slipstream.training.listeners.run_status import run_lines
 from slipstream.training.record import lock
 from slipstream.training.record.interruption import STOP, Interrupted, ask_to_stop, asked_to_stop
+from slipstream.training.record.lines import run_lines
 from slipstream.training.record.logbook import Logbook
 from slipstream.training.record.status import EVENTS, STATUS, Status, read_events, read_status
 from slipstream.training.runs.run import Run
@@ -61,9 +61,9 @@ def test_a_run_tells_where_it_stands_to_its_end(tmp_path):
     train(run.config, run, [look])
     run.close()
     assert {one.judged() for one in seen} == {"running"} and seen[0].pid == os.getpid()
-    assert seen[0].phase == "training" and seen[0].total == 2 * 384
+    assert seen[0].phase == "training" and seen[0].of == 2 * 384
     last = read_status(run.path)
-    assert (last.state, last.done, last.total) == ("complete", 768, 768)
+    assert (last.state, last.done, last.of) == ("complete", 768, 768)
     assert last.host == platform.node() and last.eta is None
     found = kinds(run.path)
     assert (found[0], found[-1]) == ("begun", "ended")
@@ -81,7 +81,7 @@ def test_the_status_is_written_at_most_once_a_second(tmp_path, monkeypatch):
     with quiet(tmp_path) as logbook:
         for k in range(1, 11):
             now[0] += 0.25
-            logbook.show(done=k)
+            logbook.show(Status("run", done=k))
     assert [at - 100.0 for at, _ in written] == [0.0, 1.0, 2.0, 2.5]
     assert [done for _, done in written] == [0, 4, 8, 10]  # the end is always told
 
@@ -213,7 +213,7 @@ def test_a_full_disk_is_said_once_and_ends_nothing(tmp_path):
     said = []
     with Logbook(tmp_path, "run", said.append) as logbook:
         logbook.note("checkpoint")
-        logbook.show(done=1)
+        logbook.show(Status("run", done=1))
     assert len(said) == 1
     assert "The disk is full" in said[0] and "The work goes on" in said[0]
 

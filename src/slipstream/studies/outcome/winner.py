@@ -33,7 +33,8 @@ def confirm_best(
     chosen = candidates(search.verdicts, plan.study.confirmation.top)
     configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
     jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
-    outcomes = session.train(jobs, "confirmation")
+    later = plan.study.final_seeds + plan.study.final_refit
+    outcomes = session.train(jobs, "confirmation", later)
     for slot in jobs:
         session.pool.drop(slot.name)
     scores = {trial: search.verdicts[trial].score for trial in chosen}
@@ -62,7 +63,8 @@ def deploy(
     config = plan.config(overrides)
     slots = final_slots(plan, winner)
     opening = session.ledger.open_holdout(f"trial {winner}") if plan.market is not None else 0
-    outcomes = session.train(dict.fromkeys(slots, config), "final training")
+    jobs = dict.fromkeys(slots, config)
+    outcomes = session.train(jobs, "final training", int(plan.study.final_refit))
     holdout = holdout_facts(plan, slots, outcomes, opening, forced)
     deployed = Deployed(winner, forced, holdout)
     facts = {

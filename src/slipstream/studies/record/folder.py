@@ -12,7 +12,7 @@ from slipstream.core.reader import read_json
 from slipstream.training.record.files import disk_errors, not_older, write_sealed
 from slipstream.training.record.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.training.record.lock import LOCK, is_locked, take_lock
-from slipstream.training.record.status import EVENTS, STATUS
+from slipstream.training.record.status import EVENTS, LOG, STATUS
 from slipstream.training.runs.state_version import SHAPE
 
 STUDIES = "studies"
@@ -56,7 +56,8 @@ class StudyFolder:
         study.html        the page
         machine.csv       what its sessions took of the machine
         status.json       where it stands, for other processes; see `training.logbook`
-        events.jsonl      what happened when
+        events.jsonl      what happened when, for machines
+        log.txt           the same for people, and all that was said; log.txt.1 what was before it
         stop.json         a request by `slipstream stop` or `study stop`
 
     Attributes:
@@ -137,7 +138,7 @@ class StudyFolder:
             names = {one.name for one in self.path.iterdir()}
         if "identity" in self.provenance:  # a study that was killed in its first moment
             names -= {self.config.name, "provenance.json"}
-        return bool(names - {LOCK, STATUS, EVENTS})
+        return bool(names - {LOCK, STATUS, EVENTS, LOG})
 
     def discard(self) -> None:
         """Removes a study that never asked a trial."""

@@ -37,6 +37,14 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Entered:
+    """Something begins that may take long: ``validating``, ``writing`` or ``testing``."""
+
+    progress: Progress
+    phase: str
+
+
+@dataclass(frozen=True)
 class Updated:
     """One iteration (a rollout and its update) of some members is done."""
 
@@ -49,6 +57,8 @@ class Updated:
     """Of a cluster, see `slipstream.training.processes.cluster.Cluster.standing`."""
     machine: Machine | None = None
     """What all processes of the run take; the same object until there is a new look."""
+    eta: float | None = None
+    """Seconds to the end of everything; None before it is known."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,7 @@ class Finished:
     result: Mapping[str, Any]
 
 
-Event: TypeAlias = Started | Updated | Evaluated | Checkpointed | Failed | Finished
+Event: TypeAlias = Started | Entered | Updated | Evaluated | Checkpointed | Failed | Finished
 Listener: TypeAlias = Callable[[Event], None]
 
 

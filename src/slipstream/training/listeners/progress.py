@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+_MARKS = 256  # iterations remembered by `Pace`
+
 
 @dataclass
 class Progress:
@@ -58,3 +60,28 @@ class Progress:
     def from_dict(cls, values: dict[str, Any]) -> Progress:
         """The inverse of `as_dict`."""
         return cls(**values)
+
+
+class Pace:
+    """Seconds of training that a step takes, validations apart, over the last half of a session.
+
+    The first iteration that learns compiles what is not cached, and counts in nothing.
+    """
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[int, float]] = []  # steps, seconds of training
+
+    def add(self, progress: Progress) -> None:
+        """After an iteration."""
+        if progress.updates > 0:
+            self._marks.append((progress.steps, progress.wall - progress.seconds_validate))
+        if len(self._marks) > _MARKS:  # long since: every second one will do
+            self._marks[:-1] = self._marks[:-1:2]
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """None before the second iteration that learns."""
+        if len(self._marks) < 2:
+            return None
+        (s0, t0), (s1, t1) = self._marks[len(self._marks) // 2 - 1], self._marks[-1]
+        return (t1 - t0) / (s1 - s0)

@@ -1,7 +1,8 @@
 """Logbook: what a run or a study tells other processes, while it works and after it.
 
     status.json    where it stands, see `Status`; replaced whole, at most once a second
-    events.jsonl   one line for each notable event, only ever appended
+    events.jsonl   one line for each notable event, only ever appended: for machines
+    log.txt        the same and all that was said, for people; log.txt.1 is what was before it
 
 No result depends on it, and nothing ends because it cannot be written: that is said once. Only who
 holds the folder's lock keeps it.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,11 +22,15 @@ from types import TracebackType
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError, SlipstreamError
+from slipstream.core.printable import printable
 from slipstream.training.record.files import AppendedFile, disk_errors, plain, write_json
 from slipstream.training.record.interruption import Interrupted, StoppedError
-from slipstream.training.record.status import EVENTS, STATUS, Status, read_status
+from slipstream.training.record.lines import event_line, progress_line, stamp
+from slipstream.training.record.status import EVENTS, LOG, STATUS, Status, read_status
 
 _SECONDS = 1.0  # between two writings of the status
+_LOG_SECONDS = 60.0  # between two lines of the log that say how far it is
+_LOG_BYTES = 4 << 20  # of log.txt before it becomes log.txt.1
 
 
 class Logbook:
@@ -42,30 +48,45 @@ class Logbook:
     def __init__(self, folder: Path, kind: str, say: Callable[[str], None]) -> None:
         self._folder, self._say = folder, say
         self._status = Status(kind)
-        self._events: AppendedFile | None = None
-        self._written = -1e9
-        self._mute = False
+        self._files: dict[str, AppendedFile] = {}
+        self._written, self._told = -1e9, -1e9  # seconds, of the status and in the log
+        self._mute = self._open = False
+        self._lock = threading.Lock()
 
     @property
     def due(self) -> bool:
         """Whether `show` would write now."""
         return time.monotonic() - self._written >= _SECONDS
 
-    def show(self, **changes: Any) -> None:
-        """Where things stand: fields of `Status`; a phase at once, the others once a second."""
-        before, self._status = self._status, replace(self._status, **changes)
-        if self.due or self._status.phase != before.phase:
+    def show(self, status: Status, at_once: bool = False) -> None:
+        """Where things stand; what identifies the process is the logbook's to say.
+
+        Args:
+            status: written at most once a second.
+            at_once: what begins now may take long.
+        """
+        mine = {name: getattr(self._status, name) for name in ("kind", "pid", "host", "started")}
+        self._status = replace(status, **mine)
+        if at_once or self.due:
             self._write()
 
-    def note(self, event: str, **facts: Any) -> None:
-        """Appends an event with JSON-able facts."""
-        line = {"at": round(time.time(), 3), "event": event, **plain(facts)}
-        self._try(lambda: self._append(json.dumps(line, allow_nan=False).encode() + b"\n"))
+    def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
+        """Appends an event with JSON-able facts; its line tells them to people."""
+        told = {"at": round(time.time(), 3), "event": event, **({"line": line} if line else {})}
+        told |= plain(facts)
+        encoded = json.dumps(told, allow_nan=False).encode() + b"\n"
+        self._try(lambda: self._append(EVENTS, encoded))
+        self._log(event_line(told))
+
+    def say(self, line: str, style: str = "") -> None:
+        """A sentence for whoever reads the log; nothing outside of a session."""
+        if self._open:
+            self._log(f"{stamp(time.time())}  {printable(line.strip())}")
 
     def __enter__(self) -> Logbook:
         before = self._before()
         now = time.time()
-        self._mute = False
+        self._mute, self._open, self._told = False, True, time.monotonic()
         self._status = Status(
             self._status.kind, pid=os.getpid(), host=platform.node(), started=now, updated=now
         )
@@ -91,9 +112,10 @@ class Logbook:
         self._status = replace(self._status, state=state, reason=reason, eta=None)
         self.note(event, **({"reason": reason} if reason else {}))
         self._write()
-        if self._events is not None:
-            self._events.close()
-            self._events = None
+        self._open = False
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
 
     def enter_end(self) -> None:
         """Enters the end of a session that was killed when its result was written already."""
@@ -109,20 +131,36 @@ class Logbook:
         except (CheckpointError, ResourceError):
             return Status(self._status.kind, "stopped")
 
-    def _append(self, line: bytes) -> None:
-        if self._events is None:
-            path = self._folder / EVENTS
-            self._events = AppendedFile(path)
+    def _append(self, name: str, line: bytes) -> None:
+        path = self._folder / name
+        if name not in self._files:
+            self._files[name] = AppendedFile(path)
             with disk_errors(path):
                 if _torn(path):
                     line = b"\n" + line
-        self._events.write(line)
+        self._files[name].write(line)
+
+    def _log(self, line: str) -> None:
+        def write() -> None:
+            path = self._folder / LOG
+            with disk_errors(path):
+                if path.is_file() and path.stat().st_size > _LOG_BYTES:
+                    if LOG in self._files:
+                        self._files.pop(LOG).close()
+                    os.replace(path, path.with_name(f"{LOG}.1"))
+            self._append(LOG, line.encode(errors="replace") + b"\n")
+
+        with self._lock:  # a cluster's thread says something, too
+            self._try(write)
 
     def _write(self) -> None:
         self._written = time.monotonic()
         self._status = replace(self._status, updated=time.time())
         facts = self._status.as_dict()
         self._try(lambda: write_json(self._folder / STATUS, facts, durable=False))
+        if self._written - self._told >= _LOG_SECONDS:
+            self._told = self._written
+            self.say(progress_line(self._status))
 
     def _try(self, write: Callable[[], None]) -> None:
         """What cannot be written is said once a session."""

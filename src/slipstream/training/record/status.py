@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -18,38 +18,55 @@ import psutil
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import UnreadableError, read_json, regular_file
 
-STATUS, EVENTS = "status.json", "events.jsonl"
+STATUS, EVENTS, LOG = "status.json", "events.jsonl", "log.txt"
 _SILENT_SECONDS = 60.0  # of another machine's process
 _NUMBER = (int, float)
+_PERHAPS = (*_NUMBER, type(None))
 _SHAPE = {
-    **dict.fromkeys(("kind", "state", "phase", "host"), str),
-    **dict.fromkeys(("pid", "done", "total"), int),
+    **dict.fromkeys(("kind", "state", "phase", "host", "unit", "reason"), str),
+    **dict.fromkeys(("pid", "done", "of"), int),
     **dict.fromkeys(("started", "updated"), _NUMBER),
-    **dict.fromkeys(("rate", "score", "eta"), (*_NUMBER, type(None))),
-    "unit": str,
-    "reason": str,
-    "details": {},
+    **dict.fromkeys(("rate", "trials_per_hour", "eta"), _PERHAPS),
+    "best": {"score?": _NUMBER, "trial?": int, "low?": _PERHAPS, "high?": _PERHAPS},
+    "scores": {"*": [_NUMBER]},
+    "counts": {"*": int},
+    "phases": {"*": _NUMBER},
+    "machine": {"cpu?": _NUMBER, "memory?": _NUMBER, "*": _PERHAPS},
+    "running": [dict.fromkeys(("trial?", "fold?", "step?", "score?", "time?"), _PERHAPS)],
+    "nodes": [{"node": str, **dict.fromkeys(("seats", "busy", "answers", "losses"), int)}],
+    "notes": [str],
 }
 
 
 @dataclass(frozen=True)
 class Status:
-    """What a process last said of its work.
+    """What a process last said of its work: all that any screen, file or page tells of it.
 
     Attributes:
         kind: ``run`` or ``study``.
         state: ``running``, ``stopped``, ``complete`` or ``failed``; ask `judged` whether it still
             runs.
-        phase: what it does: ``training``; of a study ``search``, ``confirmation``, ...
+        phase: what it does now. Runs: ``compiling``, ``training``, ``validating``, ``writing``,
+            ``testing``; studies: ``loading``, ``measuring``, ``search``, ``confirmation``, ...
         pid, host: of the process.
         started: when this session began; `updated`: when this was written. UTC seconds.
-        done, total: how far it is, in `unit`: ``steps`` of all members; of a study ``trials`` or
-            ``members`` of the phase.
-        rate: steps per second of all members, lately; None before it is known.
-        score: of the members together, or of the best trial; None before it is known.
+        done, of: how far it is, in `unit`: ``steps`` of all members; of a study ``trials``, or
+            ``members`` of the phase after the search.
+        rate: steps per second of all members, lately; None before it is known. `trials_per_hour`:
+            of a study's search.
         eta: seconds to the end of everything; None before it is known.
+        best: ``score`` of the best policy so far; of a study its ``trial``, and the ends of the
+            score's 95 % interval, ``low`` and ``high``.
+        scores: by name what recent episodes of training show, [mean, lowest, highest] of members.
+        counts: of a study's trials: ``asked`` of ``limit``; ``complete`` (of these ``inactive``:
+            they hardly traded in some fold, and cannot win), ``pruned`` and ``failed``.
+        running: trials or members under way, each with its ``trial`` and, where known, its
+            ``fold``, ``step``, ``score`` and ``time``.
+        phases: seconds spent so far by kind: ``env``, ``policy``, ``update``, ``validate``, ...
+        machine: what all processes take, fields of `Machine`; empty before it is known.
+        nodes: of a cluster, see `slipstream.training.processes.cluster.Cluster.standing`.
+        notes: sentences that the user must see.
         reason: why it failed.
-        details: JSON-able, of its kind: a study's `Standing`.
     """
 
     kind: str
@@ -60,13 +77,20 @@ class Status:
     started: float = 0.0
     updated: float = 0.0
     done: int = 0
-    total: int = 0
+    of: int = 0
     unit: str = "steps"
     rate: float | None = None
-    score: float | None = None
+    trials_per_hour: float | None = None
     eta: float | None = None
+    best: Mapping[str, Any] = field(default_factory=dict)
+    scores: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    running: Sequence[Mapping[str, Any]] = ()
+    phases: Mapping[str, float] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    nodes: Sequence[Mapping[str, Any]] = ()
+    notes: Sequence[str] = ()
     reason: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For `status.json`."""

@@ -14,7 +14,7 @@ from slipstream.core.printable import printable_lines
 from slipstream.core.reader import is_there, read_json
 from slipstream.training.listeners.events import Event
 from slipstream.training.listeners.metrics import EVALUATIONS, METRICS, TableWriter
-from slipstream.training.listeners.run_log import RunLog
+from slipstream.training.listeners.telling import Telling
 from slipstream.training.listeners.tensorboard import TensorBoardWriter, hyper_parameters
 from slipstream.training.record import checkpoint, provenance
 from slipstream.training.record.bulk import drop_chunks
@@ -79,14 +79,14 @@ class Run:
         best/             member-*/ with the policy that validation chose
         result.json       written at the end
         status.json       where it stands, for other processes; see `logbook`
-        events.jsonl      what happened when
+        events.jsonl      what happened when, for machines
+        log.txt           the same for people, and all that was said; log.txt.1 what was before it
         stop.json         a request to end
 
     Attributes:
         path: the directory, absolute.
         listener: writes tables, curves and the logbook; the trainer's first listener.
         logbook: what other processes are told; a trainer keeps it.
-        say: told in a sentence what had to be passed over.
     """
 
     def __init__(
@@ -96,14 +96,19 @@ class Run:
         say: Callable[[str], None] = _to_stderr,
         trust: bool = False,
     ) -> None:
-        self.path, self.say = path, say
+        self.path, self._say = path, say
         self._config, self._trust = config, trust
         self.logbook = Logbook(path, "run", say)
         self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
-        self._log = RunLog(self.logbook)
+        self._log = Telling(self.logbook)
         self._lock: TextIO | None = None
         self.chunks: dict[str, str] = {}  # files in `bulk` of the checkpoint in use, and sha256
         self._fallen_back: set[int] = set()  # members whose best policy is the one before
+
+    def say(self, sentence: str) -> None:
+        """Tells what had to be passed over; in a session, the log too."""
+        self._say(sentence)
+        self.logbook.say(sentence)
 
     @classmethod
     def create(

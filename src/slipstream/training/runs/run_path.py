@@ -10,7 +10,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there
 from slipstream.training.record.files import disk_errors, is_partial
 from slipstream.training.record.lock import LOCK
-from slipstream.training.record.status import EVENTS, STATUS
+from slipstream.training.record.status import EVENTS, LOG, STATUS
 from slipstream.training.settings.config import RunConfig
 
 CONFIG, PROVENANCE, CHECKPOINTS, BEST = "config.yaml", "provenance.json", "checkpoints", "best"
@@ -47,7 +47,7 @@ def holds_no_run(path: Path) -> bool:
         begun = not any(
             any((path / name).iterdir()) for name in (CHECKPOINTS, BEST) if (path / name).is_dir()
         )
-    return begun and names <= {CHECKPOINTS, BEST, PROVENANCE, LOCK, STATUS, EVENTS}
+    return begun and names <= {CHECKPOINTS, BEST, PROVENANCE, LOCK, STATUS, EVENTS, LOG}
 
 
 def _fresh_name(name: str) -> Path:
