@@ -4,6 +4,7 @@ Hypothesis draws the same examples everywhere and at any speed: what fails here 
 """
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +14,10 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBL
 os.environ.setdefault("MPLBACKEND", "Agg")
 for _name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):  # no pipe here is a terminal
     os.environ.pop(_name, None)
+for _number in (signal.SIGINT, signal.SIGHUP):  # a shell in the background ignores them, and we
+    if signal.getsignal(_number) == signal.SIG_IGN:  # would: what is ignored stays ignored
+        _usual = signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(_number, _usual)
 settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

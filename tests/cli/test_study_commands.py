@@ -14,13 +14,15 @@ import numpy as np
 import optuna
 import pytest
 
+import slipstream as package
 from slipstream.agents.ppo.ppo import PPO
 from slipstream.nets.policy_file import pack
 from slipstream.studies import start
 from slipstream.studies.record.storage import open_storage
 from slipstream.studies.study import Survey
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.record.status import read_events, read_status
+from slipstream.training.record.lines import progress_line
+from slipstream.training.record.status import LOG, read_events, read_status
 from slipstream.training.settings.config import RunConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
@@ -142,6 +144,28 @@ def test_a_study_is_listed_by_its_name(slipstream, machinery, tmp_path, monkeypa
     (row,) = [line.split() for line in told.splitlines() if "cartpole" in line]
     assert row[:3] == ["one", "cartpole", "complete"]
     assert row[-1] == str(tmp_path / "studies" / "one")
+
+
+def test_a_study_never_goes_blank(machinery, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    machinery.seconds = 0.002
+    package.tune(
+        "c.yaml", study={"n_trials": 8}, study_name="one", report=False, show=seen.append,
+        say=lambda sentence: None,
+    )  # fmt: skip
+    after = [one for one in seen if one.phase in ("confirmation", "final training")]
+    assert {one.phase for one in after} == {"confirmation", "final training"}
+    for one in after:
+        assert sum(one.counts[kind] for kind in ("complete", "pruned", "failed")) == 8
+        assert one.best["trial"] >= 0 and one.rate > 0 and one.eta > 0
+        assert len(one.running) == one.of - one.done
+        assert "ETA" in progress_line(one) and "best" in progress_line(one)
+    assert [one.phase for one in seen[:2]] == ["loading", "measuring"]
+    log = (tmp_path / "studies" / "one" / LOG).read_text()
+    for told in ("Using Vectorized Environments: 8 parallel envs", "Forecast: search", "a note",
+                 "confirmation: ", "final training: 2 members"):  # fmt: skip
+        assert told in log
 
 
 def test_the_same_study_again_is_left_as_it_is(slipstream, machinery, tmp_path):

@@ -15,16 +15,24 @@ LONG = ["train", "cartpole", "--num-envs", "8", "--total-steps", "50_000_000", "
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
 
 
-@pytest.fixture
-def training(tmp_path):
-    """A process that trains for hours in ./run, past its first iteration."""
-    process = subprocess.Popen([*MAIN, *LONG], cwd=tmp_path, stdout=subprocess.DEVNULL)
+def done_in(folder, above=0):
+    """Waits until a run has done more steps than that; how many."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        status = read_status(tmp_path / "run") if (tmp_path / "run").is_dir() else None
-        if status is not None and status.done > 0:
-            break
+        status = read_status(folder) if folder.is_dir() else None
+        if status is not None and status.done > above:
+            return status.done
         time.sleep(0.1)
+    raise AssertionError(f"{folder} did not get beyond {above} steps")
+
+
+@pytest.fixture
+def training(tmp_path):
+    """A process that trains for hours in ./run, past its first iteration; SIGHUP is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    process = subprocess.Popen([*MAIN, *LONG], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    signal.signal(signal.SIGHUP, before)
+    done_in(tmp_path / "run")
     yield process
     process.kill()
     process.wait()
@@ -42,6 +50,16 @@ def test_a_run_is_watched_and_stopped_from_another_shell(slipstream, training, t
     assert not (tmp_path / "run" / STOP).exists()
     assert "nothing to stop" in slipstream("stop", "run").out
     assert package.stop("run") is False
+
+
+def test_a_run_under_nohup_outlives_its_terminal(training, tmp_path):
+    training.send_signal(signal.SIGHUP)
+    done = done_in(tmp_path / "run")
+    for _ in range(2):  # the status is written once a second: iterations lie between
+        done = done_in(tmp_path / "run", done)
+    assert training.poll() is None
+    training.send_signal(signal.SIGTERM)
+    assert training.wait(200) == 130
 
 
 def test_a_killed_run_is_told_as_such(slipstream, training, tmp_path):

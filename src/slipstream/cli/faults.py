@@ -42,7 +42,8 @@ class CtrlC:
         raise KeyboardInterrupt
 
     def __enter__(self) -> CtrlC:
-        if threading.current_thread() is threading.main_thread():  # only it may set handlers
+        main = threading.current_thread() is threading.main_thread()  # only it may set handlers
+        if main and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
             self._before = signal.signal(signal.SIGINT, self._press)
         return self
 

@@ -17,6 +17,18 @@ def test_a_request_made_before_is_heard_inside():
             assert outer.requested and inner.requested
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_what_is_ignored_stays_ignored(number):
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with Interruption() as asked:
+            os.kill(os.getpid(), number)
+            assert not asked.requested
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
 def test_a_second_ctrl_c_interrupts():
     with Interruption() as asked:
         os.kill(os.getpid(), signal.SIGINT)

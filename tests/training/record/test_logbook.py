@@ -1,8 +1,10 @@
 """What other processes are told of a run: whole files, honest states, and never an end of work."""
 
+import itertools
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from slipstream.training.record import lock
 from slipstream.training.record.interruption import STOP, Interrupted, ask_to_stop, asked_to_stop
 from slipstream.training.record.lines import run_lines
 from slipstream.training.record.logbook import Logbook
-from slipstream.training.record.status import EVENTS, STATUS, Status, read_events, read_status
+from slipstream.training.record.status import EVENTS, LOG, STATUS, Status, read_events, read_status
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
@@ -227,3 +229,42 @@ def test_a_damaged_status_is_one_paragraph_and_no_obstacle(tmp_path):
     facts = json.loads((tmp_path / STATUS).read_text())
     (tmp_path / STATUS).write_text(json.dumps({**facts, "colour": "of a later version"}))
     assert read_status(tmp_path).state == "complete"
+
+
+def test_a_log_for_people_has_an_event_a_line(tmp_path):
+    run = begun(tmp_path, **{"training.members": 2})
+    train(run.config, run)
+    run.close()
+    lines = (run.path / LOG).read_text().splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  \S", line) for line in lines)
+    text = "\n".join(lines)
+    assert "UTC  begun  pid" in text and text.endswith("UTC  ended")
+    assert "Using Vectorized Environments: 4 parallel envs (compiled), for each member" in text
+    assert text.count("evaluation score") == kinds(run.path).count("validated") > 0
+
+
+def test_the_log_is_bounded_and_nothing_between_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr("slipstream.training.record.logbook._LOG_BYTES", 1_000)
+    with quiet(tmp_path) as logbook:
+        for k in range(100):
+            logbook.say(f"sentence {k}\nin two lines\x1b[2J")
+    logbook.say("after the session")
+    old, new = ((tmp_path / name).read_text() for name in (f"{LOG}.1", LOG))
+    assert len(old) < 1_200 and len(new) < 1_200
+    found = [int(n) for n in re.findall(r"UTC  sentence (\d+)\\nin two lines\\x1b", old + new)]
+    assert found == list(range(found[0], 100)) and found[0] > 50
+    assert "after the session" not in new
+
+
+def test_what_takes_long_is_told_as_it_begins(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(
+        "slipstream.training.record.logbook.write_json",
+        lambda path, facts, durable: written.append(facts["phase"]),
+    )
+    run = begun(tmp_path)
+    train(run.config, run)
+    run.close()
+    phases = [phase for phase, _ in itertools.groupby(written)]
+    assert phases[:2] == ["starting", "compiling"]
+    assert {"training", "validating", "writing"} <= set(phases) and "testing" in phases[-2:]

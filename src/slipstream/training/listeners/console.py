@@ -80,7 +80,7 @@ class ConsoleListener:
 
     def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
         """Prints an event that has a line."""
-        if event == "result":  # live lines have no more to tell
+        if event == "finished":  # live lines have no more to tell
             self.close()
         if line:
             self.say(line, style)

@@ -93,8 +93,10 @@ class Telling:
             voice.note("member failed", line, "red", steps=steps, member=event.member)
         elif isinstance(event, Finished):
             self._show(progress, False, phase="training", running=())
-            lines = result_lines(event.result)
-            voice.note("result", finished_line(progress, self._members), lines=lines)
+            voice.note("finished", finished_line(progress, self._members), steps=steps)
+            members, columns = event.result.get("members", ()), ("best_score", "test_score")
+            found = {name: [one.get(name) for one in members] for name in columns}
+            voice.note("result", "", "", **found)
 
     def _show(self, progress: Progress, at_once: bool = True, **changes: Any) -> None:
         done, of = progress.steps * self._members, progress.budget * self._members
@@ -115,7 +117,7 @@ class Telling:
             "phase": "training",
             "rate": (s1 - s0) / (t1 - t0) if t1 > t0 else None,
             "eta": event.eta,
-            "scores": {name.removeprefix(PREFIX): one for name, one in found.items() if one},
+            "scores": {name: one for name, one in found.items() if one},
             "running": [{"member": member} for member in event.members],
             "machine": asdict(event.machine) if event.machine else {},
             "nodes": tuple(event.nodes),

@@ -1,5 +1,7 @@
 """Requests to stop after the running iteration: Ctrl-C, SIGTERM, SIGHUP, or a file in the folder.
 
+A signal that is ignored at the start, by `nohup` say, stays ignored.
+
 `stop.json` says ``{"now": true}``; any file of that name without ``"now": false``, which asks a
 study to end its search and go on, is such a request.
 """
@@ -107,7 +109,10 @@ class Interruption:
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():  # only it may set handlers
             for number in STOP_SIGNALS:
-                before = self._previous[number] = signal.signal(number, self._request)
+                before = signal.getsignal(number)
+                if before == signal.SIG_IGN:  # by `nohup`, or a shell in the background
+                    continue
+                self._previous[number] = signal.signal(number, self._request)
                 # Before this one began; or a library took Ctrl-C for an error of its own.
                 if getattr(getattr(before, "__self__", None), "requested", False) is True:
                     self._flag[0] = 1

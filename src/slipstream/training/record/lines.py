@@ -45,7 +45,9 @@ def progress_parts(status: Status) -> list[str]:
     if status.eta is not None:
         parts.append(f"ETA {clock(status.eta)}")
     parts += [
-        f"{name} {_range(*found)}" for name, found in status.scores.items() if len(found) == 3
+        f"{name.removeprefix('episode/')} {_range(*found)}"
+        for name, found in status.scores.items()
+        if len(found) == 3
     ]
     if "score" in status.best:
         parts.append(_best(status.best))
