@@ -30,7 +30,12 @@ def test_train_evaluate_and_read(slipstream):
     outcome = slipstream("train", "cartpole", *FLAGS, "--members", "2", "--out", "run")
     assert outcome.code == 0, outcome.err
     assert "Training 2 members" in outcome.out
-    assert "Run: " in outcome.out
+    assert "members, 2,048 steps each" in outcome.out
+    # The end: what it took, the report's headline and its warnings, and one path.
+    end = outcome.out.partition("steps/s; ")[2].splitlines()[1:]
+    assert "for the report" in end[0] and end[-1].startswith("Report: ")
+    assert len(end) == 1 + len(set(end[1:])) and outcome.out.count(str(Path("run").absolute())) == 1
+    assert "Best evaluation score" not in outcome.out
     run = Run.open("run")
     assert run.config.training.members == 2
     assert len(run.result["members"]) == 2

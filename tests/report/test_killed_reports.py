@@ -10,7 +10,6 @@ import pytest
 import study_world
 
 import slipstream
-from slipstream.api.study import report_study
 from slipstream.report import canvas, page, report
 from slipstream.studies import start
 from slipstream.studies.record.folder import StudyFolder
@@ -120,10 +119,14 @@ def test_a_study_gets_its_page(tmp_path):
     (folder.path / "status.json").unlink()  # killed with the result: nobody wrote the end
     assert not folder.reported
     told = []
-    again = start.resume(str(folder.path), start.Resources(), say=told.append, report=report_study)
+    again = start.resume(
+        str(folder.path), start.Resources(), say=told.append, report=slipstream.report_study
+    )
     assert "its page is missing" in told[0] and told[-1].startswith("Report: ")
     assert again.reported and read_status(folder.path).judged() == "complete"
     told.clear()
-    start.resume(str(folder.path), start.Resources(), say=told.append, report=report_study)
+    start.resume(
+        str(folder.path), start.Resources(), say=told.append, report=slipstream.report_study
+    )
     assert "is complete; see" in told[0] and len(told) == 1
     assert isinstance(again, StudyFolder)

@@ -235,7 +235,7 @@ def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
     assert page.headline == "It never traded on the test bars: there is nothing to judge."
     assert page.sentences[0].startswith("Test Sharpe n/a")
     assert page.sentences[1].startswith("The agent never traded: its account stands where it began")
-    text = " ".join(page.lines)
+    text = " ".join([*page.lines, *page.sentences])
     assert "percentile" not in text and "ahead of" not in text and "luck" not in text
 
 

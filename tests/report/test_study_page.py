@@ -84,7 +84,7 @@ def test_the_winners_holdout_is_the_headline(view, page):
     )
     assert page.sentences[0].startswith(f"Hold-out Sharpe {sharpe:.1f}, 95 % interval ")
     assert page.figures[1].value == f"{sharpe:.1f}"
-    assert f"Hold-out Sharpe {sharpe:.1f}, 95 % interval " in " ".join(page.lines)
+    assert page.lines == [page.headline, *page.warnings]
     assert page.sections[0].title == "Hold-out"
     assert any("Promotion needs" in line and line.endswith("met.") for line in page.sentences)
     table = cells(page, "Hold-out")

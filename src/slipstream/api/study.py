@@ -102,8 +102,17 @@ def resume_study(
     )
 
 
-def report_study(name: str | Path | StudyFolder, *, trust: bool = False) -> Path:
+def report_study(
+    name: str | Path | StudyFolder,
+    say: Callable[[str], None] | None = None,
+    *,
+    trust: bool = False,
+) -> Path:
     """Writes `study.html` from a study's folder; `trust` is as for `evaluate`.
+
+    Args:
+        name: of the study, or its folder.
+        say: told the headline and what qualifies it.
 
     Returns:
         Its path.
@@ -113,4 +122,4 @@ def report_study(name: str | Path | StudyFolder, *, trust: bool = False) -> Path
     folder = name if isinstance(name, StudyFolder) else StudyFolder.open(str(name), trust=trust)
     from slipstream.report.study.page import write_study_page  # Matplotlib: only where it is needed
 
-    return write_study_page(folder)
+    return write_study_page(folder, say)

@@ -108,7 +108,7 @@ def tune(
     if final_refit:
         section["final_refit"] = True
     with closing(_console()) as console:
-        study = api.tune(
+        api.tune(
             target,
             study_name=study_name,
             overrides=overrides,
@@ -123,7 +123,6 @@ def tune(
             say=console.say,
             show=console.show,
         )
-    console.say(f"Study: {study.path}")
 
 
 @app.command()
@@ -144,7 +143,7 @@ def resume(
     from slipstream import api
 
     with closing(_console()) as console:
-        study = api.resume_study(
+        api.resume_study(
             name,
             storage=storage,
             workers=workers,
@@ -156,7 +155,6 @@ def resume(
             say=console.say,
             show=console.show,
         )
-    console.say(f"Study: {study.path}")
 
 
 @app.command()

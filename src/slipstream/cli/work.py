@@ -25,6 +25,7 @@ from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from slipstream.training.listeners.console import ConsoleListener
+    from slipstream.training.runs.run import Run
 
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html.")]
 
@@ -87,7 +88,8 @@ def train(
             report=not no_report,
             say=progress.say,
         )
-    progress.say(f"Run: {run.path}")
+    if no_report:
+        _say_result(progress, run)
 
 
 def resume(
@@ -123,7 +125,8 @@ def resume(
             listeners=[progress],
             report=not no_report,
         )
-    progress.say(f"Run: {opened.path}")
+    if no_report:
+        _say_result(progress, opened)
 
 
 # Long: a line for each option.
@@ -199,6 +202,14 @@ def evaluate(
         trust=trust,
     )
     progress.say(f"Report: {path}")
+
+
+def _say_result(progress: ConsoleListener, run: Run) -> None:
+    """What a report would have said first, and where the run is."""
+    from slipstream.training.listeners.telling import result_lines
+
+    for line in [*result_lines(run.result or {}), f"Run: {run.path}"]:
+        progress.say(line)
 
 
 def _overrides(flags: dict[str, str | None], sets: list[str]) -> dict[str, Any]:

@@ -101,11 +101,8 @@ class Page:
 
     @property
     def lines(self) -> list[str]:
-        """What a terminal shows: all that stands above the sections."""
-        row = "; ".join(
-            f"{one.label} {one.value}{one.note and f' ({one.note})'}" for one in self.figures
-        )
-        return [self.headline, *([f"{row}."] if row else []), *self.warnings, *self.sentences]
+        """What a terminal ends with: the verdict, and what must be known before it is believed."""
+        return [self.headline, *self.warnings]
 
 
 def picture(name: str, words: str, figure: Figure) -> Picture:

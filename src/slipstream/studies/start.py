@@ -25,7 +25,7 @@ from slipstream.training.settings.target import read_config
 _UNREPORTED = "The study is complete, its page is not. Write it with:"
 Say = Callable[[str], None]
 Show = Callable[[Status], None]
-Report = Callable[[StudyFolder], Path]
+Report = Callable[[StudyFolder, Say], Path]
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,17 @@ def tune(
     machinery = Pools(resources.workers, resources.group_size, resources.cluster, say)
     options = Options(resources.storage, resources.hours, resources.force_deploy)
     Study(folder, base, config, space, machinery, options, say, show or _nobody).run()
-    return folder if report is None else _report(folder, report, say)
+    return _end(folder, report, say)
 
 
-def _report(folder: StudyFolder, report: Report, say: Say) -> StudyFolder:
+def _end(folder: StudyFolder, report: Report | None, say: Say) -> StudyFolder:
+    """Says what came of it, and where: with a page its headline and warnings."""
+    if report is None:
+        for sentence in [*(folder.result or {})["sentences"], f"Study: {folder.path}"]:
+            say(sentence)
+        return folder
     try:
-        say(f"Report: {report(folder)}")
+        say(f"Report: {report(folder, say)}")
     except KeyboardInterrupt:
         command = f"slipstream study report {folder.handle}"
         raise Interrupted(folder.path, command, _UNREPORTED) from None
@@ -101,7 +106,7 @@ def resume(
             Logbook(folder.path, "study", say).enter_end()
         finally:
             folder.unlock()
-        return _report(folder, report, say)
+        return _end(folder, report, say)
     read_study(folder.config, trust, goes_on=True)  # says what to do where it was damaged
     target = read_config(folder.config)
     return tune(target, str(folder.path), {}, {}, resources, say, show, report)

@@ -244,7 +244,7 @@ class Study:
         result = result_of(self.folder, plan, survey.facts, ledger, confirmed, deployed)
         self.folder.save_result(result)
         for sentence in result["sentences"]:
-            self._say(sentence)
+            self._logbook.say(sentence)
         return result
 
     def _mirror(self, ledger: Ledger) -> Mirror:

@@ -27,7 +27,7 @@ from slipstream.training.listeners.events import (
     Started,
     Updated,
 )
-from slipstream.training.listeners.progress import Pace, Progress
+from slipstream.training.listeners.progress import Progress, StepClock
 from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.processes.workers import Workers, make_workers
 from slipstream.training.record.interruption import Interrupted, Interruption, StoppedError
@@ -125,7 +125,7 @@ class Trainer:
         self._state: dict[str, NDArray[Any]] | None = None  # a checkpoint's, until workers have it
         self._before = self.progress.snapshot()  # seconds of earlier sessions
         self._began = time.perf_counter()
-        self._pace = Pace()
+        self._pace = StepClock()
         self._validation_seconds: float | None = None  # that the last one took
 
     @property

@@ -19,7 +19,7 @@ from slipstream.training.listeners.events import (
     Started,
     Updated,
 )
-from slipstream.training.listeners.progress import Pace, Progress
+from slipstream.training.listeners.progress import Progress, StepClock
 from slipstream.training.listeners.telling import result_lines
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
@@ -113,13 +113,13 @@ def test_no_score_yet():
 
 
 def test_pace_forgets_what_was_compiled_and_knows_nothing_too_early():
-    pace, now = Pace(), Progress(10_000)
+    pace, now = StepClock(), Progress(10_000)
     seen = []
     for steps, wall in [(100, 60.0), (200, 61.0), (300, 62.0), (400, 65.0)]:
         pace.add(replace(now, steps=steps, updates=steps, wall=wall, seconds_validate=0.0))
         seen.append(pace.seconds_per_step)
     assert seen == [None, 0.01, 0.01, 0.02]
-    waiting = Pace()
+    waiting = StepClock()
     for steps in (100, 200, 300):  # nothing is learned yet: an update takes far longer
         waiting.add(replace(now, steps=steps, wall=steps / 1_000))
     assert waiting.seconds_per_step is None

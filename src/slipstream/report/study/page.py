@@ -5,7 +5,7 @@ See docs/rules.md, section 15.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,21 @@ _MOST_SETTINGS = 8  # columns of the table of trials: it fits a page of 1,000 pi
 _FIRST = ("holdout", "confirmation", "trials")
 
 
-def write_study_page(folder: StudyFolder) -> Path:
+def write_study_page(folder: StudyFolder, say: Callable[[str], None] | None = None) -> Path:
     """Writes `study.html` and `figures/*.png` into a study's folder; returns the page's path.
+
+    Args:
+        folder: the study's.
+        say: told the headline and what qualifies it.
 
     Raises:
         CheckpointError: the study has not ended.
     """
-    return write(study_page(read_view(folder)), folder.path, "study.html")
+    page = study_page(read_view(folder))
+    if say is not None:
+        for line in page.lines:
+            say(line)
+    return write(page, folder.path, "study.html")
 
 
 def study_page(view: StudyView) -> Page:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-_MARKS = 256  # iterations remembered by `Pace`
+_MARKS = 256  # iterations remembered by `StepClock`
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Progress:
         return cls(**values)
 
 
-class Pace:
+class StepClock:
     """Seconds of training that a step takes, validations apart, over the last half of a session.
 
     The first iteration that learns compiles what is not cached, and counts in nothing.
