@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from fake_cluster import FakeCluster
 
@@ -119,6 +121,42 @@ def test_lost_in_the_middle_of_a_call(clusters, tmp_path, expected):
             clusters[0].add()
 
     assert everything(trained(tmp_path / "run", LOCAL, [lose])) == expected
+
+
+class SilentError(Exception):
+    """Nobody takes the lost members, and nothing is said of the wait."""
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=SilentError,
+    reason="a node that does not come back is waited for without a word and without an end, while "
+    "another one could take its members: the one queue of shards and stretches mends that",
+)
+def test_a_node_that_does_not_come_back(clusters, tmp_path, expected):
+    """The other one takes its members, too, or it is said that a seat is waited for."""
+    said, silent = [], []
+
+    def late():
+        silent.append(not any("wait" in sentence for sentence in said))
+        clusters[0].add()  # so that it ends
+
+    timer = threading.Timer(4.0, late)
+
+    def lose(event):
+        if isinstance(event, Updated) and not clusters[0].actors[0].over:
+            clusters[0].actors[0].over = True
+            timer.start()
+
+    run = Run.create(resolve(SETTINGS), tmp_path / "run", say=said.append)
+    try:
+        train(run.config, run, [lose], cluster=LOCAL)
+    finally:
+        run.close()
+        timer.cancel()
+    if silent == [True]:
+        raise SilentError
+    assert everything(run) == expected
 
 
 def test_lost_again_and_again(clusters, tmp_path):
