@@ -19,7 +19,6 @@ from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
 from slipstream.training.record import checkpoint
 
-OLD = Path(__file__).parent / "format1"
 EXAMPLE = Path(__file__).parents[2] / "examples/09_act_with_numpy.py"
 BOX = spaces.Box(np.array([-2.0, 0.0, -np.inf], np.float32), np.array([2.0, 5.0, 1.0], np.float32))
 BOUNDED = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 5.0], np.float32))
@@ -149,34 +148,11 @@ def test_heads_that_do_not_fit_are_refused():
             policy_of(head, BOX)
 
 
-@pytest.mark.parametrize("name", ["cartpole", "pendulum", "forex"])
-def test_policies_of_format_1_are_read(name):
-    """Written by the last version that wrote format 1, with what they did there."""
-    tensors, facts = checkpoint.load(OLD / name)
-    policy = unpack(tensors, facts["policy"])
-    known = json.loads((OLD / name / "acts.json").read_text())
-    rows = np.array(known["observations"], np.float32)
-    np.testing.assert_allclose(policy.act(rows), known["actions"], rtol=1e-5, atol=1e-7)
-    assert policy.conditions == {} and facts["policy"]["format"] == 1
-    renewed = unpack(*pack(policy))  # and written as format 2
-    assert np.array_equal(renewed.act(rows), policy.act(rows))
-
-
-def test_the_oldest_policies_know_rows():
-    tensors, facts = checkpoint.load(OLD / "cartpole")
-    manifest = {k: v for k, v in facts["policy"].items() if k not in ("native", "hash")}
-    policy = unpack(tensors, resealed(tensors, manifest))
-    known = json.loads((OLD / "cartpole/acts.json").read_text())
-    assert policy.act(np.array(known["observations"], np.float32)).tolist() == known["actions"]
-
-
-@pytest.mark.parametrize("known", [0, 3, "2", True, None])
+@pytest.mark.parametrize("known", [0, 1, 3, "2", True, None])
 def test_unknown_formats_are_refused(known):
     tensors, manifest = pack(policy_of("q", spaces.Discrete(5)))
     manifest = resealed(tensors, {**manifest, "format": known, "slipstream": "9.1"})
-    with pytest.raises(
-        CheckpointError, match=rf"format {known!r}.*formats 1 and 2.*slipstream 9.1"
-    ):
+    with pytest.raises(CheckpointError, match=rf"format {known!r}.*format 2.*slipstream 9.1"):
         unpack(tensors, manifest)
 
 

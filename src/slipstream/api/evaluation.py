@@ -152,7 +152,7 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
         deployed = deployed_folder(Path(path))
         if deployed is not None:
             tensors, manifest = checkpoint.load(deployed)
-            return unpack(tensors, manifest["policy"])
+            return unpack(tensors, manifest.get("policy"))
     run = path if isinstance(path, Run) else Run.open(path)
     return best_policy(run, best_member(run) if member is None else member)
 

@@ -152,7 +152,7 @@ def seal(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def misfit(value: Any, shape: Any, where: str = "it") -> str | None:
+def misfit(value: Any, shape: Any, where: str = "it", exact: bool = False) -> str | None:
     """How a JSON value departs from a shape; None where it fits.
 
     Args:
@@ -160,6 +160,7 @@ def misfit(value: Any, shape: Any, where: str = "it") -> str | None:
         shape: a type or a tuple of types; a mapping of keys to shapes, optional ones with a ``?``
             at their end, ``*`` for all values; a list of one shape, which all items have.
         where: what the value is called.
+        exact: mappings hold no other keys; ``{}`` is any mapping all the same.
     """
     if isinstance(shape, Mapping):
         if not isinstance(value, dict):
@@ -175,14 +176,15 @@ def misfit(value: Any, shape: Any, where: str = "it") -> str | None:
                 if key.endswith("?"):
                     continue
                 return f"{where} lacks {name!r}" if where != "it" else f"{name!r} is missing"
-            found = misfit(value[name], below, f"`{name}`")
+            found = misfit(value[name], below, f"`{name}`", exact)
             if found is not None:
                 return found
-        return None
+        more = sorted({str(key) for key in value} - {key.removesuffix("?") for key in shape})
+        return f"{where} has the unknown key {more[0]!r}" if exact and shape and more else None
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"{where} is {_named(value)}, not a list"
-        items = (misfit(one, shape[0], f"{where}, item {k},") for k, one in enumerate(value))
+        items = (misfit(one, shape[0], f"{where}, item {k},", exact) for k, one in enumerate(value))
         return next((one for one in items if one is not None), None)
     wanted = shape if isinstance(shape, tuple) else (shape,)
     if isinstance(value, bool) and bool not in wanted:

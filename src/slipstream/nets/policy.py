@@ -79,20 +79,12 @@ class Policy:
         self.native = Native.of(spec, self.members, self.actions.sizes)
         self.is_image = self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
         self.scale: ObservationScale | None = None
-        self.network: Network
-        if self.is_image:
-            self.network = self._image_network()
-        else:
-            inputs = int(np.prod(self.observation_shape))
+        self.network = network_of(
+            *(self.observation_shape, self.is_image, self.actions, self.widths),
+            *(activation, dueling),
+        )
+        if not self.is_image:
             self.scale = ObservationScale(specs, observation_normalization)
-            self.network = MlpNetwork(
-                inputs,
-                self.widths,
-                self.actions.head_width,
-                activation,
-                critic=self.actions.head in ("logits", "gaussian"),
-                dueling=dueling,
-            )
         shapes = dict(self.network.shapes())
         if self.actions.head == "gaussian":
             shapes["log_std"] = (self.actions.width,)
@@ -102,13 +94,6 @@ class Policy:
             self.parameters.weights["log_std"][:] = math.log(initial_std)
         self._actors: dict[int, Actor] = {}
         self._keys, self._draws = self.seeds, 0
-
-    def _image_network(self) -> Network:
-        require_torch("Images pass through convolutions")
-        from slipstream.nets.convolution import ConvolutionalNetwork
-
-        c, h, w = self.observation_shape
-        return ConvolutionalNetwork((c, h, w), self.widths[-1], self.actions.head_width)
 
     @property
     def input_width(self) -> int:
@@ -191,3 +176,33 @@ class Policy:
             drawn, log_prob = np.empty_like(out), np.empty(len(out), np.float32)
             actor.sample(obs, mask, keys, 0, drawn, log_prob, out)
         return out
+
+
+def network_of(
+    shape: tuple[int, ...],
+    image: bool,
+    actions: ActionMap,
+    widths: tuple[int, ...],
+    activation: Activation,
+    dueling: bool,
+) -> Network:
+    """The network of a policy; no weights are allocated.
+
+    Args:
+        shape: of an observation row, `image` where that is a uint8 image.
+        actions, widths, activation, dueling: see `Policy`.
+    """
+    if image:
+        require_torch("Images pass through convolutions")
+        from slipstream.nets.convolution import ConvolutionalNetwork
+
+        c, h, w = shape
+        return ConvolutionalNetwork((c, h, w), widths[-1], actions.head_width)
+    return MlpNetwork(
+        math.prod(shape),
+        widths,
+        actions.head_width,
+        activation,
+        critic=actions.head in ("logits", "gaussian"),
+        dueling=dueling,
+    )

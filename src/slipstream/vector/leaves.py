@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.reader import misfit
 
 Description = Mapping[str, Any]
 NUMBERS = "biuf"  # kinds of dtype
@@ -47,6 +49,50 @@ def describe(space: spaces.Space[Any]) -> dict[str, Any]:
         f"the space {space} has no fixed flat size; wrap the environment so that it is a Box, "
         "Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these."
     )
+
+
+_ARRAY = {"kind": str, "shape": [int], "dtype": str}
+_KINDS: dict[Any, Any] = {
+    **dict.fromkeys(("box", "binary"), _ARRAY),
+    "choice": dict.fromkeys(("sizes", "start"), (int, list)) | {"kind": str},
+    **{key: {"kind": str, "parts": [list]} for key in ("dict", "tuple")},
+}
+_DEEPEST = 32  # Dicts within Dicts
+
+
+def check_description(description: Any, depth: int = 0) -> None:
+    """Refuses what `describe` would not have made, before anything of its size is.
+
+    Raises:
+        MisfitError: says what is wrong.
+    """
+    kind = description.get("kind") if isinstance(description, Mapping) else None
+    shape = _KINDS.get(kind if isinstance(kind, str) else None, {"box": {}})
+    problem = misfit(description, shape, exact=True)
+    if problem is not None or depth > _DEEPEST:
+        raise MisfitError(f"a space that is no space: {problem or 'nested too deeply'}")
+    if kind in ("dict", "tuple"):
+        keys = [part[0] if len(part) == 2 else None for part in description["parts"]]
+        named = all(type(key) in (str, int) for key in keys) and len(set(keys)) == len(keys)
+        if not named or (kind == "tuple" and keys != list(range(len(keys)))):
+            raise MisfitError(f"a {kind} of the parts {keys}")
+        for _, part in description["parts"]:
+            check_description(part, depth + 1)
+    elif kind == "choice":
+        sizes, start = (np.asarray(description[key]) for key in ("sizes", "start"))
+        texts = (json.dumps(description[key]) for key in ("sizes", "start"))
+        truth = any("true" in text or "false" in text for text in texts)  # which NumPy reads as 1
+        kinds = {sizes.dtype, start.dtype}
+        if truth or kinds != {np.dtype(np.int64)} or sizes.shape != start.shape:
+            raise MisfitError("choices without a whole number of them, or a first one")
+        if sizes.size == 0 or sizes.min() < 1:
+            raise MisfitError("a choice of nothing")
+    else:
+        dtype = np.dtype(description["dtype"])
+        if dtype.kind not in NUMBERS or dtype.name != description["dtype"]:
+            raise MisfitError(f"the dtype {description['dtype']!r}")
+        if min(description["shape"], default=0) < 0:
+            raise MisfitError(f"the shape {description['shape']}")
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,13 @@ def test_every_bit_survives(tmp_path):
         assert loaded[name].tobytes() == expected.tobytes()
 
 
+def test_a_file_larger_than_the_memory_is_refused_before_it_is_read(tmp_path):
+    folder = checkpoint.save(tmp_path / "step-1", arrays(), {"steps": 1})
+    os.truncate(folder / checkpoint.STATE, 1 << 43)  # sparse: it takes no room on the disk
+    with pytest.raises(ResourceError, match=r"8,192\.0 GiB of tensors"):
+        checkpoint.load(folder)
+
+
 def test_saving_again_replaces_and_leaves_nothing_else(tmp_path):
     save(tmp_path, 5)
     checkpoint.save(tmp_path / checkpoint.folder_name(5), {"x": np.ones(2)}, {"steps": 5})

@@ -100,7 +100,7 @@ def test_falling_back_to_an_older_checkpoint_is_said(run):
 
 
 def test_the_best_policy_of_each_member(run):
-    run.save_best(1, {"w": np.ones(3, np.float32)}, {"score": 2.5, "policy": {}})
+    run.save_best(1, {"w": np.ones(3, np.float32)}, {"score": 2.5, "policy": {}, "steps": 1})
     tensors, manifest = run.load_best(1)
     assert tensors["w"].tolist() == [1.0, 1.0, 1.0]
     assert manifest["score"] == 2.5
@@ -112,7 +112,7 @@ def test_the_best_policy_of_each_member(run):
 def test_a_corrupt_best_policy_falls_back_to_the_one_before(run, harm):
     for score in (1.0, 2.0, 3.0):
         tensors = {"w": np.full(3, score, np.float32)}
-        folder = run.save_best(0, tensors, {"score": score, "policy": {}})
+        folder = run.save_best(0, tensors, {"score": score, "policy": {}, "steps": 1})
     assert run.load_best(0)[1]["score"] == 3.0 and run.said == []
     if harm == "gone":
         shutil.rmtree(folder)
@@ -124,13 +124,15 @@ def test_a_corrupt_best_policy_falls_back_to_the_one_before(run, harm):
         tensors, manifest = run.load_best(0)
         assert manifest["score"] == 2.0 and tensors["w"].tolist() == [2.0] * 3
     assert len(run.said) == 1 and "the best before it is used" in run.said[0]
-    run.save_best(0, {"w": np.ones(3, np.float32)}, {"score": 4.0, "policy": {}})
+    run.save_best(0, {"w": np.ones(3, np.float32)}, {"score": 4.0, "policy": {}, "steps": 1})
     assert run.load_best(0)[1]["score"] == 4.0
 
 
 def test_no_valid_best_policy_is_an_error(run):
     for score in (1.0, 2.0):
-        folder = run.save_best(0, {"w": np.ones(3, np.float32)}, {"score": score, "policy": {}})
+        folder = run.save_best(
+            0, {"w": np.ones(3, np.float32)}, {"score": score, "policy": {}, "steps": 1}
+        )
     for place in (folder, folder.with_name(f"{folder.name}.previous")):
         (place / "state.safetensors").write_bytes(b"junk")
     with pytest.raises(CheckpointError, match="is corrupt"):
@@ -276,3 +278,13 @@ def test_names_that_cannot_be(config, tmp_path):
             Run.create(config, tmp_path / name)
         with pytest.raises(CheckpointError, match="is not a run directory"):
             Run.open(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "more", [{"score": "high"}, {"score": None}, {"steps": "1"}, {"steps": True}, {"policy": []}]
+)
+def test_facts_beside_a_best_policy_are_what_training_writes(run, more):
+    known = {"score": 1.0, "steps": 1, "policy": {}}
+    run.save_best(0, {"w": np.ones(3, np.float32)}, {**known, **more})
+    with pytest.raises(CheckpointError, match=f"`{next(iter(more))}` is"):
+        run.load_best(0)

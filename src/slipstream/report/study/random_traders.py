@@ -73,7 +73,7 @@ def random_traders(
         tensors, manifest = checkpoint.load(folder.policy)
     except (SlipstreamError, OSError):
         return None, "the deployed policy is no longer in the study's folder"
-    policy = unpack(tensors, manifest["policy"])
+    policy = unpack(tensors, manifest.get("policy"))
     tracks = Evaluator(environment, HOLDOUT, backend=backend).run(policy, record=True)[0]
     found, again = daily_returns(kernel, loaded, passes.params, tracks)
     if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from slipstream.core.errors import CheckpointError, VersionError
-from slipstream.core.reader import UnreadableError, misfit, read_json
+from slipstream.core.errors import CheckpointError, ResourceError, VersionError
+from slipstream.core.reader import UnreadableError, misfit, read_json, regular_file
 from slipstream.training.record.files import remove, sha256, whole_folder, write_sealed
 
 FORMAT = 2
@@ -60,15 +61,24 @@ def save(
     return folder
 
 
-def load(folder: Path) -> tuple[Tensors, dict[str, Any]]:
-    """Tensors and manifest of a checkpoint.
+def load(folder: Path, shape: Any = None) -> tuple[Tensors, dict[str, Any]]:
+    """Tensors and manifest of a checkpoint; `shape` is what the manifest must hold, see `misfit`.
 
     Raises:
         CheckpointError: missing, truncated, altered, or not written by slipstream.
     """
     manifest = read_manifest(folder)
+    problem = misfit(manifest, shape or {})
+    if problem is not None:
+        raise CheckpointError(f"{folder / MANIFEST} cannot be used: {problem}.")
     path = folder / STATE
     try:
+        size, room = regular_file(path).st_size, psutil.virtual_memory().available
+        if size > room:  # hashing a sparse file of terabytes alone would take hours
+            raise ResourceError(
+                f"The checkpoint {folder} has {size / 2**30:,.1f} GiB of tensors, and "
+                f"{room / 2**30:,.1f} GiB of memory are free: read it on a larger machine."
+            )
         if sha256(path) != manifest["files"][STATE]["sha256"]:
             raise CheckpointError(
                 f"The checkpoint {folder} is corrupt: {STATE} is not the file that was written "
@@ -77,7 +87,7 @@ def load(folder: Path) -> tuple[Tensors, dict[str, Any]]:
         return safetensors.numpy.load_file(path), manifest
     except FileNotFoundError:
         raise CheckpointError(f"The checkpoint {folder} lacks {STATE}; use another one.") from None
-    except (UnreadableError, SafetensorError, OSError, ValueError) as error:
+    except (UnreadableError, SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"The checkpoint {folder} cannot be read ({type(error).__name__}: {error}). "
             "Use another checkpoint."

@@ -104,7 +104,7 @@ def _check_fit(policy: Policy, environment: Environment) -> None:
 def best_policy(run: Run, member: int) -> Policy:
     """The policy that validation chose for a member."""
     tensors, manifest = run.load_best(member)
-    return unpack(tensors, manifest["policy"])
+    return unpack(tensors, manifest.get("policy"))
 
 
 def other_data(run: Run, environment: Environment) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from slipstream.core.conditions import differences
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.reader import misfit
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
 from slipstream.training.environments.environment import Environment
@@ -52,8 +53,9 @@ class DeployedPolicy:
             )
         made = manifest.get("id")
         check_trust(folder, manifest["run"], trust, made if isinstance(made, str) else "-")
+        _check(folder, manifest)
         config = RunConfig.from_mapping(manifest["run"])
-        return cls(folder, unpack(tensors, manifest["policy"]), config, manifest)
+        return cls(folder, unpack(tensors, manifest.get("policy")), config, manifest)
 
     def environment(
         self,
@@ -103,6 +105,19 @@ class DeployedPolicy:
     def remarks(self, environment: Environment) -> list[str]:
         """Sentences about data that it was not trained on, and yet acts on here."""
         return differences(self.policy.conditions, environment.conditions)
+
+
+def _check(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuses facts that no study writes beside a policy."""
+    known: dict[str, Any] = {"carried?": {}, "windows_utc_seconds?": {}}
+    problem = misfit(manifest, {"policy": {}, "study?": str, "trial?": int, "environment?": known})
+    facts = manifest.get("environment") if problem is None else None
+    for name, window in ((facts or {}).get("windows_utc_seconds") or {}).items():
+        problem = problem or misfit(window, [int], f"`{name}`")
+        if problem is None and len(window) != 2:
+            problem = f"`{name}` is no window"
+    if problem is not None:
+        raise CheckpointError(f"{folder / checkpoint.MANIFEST} cannot be used: {problem}.")
 
 
 def _iso(second: int) -> str:

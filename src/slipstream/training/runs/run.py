@@ -53,6 +53,7 @@ _SHAPES: dict[str, Any] = {
     },
     PROVENANCE: {"test_reads?": int, "environment?": {}, "notes?": [str], "device?": str},
 }
+_BEST_SHAPE = {"policy": {}, "score": (int, float), "steps": int}
 _PROGRESS = {
     **dict.fromkeys(("budget", "steps", "iterations", "updates"), int),
     **dict.fromkeys(("seconds_env", "seconds_policy", "seconds_update"), (int, float)),
@@ -317,11 +318,11 @@ class Run:
             )
         folder = self.best_folder(member)
         try:
-            return checkpoint.load(folder)
+            return checkpoint.load(folder, _BEST_SHAPE)
         except CheckpointError as error:
             if not _previous(folder).is_dir():
                 raise
-            found = checkpoint.load(_previous(folder))
+            found = checkpoint.load(_previous(folder), _BEST_SHAPE)
             if member not in self._fallen_back:
                 self._fallen_back.add(member)
                 self.say(f"{error} The policy that was the best before it is used instead.")
