@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
+import os
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -31,6 +36,20 @@ def raises(kind: type[BaseException] = ValueError) -> Callable[..., Any]:
         raise kind("broken on purpose")
 
     return method
+
+
+def ends(how: Callable[[], Any]) -> Callable[..., Any]:
+    """Ends its process, or never comes back."""
+
+    def method(self: Any, *_: Any, **__: Any) -> Any:
+        how()
+
+    return method
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
 
 
 def gives(value: Any) -> Callable[..., Any]:
@@ -65,6 +84,20 @@ def huge(shape: tuple[int, ...], dtype: Any) -> Any:
     return method
 
 
+def recursive(self: Any) -> None:
+    self.observation_space = spaces.Dict({"a": spaces.Discrete(2)})
+    self.observation_space.spaces["again"] = self.observation_space
+
+
+def nan_bounds(name: str) -> Callable[..., Any]:
+    def method(self: Any) -> None:
+        space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        space.low = np.full(2, np.nan, np.float32)
+        setattr(self, name, space)
+
+    return method
+
+
 BOX = spaces.Box
 BROKEN: dict[str, dict[str, Any]] = {
     "InitRaises": {"__init__": raises()},
@@ -81,6 +114,18 @@ BROKEN: dict[str, dict[str, Any]] = {
     "StepRaises": {"step": raises()},
     "StepExits": {"step": raises(SystemExit)},
     "StepNone": {"step": gives(None)},
+    "StepEndsItsProcess": {"step": ends(partial(os._exit, 0))},
+    "StepCrashes": {"step": ends(lambda: ctypes.string_at(0))},
+    "StepHangs": {"step": ends(partial(time.sleep, 1000.0))},
+    "StepMute": {"step": raises(MuteError)},
+    "StepCancelled": {"step": raises(asyncio.CancelledError)},
+    "ResetEndsItsProcess": {"reset": ends(partial(os._exit, 0))},
+    "ResetCancelled": {"reset": raises(asyncio.CancelledError)},
+    "InitMute": {"__init__": raises(MuteError)},
+    "InitCancelled": {"__init__": raises(asyncio.CancelledError)},
+    "RecursiveSpace": {"__init__": recursive},
+    "NanBounds": {"__init__": nan_bounds("observation_space")},
+    "NanActions": {"__init__": nan_bounds("action_space")},
     "StepFour": {"step": gives((np.zeros(2, np.float32), 1.0, False, {}))},
     "StepText": {"step": step(obs="text")},
     "StepShape": {"step": step(obs=np.zeros(5, np.float32))},

@@ -23,7 +23,8 @@ def names() -> list[str]:
 def environments() -> Iterator[Case]:
     for name in names():
         argv = ("train", f"gym:broken_envs:{name}-v0", "--no-report", "--total-steps", "2048")
-        yield Case(f"environment: {name}", argv)
+        more = ("--set", "training.hang_seconds=0.5") if "Hangs" in name else ()
+        yield Case(f"environment: {name}", (*argv, *more))
     for name in ("InitRaises", "ResetRaises", "StepRaises", "HugeSpace", "LateNan", "InitExits"):
         argv = ("tune", f"gym:broken_envs:{name}-v0", "--n-trials", "1", "--total-steps", "2048")
         more = ("--workers", "1", "--set", "study.trials_in_flight=1")

@@ -183,7 +183,8 @@ def test_an_environment_that_hangs_at_once_is_named(monkeypatch):
     monkeypatch.setattr(gymnasium_environment, "_SLOW", 0.01)
     taken = Endless.step
     monkeypatch.setattr(Endless, "step", lambda self, a: told.wait(60) and taken(self, a))
-    resolve_environment("gym:SlipstreamEndless-v0", {})
+    here = settings("gym:SlipstreamEndless-v0", **{"training.backend": "serial"}).training
+    resolve_environment("gym:SlipstreamEndless-v0", {}).tried(here)
     assert screen.getvalue().startswith("gym:SlipstreamEndless-v0: its first steps have taken")
 
 

@@ -1,13 +1,17 @@
 """Training through worker processes: the same weights; failures cost steps, not runs."""
 
 import json
+import os
 
 import numpy as np
 import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.record.track import Track
+from slipstream.training.settings.config import resolve
+from slipstream.training.tuning import tuner
 from slipstream.vector.process import launcher
 
 ENV = """
@@ -28,6 +32,51 @@ class Flaky(CartPoleEnv):
 
 gymnasium.register("FlakyProcess-v0", Flaky, max_episode_steps=40)
 """
+
+
+FIRST = """
+import os
+import signal
+import time
+import gymnasium
+import numpy as np
+
+class First(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, how, log):
+        self.how, self.log = how, log
+
+    def reset(self, *, seed=None, options=None):
+        with open(self.log, "a") as file:
+            print(os.getpid(), file=file)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        if self.how == "exit":
+            os._exit(0)
+        if self.how == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self.how == "hang":
+            time.sleep(1000)
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+gymnasium.register("FirstSteps-v0", First, max_episode_steps=40)
+"""
+
+
+@pytest.fixture
+def first(tmp_path, monkeypatch):
+    """Its name, kwargs by what it does, and who has reset it so far."""
+    (tmp_path / "first_steps.py").write_text(FIRST)
+    monkeypatch.syspath_prepend(tmp_path)
+    log = tmp_path / "log"
+
+    def who():
+        return {int(line) for line in log.read_text().split()} if log.exists() else set()
+
+    return "gym:first_steps:FirstSteps-v0", lambda how: {"how": how, "log": str(log)}, who
 
 
 @pytest.fixture
@@ -142,7 +191,7 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
 
     seeds = member_indices([0], 8)
     environment = GymnasiumEnvironment.load(flaky, {})
-    assert environment.step_seconds > 0.0
+    assert environment.step_seconds is None and environment.tried().step_seconds > 0.0
     for seconds, wanted in ((1e-7, "serial"), (0.1, "process")):
         with replace(environment, step_seconds=seconds, workers=2).copies(*seeds) as env:
             assert env.backend == wanted
@@ -153,3 +202,32 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
     monkeypatch.setattr(launcher, "check_method", absent)
     with replace(environment, step_seconds=0.1, workers=2).copies(*seeds) as env:
         assert env.backend == "serial"
+
+
+@pytest.mark.parametrize(
+    ("how", "words"), [("exit", "exit code 0"), ("crash", "SIGSEGV"), ("hang", "more than 0.5 s")]
+)
+def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
+    name, kwargs, who = first
+    config = {"env": {"name": name, "kwargs": kwargs(how)}, "agent": {"name": "ppo"}}
+    with pytest.raises(KernelError, match=rf"first steps.*{words}.*Mend the environment"):
+        slipstream.train(config, out=tmp_path / "run", hang_seconds=0.5, say=lambda said: None)
+    assert not (tmp_path / "run").exists() and who() and os.getpid() not in who()
+
+
+def test_this_process_steps_no_copy_unless_that_is_asked_for(first):
+    name, kwargs, who = first
+    slipstream.make_vec(name, 2, kwargs=kwargs("")).close()
+    config = resolve({"env": {"name": name, "kwargs": kwargs("")}})
+    tuner.tune(config, 20.0)
+    assert len(who()) > 1 and os.getpid() not in who()
+    resolve_environment(name, {"kwargs": kwargs("")}).tried(
+        config.with_training(backend="serial").training
+    )
+    assert os.getpid() in who()
+
+
+def test_a_machine_is_not_measured_with_what_ends_its_process(first):
+    name, kwargs, _ = first
+    with pytest.raises(KernelError, match="ended without a word"):
+        tuner.tune(resolve({"env": {"name": name, "kwargs": kwargs("exit")}}), 100.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from slipstream.vector.contract import blank
 from slipstream.vector.foreign import flat_spaces
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.vector_env import member_indices
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
 
 class Broken(gymnasium.Env):
@@ -246,7 +249,7 @@ def test_what_breaks_at_once_is_said_before_anything_is_trained(late):
     gymnasium.register("SlipstreamLate-v0", Late, disable_env_checker=True)
     try:
         with pytest.raises(KernelError, match=r"`step`.*None"):
-            resolve_environment("gym:SlipstreamLate-v0", {})
+            resolve_environment("gym:SlipstreamLate-v0", {}).tried()
     finally:
         del gymnasium.registry["SlipstreamLate-v0"]
 

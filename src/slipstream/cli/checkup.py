@@ -53,7 +53,7 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
     from slipstream.training.settings.sizing import choose_num_envs
 
     config, _ = resolve(target, {"training.num_envs": "auto"}).seated()
-    environment = resolve_environment(config.env_name, config.env_settings)
+    environment = resolve_environment(config.env_name, config.env_settings).tried(config.training)
     rows = [(f"num_envs for {target}", choose_num_envs(config, environment).reason)]
     identity = environment.identity
     if identity is None:

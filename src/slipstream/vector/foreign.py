@@ -44,6 +44,10 @@ class Wrapped(NamedTuple):
     wrappers: tuple[tuple[str, Mapping[str, Any]], ...]
 
 
+class HangError(BaseException):
+    """A call took too long; raised inside it by the signal that a worker's parent sends."""
+
+
 def name_of(env: Any) -> str:
     """An environment's name in messages: its id, or the name of the function that makes it."""
     env = env.env_id if isinstance(env, Wrapped) else env
@@ -107,17 +111,19 @@ def make_gymnasium(
         hint = "where a package registers it, write gym:PACKAGE:ID"
         if package and not module:
             hint = f"{package} registers it: write gym:{package}:{name}"
-        raise ConfigError(f"gym:{env_id} cannot be made: {_short(error)} ({hint}).") from error
+        raise ConfigError(f"gym:{env_id} cannot be made: {short(error)} ({hint}).") from error
     except (gymnasium.error.Error, TypeError, AssertionError, ValueError) as error:
         given = f" with the arguments {dict(kwargs)}" if kwargs else ""
-        why = f"{_short(error)}{_place(error)}"
+        why = f"{short(error)}{_place(error)}"
         raise ConfigError(f"gym:{env_id} cannot be made{given}: {why}") from error
     except MemoryError as error:
         raise ResourceError(
             f"gym:{env_id} cannot be made: it asks for more memory than there is ({error}). Let "
             "it show less, or train it on a larger machine."
         ) from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if not theirs(error):
+            raise
         raise raised(env_id, "its constructor or the import of its module", error) from error
 
 
@@ -136,7 +142,7 @@ def _inside(env: Any, wrapper: str, kwargs: Mapping[str, Any]) -> Any:
         made = make(env, **kwargs)
     except Exception as error:
         given = f" with {dict(kwargs)}" if kwargs else ""
-        what = f"{type(error).__name__}: {_short(error)}{_place(error)}"
+        what = f"{type(error).__name__}: {short(error)}{_place(error)}"
         raise ConfigError(f"{wanted} cannot be put around {env}{given}: {what}.") from error
     if not isinstance(made, gymnasium.Env):
         raise ConfigError(f"{wanted} makes a {type(made).__name__}, not a gymnasium.Env.")
@@ -169,15 +175,21 @@ def flat_spaces(
     elif isinstance(action, spaces.MultiDiscrete):
         action = spaces.MultiDiscrete(action.nvec.reshape(-1))
     elif isinstance(action, spaces.Box):
-        action = spaces.Box(
-            action.low.reshape(-1).astype(np.float32),
-            action.high.reshape(-1).astype(np.float32),
-            dtype=np.float32,
-        )
+        with _bounded(env_id, "actions"):
+            action = spaces.Box(
+                action.low.reshape(-1).astype(np.float32),
+                action.high.reshape(-1).astype(np.float32),
+                dtype=np.float32,
+            )
     try:
         form = ObservationForm(describe(observation), "image" if is_image(observation) else "flat")
     except ConfigError as error:
         raise ConfigError(f"gym:{env_id}, observations: {error}") from None
+    except RecursionError:
+        raise ConfigError(
+            f"gym:{env_id}, observations: the space contains itself, or is nested without end. "
+            "Wrap the environment so that it shows a Dict or Tuple of finite depth."
+        ) from None
     if form.width == 0:
         raise ConfigError(f"gym:{env_id} shows nothing: its observation space is {observation}.")
     free = psutil.virtual_memory().available
@@ -189,7 +201,8 @@ def flat_spaces(
         )
     if is_image(observation):
         return spaces.Box(0, 255, form.shape, np.uint8), action
-    flat = spaces.flatten_space(observation)
+    with _bounded(env_id, "observations"):
+        flat = spaces.flatten_space(observation)
     assert isinstance(flat, spaces.Box)
     return spaces.Box(
         flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32
@@ -199,13 +212,18 @@ def flat_spaces(
 def raised(env_id: str, doing: str, error: BaseException) -> KernelError:
     """What foreign code raised, where, and whose it is to mend; an exit is an error like others."""
     where = _place(error)
-    what = f"{type(error).__name__}: {_short(error)}"
+    what = f"{type(error).__name__}: {short(error)}"
     if isinstance(error, SystemExit):
         what = f"SystemExit ({error.code!r}), which would end the whole training"
     return KernelError(
         f"gym:{env_id} raised {what}, in {doing}{where}. Mend the environment there, or the "
         "arguments in env.kwargs."
     )
+
+
+def theirs(error: BaseException) -> bool:
+    """Whether foreign code raised it, of whatever class: not Ctrl-C, and no hang's signal."""
+    return not isinstance(error, (KeyboardInterrupt, HangError))
 
 
 def flag(value: Any) -> bool | None:
@@ -228,6 +246,17 @@ def reward_of(value: Any) -> float | None:
         if array.size == 1 and array.dtype.kind in "biuf":  # some return shape (1,)
             return float(array.item())
     return None
+
+
+@contextmanager
+def _bounded(env_id: str, what: str) -> Iterator[None]:
+    """Names a space whose bounds were set to something that Gymnasium does not take."""
+    try:
+        yield
+    except (ValueError, AssertionError) as error:
+        raise ConfigError(
+            f"gym:{env_id}, {what}: {short(error)}. Give every bound a number or infinity."
+        ) from None
 
 
 @contextmanager
@@ -282,7 +311,15 @@ def _foreign(file: str) -> bool:
     return not any(part in path for part in ("/slipstream/vector/", "/gymnasium/", "importlib"))
 
 
-def _short(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """What an error says, even where its own `__str__` is broken."""
+    try:
+        return str(error)
+    except Exception as worse:
+        return f"(an error whose text raises {type(worse).__name__})"
+
+
+def short(error: BaseException) -> str:
     """An error's text, on one line and not endless."""
-    text = " ".join(_COLOURS.sub("", str(error)).split())
+    text = " ".join(_COLOURS.sub("", text_of(error)).split())
     return text if len(text) <= 300 else f"{text[:300]} ..."

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError, SlipstreamError
 from slipstream.core.random import stream
-from slipstream.vector.foreign import flag, raised, reward_of
+from slipstream.vector.foreign import flag, raised, reward_of, theirs
 from slipstream.vector.leaves import MisfitError
 
 _NO_LIMIT = 2**62
@@ -96,7 +96,9 @@ class ForeignCopy:
             self.most = min(own, self.limit or own)
         try:
             came = self.env.reset(seed=word)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if not theirs(error):
+                raise
             doing = f"`reset` of environment {self.number}, episode {self.episode}"
             raise raised(self.name, doing, error) from error
         if not (isinstance(came, tuple) and len(came) == 2):
@@ -121,7 +123,7 @@ class ForeignCopy:
             action: the last one, as agents know it.
             t: the step's number.
         """
-        if isinstance(error, SlipstreamError) or not isinstance(error, (Exception, SystemExit)):
+        if isinstance(error, SlipstreamError) or not theirs(error):
             return error
         where = (
             f"`step` of environment {self.number}, step {t}, episode {self.episode}, last "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import SlipstreamError
 from slipstream.core.spec import Metric, Spec
-from slipstream.vector.foreign import flat_spaces, make_gymnasium, name_of, raised
+from slipstream.vector.foreign import flat_spaces, make_gymnasium, name_of, raised, short, theirs
 from slipstream.vector.foreign_copy import ForeignCopy
 from slipstream.vector.foreign_steps import gone_astray, step_each
 from slipstream.vector.forms import observation_form
@@ -23,9 +21,8 @@ from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.native_infos import batch_infos, episode_numbers
 from slipstream.vector.process.layout import AT, WORDS
 from slipstream.vector.steps import episodes_of, finals_of
-from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
+from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
-_TRIED = 10  # steps of a copy before anything else is done with it
 _NOT_FINITE = "that holds NaN or infinity"
 LONGEST_LOG = 10_000  # steps of an episode that are kept to be taken again
 
@@ -104,7 +101,9 @@ class GymnasiumVectorEnv(VectorEnv):
         try:
             native, acted = first.observation_space, first.action_space
             limit = getattr(first.spec, "max_episode_steps", None)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if not theirs(error):
+                raise
             raise raised(self.env_id, "its spaces", error) from error
         observation, action = flat_spaces(self.env_id, native, acted)
         spec = Spec(
@@ -118,16 +117,6 @@ class GymnasiumVectorEnv(VectorEnv):
         mean, std = observation_form(spec).scale()
         self.spec = replace(spec, fixed_mean=mean, fixed_std=std)
         self.envs += [make_gymnasium(self._source, kwargs) for _ in range(1, self.num_envs)]
-
-    def try_out(self) -> None:
-        """Steps the first copies a little, so that what breaks at once is said before all else."""
-        out, space = blank(self), copy.deepcopy(self.envs[0].action_space)
-        space.seed(0)
-        self.reset_rows(out.obs)
-        for t in range(_TRIED):
-            drawn = [space.sample() for _ in range(self.num_envs)]
-            rows = self.actions.rows(np.stack(drawn), (self.num_envs,), self.spec.action_width)
-            self.step_rows(rows, out, t)
 
     def _write(self, copy: ForeignCopy, doing: str, observation: Any) -> None:
         try:
@@ -191,11 +180,12 @@ class GymnasiumVectorEnv(VectorEnv):
 
         try:
             step_each(stepping, actions, self._paid, self._hand, t, self._store, ended)
-        except SlipstreamError:
-            raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             at = self._hand[AT]
-            raise self._copies[at].explained(error, actions[at].tolist(), t) from error
+            found = self._copies[at].explained(error, actions[at].tolist(), t)
+            if found is error:
+                raise
+            raise found from error
         if self._only and not _finite(self._flat):
             self._name_bad()
         out.reward[...] = self._paid
@@ -289,7 +279,9 @@ class GymnasiumVectorEnv(VectorEnv):
                 ((copy, native) for native in natives),
                 np.zeros((self.num_envs, 1)), self._paid, self._hand, 0, self._store, gone_astray,
             )  # fmt: skip
-        except (Exception, SystemExit):
+        except BaseException as error:
+            if not theirs(error):
+                raise
             return False
         if length <= len(self._log):
             self._log[self._turns(length), e] = taken
@@ -300,8 +292,11 @@ class GymnasiumVectorEnv(VectorEnv):
         for env in self.envs:
             try:
                 env.close()
-            except (Exception, SystemExit) as error:  # nothing is lost by it, so the work goes on
-                print(f"gym:{self.env_id}: `close` raised {error!r:.200}", file=sys.stderr)
+            except BaseException as error:  # nothing is lost by it, so the work goes on
+                if not theirs(error):
+                    raise
+                what = f"{type(error).__name__}: {short(error)}"
+                print(f"gym:{self.env_id}: `close` raised {what}", file=sys.stderr)
 
 
 def log_shape(spec: Spec, at_end: int) -> tuple[int, int]:

@@ -63,6 +63,7 @@ class EnvironmentSource:
         """With arrays that are there already, where the same ones are."""
         name, settings = config.env_name, config.env_settings
         found = trainable(kind_of(name).load_folds(name, settings, self._plan, self._read))
+        found = found.tried(config.training)
         if found.data is None:
             return found
         for known in self._read:

@@ -228,6 +228,18 @@ class Environment(ABC):
         """The same with what a run says about how its copies are stepped."""
         return self
 
+    def tried(self, training: TrainingConfig | None = None) -> Self:
+        """The same once somebody else's rules have taken their first steps, under a fault policy.
+
+        Args:
+            training: says how faults are met, and whether they are taken in this process; in a
+                worker process unless given.
+
+        Raises:
+            KernelError: they break at once.
+        """
+        return self
+
     def with_data(self, data: Any) -> Environment:
         """The same with equal arrays that are there already."""
         return self

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -23,7 +24,7 @@ from slipstream.training.environments import suggested
 from slipstream.training.environments.environment import LONGEST, Environment, Sections
 from slipstream.training.environments.machine_file import Identity, Way
 from slipstream.training.record.files import plain
-from slipstream.vector.chosen import choose, step_seconds
+from slipstream.vector.chosen import choose, first_steps, step_seconds
 from slipstream.vector.foreign import Wrapped, make_gymnasium
 from slipstream.vector.forms import is_image
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
@@ -41,6 +42,7 @@ GYMNASIUM = "gym:"
 # share the cost of a decision only make rollouts rarer.
 FOREIGN_COPIES = 8
 _SLOW = 20.0  # seconds
+_ONE = np.zeros((2, 1), np.uint64)  # seeds and indices of one copy
 
 
 class Wrapper(Config):
@@ -84,7 +86,8 @@ class GymnasiumEnvironment(Environment):
         workers: processes of backend `process`; None: by the cores.
         policy: what follows when one of its copies fails there.
         double_buffer: a lone member acts for half of them while the others are stepped.
-        step_seconds: of one copy, as measured here; `backend: auto` goes by it.
+        step_seconds: of one copy, as measured here; `backend: auto` goes by it. None: its first
+            steps are still to be taken.
         source: hash of the file with its rules, where there is one.
     """
 
@@ -93,7 +96,7 @@ class GymnasiumEnvironment(Environment):
     workers: int | None = None
     policy: FaultPolicy = field(default_factory=FaultPolicy)
     double_buffer: bool = False
-    step_seconds: float = 0.0
+    step_seconds: float | None = None
     source: str = ""
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
@@ -149,16 +152,10 @@ class GymnasiumEnvironment(Environment):
                 "`metrics` only."
             )
         kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
-        wrappers, one = _wrappers(settings), np.zeros(1, np.uint64)
+        wrappers = _wrappers(settings)
         made = _made(name, wrappers)
-        probe = GymnasiumVectorEnv(made, one, one, kwargs=kwargs, metrics=names)
-        try:
-            with _told_when_slow(name):
-                probe.try_out()
-            seconds, source = step_seconds(probe), _source(probe.envs[0])
-        finally:
-            probe.close()
-        return cls(name, probe.spec, kwargs, wrappers, step_seconds=seconds, source=source)
+        with GymnasiumVectorEnv(made, *_ONE, kwargs=kwargs, metrics=names) as shown:
+            return cls(name, shown.spec, kwargs, wrappers, source=_source(shown.envs[0]))
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
@@ -202,11 +199,30 @@ class GymnasiumEnvironment(Environment):
 
     def prepared(self, training: TrainingConfig) -> Environment:
         workers = None if training.workers == "auto" else training.workers
-        policy = FaultPolicy(
-            training.on_fault, training.hang_seconds, training.faults_per_minute
-        )  # fmt: skip
+        policy = _policy(training)
         double = training.double_buffer
-        return replace(self, workers=workers, policy=policy, double_buffer=double)
+        found = replace(self, workers=workers, policy=policy, double_buffer=double)
+        return found.tried(training)
+
+    def tried(self, training: TrainingConfig | None = None) -> Self:
+        backend = "auto" if training is None else training.backend
+        if self.step_seconds is not None or (_in_child() and backend != "serial"):
+            return self
+        policy = self.policy if training is None else _policy(training)
+        with _told_when_slow(self.name):
+            if backend == "serial":
+                with self._serial(*_ONE) as env:
+                    return replace(self, step_seconds=step_seconds(env))
+            pool = WorkerPool.current()
+            crowd = None if pool is None else pool.beside()
+            made = _made(self.name, self.wrappers)
+            seconds = first_steps(made, self.kwargs, self.spec, policy, crowd)
+        return replace(self, step_seconds=seconds)
+
+    @cached_property
+    def _seconds(self) -> float:
+        """Of a step, measured now where nobody did before; 0 in a process that has no workers."""
+        return self.tried().step_seconds or 0.0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -248,7 +264,7 @@ class GymnasiumEnvironment(Environment):
         way = self.way(copies)
         if way is not None:
             return way.backend == "process"
-        return choose(self.step_seconds, copies, self.workers).backend == "process"
+        return choose(self._seconds, copies, self.workers).backend == "process"
 
     def _in_processes(
         self,
@@ -279,6 +295,10 @@ class GymnasiumEnvironment(Environment):
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
         return self  # copies cannot be told how to differ
+
+
+def _policy(training: TrainingConfig) -> FaultPolicy:
+    return FaultPolicy(training.on_fault, training.hang_seconds, training.faults_per_minute)
 
 
 def _in_child() -> bool:
@@ -328,7 +348,7 @@ def image_notes(name: str, shown: Any) -> tuple[str, ...]:
 
 @contextmanager
 def _told_when_slow(name: str) -> Iterator[None]:
-    """Names an environment that hangs in its first steps, which are taken here, in any backend."""
+    """Names an environment that hangs in its first steps."""
     words = f"{name}: its first steps have taken {_SLOW:g} s and go on; Ctrl-C ends them."
     watch = threading.Timer(_SLOW, print, (words,), {"file": sys.stderr, "flush": True})
     watch.daemon = True

@@ -54,7 +54,7 @@ class VectorEnvironment(GymnasiumEnvironment):
                 )
         kwargs, one = dict(settings.get("kwargs") or {}), np.zeros(1, np.uint64)
         with _around(name, kwargs, one, one) as probe:
-            return cls(name, probe.spec, kwargs)
+            return cls(name, probe.spec, kwargs, step_seconds=0.0)  # it is stepped as it is
 
     @classmethod
     def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:

@@ -11,9 +11,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from slipstream.core.cores import usable_cores
-from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import kind_of, resolve_environment
+from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.environments.machine_file import FastestWays, Way
 from slipstream.training.processes.child import Child, portable
@@ -83,8 +84,10 @@ def tune(
     agent = config.agent.select([0], config.training.members)
     config = replace(config, agent=agent).with_training(members=1, device="cpu")
     say("making one copy")
-    _try_out(config, seconds)
+    step = _try_out(config, seconds)
     environment = resolve_environment(config.env_name, config.env_settings)
+    if isinstance(environment, GymnasiumEnvironment):
+        environment = replace(environment, step_seconds=step)
     config, _ = resolve_num_envs(config, environment)
     found = Findings(config, environment)
     began = time.monotonic()
@@ -102,24 +105,31 @@ def tune(
     return found
 
 
-def _try_out(config: RunConfig, seconds: float) -> None:
-    """Makes a foreign environment where it can be ended: some take for ever."""
+def _try_out(config: RunConfig, seconds: float) -> float:
+    """Makes a foreign environment where it can be ended, for some take for ever; seconds a step."""
     if kind_of(config.env_name) is KernelEnvironment:
-        return
-    load = partial(resolve_environment, config.env_name, config.env_settings)
-    limit = _LOADING * seconds
+        return 0.0
+    here = config.with_training(backend="serial")  # in the child
+    limit, began = _LOADING * seconds, time.monotonic()
 
-    def loaded() -> bool:
-        load()
-        return True
+    def loaded() -> float:
+        found = resolve_environment(config.env_name, config.env_settings).tried(here.training)
+        return getattr(found, "step_seconds", None) or 0.0
 
-    if _in_child(loaded, limit) is None:
+    step = _in_child(loaded, limit)
+    if step is None and time.monotonic() - began < limit:
+        raise KernelError(
+            f"The process that made one copy of {config.env_name} and stepped it ended without a "
+            "word, as it does after `os._exit` or a crash in C: mend the environment."
+        )
+    if step is None:
         raise ConfigError(
             f"One copy of {config.env_name} could not be made and stepped 34 times within "
             f"{limit:.0f} s, which is {_LOADING:.0%} of the budget. If it is slow and does not "
             f"hang, give it more: `slipstream tune-machine {config.env_name} --seconds "
             f"{10 * seconds:.0f}`."
         )
+    return float(step)
 
 
 def _compile(found: Findings) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.vector.foreign import HangError, text_of
 from slipstream.vector.process.faults import backoff
 from slipstream.vector.process.job import Assignment
 from slipstream.vector.process.layout import WORDS
@@ -20,10 +21,6 @@ FRESH = ("terminated", "truncated", "ended", "kept", "lost", "told")
 """Flags of a step, false before it."""
 
 Copy = TypeVar("Copy")
-
-
-class HangError(BaseException):
-    """A call took too long; raised inside it by the signal that the parent sends."""
 
 
 class Copies(ABC, Generic[Copy]):
@@ -226,7 +223,7 @@ class Copies(ABC, Generic[Copy]):
         self.at_hand(None)
         episode, step, action = self.where(i)
         kind = "hung" if isinstance(error, HangError) else "raised"
-        text, cause = str(error), error.__cause__ or error
+        text, cause = text_of(error), error.__cause__ or error
         if kind == "raised":
             text += "\n" + "".join(traceback.format_exception(cause))
         self._report(kind, self.rows[i], episode, step, action, text, cause)

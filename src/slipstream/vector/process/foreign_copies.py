@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -107,6 +108,17 @@ class ForeignCopies(Copies[ForeignCopy]):
                 self.begin_next(i, again=same)
             except BaseException as error:
                 self.fault(i, error, running=False)
+
+    def timed(self, rows: NDArray[Any]) -> list[float]:
+        """Seconds of the steps with these actions [n, copies, K] in which no copy failed."""
+        times = []
+        for t, actions in enumerate(rows):
+            self._acted[self.index] = actions
+            began = time.perf_counter()
+            self.step(t)
+            if self.at["valid"][self.index].all():
+                times.append(time.perf_counter() - began)
+        return times
 
     def step_part(self, part: int, t: int) -> None:
         which, index = self.parts[part]

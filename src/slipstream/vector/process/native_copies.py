@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.random import stream
-from slipstream.vector.foreign import flag, reward_of
+from slipstream.vector.foreign import flag, reward_of, text_of
 from slipstream.vector.info_form import Signature
 from slipstream.vector.info_table import APART, NOTHING, InfoTable
 from slipstream.vector.leaves import MisfitError, words_of
@@ -243,7 +243,7 @@ class NativeCopies(Copies[Any]):
             if not isinstance(error, Exception):
                 self.copies[i] = None
         if running:
-            self.infos[i] = {**self.infos[i], "fault": f"{type(error).__name__}: {error}"}
+            self.infos[i] = {**self.infos[i], "fault": f"{type(error).__name__}: {text_of(error)}"}
             self.at["told"][self.rows[i]] = APART
 
     def lose(self, i: int) -> None:

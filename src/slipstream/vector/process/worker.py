@@ -21,9 +21,9 @@ from typing import Any
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.process import work_for
+from slipstream.vector.foreign import HangError
 from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import Block
-from slipstream.vector.process.copies import HangError
 from slipstream.vector.process.foreign_copies import ForeignCopies
 from slipstream.vector.process.job import AssignedKernel, AssignedNative, Assignment
 from slipstream.vector.process.layout import (
