@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import cloudpickle
@@ -18,6 +19,7 @@ from slipstream.training.settings.sizing import check_memory
 from slipstream.vector.contract import blank
 from slipstream.vector.foreign import flat_spaces
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.native import native_env
 from slipstream.vector.vector_env import member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
@@ -263,3 +265,50 @@ def test_modules_that_end_the_process_are_named(tmp_path, monkeypatch):
             resolve_environment(f"gym:{name}_at_once:Any-v0", {})
     with pytest.raises(ConfigError):
         resolve_environment("gym:Nothing-v0", {})
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("kind", [MuteError, asyncio.CancelledError, GeneratorExit])
+@pytest.mark.parametrize("where", ["made", "begun", "stepped"])
+def test_whatever_class_of_exception_is_said(kind, where):
+    """`CancelledError` is no `Exception`, and an exception's own text may be broken."""
+
+    def fails(*_, **__):
+        raise kind
+
+    name = {"made": "__init__", "begun": "reset", "stepped": "step"}[where]
+    Raises = type("Raises", (Broken,), {name: fails})
+
+    one = member_indices([0], 1)
+    wanted = rf"raised {kind.__name__}.*Mend the environment"
+    with pytest.raises(KernelError, match=wanted), GymnasiumVectorEnv(Raises, *one) as env:
+        env.reset(blank(env).obs)
+        env.step(np.zeros((1, 1), np.int64), blank(env))
+
+
+def endless():
+    space = spaces.Dict({"a": spaces.Discrete(2)})
+    space.spaces["again"] = space
+    return space
+
+
+def unbounded():
+    space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    space.low = np.full(2, np.nan, np.float32)
+    return space
+
+
+def test_spaces_that_contain_themselves_or_have_no_bounds():
+    one = spaces.Discrete(2)
+    with pytest.raises(ConfigError, match="observations: the space contains itself"):
+        flat_spaces("X", endless(), one)
+    with pytest.raises(ConfigError, match="observations: the space contains itself"):
+        native_env([lambda: Broken(observation=endless())])
+    with pytest.raises(ConfigError, match=r"observations: .*bound a number or infinity"):
+        flat_spaces("X", unbounded(), one)
+    with pytest.raises(ConfigError, match=r"actions: .*bound a number or infinity"):
+        flat_spaces("X", one, unbounded())

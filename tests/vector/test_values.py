@@ -212,3 +212,20 @@ def test_a_kernels_choices_may_begin_anywhere(tmp_path):
     policy = Policy([env.spec], [0])
     assert set(policy.act(obs, mask=env.mask).tolist()) <= {5, 7}
     env.step(policy.act(obs, mask=env.mask, deterministic=False))
+
+
+@pytest.mark.parametrize("target", ["cartpole", "gym:CartPole-v1"])
+@pytest.mark.parametrize("num_envs", ["2", None, float("nan"), 1.5, 0, -1, True])
+def test_a_number_of_copies_is_a_whole_number(target, num_envs):
+    with pytest.raises(ConfigError, match=rf"`num_envs` takes a whole number .* not {num_envs!r}"):
+        slipstream.make_vec(target, num_envs)
+
+
+def test_numbers_may_be_numpys():
+    mine = slipstream.make_vec("cartpole", 2, seed=3).reset()
+    assert np.array_equal(
+        slipstream.make_vec("cartpole", np.int32(2), seed=np.int32(3)).reset(), mine
+    )
+    for seed in ("3", None, 1.5):
+        with pytest.raises(ConfigError, match="`seed` must be a whole number"):
+            slipstream.make_vec("cartpole", 2, seed=seed)

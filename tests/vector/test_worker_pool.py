@@ -1,6 +1,8 @@
 """A pool lends its processes to several environments, keeps them warm, and keeps to its budget."""
 
 import json
+import os
+import resource
 import threading
 import time
 from contextlib import suppress
@@ -131,3 +133,38 @@ def test_a_failed_start_gives_the_lease_back(budget):
         made(pool, 4, "NoSuchThing-v7")
     assert budget.taken == 0
     pool.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_concurrent_envs", -1),
+        ("max_concurrent_envs", 1.5),
+        ("workers", 0),
+        ("memory_mib", -1),
+        ("wait", "long"),
+    ],
+)
+def test_a_pool_without_sense_is_refused(name, value):
+    with pytest.raises(ConfigError, match=rf"`{name}` takes a .*number from \d on, not {value!r}"):
+        WorkerPool(**{name: value})
+
+
+@pytest.mark.parametrize("left", [2, 5, 8])
+def test_too_few_open_files_are_said(budget, left):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = []
+    with WorkerPool(budget=budget) as pool:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        try:
+            with suppress(OSError):
+                while True:
+                    taken.append(os.dup(0))
+            for _ in range(left + 1):  # one for counting the leases
+                os.close(taken.pop())
+            with pytest.raises(ResourceError, match=r"Too many open files.*ulimit -n"):
+                made(pool)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for fd in taken:
+                os.close(fd)

@@ -14,7 +14,6 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from slipstream.adapters.errors import ActionError, ClosedError, NoActionsError, UnreadyError
-from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.forms import ActionForm
 from slipstream.vector.leaves import MisfitError, words
@@ -217,9 +216,3 @@ def few(numbers: Sequence[int]) -> str:
     """The first few of some numbers."""
     shown = ", ".join(map(str, numbers[:8]))
     return f"{shown}, ..." if len(numbers) > 8 else shown
-
-
-def check_count(num_envs: Any) -> None:
-    """Refuses what is no number of copies."""
-    if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-        raise ConfigError(f"`num_envs` must be at least 1, it is {num_envs!r}.")

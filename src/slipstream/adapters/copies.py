@@ -7,9 +7,10 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from slipstream.adapters.batch import FaceCopies, check_count
+from slipstream.adapters.batch import FaceCopies
 from slipstream.adapters.foreign_batch import make_foreign_batch
 from slipstream.adapters.kernel_batch import make_kernel_batch
+from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.factory import kind_of
 from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
@@ -43,7 +44,7 @@ def make_batch(
     Raises:
         ConfigError: unknown names, settings or backends.
     """
-    check_count(num_envs)
+    num_envs = check_count("num_envs", num_envs)
     config = resolve(target, {f"env.{name}": value for name, value in (settings or {}).items()})
     if kind_of(config.env_name) is not GymnasiumEnvironment:
         return make_kernel_batch(

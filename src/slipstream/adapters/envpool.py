@@ -14,6 +14,7 @@ from slipstream.adapters import nested
 from slipstream.adapters.batch import FaceStep
 from slipstream.adapters.copies import make_batch
 from slipstream.adapters.errors import ActionError, UnreadyError
+from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
 from slipstream.vector.native_infos import batch_infos
 
@@ -65,6 +66,7 @@ class EnvPoolFace:
         workers: int | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
+        num_envs = check_count("num_envs", num_envs)
         size = num_envs if batch_size is None else batch_size
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= num_envs:
             raise ConfigError(

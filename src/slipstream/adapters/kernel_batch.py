@@ -10,7 +10,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import FaceCopies, FaceStep, check_count
+from slipstream.adapters.batch import FaceCopies, FaceStep
+from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.factory import make_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -170,7 +171,7 @@ def make_kernel_batch(
             f"{config.env_name} is no kernel: this face is for slipstream's own environments and "
             "kernel files; foreign ones have theirs (docs/faces.md)."
         )
-    check_count(num_envs)
+    num_envs = check_count("num_envs", num_envs)
     settings = dict(config.env_settings)
     if settings.pop("self_play", None) is not None:
         raise ConfigError(

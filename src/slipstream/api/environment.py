@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.factory import (
     kind_of,
     make_environment,
 )
 from slipstream.training.settings.config import resolve
-from slipstream.vector.vector_env import VectorEnv, member_indices
+from slipstream.vector.vector_env import VectorEnv, member_indices, whole
 
 if TYPE_CHECKING:
     pass
@@ -75,11 +76,10 @@ def make_vec(
         SlipstreamError: with one paragraph that says what to do.
     """
     config = resolve(target, {f"env.{name}": value for name, value in env.items()})
-    if num_envs < 1:
-        raise ConfigError(f"`num_envs` must be at least 1, it is {num_envs}.")
+    num_envs = check_count("num_envs", num_envs)
     environment = make_environment(config.env_name, config.env_settings)
     # First episodes of random length are for learning: here every episode is whole.
-    return environment.copies(*member_indices([seed], num_envs), backend, stagger=False)
+    return environment.copies(*member_indices([whole(seed)], num_envs), backend, stagger=False)
 
 
 def make_face(

@@ -6,9 +6,12 @@ equity and steps stay exact or finite in float64 and int64.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 from pydantic import Field
+
+from slipstream.core.errors import ConfigError
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]  # 0 is one of them
@@ -57,3 +60,14 @@ Penalty = Annotated[float, Field(ge=0.0, le=1_000.0)]
 Gravity = Annotated[float, Field(ge=-1_000.0, le=1_000.0)]
 Magnitude = Annotated[float, Field(ge=1e-6, le=1e6)]
 TimeStep = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """A number of things that somebody gave in Python, of any integer class.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ConfigError(f"`{name}` takes a whole number from {least} on, not {value!r}.")
+    return int(value)

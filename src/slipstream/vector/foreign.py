@@ -21,7 +21,7 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.vector.forms import ObservationForm, is_image
-from slipstream.vector.leaves import describe
+from slipstream.vector.leaves import ENDLESS, describe
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of Gymnasium's own messages
 _SPACE_BYTES = 32  # of a Box for each number: bounds, and whether there are any, twice
@@ -186,10 +186,7 @@ def flat_spaces(
     except ConfigError as error:
         raise ConfigError(f"gym:{env_id}, observations: {error}") from None
     except RecursionError:
-        raise ConfigError(
-            f"gym:{env_id}, observations: the space contains itself, or is nested without end. "
-            "Wrap the environment so that it shows a Dict or Tuple of finite depth."
-        ) from None
+        raise ConfigError(f"gym:{env_id}, observations: {ENDLESS}") from None
     if form.width == 0:
         raise ConfigError(f"gym:{env_id} shows nothing: its observation space is {observation}.")
     free = psutil.virtual_memory().available

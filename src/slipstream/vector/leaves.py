@@ -18,6 +18,10 @@ from slipstream.core.reader import misfit
 
 Description = Mapping[str, Any]
 NUMBERS = "biuf"  # kinds of dtype
+ENDLESS = (
+    "the space contains itself, or is nested without end. Wrap the environment so that it is a "
+    "Dict or Tuple of finite depth."
+)
 _BATCHES = 2  # axes before an observation's own at most: members, then rows
 
 

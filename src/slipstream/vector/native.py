@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.vector.foreign import make_gymnasium, name_of
 from slipstream.vector.info_form import Signature
+from slipstream.vector.leaves import ENDLESS
 from slipstream.vector.native_form import NativeForm
 from slipstream.vector.process.faults import Fault, FaultPolicy
 from slipstream.vector.process.job import AssignedNative, registered
@@ -311,13 +312,18 @@ def native_env(
         raise ConfigError("An environment of no copies was asked for; give at least one.")
     probe = make_gymnasium(envs[0], kwargs)
     ids = {env: registered(env) for env in envs if isinstance(env, str)}
+    name = name_of(envs[0])
+    try:
+        placed = NativeForm(probe.observation_space).fixed
+    except RecursionError:
+        raise ConfigError(f"{name}, observations: {ENDLESS}") from None
     what = AssignedNative(
         tuple(envs),
-        name_of(envs[0]),
+        name,
         probe.observation_space,
         probe.action_space,
         alike,
-        fixed and NativeForm(probe.observation_space).fixed,
+        fixed and placed,
         tuple(data for data in ids.values() if data is not None),
         dict(kwargs or {}),
         wrap,

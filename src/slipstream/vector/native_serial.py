@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
 from slipstream.vector.info_form import Signature
 from slipstream.vector.native import NativeEnv
@@ -17,7 +18,6 @@ from slipstream.vector.process.asked import different_rows
 from slipstream.vector.process.faults import Fault, FaultLog, FaultPolicy
 from slipstream.vector.process.job import AssignedNative, Assignment
 from slipstream.vector.process.native_copies import NativeCopies
-from slipstream.vector.process.process_copies import check_count
 from slipstream.vector.told import Told
 
 
@@ -147,7 +147,7 @@ class NativeSerialEnv(NativeEnv):
 
     def resize(self, num_envs: int) -> None:
         self._open()
-        check_count(num_envs)
+        num_envs = check_count("num_envs", num_envs)
         layout = native_layout(self.what, num_envs)
         old, self.arrays = self.arrays, layout.views(bytearray(layout.size))
         before, common = self.num_envs, min(self.num_envs, num_envs)

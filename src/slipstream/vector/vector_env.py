@@ -100,7 +100,7 @@ class VectorEnv(ABC):
             self.reset_rows(rows.obs, rows.mask)
         else:
             every = np.arange(self.num_envs)
-            self.begin(every, every, _seed(seed), rows.obs, rows.mask)
+            self.begin(every, every, whole(seed), rows.obs, rows.mask)
         self._take(rows.mask)
         return self.observations.native(rows.obs)
 
@@ -312,7 +312,12 @@ def member_indices(
     return np.repeat(members, num_envs), np.tile(np.arange(num_envs, dtype=np.uint64), len(members))
 
 
-def _seed(value: Any) -> int:
+def whole(value: Any) -> int:
+    """A seed that somebody gave, modulo 2**64.
+
+    Raises:
+        ConfigError: it is no whole number.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise ConfigError(f"`seed` must be a whole number (got {value!r}).")
     return int(value) % 2**64

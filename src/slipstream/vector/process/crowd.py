@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import suppress
 
+from slipstream.core.process import not_started
 from slipstream.vector.process.launcher import Launcher
 from slipstream.vector.process.link import DOWN, IDLE, UP, Link
 from slipstream.vector.process.worker import LEAVE, REST
@@ -52,7 +53,10 @@ class Crowd:
         """
         with self._lock:
             others = [one.pipe.fileno() for one in (*self._busy, *self._idle) if one.pipe]
-            link.start(self._launcher, others)
+            try:
+                link.start(self._launcher, others)
+            except OSError as error:
+                raise not_started(error, "give fewer workers") from error
 
     def ending(self, link: Link) -> str:
         """How a worker ended that is gone or was killed."""

@@ -8,9 +8,10 @@ from typing import ClassVar, Self
 
 import psutil
 
+from slipstream.core.bounds import check_count
 from slipstream.core.cgroup import memory_limit
 from slipstream.core.cores import usable_cores
-from slipstream.core.errors import ResourceError
+from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.vector.process.budget import Budget
 from slipstream.vector.process.crowd import Crowd
 
@@ -53,6 +54,12 @@ class WorkerPool(Crowd):
         wait: float = 60.0,
         budget: Budget | None = None,
     ) -> None:
+        for name, count in (("workers", workers), ("max_concurrent_envs", max_concurrent_envs)):
+            if count is not None:
+                check_count(name, count)
+        for name, much in (("memory_mib", memory_mib), ("wait", wait)):
+            if much is not None and not (isinstance(much, (int, float)) and much >= 0):
+                raise ConfigError(f"`{name}` takes a number from 0 on, not {much!r}.")
         super().__init__(method, kept=workers or usable_cores())
         self.max_concurrent_envs, self.wait = max_concurrent_envs, wait
         total = min(psutil.virtual_memory().total, memory_limit() or 2**62)

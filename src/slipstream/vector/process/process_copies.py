@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.bounds import check_count
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError
+from slipstream.core.process import not_started
 from slipstream.vector.process.asked import Asked
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
@@ -66,8 +68,8 @@ class ProcessCopies:
         halves: bool = False,
         repeats: bool = False,
     ) -> None:
-        if workers is not None and workers < 1:
-            raise ConfigError(f"`workers` is {workers}: give a number from 1 on, or leave it out.")
+        if workers is not None:
+            workers = check_count("workers", workers)
         self.num_envs, self.policy = num_envs, policy
         self._job, self._halves = job, halves
         self.losses = Losses(self, leave, repeats)
@@ -84,8 +86,10 @@ class ProcessCopies:
         self._crowd = crowd
         try:
             self.block = Block(layout)
-        except BaseException:
+        except BaseException as error:
             crowd.release(num_envs)
+            if isinstance(error, OSError):
+                raise not_started(error, "give fewer workers") from error
             raise
         self.asked = Asked(self)
         middle = num_envs // 2
@@ -102,9 +106,11 @@ class ProcessCopies:
                 self.ledger,
                 usable_cores(),
             )
-        except BaseException:
+        except BaseException as error:
             self.block.close()
             crowd.release(num_envs)
+            if isinstance(error, OSError):
+                raise not_started(error, "give fewer workers") from error
             raise
 
     def start(self) -> None:
@@ -262,7 +268,7 @@ class ProcessCopies:
             ConfigError: halves are stepped apart, or steps are under way.
             ResourceError: the new block does not fit; everything is as it was.
         """
-        check_count(num_envs)
+        num_envs = check_count("num_envs", num_envs)
         if self._halves:
             raise ConfigError("Copies whose halves are stepped apart cannot be resized.")
         self.check_open()
@@ -340,9 +346,3 @@ def _dealt(lo: int, hi: int, workers: int) -> list[tuple[int, int]]:
     """Rows lo..hi-1 in nearly equal parts."""
     edges = np.linspace(lo, hi, workers + 1).astype(int).tolist()
     return list(itertools.pairwise(edges))
-
-
-def check_count(num_envs: Any) -> None:
-    """Refuses what is no number of copies."""
-    if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-        raise ConfigError(f"`resize` takes a whole number of copies from 1 on, not {num_envs!r}.")
