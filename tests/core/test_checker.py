@@ -53,8 +53,10 @@ STATEMENTS = {
     "float32 data compared": ("s.x = 1.0 if d.table[0] > 2.0 else 0.0", "`float(d.table[0])`"),
     "float32 data added": ("s.x += d.table[1]", "write `float(d.table[1])`"),
     "float32 data negated": ("s.x = -d.table[1]", "write `float(d.table[1])`"),
-    "signed beside unsigned": ("s.counter = s.counter + 1", "write `np.uint64(1)`"),
-    "signed shift": ("s.key ^= 3", "write `np.uint64(3)`"),
+    "signed beside unsigned": ("x = s.counter + 1", "write `np.uint64(1)`"),
+    "signed shift": ("x = s.key ^ 3", "write `np.uint64(3)`"),
+    "stream begun again": ("s.counter = np.uint64(0)", "a STATE field of your own"),
+    "stream renamed": ("s.key ^= np.uint64(3)", "draw with `uniform(s)`"),
     "field of STATE": ("s.total = 1.0", "STATE has no field `total`; it has key, counter, x"),
     "field of Params": ("s.x = p.widht", "Params has no field `widht`; perhaps `width` is meant"),
     "field of Data": ("s.x = float(d.tables[0])", "Data has no field `tables`; perhaps"),
@@ -183,7 +185,7 @@ def test_what_a_kernel_may_do(write_kernel):
             total = 0.0
             for i in range(LIMIT):
                 total += half(float(d.table[i])) * LEVELS[0]
-            s.key = s.key ^ WORD
+            x = s.key ^ WORD
             while total > 10.0:
                 total = math.floor(total - 1.0)
             push = 1.0 if action[0] == 1 else -1.0

@@ -84,7 +84,7 @@ def test_episodes_go_on_and_new_ones_are_those_of_a_larger_environment(workers):
             assert (env.block["length"][~ended] == length[~ended] + 1).all()
         env.send([0] * 8), env.recv(8)
         for wrong in (0, -1, 2.5, True):
-            with pytest.raises(ConfigError, match="whole number of copies"):
+            with pytest.raises(ConfigError, match="a whole number"):
                 env.resize(wrong)
         env.step(np.zeros((8, 1), np.int64), out)
     assert not [c for c in psutil.Process().children() if c.is_running() and "slip" in c.name()]
@@ -146,5 +146,5 @@ def test_whatever_is_asked_of_closed_copies_says_so():
 
 @pytest.mark.parametrize("workers", [0, -1])
 def test_a_number_of_workers_is_at_least_one(workers):
-    with pytest.raises(ConfigError, match="`workers` is"):
+    with pytest.raises(ConfigError, match="`workers` must be at least 1"):
         ForeignProcessEnv(Counting, *member_indices([3], 2), workers=workers)

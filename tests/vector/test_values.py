@@ -217,7 +217,7 @@ def test_a_kernels_choices_may_begin_anywhere(tmp_path):
 @pytest.mark.parametrize("target", ["cartpole", "gym:CartPole-v1"])
 @pytest.mark.parametrize("num_envs", ["2", None, float("nan"), 1.5, 0, -1, True])
 def test_a_number_of_copies_is_a_whole_number(target, num_envs):
-    with pytest.raises(ConfigError, match=rf"`num_envs` takes a whole number .* not {num_envs!r}"):
+    with pytest.raises(ConfigError, match=rf"`num_envs` must be at least 1, .* is {num_envs!r}"):
         slipstream.make_vec(target, num_envs)
 
 

@@ -69,5 +69,5 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
         ConfigError: it is none.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ConfigError(f"`{name}` takes a whole number from {least} on, not {value!r}.")
+        raise ConfigError(f"`{name}` must be at least {least}, a whole number; it is {value!r}.")
     return int(value)

@@ -123,6 +123,15 @@ class SourceRules(ast.NodeVisitor):
             if base.id in ("d", "p"):
                 kind = self.fields.records[base.id][0]
                 self.fail(target, f"`{text}` writes into {kind}, which all copies share: use STATE")
+            own = self.function.__module__ == "slipstream.core.random"  # whose they are
+            stream = isinstance(target, ast.Attribute) and target.attr in ("key", "counter")
+            if stream and not own:
+                self.fail(
+                    target,
+                    f"`{text}` writes into the random stream, which the batch loop sets before "
+                    "every episode: draw with `uniform(s)` or `normal(s)`, and count in a STATE "
+                    "field of your own",
+                )
             if base.id == "s" and self.pure:
                 self.fail(
                     target,
