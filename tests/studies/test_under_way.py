@@ -7,14 +7,19 @@ import multiprocessing
 import os
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 import study_world
 
+from slipstream.studies import progress
 from slipstream.studies.engine import state, under_way
 from slipstream.studies.engine.state import HeldStates, LiveStates
 from slipstream.studies.engine.under_way import UNDER_WAY, UnderWay, append, read_under_way
-from slipstream.studies.record.reader import StudyReader
+from slipstream.studies.record.rows import Slot
+from slipstream.training.record.lines import progress_line
+from slipstream.training.record.logbook import Logbook
+from slipstream.training.record.status import Status
 
 FORK = multiprocessing.get_context("fork")
 
@@ -146,13 +151,42 @@ def test_on_another_machine_it_waits_for_the_owner(tmp_path):
     assert held.said() == []
 
 
-def test_members_of_running_trials_have_numbers(tmp_path):
-    folder = study_world.run_study(tmp_path / "one", trials=8, market=None)
-    (folder.path / "live").mkdir(exist_ok=True)
-    members = ["search-00000-0", "search-00009-1", "search-00009-0", "confirm-00009-1-2", "odd"]
-    append(folder.path / "live" / UNDER_WAY, [at(name, 640) for name in members])
-    with StudyReader(folder) as reader:
-        ask = next(iter(reader._ledger.asks().values()))
-        reader._ledger.asks = lambda: {0: ask, 9: ask}  # trial 9 has no verdict yet
-        found = [(slot.phase, slot.trial, slot.repeat, slot.fold) for slot, _ in reader.under_way()]
-    assert found == [("confirm", 9, 1, 2), ("search", 9, 0, 0), ("search", 9, 0, 1)]
+def test_members_of_running_trials_have_numbers(tmp_path, monkeypatch):
+    path = tmp_path / UNDER_WAY
+    slots = [Slot("search", 9, 0, 0), Slot("search", 9, 0, 1), Slot("confirm", 9, 1, 2)]
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    watcher = progress.Watcher(path)
+    assert watcher.of(slots)[0] == {"trial": 9, "fold": 0}
+    append(path, [at(name, 640) for name in ("search-00000-0", "search-00009-1", "odd")])
+    append(path, [at("confirm-00009-1-2", 1_280, None)])
+    numbers = {"trial": 9, "fold": 1, "step": 640, "score": 0.5, "time": 1.0}
+    last = {"trial": 9, "fold": 2, "step": 1_280, "score": None, "time": 1.0}
+    assert watcher.of(slots) == [{"trial": 9, "fold": 0}, numbers, last]
+    append(path, [at("other", step) for step in range(5_000)])  # more than a look reads
+    assert watcher.of(slots[:2]) == [{"trial": 9, "fold": 0}, numbers]  # who is parked is known
+    status = Status("study", phase="search", of=8, unit="trials", running=watcher.of(slots))
+    assert ", 1 running" in progress_line(replace(status, counts={"complete": 1}))
+
+
+def test_a_study_tells_them(tmp_path, monkeypatch):
+    """Whoever reads the study's status, while it runs."""
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    shown, live = [], tmp_path / "one" / "live"
+    show = Logbook.show
+    submit = study_world.SkilledPool.submit
+
+    def said(self, members, until):
+        live.mkdir(exist_ok=True)
+        append(live / UNDER_WAY, [at(member.name, 64) for member in members])
+        submit(self, members, until)
+
+    monkeypatch.setattr(study_world.SkilledPool, "submit", said)
+
+    def told(self, status, at_once=False):
+        shown.append(status)
+        show(self, status, at_once)
+
+    monkeypatch.setattr(Logbook, "show", told)
+    study_world.run_study(tmp_path / "one", trials=8, market=None)
+    numbers = [one for status in shown for one in status.running if "step" in one]
+    assert numbers and all((one["step"], one["score"]) == (64, 0.5) for one in numbers)

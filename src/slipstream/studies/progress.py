@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from slipstream.studies.engine.under_way import EVERY_SECONDS, UnderWay, read_under_way
+from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.training.record.machine import Machine, MachineSampler
 from slipstream.training.record.status import Status
+
+_LATELY = 2**15  # bytes in which members say where they are between two looks
 
 
 class Meter:
@@ -70,12 +77,38 @@ class Meter:
         return max(whole - (self._clock() - self._last), whole / 20)  # somebody is late
 
 
+class Watcher:
+    """Knows what workers last said of members under way; a look reads what is new.
+
+    Args:
+        path: of the file that they append to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._looked = path, -math.inf
+        self._said: dict[str, UnderWay] = {}
+
+    def of(self, slots: Sequence[Slot]) -> list[dict[str, Any]]:
+        """For `Status.running`: each member, with its numbers where it said some."""
+        if time.monotonic() - self._looked >= EVERY_SECONDS:
+            self._looked = time.monotonic()
+            known = {**self._said, **read_under_way(self._path, _LATELY)}
+            self._said = {s.name: known[s.name] for s in slots if s.name in known}
+        found = []
+        for slot in slots:
+            one = self._said.get(slot.name)
+            numbers = {"step": one.step, "score": one.score, "time": one.at} if one else {}
+            found.append({"trial": slot.trial, "fold": slot.fold, **numbers})
+        return found
+
+
 def search_status(
     search: Search,
     plan: StudyPlan,
     meter: Meter,
     after_steps: float,
     interval: Callable[[int], tuple[float, float] | None],
+    watcher: Watcher,
 ) -> Status:
     """Where the search stands.
 
@@ -83,7 +116,9 @@ def search_status(
         search, plan, meter: of this session.
         after_steps: to be trained after the search.
         interval: of the score of a trial.
+        watcher: knows how far members are.
     """
+    running = sorted(search.scheduler.running)
     verdicts = search.verdicts.values()
     kinds = [verdict.kind for verdict in verdicts]
     counts = {kind: kinds.count(kind) for kind in ("complete", "pruned", "failed")}
@@ -101,7 +136,7 @@ def search_status(
         eta=meter.eta(remaining_steps(search, plan) + after_steps),
         best=score,
         counts={**counts, "inactive": sum(v.kind == "complete" and v.inactive for v in verdicts)},
-        running=[{"trial": trial} for trial in sorted(search.scheduler.running)],
+        running=watcher.of([Slot("search", t, 0, k) for t in running for k in range(plan.folds)]),
         phases=dict(meter.seconds),
     )
 

@@ -8,8 +8,9 @@ from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from slipstream.studies.engine.member import Outcome
+from slipstream.studies.engine.under_way import UNDER_WAY
 from slipstream.studies.phases import train_all
-from slipstream.studies.progress import Meter
+from slipstream.studies.progress import Meter, Watcher
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot
@@ -46,6 +47,7 @@ class Session:
 
     Attributes:
         meter: steps and seconds of this session.
+        watcher: knows how far members are.
         found: where the search ended: its counts and its best are told to the study's end.
     """
 
@@ -63,6 +65,7 @@ class Session:
     ) -> None:
         self.folder, self.plan, self.ledger, self.pool = folder, plan, ledger, pool
         self._machine = MachineTable(folder.machine, say)
+        self.watcher = Watcher(folder.path / "live" / UNDER_WAY)
         searched = ledger.fact("seconds", {}).get("search")
         before = ledger.totals("search")["steps"] / searched if searched else None
         self.say, self.meter = say, Meter(before=before)
@@ -102,7 +105,7 @@ class Session:
                 unit="members",
                 rate=self.meter.speed,
                 eta=self.meter.eta(steps),
-                running=[{"trial": slot.trial, "fold": slot.fold} for slot in left],
+                running=self.watcher.of(left),
                 phases=dict(self.meter.seconds),
             )
 

@@ -320,7 +320,7 @@ class Study:
             return confirm_members(plan, search.scheduler.limit) * plan.mean_steps
 
         def look() -> Status:
-            return search_status(search, plan, meter, after(), interval)
+            return search_status(search, plan, meter, after(), interval, session.watcher)
 
         def tick(search: Search) -> None:
             session.leave("search")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.engine.member import DailyReturns
-from slipstream.studies.engine.under_way import UNDER_WAY, UnderWay, read_under_way
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot, Verdict
@@ -131,20 +129,6 @@ class StudyReader:
                 )
             )
         return found
-
-    def under_way(self) -> list[tuple[Slot, UnderWay]]:
-        """What members that are not at their ends last said, in order; of running trials alone."""
-        said = read_under_way(self.folder.path / "live" / UNDER_WAY)
-        running = {trial.number for trial in self.trials() if trial.state == "running"}
-        phases = ("confirm", "final", "refit")
-        done = {name for phase in phases for name, _ in self._ledger.known(phase)}
-        found = []
-        for name, one in said.items():
-            with suppress(ValueError, IndexError):  # no name of ours
-                slot = Slot.parse(name)
-                if slot.trial in running if slot.phase == "search" else name not in done:
-                    found.append((slot, one))
-        return sorted(found)
 
     def passes(self, phase: str) -> dict[tuple[int, int, int], DailyReturns]:
         """Test passes with final weights by (trial, repeat, fold).

@@ -34,7 +34,8 @@ def progress_parts(status: Status) -> list[str]:
     outcomes, study = _outcomes(status.counts), status.kind == "study"
     parts = [how_far(status)]
     if outcomes and status.unit == "trials":
-        running = f", {len(status.running)} running" if status.running else ""
+        trials = {one.get("trial") for one in status.running}
+        running = f", {len(trials)} running" if trials else ""
         parts[0] += f": {outcomes}{running}"
     elif outcomes:
         parts.append(f"trials: {outcomes}")
