@@ -244,3 +244,33 @@ def test_what_only_moves_the_fault_to_another_file_is_not_printed(tmp_path):
             load(section)
         assert remedies(refusal.value) == [{"accept": ["local_time"]}]
         assert load({**section, "symbols": [symbol]}).symbols == (symbol,)
+
+
+@pytest.mark.parametrize("key", ["price_scale", "point", "columns"])
+def test_entries_that_nothing_has_are_refused(tmp_path, frame, key):
+    """They were accepted and meant nothing; the remedy takes them out and keeps the others."""
+    frame().rename({"close": "Kurs"}).write_parquet(tmp_path / "EURUSD.parquet")
+    kept = {"EURUSD": 1.0} if key != "columns" else {"Kurs": "close"}
+    strange = {"EURUSDD": 2.0} if key != "columns" else {"Kurz": "close_2"}
+    section = {"folder": str(tmp_path), "columns": {"Kurs": "close"}, key: {**kept, **strange}}
+    with pytest.raises(DataError, match=f"`{key}` names '{next(iter(strange))}', which") as refusal:
+        load(section)
+    (way,) = remedies(refusal.value)
+    assert way == {key: kept}
+    load({**section, **way})
+
+
+def test_the_scale_of_a_symbol_that_is_not_loaded_may_stand_there(folder, frame):
+    path = folder(EURUSD=frame(), GBPUSD=frame())
+    load({"folder": path, "symbols": ["EURUSD"], "price_scale": {"GBPUSD": 0.5}})
+
+
+def test_other_prices_need_no_units_of_symbols_that_are_not_there(folder, frame):
+    from slipstream.training.environments.kernel_section import window_section
+
+    path = folder(EURUSD=frame())
+    units = {"EURUSD": 1.0, "USDJPY": 0.01}
+    data = {"folder": "elsewhere", "files": {}, "price_scale": units, "point": 0.1}
+    chosen = window_section({"data": data}, path, ["EURUSD"], None)["data"]
+    assert chosen["price_scale"] == {"EURUSD": 1.0} and chosen["point"] == 0.1
+    assert load(chosen).symbols == ("EURUSD",)

@@ -290,8 +290,44 @@ def test_words_among_numbers_are_missing_numbers(tmp_path):
 
 
 def test_two_columns_of_one_name_do_not_pass_for_two(tmp_path):
-    with pytest.raises(DataError, match="high is missing among time, open, open_dup"):
+    with pytest.raises(DataError, match="two columns of one name, 'open' and 'open': take"):
         bars_of(tmp_path, f"time,open,open,low,close\n{JAN3},{PRICES}\n")
+    rows = f"{JAN3},{PRICES},1.105\n{JAN3 + 900},{PRICES},1.105\n"
+    with pytest.raises(DataError, match=r"'close' and '<CLOSE>': .*, or give it a name of its own"):
+        bars_of(tmp_path, f"time,open,high,low,close,<CLOSE>\n{rows}")
+    bars = bars_of(tmp_path, f"time,open,high,low,close,Close\n{rows}", columns={"Close": "mine"})
+    assert (bars.close == 1.11).all() and (bars.extra["mine"] == 1.105).all()
+
+
+@pytest.mark.parametrize("blank", ["", "   ", ",,,,", " , ,,,"])
+@pytest.mark.parametrize("header", ["time,open,high,low,close\n", ""])
+@pytest.mark.parametrize("zone", ["+00:00", ""])
+def test_blank_lines_are_no_bars(tmp_path, blank, header, zone):
+    lines = [f"2020-01-02 21:{minute}{zone},{PRICES}" for minute in (15, 30, 45)]
+    text = f"{blank}\n{header}{blank}\n" + f"\n{blank}\n".join(lines) + f"\n{blank}\n\n"
+    bars = bars_of(tmp_path, text, **({} if zone else {"time_zone": "UTC"}))
+    np.testing.assert_array_equal(bars.time, JAN3 + 900 * np.arange(3))
+
+
+def test_a_bar_without_a_stamp_is_counted(tmp_path):
+    lines = [f"2020-01-02 21:{minute}+00:00,{PRICES}" for minute in (15, 30, 45)]
+    with pytest.raises(DataError, match="1 unreadable time stamp, the first in data row 2"):
+        bars_of(
+            tmp_path, "\n".join(["time,open,high,low,close", lines[0], f",{PRICES}", *lines[1:]])
+        )
+
+
+@pytest.mark.parametrize("name", ["close", "volume", "spread"])
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum, pl.Binary])
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_numbers_as_categories_and_bytes(tmp_path, frame, name, kind, suffix):
+    one = frame(bars=300).with_columns(spread=0.0001)
+    text = one[name].cast(pl.String)
+    coded = pl.Enum(text.unique().sort()) if kind is pl.Enum else kind
+    write = pl.DataFrame.write_parquet if suffix == "parquet" else pl.DataFrame.write_ipc
+    write(one.with_columns(text.cast(coded)), tmp_path / f"EURUSD.{suffix}")
+    bars = load_market(DataConfig(folder=str(tmp_path))).bars[0]
+    np.testing.assert_array_equal(getattr(bars, name), one[name])
 
 
 def test_unnamed_index_columns_are_ignored(tmp_path):

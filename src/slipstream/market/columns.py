@@ -13,10 +13,9 @@ from slipstream.market import stamps
 from slipstream.market.bars import FloatArray
 from slipstream.market.cells import is_numeric, numbers
 from slipstream.market.config import DataConfig
-from slipstream.market.dialect import SYMBOL_NAMES, Dialect, rename, simple
+from slipstream.market.dialect import PRICES, SYMBOL_NAMES, Dialect, rename, simple
 from slipstream.market.remedy import RemedyError
 
-PRICES = ("open", "high", "low", "close")
 _LISTED = 20
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slipstream.core.errors import DataError
 
+PRICES = ("open", "high", "low", "close")
 SEPARATORS = ("\t", ";", ",", "|")
 
 # Lower-case header names without <> and punctuation -> our column.
@@ -129,7 +131,7 @@ def sniff(text: str, separator: str | None, label: str) -> Dialect:
 
 def _is_row(line: str, separator: str | None) -> bool:
     marks = (separator,) if separator else SEPARATORS
-    return any(line.count(mark) >= 4 for mark in marks)
+    return any(line.count(mark) >= 4 and line.strip(f"{mark} ") for mark in marks)
 
 
 def rename(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, str]:
@@ -147,6 +149,8 @@ def rename(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, s
         names[theirs] = ours
         taken.add(ours)
     rest = [name for name in dialect.columns if name not in names]
+    plain = [simple(name) for name in rest]
+    refuse_twins([n for n, one in zip(rest, plain, strict=True) if plain.count(one) > 1], label)
     for name in sorted(rest, key=_rank):
         ours = _OURS.get(simple(name), "")
         if dialect.name == "MetaTrader" and simple(name) == "spread":
@@ -168,6 +172,17 @@ def rename(dialect: Dialect, columns: dict[str, str], label: str) -> dict[str, s
     if "time" not in taken and "date" in taken:
         return {theirs: "time" if ours == "date" else ours for theirs, ours in names.items()}
     return {name: names[name] for name in dialect.columns if name in names}
+
+
+def refuse_twins(names: Sequence[str], label: str) -> None:
+    """Raises DataError where columns of one name hold times or prices: which are right?"""
+    twins = [name for name in names if _OURS.get(simple(name)) in ("time", *PRICES)]
+    if twins:
+        named = ", or give it a name of its own by `columns`, as THEIRS: ours"
+        raise DataError(
+            f"{label} has two columns of one name, {twins[0]!r} and {twins[1]!r}: take the wrong "
+            f"one out of the file{named if twins[0] != twins[1] else ''}."
+        )
 
 
 def _rank(name: str) -> int:

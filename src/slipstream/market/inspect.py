@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from slipstream.core.advice import did_you_mean
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError, SlipstreamError
 from slipstream.market import timeframe
@@ -182,6 +183,16 @@ def _unknown_names(tables: Sequence[RawTable], config: DataConfig) -> list[Findi
         return []
     have = [name for table in tables for name in table.dialect.columns]
     findings = []
+    root = resolve_folder(config.folder)
+    known = {name for name, _ in price_files(root)} if root.is_dir() else set()
+    known |= {*config.files, *(table.symbol for table in tables)}
+    for key in ("price_scale", "point"):
+        given = getattr(config, key)
+        strange = [name for name in given if name not in known] if isinstance(given, dict) else []
+        if strange:
+            message = f"`{key}` names {strange[0]!r}, which has no file; "
+            message += did_you_mean(strange[0], sorted(known))
+            findings.append(_refusal(ALL, "file", message, ({key: dict.fromkeys(strange)},)))
     missing = [name for name in config.columns if name not in have]
     if missing:
         table = tables[0]
@@ -191,9 +202,7 @@ def _unknown_names(tables: Sequence[RawTable], config: DataConfig) -> list[Findi
                 "columns",
                 f"`columns` names {missing[0]!r}, which {table.path.name} does not have: its "
                 f"columns are {', '.join(table.dialect.columns)}",
-                ({"columns": {k: v for k, v in config.columns.items() if k in have}},)
-                if len(missing) < len(config.columns)
-                else (),
+                ({"columns": dict.fromkeys(missing)},),
             )
         )
     return findings

@@ -159,11 +159,11 @@ def _from_text(column: pl.Series, time_format: str | None, label: str) -> Readin
     if time_format is not None and ("%z" in time_format or "%#z" in time_format):
         parsed = _fitted(_strptime(column, time_format, True), time_format, column, label)
         return _readings(_seconds(parsed, True), None, "aware")
-    if aware.all() or not aware.any():
-        zoned = bool(aware.all())
+    naive = (~aware & text.is_not_null()).to_numpy()
+    if not naive.any() or not aware.any():
+        zoned = not naive.any()
         parsed = _parse_text(text, time_format, zoned, column, label)
         return _readings(_seconds(parsed, zoned), None, "aware" if zoned else "naive")
-    naive = ~aware.to_numpy() & text.is_not_null().to_numpy()
     seconds = np.full(len(text), MISSING)
     for rows, zoned in ((np.flatnonzero(aware.to_numpy()), True), (np.flatnonzero(naive), False)):
         try:

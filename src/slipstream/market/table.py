@@ -18,7 +18,7 @@ from slipstream.market.bars import BoolArray, FloatArray, IntArray
 from slipstream.market.cells import is_blank, is_clock, is_numeric, numbers
 from slipstream.market.columns import PRICES, named, of_symbol
 from slipstream.market.config import DataConfig
-from slipstream.market.dialect import Dialect, sniff, with_header
+from slipstream.market.dialect import Dialect, refuse_twins, sniff, with_header
 from slipstream.market.source import parts_of
 
 SPREADS = ("spread", "spread_points", "spread_pips")
@@ -176,10 +176,10 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
         raise DataError(f"{label} cannot be read: {problem}. Rename or remove {path}.") from None
     try:
         if path.suffix.lower() == ".parquet":
-            frame = pl.read_parquet(path, glob=False)
+            frame = _plain(pl.read_parquet(path, glob=False))
             return with_header(tuple(frame.columns), "Parquet"), frame
         if path.suffix.lower() == ".feather":
-            frame = pl.read_ipc(path)
+            frame = _plain(pl.read_ipc(path))
             return with_header(tuple(frame.columns), "Feather"), frame
         return _read_text(path, config, label)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
@@ -188,6 +188,12 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
             f"{label} cannot be read ({reason}): it is incomplete, or no "
             f"{path.suffix.lstrip('.') or 'CSV'} file."
         ) from None
+
+
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """The same with text where other programs wrote categories or bytes."""
+    coded = [n for n, kind in frame.schema.items() if kind in (pl.Categorical, pl.Enum, pl.Binary)]
+    return frame.with_columns(pl.col(name).cast(pl.String, strict=False) for name in coded)
 
 
 def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:
@@ -207,8 +213,11 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
         truncate_ragged_lines=True,
         encoding="utf8-lossy",
     )
+    blank = pl.all_horizontal(pl.all().is_null() | (pl.all().str.strip_chars() == ""))
+    frame = frame.filter(~blank)
     names = dialect.columns[: frame.width]
     if len(set(names)) < len(names):  # two columns of one name: the reader numbered them
+        refuse_twins([name for name in names if names.count(name) > 1], label)
         return replace(dialect, columns=tuple(frame.columns)), frame
     frame.columns = [*names, *frame.columns[len(names) :]]
     return dialect, frame

@@ -57,8 +57,9 @@ def complete(found: Remedy, config: DataConfig, files: Mapping[str, Path]) -> di
             way |= _renamed(value, config, files)
         elif not isinstance(value, Mapping):
             way[key] = value
-        elif isinstance(before, dict):
-            way[key] = {**before, **value}
+        elif isinstance(before, dict):  # None takes an entry out
+            both = {**before, **value}
+            way[key] = {name: one for name, one in both.items() if one is not None}
         elif key in _BY_SYMBOL and before is not None and before != 1.0:
             way[key] = {**dict.fromkeys(files, before), **value}
         else:

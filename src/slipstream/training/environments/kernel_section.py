@@ -11,6 +11,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.market.config import DataConfig
 from slipstream.market.folds import FoldPlan
+from slipstream.market.source import price_files
 from slipstream.training.self_play.line_up import anchored
 
 
@@ -46,7 +47,12 @@ def window_section(
             chosen[key] = value
     section = dict(chosen["data"])
     if data is not None:
-        section["folder"] = str(Path(data).expanduser().resolve())
+        root = Path(data).expanduser().resolve()
+        section["folder"] = str(root)
+        here = {symbol for symbol, _ in price_files(root)} if root.is_dir() else set(symbols or ())
+        for key in ("price_scale", "point"):  # units of what is not there concern nobody
+            if isinstance(section.get(key), dict):
+                section[key] = {s: one for s, one in section[key].items() if s in here}
     if symbols is not None:
         section["symbols"] = list(symbols)
         section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
