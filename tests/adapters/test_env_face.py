@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -52,6 +53,19 @@ def test_the_checker_of_stable_baselines_finds_nothing(name, settings):
         checker.check_env(EnvFace(name, backend="serial", **settings.get(name, {})))
     said = [str(one.message) for one in said]
     assert not [one for one in said if not any(advice in one for advice in ADVICE)]
+
+
+def test_games_pass_with_an_opponent_and_say_which_they_take_without():
+    made = gymnasium.make(
+        "slipstream.adapters.ids:slipstream/hockey-v0", opponents={"weak": 1}, backend="serial"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of bounds that are infinite
+        check_env(made.unwrapped, skip_render_check=True)
+    with pytest.raises(ConfigError, match=r"give its own players, opponents=\{'weak': 1.0"):
+        gymnasium.make("slipstream.adapters.ids:slipstream/hockey-v0")
+    with pytest.raises(ConfigError, match="no players of its own, train it by self-play"):
+        gymnasium.make("slipstream.adapters.ids:slipstream/tictactoe-v0")
 
 
 def test_spaces_belong_to_the_client():

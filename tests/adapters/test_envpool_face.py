@@ -130,6 +130,48 @@ def test_settings_are_further_arguments():
     assert limited.spec.max_episode_steps == 7
 
 
+def test_wrappers_of_gymnasium_take_it_as_they_take_a_pool():
+    pool = EnvPoolFace("cartpole", 3, seed=5, backend="serial")
+    assert isinstance(pool, gymnasium.vector.VectorEnv) and isinstance(pool, gymnasium.Env)
+    assert gymnasium.Wrapper(pool).render_mode is None and not pool.closed
+    counted = gymnasium.wrappers.vector.RecordEpisodeStatistics(pool)
+    counted.reset(seed=None)
+    returns, told = np.zeros(3), 0
+    drawn = np.random.default_rng(0)
+    for _ in range(60):
+        _, reward, terminated, truncated, info = counted.step(drawn.integers(0, 2, 3))
+        returns += reward
+        for e in np.flatnonzero(terminated | truncated).tolist():
+            assert info["episode"]["r"][e] == returns[e] and info["_episode"][e]
+            told += 1
+        returns[terminated | truncated] = 0.0
+    assert told > 3
+    counted.close()
+    assert pool.closed
+
+
+def test_actions_by_name_as_pools_take_them(alike):
+    pools = [EnvPoolFace("cartpole", 3, seed=5, backend="serial") for _ in range(2)]
+    for pool in pools:
+        pool.reset()
+    ids = np.array([2, 0, 1], np.int32)
+    pools[0].send({"action": np.array([1, 0, 0]), "env_id": ids, "players.env_id": ids})
+    pools[1].send(np.array([1, 0, 0]), ids)
+    one, other = (pool.recv() for pool in pools)
+    assert one[4]["env_id"].tolist() == [2, 0, 1] and alike(one[:4], other[:4])
+    with pytest.raises(ActionError, match="a dict of `action` and `env_id`"):
+        pools[0].send({"obs": np.zeros(3)})
+
+
+def test_what_a_pool_has_not_is_refused_in_words():
+    with pytest.raises(ConfigError, match="draws no pictures; leave `render_mode` out"):
+        make_face("envpool", "cartpole", 2, backend="serial", render_mode="rgb_array")
+    with pytest.raises(ConfigError, match="there is no XLA here"):
+        EnvPoolFace("cartpole", 2, backend="serial").xla()
+    with pytest.raises(ConfigError, match=r"hockey has 2 players.*opponents=.'weak'"):
+        EnvPoolFace("hockey", 2, backend="serial")
+
+
 def test_wrong_use_is_named():
     pool = EnvPoolFace("cartpole", 4, batch_size=2, backend="serial")
     with pytest.raises(UnreadyError, match="waits for 2 results, and 0 are under way"):

@@ -1,5 +1,7 @@
 """Kernels with several players as PettingZoo's parallel environment."""
 
+import copy
+
 import gymnasium
 import numpy as np
 import pytest
@@ -13,25 +15,33 @@ from slipstream.adapters.pettingzoo import ParallelFace, make_vec
 from slipstream.core.errors import ConfigError
 
 
-class Masked(ParallelFace):
-    """Tests of PettingZoo sample actions without their masks; here a forbidden one is changed."""
-
-    def step(self, actions):
-        allowed = self.batch.mask
-        if allowed is not None and self.agents:
-            actions = {
-                agent: action if allowed[0, p, action] else int(allowed[0, p].argmax())
-                for p, (agent, action) in enumerate(actions.items())
-            }
-        return super().step(actions)
-
-
 def test_their_checks_pass(kernel_file):
     parallel_api_test(ParallelFace("hockey"), num_cycles=50)
-    parallel_api_test(Masked(kernel_file("duel"), backend="serial"), num_cycles=50)
+    parallel_api_test(ParallelFace(kernel_file("duel"), backend="serial"), num_cycles=50)
+    parallel_api_test(ParallelFace("tictactoe", backend="serial"), num_cycles=50)
     parallel_api_test(make_vec("cartpole", backend="serial"), num_cycles=50)
     parallel_api_test(make_vec("gym:Blackjack-v1", backend="serial"), num_cycles=50)
-    parallel_seed_test(lambda: Masked(kernel_file("duel"), backend="serial"), num_cycles=20)
+
+
+def test_the_same_seed_is_the_same_game(kernel_file):
+    """PettingZoo's own test samples actions without looking at masks: a game without one."""
+    parallel_seed_test(lambda: ParallelFace("hockey", mode="train_defense"), num_cycles=20)
+
+
+@pytest.mark.parametrize("backend", ["serial", "compiled"])
+def test_a_deep_copy_goes_on_by_itself(backend, alike):
+    env = ParallelFace("tictactoe", backend=backend)
+    obs, _ = env.reset(seed=1)
+
+    def move(face, obs):
+        return face.step({a: int(o["action_mask"].argmax()) for a, o in obs.items()})
+
+    obs = move(env, obs)[0]
+    other = copy.deepcopy(env)
+    seen = move(other, obs)
+    again = move(other, seen[0])
+    assert alike(move(env, obs), seen)  # it stands where it stood
+    assert alike(move(env, seen[0]), again)
 
 
 def test_players_end_together_and_see_masks_and_metrics(kernel_file):
@@ -41,6 +51,8 @@ def test_players_end_together_and_see_masks_and_metrics(kernel_file):
     obs, infos = env.reset(seed=1)
     assert list(obs) == env.agents == ["player_0", "player_1"]
     masks = {agent: info["action_mask"] for agent, info in infos.items()}
+    assert all(np.array_equal(obs[agent]["action_mask"], mask) for agent, mask in masks.items())
+    assert all(env.observation_space(agent).contains(own) for agent, own in obs.items())
     assert all(mask.dtype == np.int8 and mask.sum() == 3 for mask in masks.values())
     actions = {agent: int(mask.argmax()) for agent, mask in masks.items()}
     _, rewards, terminations, truncations, infos = env.step(actions)

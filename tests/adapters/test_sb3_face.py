@@ -70,6 +70,83 @@ def test_foreign_environments_step_as_under_dummy_vec_env(backend, alike, handed
         ours.close()
 
 
+HEAVY = """
+import sys
+
+import gymnasium
+import numpy as np
+
+
+class Heavy(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    @property
+    def loaded(self):
+        return [name for name in ("torch", "stable_baselines3") if name in sys.modules]
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+gymnasium.register("HeavyHere-v0", entry_point="heavy_here:Heavy")
+"""
+
+
+def test_workers_load_neither_torch_nor_sb3(tmp_path, monkeypatch):
+    """176 MB and most of a minute in each of them."""
+    (tmp_path / "heavy_here.py").write_text(HEAVY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    face = make_vec("gym:heavy_here:HeavyHere-v0", 2, backend="process", workers=1)
+    try:
+        assert face.get_attr("loaded") == [[], []]
+        assert face.env_is_wrapped(gymnasium.wrappers.OrderEnforcing) == [True, True]
+    finally:
+        face.close()
+        gymnasium.registry.pop("HeavyHere-v0", None)
+
+
+class Takes(gymnasium.Env):
+    """Says which action it was given."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {"given": action}
+
+
+PARTS = {"turn": gymnasium.spaces.Discrete(3), "push": gymnasium.spaces.Box(-1, 1, (2,))}
+
+
+@pytest.mark.parametrize(
+    "space", [gymnasium.spaces.Dict(PARTS), gymnasium.spaces.Tuple(PARTS.values())], ids=type
+)
+def test_lists_of_nested_actions_are_one_for_each_copy(space):
+    """Two copies and two parts: a list of pairs must not be read as a pair of columns."""
+    makers = [lambda: Takes(space)] * 2
+    ours, dummy = ForeignVecEnv(makers, backend="serial"), theirs.DummyVecEnv(makers)
+    space.seed(1)
+    actions = [space.sample() for _ in range(2)]
+    given = []
+    for face in (ours, dummy):
+        face.reset()
+        given.append([info["given"] for info in face.step(actions)[3]])
+    for mine, own in zip(*given, strict=True):
+        parts = own.keys() if isinstance(own, dict) else range(len(own))
+        assert all(np.array_equal(mine[part], own[part]) for part in parts)
+
+
 class Breaks(gymnasium.Wrapper):
     def step(self, action):
         raise ZeroDivisionError("the simulator broke")
@@ -135,7 +212,7 @@ def test_wrong_use_is_named():
     face.set_options({"low": 0})
     with pytest.raises(ConfigError, match="no reset options"):
         face.reset()
-    with pytest.raises(ConfigError, match="has 2 players, and SB3 steps one: use the PettingZoo"):
+    with pytest.raises(ConfigError, match=r"has 2 players, and SB3 steps one: .*PettingZoo"):
         make_vec("tictactoe", 2, backend="serial")
     with pytest.raises(ConfigError, match="takes `kwargs` only"):
         make_vec("gym:CartPole-v1", 2, low=3)

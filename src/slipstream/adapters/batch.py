@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from slipstream.adapters.errors import ActionError, ClosedError, NoActionsError, UnreadyError
+from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.forms import ActionForm
 from slipstream.vector.leaves import MisfitError, words
@@ -216,3 +217,19 @@ def few(numbers: Sequence[int]) -> str:
     """The first few of some numbers."""
     shown = ", ".join(map(str, numbers[:8]))
     return f"{shown}, ..." if len(numbers) > 8 else shown
+
+
+def check_one_player(batch: FaceCopies, stepping: str) -> None:
+    """Refuses a game in a face for one player; says which of its own opponents may be given."""
+    if batch.spec.players == 1:
+        return
+    module = getattr(getattr(getattr(batch, "env", None), "kernel", None), "module", None)
+    bots = getattr(module, "OPPONENTS", {}).get("opponents")
+    batch.close()
+    remedy = "it has no players of its own, train it by self-play (docs/self-play.md)"
+    if bots:
+        remedy = f"give its own players, opponents={bots}"
+    raise ConfigError(
+        f"{batch.name} has {batch.spec.players} players, and {stepping} one: {remedy}; or use the "
+        "PettingZoo face (slipstream.adapters.pettingzoo), in which all of them act."
+    )

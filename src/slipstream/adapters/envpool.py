@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from slipstream.adapters import nested
-from slipstream.adapters.batch import FaceStep
+from slipstream.adapters.batch import FaceStep, check_one_player
 from slipstream.adapters.copies import make_batch
 from slipstream.adapters.errors import ActionError, UnreadyError
 from slipstream.core.bounds import check_count
@@ -39,8 +41,8 @@ class PoolRows(NamedTuple):
         return first, rest
 
 
-class EnvPoolFace:
-    """Copies as EnvPool's ``env_type="gymnasium"`` shows them.
+class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: ignore[misc]
+    """Copies as EnvPool's ``env_type="gymnasium"`` shows them, of the same base classes.
 
     Spaces are those of one environment. Autoreset is NEXT_STEP. `recv` gives the next `batch_size`
     results: a kernel's in the order in which they were sent; of a Gymnasium environment in worker
@@ -51,6 +53,7 @@ class EnvPoolFace:
         target, num_envs, backend, split, workers: as for `make_batch`.
         batch_size: results of one `recv`; `num_envs` unless given.
         seed: of all copies; copy e has the stream of seed + e, as under Gymnasium.
+        render_mode: None; no pictures are drawn.
         settings: fields of the environment's Config; ``kwargs`` of ``gym:ID``.
     """
 
@@ -64,9 +67,12 @@ class EnvPoolFace:
         backend: str = "auto",
         split: str = "train",
         workers: int | None = None,
+        render_mode: str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         num_envs = check_count("num_envs", num_envs)
+        if render_mode is not None:
+            raise ConfigError(f"A pool of {target} draws no pictures; leave `render_mode` out.")
         size = num_envs if batch_size is None else batch_size
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= num_envs:
             raise ConfigError(
@@ -81,15 +87,13 @@ class EnvPoolFace:
             workers=workers,
             settings=settings,
         )
-        if self.batch.spec.players > 1:
-            self.batch.close()
-            raise ConfigError(f"{self.batch.name} has several players: use the PettingZoo face.")
+        check_one_player(self.batch, "a pool has")
         self.num_envs, self.batch_size = num_envs, size
         self.observation_space = self.single_observation_space = self.batch.observation_space
         self.action_space = self.single_action_space = self.batch.action_space
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.config = {"num_envs": num_envs, "batch_size": self.batch_size, "seed": seed}
-        self.spec = self.batch.spec
+        self.spec: Any = self.batch.spec
         self._seeds: list[int | None] = [seed + e for e in range(num_envs)]
         self._elapsed = np.zeros(num_envs, np.int32)
         self._waiting: list[PoolRows] = []  # in the order in which they were ready
@@ -114,7 +118,7 @@ class EnvPoolFace:
         self._waiting = []
         self._begin(self.all_env_ids.astype(np.int64))
 
-    def reset(
+    def reset(  # type: ignore[override]
         self,
         env_id: Any = None,
         *,
@@ -153,10 +157,24 @@ class EnvPoolFace:
     def send(self, action: Any, env_id: Any = None) -> None:
         """Steps some copies, each with its action; all unless `env_id` says which.
 
+        Args:
+            action: a batch of them, or EnvPool's ``{"action": ..., "env_id": ...}``.
+            env_id: which copies.
+
         Raises:
             ActionError: wrong number, shape or dtype; numbers of copies that do not exist.
             UnreadyError: a copy's last result was not received yet.
         """
+        if isinstance(action, Mapping) and not isinstance(self.action_space, spaces.Dict):
+            named = dict(action)
+            env_id = named.pop("env_id", env_id)
+            named.pop("players.env_id", None), named.pop("players", None)  # one player a copy
+            if set(named) != {"action"}:
+                raise ActionError(
+                    f"{self.batch.name}: `send` takes a batch of actions, or a dict of `action` "
+                    f"and `env_id`; it was given {sorted(action)}."
+                )
+            action = named["action"]
         ids = self._ids(env_id)
         for busy in [*(rows.ids for rows in self._waiting), np.flatnonzero(self.batch.under_way)]:
             if len(twice := np.intersect1d(busy, ids)):
@@ -192,9 +210,16 @@ class EnvPoolFace:
         self.send(action, env_id)
         return self.recv()
 
-    def close(self) -> None:
-        """Ends the copies; may be called again."""
+    def close_extras(self, **kwargs: Any) -> None:
+        """Ends the copies."""
         self.batch.close()
+
+    def xla(self) -> NoReturn:
+        """EnvPool's bridge to JAX, which there is not."""
+        raise ConfigError(
+            f"{self.batch.name}: there is no XLA here, copies are stepped by code that Numba "
+            "compiled; call `step`, or `send` and `recv`, outside of jitted functions."
+        )
 
     def _came(self, ids: NDArray[np.int64], came: FaceStep) -> None:
         """Keeps the results of these copies."""
@@ -261,12 +286,13 @@ def make_vec(
     backend: str = "auto",
     split: str = "train",
     workers: int | None = None,
+    render_mode: str | None = None,
     **settings: Any,
 ) -> EnvPoolFace:
     """The same by the name that all faces have.
 
     Args:
-        target, num_envs, batch_size, seed, backend, split, workers: of `EnvPoolFace`.
+        target, num_envs, batch_size, seed, backend, split, workers, render_mode: of `EnvPoolFace`.
         **settings: fields of the environment's Config; ``kwargs={...}`` of ``gym:ID``.
     """
     return EnvPoolFace(
@@ -277,5 +303,6 @@ def make_vec(
         backend=backend,
         split=split,
         workers=workers,
+        render_mode=render_mode,
         settings=settings,
     )

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from slipstream.adapters.batch import check_one_player
 from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.adapters.nested import each
 from slipstream.core.errors import ConfigError
@@ -47,11 +48,7 @@ class EnvFace(gymnasium.Env[Any, Any]):
         )
         if render_mode is not None:
             raise ConfigError(f"{batch.name} draws no pictures; leave `render_mode` out.")
-        if batch.spec.players > 1:
-            raise ConfigError(
-                f"{batch.name} has {batch.spec.players} players, and an Env has one: use the "
-                "PettingZoo face (slipstream.adapters.pettingzoo)."
-            )
+        check_one_player(batch, "an Env has")
         self.batch = batch
         self.metadata = {"render_modes": []}
         self.render_mode = None

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import FaceCopies, FaceStep
+from slipstream.adapters.batch import FaceCopies, FaceStep, check_one_player
 from slipstream.adapters.errors import ClosedError
 from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.adapters.nested import each
@@ -103,11 +103,7 @@ class KernelVectorFace(VectorFace):
     """
 
     def __init__(self, batch: FaceCopies, *, statistics: bool = False) -> None:
-        if batch.spec.players > 1:
-            raise ConfigError(
-                f"{batch.name} has {batch.spec.players} players: use the PettingZoo face "
-                "(slipstream.adapters.pettingzoo), or slipstream.make_vec."
-            )
+        check_one_player(batch, "a VectorEnv has")
         super().__init__(
             batch.num_envs, batch.observation_space, batch.action_space, batch.autoreset
         )

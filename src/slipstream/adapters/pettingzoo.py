@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from slipstream.adapters.copies import make_batch
@@ -22,7 +23,8 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
 
     What has one player, as a Gymnasium environment has, has the agent ``player_0`` alone.
 
-    An info has `action_mask` where the kernel has a mask; when the episode ends, `metrics`. That of
+    Where the kernel has a mask, an observation is PettingZoo's Dict of `observation` and
+    `action_mask`, and an info has `action_mask`, too; when the episode ends, `metrics`. That of
     a ``gym:ID`` is its own; reset options are not handed on.
 
     Args:
@@ -57,9 +59,13 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
         self.metadata = {"name": f"slipstream_{batch.name}_v0", "render_modes": []}
         self.possible_agents = [f"player_{p}" for p in range(batch.spec.players)]
         self.agents: list[str] = []
+        self._shown: spaces.Space[Any] = batch.observation_space
+        if batch.spec.masked:
+            allowed = spaces.MultiBinary(batch.spec.choices)
+            self._shown = spaces.Dict({"observation": self._shown, "action_mask": allowed})
 
     def observation_space(self, agent: str) -> Any:
-        return self.batch.observation_space
+        return self._shown
 
     def action_space(self, agent: str) -> Any:
         return self.batch.action_space
@@ -117,7 +123,14 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
         return list(zip(self.possible_agents, parts, strict=True))
 
     def _each(self, shown: Any) -> dict[str, Any]:
-        return {agent: copy.deepcopy(own) for agent, own in self._of(shown)}
+        own = {agent: copy.deepcopy(part) for agent, part in self._of(shown)}
+        if self.batch.mask is None:
+            return own
+        masks = dict(self._of(self.batch.mask[0]))
+        return {
+            agent: {"observation": part, "action_mask": masks[agent].astype(np.int8)}
+            for agent, part in own.items()
+        }
 
     def _infos(self) -> dict[str, dict[str, Any]]:
         mask = self.batch.mask

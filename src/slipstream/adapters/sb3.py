@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import FaceCopies, FaceStep
+from slipstream.adapters.batch import FaceCopies, FaceStep, check_one_player
 from slipstream.adapters.errors import UnreadyError, require
 from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.adapters.nested import each
@@ -41,12 +41,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
     def __init__(self, batch: FaceCopies, *, info_keywords: Sequence[str] = ()) -> None:
         if batch.autoreset is not AutoresetMode.SAME_STEP:
             raise ConfigError(f"{batch.name}: SB3 steps with autoreset SameStep.")
-        if batch.spec.players > 1:
-            raise ConfigError(
-                f"{batch.name} has {batch.spec.players} players, and SB3 steps one: use the "
-                "PettingZoo face, bots of the environment's own (`opponents` of hockey), or "
-                "self-play (`slipstream train`, docs/self-play.md)."
-            )
+        check_one_player(batch, "SB3 steps")
         known = [metric.name for metric in batch.spec.metrics]
         unknown = sorted(set(info_keywords) - set(known))
         if unknown:

@@ -6,31 +6,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from slipstream.adapters.errors import Theirs, UnreadyError, require
 from slipstream.adapters.foreign_batch import HANG_SECONDS
+from slipstream.adapters.knows_wrappers import KnowsWrappers
 from slipstream.adapters.sb3 import chosen
 from slipstream.vector.native import SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stable-Baselines3")
 _MONITOR = require("stable_baselines3.common.monitor", "sb3", "The face for Stable-Baselines3")
-
-
-class KnowsWrappers(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Says in the copy's own process which wrappers it has."""
-
-    def is_wrapped(self, wrapper_class: type) -> bool:
-        """Whether a wrapper of this class lies around the environment."""
-        env: Any = self.env
-        while isinstance(env, gymnasium.Wrapper):
-            if isinstance(env, wrapper_class):
-                return True
-            env = env.env
-        return False
 
 
 class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
@@ -100,7 +89,10 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         return self.env.observation()
 
     def step_async(self, actions: Any) -> None:
-        """Begins a step."""
+        """Begins a step; SB3 takes the i-th of the actions for copy i, whatever they are."""
+        if isinstance(self.action_space, spaces.Dict | spaces.Tuple):
+            out = create_empty_array(self.action_space, len(actions))
+            actions = concatenate(self.action_space, list(actions), out)
         self.env.step_async(actions)
         self._stepping = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -105,6 +106,16 @@ class KernelVectorEnv(VectorEnv):
         self.before = np.zeros(kernel.STATE.itemsize // 8, np.uint64)  # a record, before its step
         self._allocate(max(2 * self.num_envs, 64))
         self._loop = self._make_loop()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> KernelVectorEnv:
+        """Copies that go on from where these stand; rules, data and the loop are shared."""
+        other = copy.copy(self)
+        memo[id(self)] = other
+        shared = ("kernel", "loaded", "spec", "_loop", "_batch")
+        own = {name: value for name, value in vars(self).items() if name not in shared}
+        vars(other).update(copy.deepcopy(own, memo))
+        other._batch = other._bind(Records if self.backend == "serial" else None)
+        return other
 
     def _deal(self, copies: Any, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """The record with each number, counted round robin through the copy's own."""
