@@ -13,7 +13,7 @@ from slipstream.report import game_wording as wording
 from slipstream.report.curves import numbers_of
 from slipstream.report.evaluate import evaluate_run
 from slipstream.report.gather import gather, random_policy
-from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
+from slipstream.report.inputs import Chosen, Curve, Game, Outcomes, RunEvaluation
 from slipstream.report.measured import Measured
 from slipstream.report.plain_page import plain_page
 from slipstream.report.report import write_report
@@ -107,8 +107,42 @@ def test_what_counts_as_collapse(agent, last, random, fallen):
 
 @pytest.mark.parametrize(("agent", "beats"), [(20.0, False), (22.0, False), (30.0, True)])
 def test_a_random_policy_must_be_beaten_beyond_chance(agent, beats):
-    text = wording.headline(Measured(agent, 1.0), Measured(22.0, 1.0), 100)
+    text = wording.headline([Measured(agent, 1.0)], 0, Measured(22.0, 1.0), 100)
     assert ("not shown to beat a random policy" in text) != beats
+
+
+def test_the_headline_of_several_seeds_says_how_many_learned():
+    """FrozenLake was headed 0.710 where two of three seeds had nothing."""
+    seeds = [Measured(mean, 0.01) for mean in (0.0, 0.71, 0.02)]
+    text = wording.headline(seeds, 1, Measured(0.015, 0.004), 100)
+    assert text == (
+        "Mean return 0.710 ± 0.010 on 100 fresh episodes by the best of 3 seeds; 1 of 3 beats a "
+        "random policy, which gets 0.0150 ± 0.0040."
+    )
+    assert "; a random policy gets" in wording.headline(seeds[1:2] * 3, 0, seeds[0], 100)
+    assert "not shown to beat" in wording.headline(seeds[:1] * 3, 0, seeds[0], 100)
+
+
+def test_a_game_of_two_is_headed_by_who_was_beaten():
+    none = np.empty(0), np.empty((0, 3))
+    met = (Outcomes("weak", 17, 1, 2, *none), Outcomes("strong", 8, 4, 8, *none))
+    game = Game((chosen(),), 1000, 10, outcomes=met)
+    page = plain_page(evaluation(tracks(*range(40)), game=game))
+    assert page.headline == (
+        "Wins 85 % of 20 fresh games against weak, 40 % of 20 fresh games against strong."
+    )
+    first = page.figures[0]
+    assert (first.label, first.value, first.note) == ("Won against weak", "85 %", "64 to 95 %")
+
+
+def test_a_training_that_was_stopped_is_said_to_stand_where_it_stands():
+    """ "It is also the last policy": of a run that had gone on to twice as many steps."""
+    game = Game((chosen(steps=400),), 622, 10, budget=1000)
+    page = plain_page(evaluation(tracks(1.0, 2.0), game=game))
+    assert "Training stands at step 622 of 1,000." in page.sentences
+    assert "It is also the last policy." not in page.sentences
+    ended = plain_page(evaluation(tracks(1.0), game=replace(game, steps=1000, budget=1000)))
+    assert not any("stands at step" in line for line in ended.sentences)
 
 
 def test_a_sweep_shows_settings_and_averages_seeds():

@@ -237,6 +237,15 @@ def test_the_page_compares_with_what_anybody_could_hold(orders):
     assert [one.label for one in page.figures][-1] == "Costs"
 
 
+def test_an_agent_that_bought_and_holds_is_not_said_to_be_cash():
+    """ "99.7 % exposure, 8 fills. Its figures are about those of cash", under a loss of 19 %."""
+    passes = passes_of(pw.random_panel(160, 3, 6, segments=[[0, 160]]))
+    (holding,) = gathered(passes, [some_agent(passes, 0)]).comparisons["test"].tracks[EQUAL_WEIGHT]
+    page = build_page(gathered(passes, [[holding]]))
+    (said,) = (line for line in page.sentences if "hardly trades" in line)
+    assert said.endswith("Its figures are about those of what it bought, held.")
+
+
 def test_an_agent_that_holds_cash_is_said_to(passes):
     first, last = passes.window(0)
     page = build_page(gathered(passes, [passes.replay([passes.flat(last - first)])], draws=2))

@@ -188,11 +188,13 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         (drawn,) = evaluator.run(policy, drawn=True)
         sampled = values(drawn, environment.spec)
     evaluator.close()
-    steps = run.evaluations().get("steps", [])
+    validated = run.evaluations().get("steps", [])
+    trained = (*validated, *run.metrics().get("steps", []))  # it may have ended between two
     return Game(
         chosen=tuple(chosen),
-        steps=int(max((step for step in steps if isinstance(step, float)), default=0)),
-        validations=len(set(steps)),
+        steps=int(max((step for step in trained if isinstance(step, float)), default=0)),
+        validations=len(set(validated)),
+        budget=run.config.training.total_steps,
         sampled=sampled,
         longest=plan.longest if environment.spec.max_episode_steps is None else None,
     )

@@ -4,22 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.report.inputs import Chosen, Game, RunEvaluation
+from slipstream.report.inputs import Chosen, Game, Outcomes, RunEvaluation
 from slipstream.report.measured import Measured
 from slipstream.report.statistics import Floats
-from slipstream.report.wording import number, spread
+from slipstream.report.wording import number, share, spread
 
 COLLAPSED = 0.2  # of the chosen policy's lead over a random one is lost by the last policy
 
 
-def headline(agent: Measured, random: Measured | None, count: int) -> str:
-    """The verdict."""
+def headline(
+    agents: Sequence[Measured], shown: int, random: Measured | None, count: int, kind: str = "seeds"
+) -> str:
+    """The verdict: how the shown one of the members does, and how many of them learned.
+
+    Args:
+        agents: of all members; shown: which of them is.
+        random: of a random policy.
+        count: episodes of each.
+        kind: what the members are.
+    """
+    agent = agents[shown]
     lead = f"Mean return {agent} on {count} fresh episodes"
+    if len(agents) > 1:
+        lead += f" by the best of {len(agents)} {kind}"
+    learned = 0 if random is None else sum(one.above(random) for one in agents)
     if random is None:
         return f"{lead}."
+    if 0 < learned < len(agents):
+        beat = "beats" if learned == 1 else "beat"
+        return f"{lead}; {learned} of {len(agents)} {beat} a random policy, which gets {random}."
     if agent.above(random):
         return f"{lead}; a random policy gets {random}."
     return f"{lead}: not shown to beat a random policy, which gets {random}."
+
+
+def against_opponents(found: Sequence[Outcomes]) -> str:
+    """The verdict of a game of two: "Wins 85 % of 100 fresh games against weak, 40 % of ..."."""
+    parts = []
+    for one in found:
+        games = one.won + one.drawn + one.lost
+        parts.append(f"{share(one.won / games)} of {games} fresh games against {one.opponent}")
+    return f"Wins {', '.join(parts)}."
 
 
 def last_policy(chosen: Chosen) -> Measured | None:
@@ -77,6 +102,8 @@ def choice(run: RunEvaluation, agent: Measured, episodes: int) -> list[str]:
         f"{episodes} episodes that chose nothing."
     ]
     last = last_policy(shown)
+    if game.steps < game.budget:
+        lines.append(f"Training stands at step {game.steps:,} of {game.budget:,}.")
     if shown.steps == game.steps:
         lines.append("It is also the last policy.")
     elif last is not None:

@@ -144,7 +144,7 @@ class Game:
 
     Attributes:
         chosen: of each member, in the order of `RunEvaluation.tracks`.
-        steps: of the whole training, per member.
+        steps: that every member has been trained; budget: that it was to be trained.
         validations: how often a policy could be chosen.
         sampled: returns of the shown member's policy when its actions are drawn; empty where the
             policy has nothing to draw from.
@@ -156,6 +156,7 @@ class Game:
     chosen: tuple[Chosen, ...]
     steps: int
     validations: int
+    budget: int = 0
     sampled: Floats = field(default_factory=lambda: np.empty(0))
     longest: int | None = None
     outcomes: tuple[Outcomes, ...] = ()

@@ -6,11 +6,12 @@ import numpy as np
 
 from slipstream.report import game_outcomes, game_tables, game_wording, learning_figures
 from slipstream.report.episode_section import episode_sections
-from slipstream.report.inputs import RunEvaluation
+from slipstream.report.inputs import Outcomes, RunEvaluation
 from slipstream.report.market_page import notes
 from slipstream.report.measured import Measured
 from slipstream.report.page import KeyFigure, Page, Section, picture
-from slipstream.report.wording import number
+from slipstream.report.wording import number, share
+from slipstream.training.runs.games import wilson
 
 
 def plain_page(run: RunEvaluation) -> Page:
@@ -38,9 +39,13 @@ def plain_page(run: RunEvaluation) -> Page:
     swept = game_tables.sweep(run, tracks)
     tables = [*([swept] if swept else []), game_tables.members(run, tracks)]
     games = None if game is None else game_outcomes.section(game.outcomes, game.played)
+    met = () if game is None else game.outcomes
+    kind = "seeds" if run.same_settings else "members"
     return Page(
         title=run.title,
-        headline=game_wording.headline(agent, random, count),
+        headline=game_wording.against_opponents(met)
+        if met
+        else game_wording.headline(agents, run.member, random, count, kind),
         figures=_figures(run, agents, random, count),
         picture=first,
         warnings=[
@@ -62,7 +67,8 @@ def _figures(
 ) -> list[KeyFigure]:
     """The row of the first screen."""
     game, agent = run.game, agents[run.member]
-    found = [_figure("Mean return", agent, f"{count} fresh episodes")]
+    found = [_won(one) for one in (() if game is None else game.outcomes)]
+    found.append(_figure("Mean return", agent, f"{count} fresh episodes"))
     if len(agents) > 1:
         means = [one.mean for one in agents]
         low, high = (number(value, max(agent.digits - 1, 0)) for value in (min(means), max(means)))
@@ -77,6 +83,12 @@ def _figures(
     if random is not None:
         found.append(_figure("Random policy", random))
     return found
+
+
+def _won(met: Outcomes) -> KeyFigure:
+    games = met.won + met.drawn + met.lost
+    low, high = (f"{100 * end:.0f}" for end in wilson(met.won, games)[1:])
+    return KeyFigure(f"Won against {met.opponent}", share(met.won / games), f"{low} to {high} %")
 
 
 def _figure(label: str, measured: Measured, note: str = "") -> KeyFigure:

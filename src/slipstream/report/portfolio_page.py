@@ -51,13 +51,14 @@ def _opening(held: SplitView) -> list[str]:
 
 
 def _idle(held: SplitView) -> list[str]:
-    """Says when an agent has hardly traded: its figures are then those of cash."""
+    """Says when an agent has hardly traded, and what its figures are then those of."""
     fills, exposure = total(held.tracks, "fills"), held.found.exposure
     if exposure >= LEAST_EXPOSURE and fills >= LEAST_FILLS:
         return []
+    like = "cash" if exposure < LEAST_EXPOSURE else "what it bought, held"
     return [
         f"It hardly trades: mean exposure {wording.share(exposure, 1)} of equity, "
-        f"{number(fills, 0)} fills. Its figures are about those of cash."
+        f"{number(fills, 0)} fills. Its figures are about those of {like}."
     ]
 
 

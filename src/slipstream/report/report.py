@@ -55,7 +55,7 @@ def report_run(
     """
     run = path if isinstance(path, Run) else Run.open(path)
     if say is not None:
-        say("Evaluating every split, baselines and stress tests for the report ...")
+        say("Evaluating the chosen policies for the report ...")
     found = evaluate_run(run, data=data, symbols=symbols, start=start, stop=stop, count=count)
     chosen = any(option is not None for option in (data, symbols, start, stop))
     return _written(found, Path(out or (run.path / "window" if chosen else run.path)), say)
