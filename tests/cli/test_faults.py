@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from slipstream import api
+from slipstream.core.discover import load_kernel
+from slipstream.core.errors import ConfigError
 from slipstream.training.runs.run import Run
 
 TRAIN = ["train", "cartpole", "--num-envs", "8", "--total-steps", "4096", "--members", "2"]
@@ -193,7 +195,7 @@ def test_ctrl_c_while_the_report_is_written(slipstream, monkeypatch):
 
 @pytest.mark.parametrize("limit", ["-n 64", "-n 40"])
 def test_more_shards_than_the_system_allows(tmp_path, limit):
-    line = " ".join(["S", *TRAIN, "--members 40 --set training.shards=40"])
+    line = " ".join(["S", *TRAIN, "--members 40"]).replace("shards=1", "shards=40")
     done = shell(f"S list > /dev/null; ulimit {limit}; {line}", tmp_path)
     assert done.returncode == 2, done.stderr
     assert "worker process could not be started" in done.stderr
@@ -258,3 +260,48 @@ def test_names_and_numbers_beyond_reason(slipstream, arguments):
     outcome = slipstream(*arguments)
     assert outcome.code == 2, outcome.err
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [("status",), ("data", "check"), ("study", "status")])
+def test_a_path_that_is_too_long_is_named_without_a_traceback(slipstream, arguments):
+    outcome = slipstream(*arguments, "/".join(["d" * 250] * 25))
+    assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
+    assert "long" in outcome.err and "slipstream-error" not in outcome.err
+
+
+def test_a_working_folder_that_was_deleted_is_named(tmp_path):
+    for command in ("train cartpole --total-steps 256", "status x", "doctor"):
+        done = shell(f"mkdir gone; cd gone; rmdir ../gone; S {command}", tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert "working folder has been deleted" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "value", ['!!bool "x"', '!!timestamp "x"', '!!int "x"', '!!float "x"', '!!null "x"']
+)
+def test_a_tag_that_does_not_fit_its_value_is_one_paragraph(slipstream, value):
+    Path("my.yaml").write_text(f"env: cartpole\ntraining: {{total_steps: {value}}}\n")
+    outcome = slipstream("train", "my.yaml")
+    assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
+
+
+def test_a_setting_given_twice_is_refused(slipstream):
+    twice = ["--set", "agent.widths=[8]", "--set", "agent.widths=[16]"]
+    outcome = slipstream("train", "cartpole", *twice)
+    assert outcome.code == 2 and "agent.widths is set twice" in outcome.err
+    both = ["--set", "training.total_steps=512", "--total-steps", "256"]
+    outcome = slipstream("train", "cartpole", *both)
+    assert outcome.code == 2 and "--total-steps; leave one of them out" in outcome.err
+
+
+def test_a_budget_that_ends_before_the_first_update_is_refused(slipstream):
+    dqn = ["--set", "agent.name=dqn", "--no-report", "--out", "run"]
+    outcome = slipstream("train", "cartpole", *dqn, "--total-steps", "900")
+    assert outcome.code == 2 and "before its first update" in outcome.err
+    remedy = re.search(r"agent\.learning_starts=\d+", outcome.err)[0]
+    assert slipstream("train", "cartpole", *dqn, "--total-steps", "900", "--set", remedy).code == 0
+
+
+def test_a_kernel_file_whose_name_holds_a_null_is_refused():
+    with pytest.raises(ConfigError, match="There is no kernel file"):
+        load_kernel("x\0y.py")

@@ -62,6 +62,14 @@ def test_passwords_are_not_shown():
     assert shown("sqlite:////tmp/x.db") == "sqlite:////tmp/x.db"
 
 
+def test_braces_in_a_folder_are_a_name_and_nothing_to_be_filled_in(tmp_path: Path) -> None:
+    folder = tmp_path / "{} {0} {x}"
+    folder.mkdir()
+    storage = open_storage(storage_url(None, folder))
+    optuna.create_study(study_name="{}", storage=storage)
+    assert (folder / "study.db").is_file()
+
+
 def test_a_locked_file_is_named(tmp_path):
     open_mirror(tmp_path, None, []).close()
     with closing(sqlite3.connect(tmp_path / "study.db", isolation_level=None)) as other:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import os
 import platform
@@ -95,6 +96,9 @@ def complain_of_fault(error: Exception) -> int:
     if _was_interrupted(error):
         complain("Interrupted.")
         return INTERRUPTED
+    if isinstance(error, OSError) and (found := _plain_cause(error)):
+        complain(found)
+        return USER_ERROR
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     what = what if len(what) <= 500 else f"{what[:500]} ..."
     details = _write_details(error)
@@ -115,6 +119,19 @@ def complain_of_fault(error: Exception) -> int:
         "whoever gave you slipstream, with that file, the command and its config."
     )
     return FAULT
+
+
+def _plain_cause(error: OSError) -> str:
+    """What went wrong where a traceback would tell nothing more; empty where it might."""
+    if error.errno == errno.ENAMETOOLONG:
+        name = str(error.filename or "")
+        shown = name if len(name) <= 120 else f"{name[:60]}...{name[-40:]}"
+        return f"This system has no room for so long a name: {shown}. Give a shorter one."
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "The working folder has been deleted: `cd` into one that exists, and try again."
+    return ""
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

@@ -221,7 +221,11 @@ def _overrides(flags: dict[str, str | None], sets: list[str]) -> dict[str, Any]:
         for name, text in flags.items()
         if text is not None
     }
-    return {**parse_overrides(sets), **named}
+    given = parse_overrides(sets)
+    for path in named.keys() & given.keys():
+        flag = path.removeprefix("training.").replace("_", "-")
+        raise ConfigError(f"{path} is set twice, as --set and as --{flag}; leave one of them out.")
+    return {**given, **named}
 
 
 def _names(text: str | None) -> list[str] | None:

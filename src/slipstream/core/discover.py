@@ -81,7 +81,7 @@ def import_file(path: Path, kind: str) -> ModuleType:
         ConfigError: there is none; `kind` says what was expected.
         KernelError: it fails to import.
     """
-    if not path.is_file():
+    if "\0" in str(path) or not path.is_file():
         raise ConfigError(f"There is no {kind} file {path}; give the path of an existing .py file.")
     source = path.read_bytes()
     # A stable name: compiled code is cached under it, and references by name must resolve.

@@ -291,7 +291,9 @@ def open_storage(url: str, timeout: float = 10.0) -> BaseStorage:
     else:
         patience = {"connect_timeout": max(2, round(timeout))}
     options = {"poolclass": NullPool, "connect_args": patience}
-    return get_storage(RDBStorage(url, engine_kwargs=options))
+    # Optuna fills in what stands in braces, which are a folder's name here.
+    plain = url.replace("{", "{{").replace("}", "}}")
+    return get_storage(RDBStorage(plain, engine_kwargs=options))
 
 
 def shown(url: str) -> str:

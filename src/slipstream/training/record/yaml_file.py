@@ -96,6 +96,11 @@ def parse(text: str, source: str) -> Any:
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = str(error.problem or error.context or "it cannot be read").rstrip(".")
         raise ConfigError(f"{source}{place}: {problem}. Mend that line of the YAML.") from None
+    except (KeyError, AttributeError, TypeError) as error:  # PyYAML's, of `!!bool "x"` and others
+        raise ConfigError(
+            f"{source} is not YAML: a value does not fit the tag in front of it, such as !!bool, "
+            "!!timestamp or !!int; leave the tags out."
+        ) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = " ".join(str(error).split()).rstrip(".")
         raise ConfigError(f"{source} is not YAML: {problem}.") from None

@@ -99,14 +99,23 @@ class RunConfig:
         return self.agent.iteration_steps(n) * n
 
     def check_sizes(self) -> None:
-        """Refuses per-member lists of a wrong length and sizes of the agent that do not fit.
+        """Refuses per-member lists of a wrong length, sizes of the agent that do not fit, and a
+        budget that ends before the first update.
 
         With `num_envs: auto` only the lists are checked: the choice will fit.
         """
         for name in self.agent.PER_MEMBER:
             self.agent.per_member(name, self.training.members)
-        if self.training.num_envs != "auto":
-            self.agent.check(self.training.num_envs)
+        n = self.training.num_envs
+        if n != "auto":
+            self.agent.check(n)
+        plan, budget = self.agent.replay(_COPIES_OF_AUTO if n == "auto" else n), self.training
+        if plan is not None and plan.starts >= budget.total_steps:
+            raise ConfigError(
+                f"agent.learning_starts is {plan.starts:,} and training.total_steps "
+                f"{budget.total_steps:,}: the run would end before its first update. Set "
+                f"agent.learning_starts={budget.total_steps // 10}, or train longer."
+            )
 
     def with_training(self, **changes: Any) -> RunConfig:
         """The same config with some fields of the `training` section changed and checked again."""

@@ -82,6 +82,8 @@ def parse_overrides(overrides: Overrides) -> dict[str, Any]:
             raise ConfigError(
                 f"--set {one}: write it as section.key=value, such as agent.epochs=2."
             )
+        if path.strip() in parsed:
+            raise ConfigError(f"{path.strip()} is set twice; leave one of the two out.")
         parsed[path.strip()] = yaml_file.parse(text, f"--set {one}")
     return parsed
 
