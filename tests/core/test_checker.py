@@ -193,3 +193,21 @@ def test_what_a_kernel_may_do(write_kernel):
             return abs(s.x), s.x > 2.0 or total < 0.0, not s.x < 3.0
         '''
     assert load_kernel(str(write_kernel(top=top, step=step))).name == "mine"
+
+
+def test_all_errors_of_a_file_are_listed_at_once(write_kernel):
+    path = write_kernel(
+        STATE='STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("x", "f4")], align=True)',
+        reset="def reset(s, p):\n    s.x = p.width",
+        step="def step(s, action, p, d):\n    s.x = s.x ** 2\n    s.x = np.inf\n    return 1.0",
+        observe="def observe(s, p, d, out):\n    s.x = 1.0",
+    )
+    with pytest.raises(KernelError) as error:
+        load_kernel(str(path))
+    words = str(error.value)
+    for problem in (
+        *("`x` is float32", "reset(s, p, d)", "write `x * x`", "write `math.inf`"),
+        *("`step` returns", "`s.x` is set in `observe`", "writes nothing into its row"),
+    ):
+        assert problem in words, problem
+    assert words.startswith("7 rules are broken: (1) ") and "(7) " in words

@@ -17,7 +17,9 @@ from slipstream.training.environments.factory import (
     resolve_environment,
 )
 from slipstream.training.learner import check_learner, last_device
+from slipstream.training.listeners.console import ConsoleListener
 from slipstream.training.listeners.events import Listener
+from slipstream.training.listeners.output import somebody_watches
 from slipstream.training.processes.cluster import ClusterOptions, cluster_of
 from slipstream.training.record.interruption import Interrupted
 from slipstream.training.record.provenance import changed_facts, other_bits
@@ -38,8 +40,9 @@ def train(
     out: str | Path | None = None,
     overrides: Overrides = (),
     cluster: str | ClusterOptions | None = None,
-    listeners: Sequence[Listener] = (),
+    listeners: Sequence[Listener] | None = None,
     report: bool = True,
+    overwrite: bool = False,
     say: Callable[[str], None] | None = None,
     **training: Any,
 ) -> Run:
@@ -51,8 +54,10 @@ def train(
         out: run directory, ``runs/<env>-<date>-<time>`` unless given.
         overrides: ``{"agent.learning_rate": 1e-3}`` or ``["agent.learning_rate=1e-3"]``.
         cluster: as for `tune`: its workers train the members, to the same bits.
-        listeners: called with every event; `ConsoleListener` shows progress.
+        listeners: called with every event; `ConsoleListener` shows progress, and is what listens
+            in a notebook, at a prompt and on a terminal unless others are given.
         report: write `report.html` at the end.
+        overwrite: remove the run that lies at `out`, as soon as everything else is known to fit.
         say: told in sentences what was chosen or passed over; standard error unless given.
         **training: fields of the `training` section: num_envs, members, total_steps, seed, ...
 
@@ -68,7 +73,7 @@ def train(
         **{f"training.{name}": v for name, v in training.items()},
     }
     config, seat = resolve(target, changes).seated()
-    path = free_path(config, out)  # refused before anything takes time
+    path = free_path(config, out, overwrite)  # refused before anything takes time
     environment = resolve_environment(config.env_name, config.env_settings)
     learner = check_learner(config.training, environment.spec.is_image)
     config.agent.check_spaces(environment.spec)
@@ -86,7 +91,8 @@ def train(
     said = [one for one in sentences if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
     facts: dict[str, Any] = {"environment": environment.facts, "notes": notes, "learner": learner}
-    run = Run.create(config, path, **({"say": say} if say else {}), **facts)
+    facts |= {"say": say} if say else {}
+    run = Run.create(config, path, overwrite=overwrite, **facts)
     for sentence in said:
         run.say(sentence)
     begin = partial(trainer.train, run.config, cluster=cluster_of(cluster))
@@ -98,7 +104,7 @@ def resume(
     *,
     device: str | None = None,
     cluster: str | ClusterOptions | None = None,
-    listeners: Sequence[Listener] = (),
+    listeners: Sequence[Listener] | None = None,
     report: bool = True,
     trust: bool = False,
 ) -> Run:
@@ -143,10 +149,12 @@ def _finish(
     run: Run,
     environment: Environment,
     begin: Callable[..., Any],
-    listeners: Sequence[Listener],
+    listeners: Sequence[Listener] | None,
     report: bool,
 ) -> Run:
     """Trains to the end, alone in the directory, and reports."""
+    if listeners is None:
+        listeners = [ConsoleListener()] if somebody_watches() else []
     run.lock()
     try:
         begin(run, listeners, environment=environment)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -86,7 +88,7 @@ def main(arguments: list[str] | None = None) -> Any:
     (after a checkpoint, where there was something to keep).
     """
     given = sys.argv[1:] if arguments is None else arguments
-    with standing_output(_works(given)) as output, CtrlC() as ctrl_c:
+    with _on_command_line(), standing_output(_works(given)) as output, CtrlC() as ctrl_c:
         code = _run(arguments)
         if ctrl_c.requested and code == FAULT:  # a library took it for an error
             code = INTERRUPTED
@@ -96,6 +98,16 @@ def main(arguments: list[str] | None = None) -> Any:
             complain(f"Standard output could not be written ({lost.strerror or lost}).")
             code = USER_ERROR
     sys.exit(code)
+
+
+@contextmanager
+def _on_command_line() -> Iterator[None]:
+    """Errors name options, not arguments of Python's."""
+    before, SlipstreamError.on_command_line = SlipstreamError.on_command_line, True
+    try:
+        yield
+    finally:
+        SlipstreamError.on_command_line = before
 
 
 def _run(arguments: list[str] | None) -> int:

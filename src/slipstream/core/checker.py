@@ -17,7 +17,7 @@ import numpy as np
 from slipstream.core.config import Config
 from slipstream.core.errors import KernelError
 from slipstream.core.kernel import Kernel, params_dtype
-from slipstream.core.rules import Fields, SourceRules, place
+from slipstream.core.rules import Fields, Problems, SourceRules, place
 from slipstream.core.single import single
 
 _ARGUMENTS = {
@@ -41,10 +41,14 @@ def check_kernel(kernel: Kernel) -> None:
     """Checks the contract and the numeric rules of docs/extending.md.
 
     Raises:
-        KernelError: the first thing found, with file, line and remedy.
+        KernelError: everything found, each with file, line and remedy.
     """
     _check_classes(kernel)
-    check_state(kernel)
+    problems = Problems()
+    with problems.noted():
+        check_state(kernel)
+    if not isinstance(kernel.STATE, np.dtype):
+        problems.refuse()
     params_dtype(kernel.Params)
     state = kernel.STATE.names or ()
     unsigned = {name for name in state if kernel.STATE[name].base.kind == "u"}
@@ -61,18 +65,24 @@ def check_kernel(kernel: Kernel) -> None:
             continue
         given = tuple(inspect.signature(function).parameters)
         several = _OF_PLAYERS.get(name, arguments)
-        if len(given) not in (len(arguments), len(several)):
-            raise _wrong_count(function, name, len(given), arguments)
-        _check_order(function, name, given, arguments if len(given) == len(arguments) else several)
-        _check_function(function, fields, seen, name)
+        with problems.noted():
+            if len(given) not in (len(arguments), len(several)):
+                raise _wrong_count(function, name, len(given), arguments)
+            own = arguments if len(given) == len(arguments) else several
+            _check_order(function, name, given, own)
+        with problems.noted():
+            _check_function(function, fields, seen, problems, name)
     for name, arguments in _ORDINARY.items():
         function = getattr(kernel, name)
-        if not callable(function):
-            raise KernelError(f"{kernel.module.__file__}: `{name}` must be a function.")
-        count = len(inspect.signature(function).parameters)
-        if count != len(arguments):
-            raise _wrong_count(function, name, count, arguments)
-    _check_settings(kernel)
+        with problems.noted():
+            if not callable(function):
+                raise KernelError(f"{kernel.module.__file__}: `{name}` must be a function.")
+            count = len(inspect.signature(function).parameters)
+            if count != len(arguments):
+                raise _wrong_count(function, name, count, arguments)
+    with problems.noted():
+        _check_settings(kernel)
+    problems.refuse()
 
 
 def _check_order(
@@ -165,7 +175,9 @@ def _narrow_fields(data: Any) -> frozenset[str]:
     return frozenset(name for name, hint in hints.items() if "float32" in str(hint))
 
 
-def _check_function(function: Any, fields: Fields, seen: set[FunctionType], name: str = "") -> None:
+def _check_function(
+    function: Any, fields: Fields, seen: set[FunctionType], problems: Problems, name: str = ""
+) -> None:
     """Checks one function and all that it calls; `name` is its part in the contract, if any."""
     if not isinstance(function, FunctionType):
         raise KernelError(
@@ -184,12 +196,16 @@ def _check_function(function: Any, fields: Fields, seen: set[FunctionType], name
     body = tree.body
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]  # the docstring
-    rules = SourceRules(function, first - 1, fields, pure=bool(name) and name not in _WRITES_STATE)
+    pure = bool(name) and name not in _WRITES_STATE
+    rules = SourceRules(function, first - 1, fields, problems, pure)
     for statement in body:
         rules.visit(statement)
-    if name == "step":
-        rules.check_returns(tree)
-    if name in ("observe", "mask"):
-        rules.check_written(tree, function.__code__.co_varnames[function.__code__.co_argcount - 1])
+    with problems.noted():
+        if name == "step":
+            rules.check_returns(tree)
+        if name in ("observe", "mask"):
+            row = function.__code__.co_varnames[function.__code__.co_argcount - 1]
+            rules.check_written(tree, row)
     for helper in rules.helpers:
-        _check_function(helper, fields, seen)
+        with problems.noted():
+            _check_function(helper, fields, seen, problems)

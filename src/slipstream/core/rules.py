@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, NamedTuple, NoReturn
 
@@ -48,6 +49,27 @@ def place(function: Any, line: int | None = None) -> str:
     return f"{code.co_filename}:{line or code.co_firstlineno}"
 
 
+class Problems(list[str]):
+    """What is wrong with a kernel, all of it: an author mends it in one go."""
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Keeps the body's KernelError, and goes on behind the body."""
+        try:
+            yield
+        except KernelError as error:
+            if str(error) not in self:
+                self.append(str(error))
+
+    def refuse(self) -> None:
+        """Raises KernelError: what there is, numbered where it is several."""
+        if len(self) == 1:
+            raise KernelError(self[0])
+        if self:
+            found = " ".join(f"({k}) {problem}" for k, problem in enumerate(self, 1))
+            raise KernelError(f"{len(self)} rules are broken: {found}")
+
+
 class SourceRules(ast.NodeVisitor):
     """Visits the body of one function; collects the helper functions that it calls.
 
@@ -55,17 +77,32 @@ class SourceRules(ast.NodeVisitor):
         function: whose body is visited.
         offset: lines of its file above the parsed text.
         fields: names that need care.
+        problems: where broken rules are noted.
         pure: the function must not write STATE.
     """
 
     def __init__(
-        self, function: FunctionType, offset: int, fields: Fields, pure: bool = False
+        self,
+        function: FunctionType,
+        offset: int,
+        fields: Fields,
+        problems: Problems,
+        pure: bool = False,
     ) -> None:
         self.function, self.offset, self.fields, self.pure = function, offset, fields, pure
+        self.problems = problems
         self.helpers: list[FunctionType] = []
         code = function.__code__
         self._local = set(code.co_varnames)
         self._arguments = set(code.co_varnames[: code.co_argcount])
+
+    def visit(self, node: ast.AST) -> None:
+        """Goes on behind a statement that breaks a rule: all are found at once."""
+        if not isinstance(node, ast.stmt):
+            super().visit(node)
+            return
+        with self.problems.noted():
+            super().visit(node)
 
     def fail(self, node: ast.AST, message: str) -> NoReturn:
         line = self.offset + getattr(node, "lineno", 1)

@@ -13,6 +13,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require_torch
 from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec
+from slipstream.core.summary import Summarised
 from slipstream.nets.actions import ActionMap, Head
 from slipstream.nets.actor import Actor
 from slipstream.nets.native import Native
@@ -24,7 +25,7 @@ from slipstream.vector import draws
 _ACTORS = 8  # numbers of rows that buffers are kept for
 
 
-class Policy:
+class Policy(Summarised):
     """The policies of M members that act on the same kind of observation.
 
     ::
@@ -116,6 +117,16 @@ class Policy:
                 del self._actors[next(iter(self._actors))]
             self._actors[rows] = Actor(self, rows)
         return self._actors[rows]
+
+    def summary(self) -> dict[str, object]:
+        """What is observed, what comes of it, and the networks between."""
+        return {
+            "members": self.members if self.members > 1 else None,
+            "observations": "x".join(map(str, self.observation_shape)),
+            "actions": ActionMap.space(self.actions.description()),
+            "layers": " and ".join(map(str, self.widths)),
+            "activation": self.activation,
+        }
 
     def act(self, obs: Any, mask: Any = None, deterministic: bool = True) -> Any:
         """Actions for one observation or for a batch, both as the environment itself knows them.

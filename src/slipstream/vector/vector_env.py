@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
+from slipstream.core.summary import Summarised
 from slipstream.vector.forms import ActionForm, ObservationForm, action_form, observation_form
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.steps import Episodes, Finals, Received, StepOut, Stepped, join_episodes
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 
-class VectorEnv(ABC):
+class VectorEnv(Summarised, ABC):
     """E copies of one environment; auto-reset happens within the step that ends an episode.
 
     ::
@@ -58,6 +59,17 @@ class VectorEnv(ABC):
     finals: Finals | None = None
     fresh: int = 0
     halves: bool = False  # `send_half` and `recv_half` work
+
+    def summary(self) -> dict[str, object]:
+        """How many copies of what are stepped, and how."""
+        players = f"{self.spec.players} players" if self.spec.players > 1 else None
+        return {
+            "copies": self.num_envs,
+            "backend": self.backend,
+            "observations": self.spec.observation,
+            "actions": self.spec.action,
+            "game": players,
+        }
 
     @cached_property
     def observations(self) -> ObservationForm:
@@ -285,7 +297,7 @@ class VectorEnv(ABC):
         """What failed in copies or their processes since the last call, to be printed."""
         return []
 
-    def close(self) -> None:  # noqa: B027  (most environments hold nothing)
+    def close(self) -> None:
         """Releases what the copies hold."""
 
     def __enter__(self) -> Self:

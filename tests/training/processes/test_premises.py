@@ -140,7 +140,7 @@ def test_cards_are_asked_for(tmp_path):
     """Of a cluster that counts them: each actor's own is the first that it sees."""
     config, environment = loaded("cartpole", **{"training.device": "cuda:0"})
     assert work_for("one", "x:Y", environment, config, tmp_path).gpu
-    with pytest.raises(ConfigError, match="--device cuda:0"):
+    with pytest.raises(ConfigError, match="device=cuda:0"):
         work_for("one", "x:Y", environment, config.with_training(device="cuda:1"), tmp_path)
 
 
@@ -202,8 +202,8 @@ def test_a_game_arrives_with_who_judges_it():
     [
         (lambda: ClusterOptions("somewhere"), "HOST:PORT"),
         (lambda: ClusterOptions("host:port"), "HOST:PORT"),
-        (lambda: ClusterOptions("auto", max_workers=0), "--max-workers 0"),
-        (lambda: ClusterOptions("auto", gpu_share=1.5), "--gpu-share 1.5"),
+        (lambda: ClusterOptions("auto", max_workers=0), "max_workers=0"),
+        (lambda: ClusterOptions("auto", gpu_share=1.5), "gpu_share=1.5"),
     ],
 )
 def test_bad_options(make, words):

@@ -9,10 +9,11 @@ from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
+from slipstream.core.summary import Summarised
 from slipstream.training.record.files import disk_errors, not_older, write_sealed
 from slipstream.training.record.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.training.record.lock import LOCK, is_locked, take_lock
-from slipstream.training.record.status import EVENTS, LOG, STATUS
+from slipstream.training.record.status import EVENTS, LOG, STATUS, read_status
 from slipstream.training.runs.state_version import SHAPE
 
 STUDIES = "studies"
@@ -40,7 +41,7 @@ _SHAPES: dict[str, Any] = {
 }
 
 
-class StudyFolder:
+class StudyFolder(Summarised):
     """One study's directory.
 
     ::
@@ -114,6 +115,19 @@ class StudyFolder:
             )
         folder.trust = trust
         return folder
+
+    def summary(self) -> dict[str, object]:
+        """Where it is, where it stands, and what came of it."""
+        result, status = self.result or {}, read_status(self.path)
+        state = "complete" if result else "new" if status is None else status.judged()
+        trials, winner = result.get("trials", {}), result.get("winner") or {}
+        return {
+            "folder": self.path,
+            "state": state,
+            "trials": trials.get("asked"),
+            "winner": f"trial {winner['trial']}" if winner else None,
+            "outcome": next(iter(result.get("sentences", ())), None),
+        }
 
     @property
     def handle(self) -> str:

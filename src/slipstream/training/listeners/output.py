@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
@@ -83,6 +84,11 @@ class Output(io.TextIOBase):
             os.close(nowhere)
         if self._on_loss is not None:
             self._on_loss(error)
+
+
+def somebody_watches() -> bool:
+    """Whether a person sees what is written while it is written: a notebook, prompt or terminal."""
+    return hasattr(sys, "ps1") or bool(sys.stdout and sys.stdout.isatty())
 
 
 def steady(stream: TextIO | None) -> Output:

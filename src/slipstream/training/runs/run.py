@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.printable import printable_lines
 from slipstream.core.reader import is_there, read_json
+from slipstream.core.summary import Summarised
 from slipstream.training.listeners.events import Event
 from slipstream.training.listeners.metrics import EVALUATIONS, METRICS, TableWriter
 from slipstream.training.listeners.telling import Telling
@@ -29,6 +30,7 @@ from slipstream.training.record.files import (
 from slipstream.training.record.interruption import forget_stop
 from slipstream.training.record.lock import take_lock
 from slipstream.training.record.logbook import Logbook
+from slipstream.training.record.status import read_status
 from slipstream.training.record.table import read
 from slipstream.training.runs.run_path import (
     BEST,
@@ -66,7 +68,7 @@ def _to_stderr(message: str) -> None:
         print(printable_lines(message), file=sys.stderr)
 
 
-class Run:
+class Run(Summarised):
     """A run directory.
 
     ::
@@ -117,6 +119,7 @@ class Run:
         config: RunConfig,
         out: str | Path | None = None,
         say: Callable[[str], None] = _to_stderr,
+        overwrite: bool = False,
         **facts: Any,
     ) -> Run:
         """Makes a new directory: `out`, else `training.out`, else one named by the time.
@@ -128,14 +131,19 @@ class Run:
             config: resolved.
             out: where.
             say: see `Run`.
+            overwrite: a run that is there already is removed first.
             facts: JSON-able, added to `provenance.json`.
 
         Raises:
             ConfigError: there is a run or anything else already.
         """
-        path = free_path(config, out)
+        path = free_path(config, out, overwrite)
         run = cls(path, config.with_training(out=str(path)), say)
         try:
+            if is_there(path / CONFIG):
+                run.lock()  # refused while a process trains it
+                remove(path)
+                run.close()
             with disk_errors(path):
                 path.mkdir(parents=True, exist_ok=True)
                 run.lock()
@@ -185,6 +193,36 @@ class Run:
         if self._config is None:
             self._config = read_run_config(self.path / CONFIG, self.say, self._trust)
         return self._config
+
+    def summary(self) -> dict[str, object]:
+        """Where it is, where it stands, and what its chosen policy scores."""
+        result = self.result or {}
+        status = read_status(self.path)
+        state = "complete" if result else "new" if status is None else status.judged()
+        members = len(result.get("members", ()))
+        return {
+            "folder": self.path,
+            "state": state,
+            "members": members or None,
+            "score": None if self.score is None else f"{self.score:.6g}",
+            "score is": result.get("score_is"),
+            "report": self.path / "report.html" if is_there(self.path / "report.html") else None,
+        }
+
+    @property
+    def score(self) -> float | None:
+        """What the policy that validation chose scores on data that chose nothing.
+
+        Those are fresh episodes, or the test split; without either, the validation that chose it.
+        Of several members the one whose validation was best. None before the training's end.
+        """
+        members = [one for one in (self.result or {}).get("members", ()) if "best_score" in one]
+        known = [one for one in members if one["best_score"] is not None]
+        if not known:
+            return None
+        best = max(known, key=lambda one: float(one["best_score"]))
+        found = best.get("test_score")
+        return float(best["best_score"] if found is None else found)
 
     @property
     def members(self) -> list[int]:

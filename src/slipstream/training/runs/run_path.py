@@ -16,8 +16,12 @@ from slipstream.training.settings.config import RunConfig
 CONFIG, PROVENANCE, CHECKPOINTS, BEST = "config.yaml", "provenance.json", "checkpoints", "best"
 
 
-def free_path(config: RunConfig, out: str | Path | None = None) -> Path:
+def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool = False) -> Path:
     """The absolute path of a new run: `out`, else `training.out`, else a name by the time.
+
+    Args:
+        config, out: see above.
+        overwrite: a run may be there already; anything else may not.
 
     Raises:
         ConfigError: there is something already.
@@ -31,10 +35,12 @@ def free_path(config: RunConfig, out: str | Path | None = None) -> Path:
             f"{path} is a file, and a run is written into a directory of its own: name one that "
             "does not exist with --out."
         )
+    if overwrite and is_there(path / CONFIG) and is_there(path / PROVENANCE):
+        return path
     if is_there(path) and not holds_no_run(path):
         held = "holds a run" if is_there(path / CONFIG) else "is not empty"
         raise ConfigError(
-            f"{path} {held} already and is never overwritten. Go on with it by `slipstream resume "
+            f"{path} {held} already and is not overwritten. Go on with it by `slipstream resume "
             f"{path}`, or name another directory with --out."
         )
     return path
