@@ -91,6 +91,11 @@ def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, t
     assert tab("init", "mi") == [] and tab("train", "no") == []
     assert tab("resume", "runs/f") == ["runs/first"] == tab("evaluate", "runs/")
     assert tab("study", "status", "p") == ["pole"]
+    assert tab("train", "cartpole", "--set", "agent.epo") == ["agent.epochs="]
+    assert tab("tune", "hockey", "--set", "env.time_o") == ["env.time_out="]
+    dqn = ("train", "shop.py", "--set", "agent.name=dqn", "--set")
+    assert tab(*dqn, "agent.learning_st") == ["agent.learning_starts="]
+    assert tab(*dqn, "env.") == [], "a tab runs no file of the user's"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,6 +51,27 @@ def studies(incomplete: str) -> list[str]:
 def runs_and_studies(incomplete: str) -> list[str]:
     """Both."""
     return studies(incomplete) + runs(incomplete)
+
+
+def setting_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """``agent.epochs=`` and others, of the agent and the built-in environment that were named.
+
+    A file of the user's is not run by a tab: beside one, sections but `env` are offered.
+    """
+    from slipstream.core.discover import list_kernels, load_kernel
+    from slipstream.core.errors import SlipstreamError
+    from slipstream.training.settings.config import resolve
+
+    target, given = ctx.params.get("target"), ctx.params.get("set_") or []
+    agent = [one for one in given if one.startswith("agent.name=") and not one.endswith(".py")]
+    try:
+        sections: dict[str, Any] = resolve("cartpole", agent[-1:]).as_mapping()
+    except SlipstreamError:
+        return []
+    known = target in list_kernels()
+    sections["env"] = load_kernel(str(target)).Config.model_fields if known else ()
+    names = (f"{section}.{name}=" for section, held in sections.items() for name in held)
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def _paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:

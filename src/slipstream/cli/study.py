@@ -20,6 +20,7 @@ from slipstream.cli.arguments import (
     Trust,
     cluster_named,
     device_named,
+    setting_names,
 )
 from slipstream.core.errors import ConfigError
 
@@ -85,7 +86,12 @@ def tune(
     force_deploy: Force = False,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="Sets any field, such as study.penalty=0."),
+        typer.Option(
+            "--set",
+            metavar="A.B=C",
+            help="Sets any field, such as study.penalty=0.",
+            autocompletion=setting_names,
+        ),
     ] = None,
     no_report: NoReport = False,
 ) -> None:

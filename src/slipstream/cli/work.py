@@ -20,6 +20,7 @@ from slipstream.cli.arguments import (
     Trust,
     cluster_named,
     device_named,
+    setting_names,
 )
 from slipstream.core.errors import ConfigError
 
@@ -63,7 +64,12 @@ def train(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="Sets any field, such as agent.epochs=2."),
+        typer.Option(
+            "--set",
+            metavar="A.B=C",
+            help="Sets any field, such as agent.epochs=2.",
+            autocompletion=setting_names,
+        ),
     ] = None,
     no_report: NoReport = False,
 ) -> None:

@@ -37,7 +37,7 @@ def test_a_run_says_what_it_is_and_what_it_scores(folder):
 
 def test_a_run_is_overwritten_only_where_that_is_asked_for(folder):
     first = train()
-    with pytest.raises(ConfigError, match="is not overwritten.*with out="):
+    with pytest.raises(ConfigError, match=r"is not overwritten.*with out="):
         train()
     with pytest.raises(ConfigError):  # what does not fit costs nothing that is there
         train(overwrite=True, num_envs_=3)

@@ -79,9 +79,11 @@ def test_lists_have_one_number_per_member():
     assert config.agent.learning_rate == (1e-4, 2e-4)
 
 
-def test_later_overrides_win_and_flags_are_sections():
-    config = resolve("cartpole", ["training.seed=1", "training.seed=2", "agent=ppo"])
+def test_overrides_win_over_the_file_and_a_section_may_be_one():
+    config = resolve({"env": "cartpole", "training": {"seed": 1}}, ["training.seed=2", "agent=ppo"])
     assert config.training.seed == 2
+    with pytest.raises(ConfigError, match=r"training\.seed is set twice"):
+        resolve("cartpole", ["training.seed=1", "training.seed=2"])
 
 
 def test_changing_a_config_leaves_it_as_it_was():

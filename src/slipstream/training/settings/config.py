@@ -176,7 +176,7 @@ def resolve(
     Args:
         target: a YAML file, a kernel's name, a ``.py`` kernel file, ``gym:ID``, the sections as a
             mapping, or a config to change.
-        overrides: applied before validation, later ones win.
+        overrides: applied before validation, each path once.
 
     Raises:
         ConfigError: one paragraph that says what to write instead.
