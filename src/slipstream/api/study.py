@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.training.listeners.console import ConsoleListener
+from slipstream.training.listeners.output import somebody_watches
 from slipstream.training.processes.cluster import ClusterOptions, cluster_of
 from slipstream.training.settings.target import Overrides, parse_overrides
 
@@ -48,7 +51,8 @@ def tune(
         force_deploy: deploy the best candidate even when nothing is recommended.
         report: write `study.html` at the end.
         say: told in sentences; standard error unless given.
-        show: told where the study stands, often.
+        show: told where the study stands, often; a line of progress is shown in a notebook, at a
+            prompt and on a terminal unless given.
 
     Returns:
         The study's folder: `.result`, `.path`, `.policy`.
@@ -59,16 +63,17 @@ def tune(
     """
     from slipstream.studies import start
 
-    return start.tune(
-        target,
-        study_name,
-        parse_overrides(overrides),
-        dict(study or {}),
-        start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
-        say,
-        show,
-        report_study if report else None,
-    )
+    with _shown(show) as shown:
+        return start.tune(
+            target,
+            study_name,
+            parse_overrides(overrides),
+            dict(study or {}),
+            start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+            say,
+            shown,
+            report_study if report else None,
+        )
 
 
 def resume_study(
@@ -92,14 +97,15 @@ def resume_study(
     """
     from slipstream.studies import start
 
-    return start.resume(
-        str(name),
-        start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
-        trust,
-        say,
-        show,
-        report_study if report else None,
-    )
+    with _shown(show) as shown:
+        return start.resume(
+            str(name),
+            start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+            trust,
+            say,
+            shown,
+            report_study if report else None,
+        )
 
 
 def report_study(
@@ -123,3 +129,13 @@ def report_study(
     from slipstream.report.study.page import write_study_page  # Matplotlib: only where it is needed
 
     return write_study_page(folder, say)
+
+
+@contextmanager
+def _shown(show: Callable[[Any], None] | None) -> Iterator[Callable[[Any], None] | None]:
+    """What is told where the study stands: what was given, else a console where somebody looks."""
+    if show is not None or not somebody_watches():
+        yield show
+        return
+    with closing(ConsoleListener()) as console:
+        yield console.show

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,7 +54,7 @@ def runs_and_studies(incomplete: str) -> list[str]:
     return studies(incomplete) + runs(incomplete)
 
 
-def setting_names(ctx: typer.Context, incomplete: str) -> list[str]:
+def setting_names(incomplete: str) -> list[str]:
     """``agent.epochs=`` and others, of the agent and the built-in environment that were named.
 
     A file of the user's is not run by a tab: beside one, sections but `env` are offered.
@@ -62,14 +63,16 @@ def setting_names(ctx: typer.Context, incomplete: str) -> list[str]:
     from slipstream.core.errors import SlipstreamError
     from slipstream.training.settings.config import resolve
 
-    target, given = ctx.params.get("target"), ctx.params.get("set_") or []
-    agent = [one for one in given if one.startswith("agent.name=") and not one.endswith(".py")]
+    # Behind an option that waits for its value the words are not parsed: shells hand them over so.
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    words = line.split()
+    agent = [one for one in words if one.startswith("agent.name=") and not one.endswith(".py")]
     try:
         sections: dict[str, Any] = resolve("cartpole", agent[-1:]).as_mapping()
     except SlipstreamError:
         return []
-    known = target in list_kernels()
-    sections["env"] = load_kernel(str(target)).Config.model_fields if known else ()
+    known = [one for one in words if one in list_kernels()][:1]
+    sections["env"] = load_kernel(known[0]).Config.model_fields if known else ()
     names = (f"{section}.{name}=" for section, held in sections.items() for name in held)
     return [name for name in names if name.startswith(incomplete)]
 
