@@ -55,16 +55,21 @@ def name_of(env: Any) -> str:
 
 
 def import_named(module: str) -> ModuleType:
-    """A module that is installed, or that lies in the working folder, as `python -m` finds it.
+    """A module that is installed, or that lies in the working folder, as `python -m` finds it."""
+    search_working_folder()
+    return importlib.import_module(module)
 
-    The folder stays on the path, behind what is installed: a module's environments name their
-    classes by modules that are imported when the first of them is made.
+
+def search_working_folder() -> None:
+    """From now on modules are found there, too, behind what is installed.
+
+    It stays so: environments that a module registers name their classes by modules that are
+    imported when the first of them is made.
     """
     with suppress(OSError):  # the working folder was deleted
         if (folder := os.getcwd()) not in sys.path:
             sys.path.append(folder)
             importlib.invalidate_caches()
-    return importlib.import_module(module)
 
 
 def make_gymnasium(

@@ -95,7 +95,7 @@ def test_vec_finds_functions_of_the_working_folder(folder):
         make_environment("vec:lights_here:carts", {"wrappers": ["lights_here:Plus"]})
 
 
-def test_wrappers_are_recorded_and_used_in_evaluations_too(folder):
+def test_wrappers_are_recorded_and_used_in_evaluations_too(folder, monkeypatch):
     sections = {
         "env": {"name": "gym:lights_here:Lights-v0", "wrappers": WRAPPERS},
         "evaluation": {"episodes": 2},
@@ -108,6 +108,9 @@ def test_wrappers_are_recorded_and_used_in_evaluations_too(folder):
         {"name": "lights_here:Plus", "kwargs": {}},
         {"name": "lights_here:Times", "kwargs": {"factor": 3.0}},
     ]
+    sys.modules.pop("lights_here")  # as in another process, whose own run it is
+    gymnasium.registry.pop("Lights-v0")
+    monkeypatch.setattr(sys, "path", [part for part in sys.path if part != str(folder)])
     again = slipstream.evaluate(folder / "run")
     assert all(27.0 <= episode.ret <= 54.0 for episode in again["test"][0])  # 9 steps of 3 or 6
 

@@ -22,6 +22,7 @@ from slipstream.training.environments.gymnasium_environment import GYMNASIUM
 from slipstream.training.environments.vector_environment import VECTOR
 from slipstream.training.record import register
 from slipstream.training.record.files import sha256
+from slipstream.vector.foreign import search_working_folder
 
 _HOW = (
     "Read them, and give `--trust` (in Python `trust=True`) if you would run them; "
@@ -125,6 +126,7 @@ def _is(path: str, digest: str) -> bool:
 
 def _place(module: str) -> str | None:
     """The file that importing a module would run; nothing is imported."""
+    search_working_folder()
     loaded = getattr(sys.modules.get(module), "__file__", None)
     if loaded is not None:
         return str(Path(loaded).resolve())
