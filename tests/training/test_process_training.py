@@ -11,6 +11,7 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.record.track import Track
 from slipstream.training.settings.config import resolve
+from slipstream.training.settings.remarks import remarks
 from slipstream.training.tuning import tuner
 from slipstream.vector.process import launcher
 
@@ -231,3 +232,17 @@ def test_a_machine_is_not_measured_with_what_ends_its_process(first):
     name, kwargs, _ = first
     with pytest.raises(KernelError, match="ended without a word"):
         tuner.tune(resolve({"env": {"name": name, "kwargs": kwargs("exit")}}), 100.0)
+
+
+def test_settings_that_do_nothing_are_said():
+    def said(target, **training):
+        config = resolve(target, {f"training.{name}": value for name, value in training.items()})
+        environment = resolve_environment(config.env_name, config.env_settings)
+        config = config.with_training(num_envs=8)
+        return [one.split()[0] for one in remarks(config, environment) if "does nothing" in one]
+
+    both = {"workers": 2, "double_buffer": True}
+    names = ["training.workers", "training.double_buffer"]
+    assert said("cartpole", **both) == said("gym:CartPole-v1", backend="serial", **both) == names
+    assert said("gym:CartPole-v1", members=2, **both) == names[1:]
+    assert said("gym:CartPole-v1", **both) == said("cartpole") == []

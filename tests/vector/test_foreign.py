@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.training.environments.factory import resolve_environment
@@ -20,6 +21,7 @@ from slipstream.vector.contract import blank
 from slipstream.vector.foreign import flat_spaces
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.native import native_env
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.vector_env import member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
@@ -312,3 +314,26 @@ def test_spaces_that_contain_themselves_or_have_no_bounds():
         flat_spaces("X", unbounded(), one)
     with pytest.raises(ConfigError, match=r"actions: .*bound a number or infinity"):
         flat_spaces("X", one, unbounded())
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, gymnasium.Wrapper], ids=["bare", "wrapped"])
+def test_copies_that_are_one_object_are_refused(wrap):
+    env = Broken()
+    makers, rows = [lambda: wrap(env)] * 4, member_indices([0], 4)
+    ways = {
+        "serial": lambda: GymnasiumVectorEnv(makers[0], *rows),
+        "native": lambda: native_env(makers),
+        "face": lambda: ForeignVectorFace(makers, backend="serial"),
+        "processes": lambda: ForeignProcessEnv(makers[0], *rows, workers=2),
+        "face in processes": lambda: ForeignVectorFace(makers, workers=2),
+    }
+    for way, make in ways.items():
+        with pytest.raises(ConfigError, match=r"the same environment twice.*not `lambda: env`"):
+            make().close()
+            pytest.fail(way)
+
+
+def test_copies_in_this_process_have_the_same_spaces():
+    spaces_of = iter([spaces.Discrete(2), spaces.Discrete(3)])
+    with pytest.raises(ConfigError, match=r"environment 1 has the action_space Discrete\(3\)"):
+        GymnasiumVectorEnv(lambda: Broken(action=next(spaces_of)), *member_indices([0], 2))

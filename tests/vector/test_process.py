@@ -268,7 +268,7 @@ def test_copies_must_agree_in_their_spaces(tmp_path):
         count.write_text(count.read_text() + "x")
         return Tree(spaces.Box(0, 1, (3 if len(count.read_text()) == 3 else 2,)))
 
-    with pytest.raises(KernelError, match=r"environment 1.*Box.*\(3,\).*the same"):
+    with pytest.raises(ConfigError, match=r"environment 1.*Box.*\(3,\).*the same"):
         ForeignProcessEnv(make, *member_indices([0], 3), workers=1)
 
 

@@ -285,6 +285,18 @@ def test_evaluation_repeats_the_episode_that_was_lost(how, tmp_path):
         assert np.array_equal(out.obs[:, 1], first[:, 1])
 
 
+def test_whoever_steps_by_hand_sees_which_rows_are_real(tmp_path):
+    with faulty("error", str(tmp_path / "mark")) as env:
+        env.reset(seed=1)
+        assert env.valid.all()
+        obs, reward, _, truncated = env.step([0, 1, 0, 0])
+        assert env.valid.tolist() == [True, False, True, True]
+        assert reward.tolist() == [1, 0, 1, 1] and truncated.tolist() == [False, True, False, False]
+        assert obs[:, 0].tolist() == [1, 0, 1, 1]
+        env.step([0, 0, 0, 0])
+        assert env.valid.all()
+
+
 class Poor(Faulty):
     """Fails at one start in some, whenever an episode begins there."""
 

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -221,6 +221,45 @@ def raised(env_id: str, doing: str, error: BaseException) -> KernelError:
         f"gym:{env_id} raised {what}, in {doing}{where}. Mend the environment there, or the "
         "arguments in env.kwargs."
     )
+
+
+def refuse_shared(name: str, env: Any, others: Iterable[Any]) -> None:
+    """Refuses a copy that is the same object as another one, inside any wrappers.
+
+    Raises:
+        ConfigError: it is; copies that share one state teach nothing.
+    """
+    own = _core(env)
+    if any(_core(other) is own for other in others if other is not None):
+        raise ConfigError(
+            f"gym:{name}: what makes its copies gave the same environment twice, so that copies "
+            "would share one state. Make a new one at every call: `lambda: MyEnv()`, and not "
+            "`lambda: env`."
+        )
+
+
+def _core(env: Any) -> Any:
+    """The environment inside all wrappers, where it says which one that is."""
+    with suppress(Exception):
+        return env.unwrapped
+    return env
+
+
+def same_spaces(env: Any, name: str, number: int, wanted: Sequence[tuple[str, Any]]) -> str | None:
+    """What is wrong with a copy's spaces; None where they are the first copy's.
+
+    Args:
+        env: the copy; name: of it; number: its row.
+        wanted: ("observation_space", the first copy's), ...
+    """
+    for attribute, own in wanted:
+        found = getattr(env, attribute)
+        if found != own:
+            return (
+                f"gym:{name}: environment {number} has the {attribute} {found}, and the first one "
+                f"{own}: all copies must have the same."
+            )
+    return None
 
 
 def theirs(error: BaseException) -> bool:

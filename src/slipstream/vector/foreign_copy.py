@@ -62,6 +62,11 @@ class ForeignCopy:
         self._stream, self._first = (-1, -1), 0
         self.show_in(place)
 
+    @property
+    def unwrapped(self) -> Any:
+        """The environment inside all wrappers."""
+        return self.env.unwrapped
+
     def show_in(self, place: NDArray[Any] | None) -> None:
         """From now on its observations go there.
 

@@ -11,8 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Metric, Spec
-from slipstream.vector.foreign import flat_spaces, make_gymnasium, name_of, raised, short, theirs
+from slipstream.vector.foreign import (
+    flat_spaces,
+    make_gymnasium,
+    name_of,
+    raised,
+    refuse_shared,
+    same_spaces,
+    short,
+    theirs,
+)
 from slipstream.vector.foreign_copy import ForeignCopy
 from slipstream.vector.foreign_steps import gone_astray, step_each
 from slipstream.vector.forms import observation_form
@@ -116,7 +126,13 @@ class GymnasiumVectorEnv(VectorEnv):
         )
         mean, std = observation_form(spec).scale()
         self.spec = replace(spec, fixed_mean=mean, fixed_std=std)
-        self.envs += [make_gymnasium(self._source, kwargs) for _ in range(1, self.num_envs)]
+        for number in range(1, self.num_envs):
+            env = make_gymnasium(self._source, kwargs)
+            refuse_shared(self.env_id, env, self.envs)
+            self.envs.append(env)
+            first_ones = (("observation_space", native), ("action_space", acted))
+            if wrong := same_spaces(env, self.env_id, number, first_ones):
+                raise ConfigError(wrong)
 
     def _write(self, copy: ForeignCopy, doing: str, observation: Any) -> None:
         try:

@@ -45,6 +45,8 @@ class VectorEnv(Summarised, ABC):
     Attributes:
         mask: bool [E, n], the choices allowed now; None where all always are. Kept up to date by
             the calls that return values.
+        valid: bool [E], which rows of the last `step(actions)` are real: false where a copy or its
+            process failed; such a row pays 0, and shows zeros or where the copy stands now.
         ended, finals: episodes that the last `step(actions)` ended, and final observations of those
             that it truncated.
         fresh: copies that `set_state` could not bring back; they began new episodes.
@@ -55,6 +57,7 @@ class VectorEnv(Summarised, ABC):
     backend: str
     mask_width: int = 0  # choices that the action mask covers, 0 where all are always allowed
     mask: NDArray[np.bool_] | None = None
+    valid: NDArray[np.bool_] | None = None
     ended: Episodes | None = None
     finals: Finals | None = None
     fresh: int = 0
@@ -114,6 +117,7 @@ class VectorEnv(Summarised, ABC):
             every = np.arange(self.num_envs)
             self.begin(every, every, whole(seed), rows.obs, rows.mask)
         self._take(rows.mask)
+        self.valid = np.ones(self.num_envs, np.bool_)
         return self.observations.native(rows.obs)
 
     @overload
@@ -153,6 +157,7 @@ class VectorEnv(Summarised, ABC):
         made = blank(self)
         self.step_rows(rows, made, t)
         self._take(made.mask)
+        self.valid = made.valid
         obs = self.observations.native(made.obs)
         return Stepped(obs, made.reward, made.terminated, made.truncated)
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.vector.foreign import HangError, text_of
+from slipstream.vector.foreign import HangError, refuse_shared, text_of
 from slipstream.vector.process.faults import backoff
 from slipstream.vector.process.job import Assignment
 from slipstream.vector.process.layout import WORDS
@@ -37,8 +37,11 @@ class Copies(ABC, Generic[Copy]):
         ranges: the same as (lo, hi).
         asleep: copies that are held at their episode's end or down.
         place_of: number of the copy that has a row.
+        name: of the environment, for messages.
         hand: words of which `hand[AT]` is the row at hand.
     """
+
+    name: str
 
     def __init__(
         self,
@@ -147,7 +150,9 @@ class Copies(ABC, Generic[Copy]):
         if old is not None:
             with suppress(Exception, SystemExit):
                 self.end_copy(old)
-        self.copies[i] = self.new(i)
+        made = self.new(i)
+        refuse_shared(self.name, made, (old, *self.copies))
+        self.copies[i] = made
         self.at_hand(None)
 
     def step(self, t: int) -> None:
@@ -293,23 +298,6 @@ class Copies(ABC, Generic[Copy]):
             if copy is not None:
                 with suppress(Exception, SystemExit):
                     self.end_copy(copy)
-
-
-def same_spaces(env: Any, name: str, number: int, wanted: Sequence[tuple[str, Any]]) -> str | None:
-    """What is wrong with a copy's spaces; None where they are the first copy's.
-
-    Args:
-        env: the copy; name: of it; number: its row.
-        wanted: ("observation_space", the first copy's), ...
-    """
-    for attribute, own in wanted:
-        found = getattr(env, attribute)
-        if found != own:
-            return (
-                f"gym:{name}: environment {number} has the {attribute} {found}, and the first one "
-                f"{own}: all copies must have the same."
-            )
-    return None
 
 
 def one_action(rows: NDArray[Any], row: int) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import KernelError
+from slipstream.core.errors import ConfigError, KernelError
 
 _WINDOW_SECONDS = 60.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
@@ -175,6 +175,8 @@ class FaultLog:
     def check_any(self) -> None:
         """While copies are made one fault is too much, but for a process that somebody killed."""
         for fault in self.fresh:
+            if isinstance(fault.error, ConfigError):  # of what was given, in whichever process
+                raise ConfigError(str(fault.error)) from None
             if not (fault.kind == "lost" and "was killed by SIGKILL" in fault.text):
                 raise KernelError(f"{self.name}: {fault}") from fault.error
         self.check()

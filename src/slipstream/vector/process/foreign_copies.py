@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.vector.foreign import make_gymnasium, name_of
+from slipstream.vector.foreign import make_gymnasium, name_of, same_spaces
 from slipstream.vector.foreign_copy import ForeignCopy
 from slipstream.vector.foreign_steps import gone_astray, step_each
 from slipstream.vector.forms import action_form, observation_form
@@ -19,7 +19,7 @@ from slipstream.vector.info_table import APART, NOTHING, InfoTable
 from slipstream.vector.leaves import MisfitError, store
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.native_infos import episode_numbers
-from slipstream.vector.process.copies import Copies, one_action, same_spaces
+from slipstream.vector.process.copies import Copies, one_action
 from slipstream.vector.process.faults import TRIES
 from slipstream.vector.process.job import AssignedForeign, Assignment, register
 from slipstream.vector.process.layout import AT
@@ -35,7 +35,7 @@ class ForeignCopies(Copies[ForeignCopy]):
         assert isinstance(job.what, AssignedForeign) and job.spec is not None
         self._what, self._spec = job.what, job.spec
         register(job.what.registered)
-        self._name = name_of(job.what.env)
+        self.name = name_of(job.what.env)
         self._names = [metric.name for metric in job.spec.metrics]
         self._table = InfoTable()
         form = observation_form(job.spec)
@@ -75,10 +75,10 @@ class ForeignCopies(Copies[ForeignCopy]):
             ("observation_space", spec.native_observation),
             ("action_space", spec.native_action),
         )
-        wrong = same_spaces(env, self._name, self.rows[i], spaces)
+        wrong = same_spaces(env, self.name, self.rows[i], spaces)
         if wrong is not None:
             raise ConfigError(wrong)
-        return ForeignCopy(env, self._name, self.rows[i], what.limit, self._place(self.rows[i]))
+        return ForeignCopy(env, self.name, self.rows[i], what.limit, self._place(self.rows[i]))
 
     def end_copy(self, copy: ForeignCopy) -> None:
         copy.env.close()

@@ -38,6 +38,7 @@ class NativeCopies(Copies[Any]):
     def __init__(self, job: Assignment, arrays: dict[str, NDArray[Any]], *report: Any) -> None:
         assert isinstance(job.what, AssignedNative)
         self._what = what = job.what
+        self.name = what.name
         for data in what.registered:
             register(data)
         self._observations = NativeForm(what.shown, what.fixed)
