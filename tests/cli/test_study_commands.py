@@ -21,7 +21,7 @@ from slipstream.studies import start
 from slipstream.studies.record.storage import open_storage
 from slipstream.studies.study import Survey
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.record.lines import progress_line
+from slipstream.training.record.lines import progress_parts
 from slipstream.training.record.status import LOG, read_events, read_status
 from slipstream.training.settings.config import RunConfig
 
@@ -160,7 +160,8 @@ def test_a_study_never_goes_blank(machinery, tmp_path, monkeypatch):
         assert sum(one.counts[kind] for kind in ("complete", "pruned", "failed")) == 8
         assert one.best["trial"] >= 0 and one.rate > 0 and one.eta > 0
         assert len(one.running) == one.of - one.done
-        assert "ETA" in progress_line(one) and "best" in progress_line(one)
+        told = " ".join(progress_parts(one))
+        assert "ETA" in told and "best" in told
     assert [one.phase for one in seen[:2]] == ["loading", "measuring"]
     log = (tmp_path / "studies" / "one" / LOG).read_text()
     for told in ("Using Vectorized Environments: 8 parallel envs", "Forecast: search", "a note",

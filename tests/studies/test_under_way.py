@@ -17,7 +17,7 @@ from slipstream.studies.engine import state, under_way
 from slipstream.studies.engine.state import HeldStates, LiveStates
 from slipstream.studies.engine.under_way import UNDER_WAY, UnderWay, append, read_under_way
 from slipstream.studies.record.rows import Slot
-from slipstream.training.record.lines import progress_line
+from slipstream.training.record.lines import progress_parts
 from slipstream.training.record.logbook import Logbook
 from slipstream.training.record.status import Status
 
@@ -165,7 +165,7 @@ def test_members_of_running_trials_have_numbers(tmp_path, monkeypatch):
     append(path, [at("other", step) for step in range(5_000)])  # more than a look reads
     assert watcher.of(slots[:2]) == [{"trial": 9, "fold": 0}, numbers]  # who is parked is known
     status = Status("study", phase="search", of=8, unit="trials", running=watcher.of(slots))
-    assert ", 1 running" in progress_line(replace(status, counts={"complete": 1}))
+    assert ", 1 running" in progress_parts(replace(status, counts={"complete": 1}))[0]
 
 
 def test_a_study_tells_them(tmp_path, monkeypatch):

@@ -89,11 +89,7 @@ class Session:
         """
         self.begin()
         self.logbook.note("phase", f"{phase}: {len(jobs)} members", phase=phase, members=len(jobs))
-        before = {
-            name: n
-            for kind in {s.phase for s in jobs}
-            for name, n in self.ledger.steps(kind).items()
-        }
+        before = self.ledger.steps(next(iter(jobs)).phase) if jobs else {}  # all are of one phase
 
         def look(left: Sequence[Slot]) -> Status:
             steps = sum(steps_of(jobs[slot]) for slot in left) + later * self.plan.mean_steps

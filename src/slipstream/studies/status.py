@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ from slipstream.core.printable import printable
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
 from slipstream.training.record.lines import folder_lines, number
-from slipstream.training.record.status import Status, read_status
+from slipstream.training.record.status import read_status
 from slipstream.training.settings.config import resolve
 
 _SHOWN = 5
@@ -20,16 +19,17 @@ _SHOWN = 5
 def status_lines(folder: StudyFolder) -> list[str]:
     """Where a study stands, in lines."""
     with StudyReader(folder) as reader:
-        trials, result, running = reader.trials(), folder.result, folder.locked
-        status = read_status(folder.path) or Status("study", "running" if running else "stopped")
-        ranked = best_trials(trials)
-        if not running:  # the ledger knows what a kill left unsaid
+        trials, result = reader.trials(), folder.result
+        status, ranked = read_status(folder.path), best_trials(trials)
+        if status is not None and not folder.locked:  # the ledger knows what a kill left unsaid
+            states = [trial.state for trial in trials]
+            counts = {kind: states.count(kind) for kind in ("complete", "pruned", "failed")}
+            counts["inactive"] = sum(t.state == "complete" and t.inactive for t in trials)
             limit = int(reader.fact("cut") or reader.study.n_trials)
-            done, counts = sum(t.state != "running" for t in trials), counts_of(trials)
+            done = len(trials) - states.count("running")
             status = replace(status, done=done, of=limit, unit="trials", counts=counts)
         resume = f"slipstream study resume {folder.handle}"
-        title = f"Study {folder.name} in {folder.path}"
-        lines = folder_lines(title, folder.path, resume, result is not None and not running, status)
+        lines = folder_lines(f"Study {folder.name} in {folder.path}", folder.path, resume, status)
         if ranked:
             lines.append("Best so far (chosen on the folds' tests: optimistic by construction):")
         for trial in ranked[:_SHOWN]:
@@ -39,16 +39,6 @@ def status_lines(folder: StudyFolder) -> list[str]:
         lines += [f"  failed: trial {trial.number}: {trial.reason}" for trial in failed[:_SHOWN]]
         lines += [] if result is None else result["sentences"]
         return [printable(line) for line in lines]
-
-
-def counts_of(trials: Sequence[Trial]) -> dict[str, int]:
-    """What became of trials, for a `Status`."""
-    states = [trial.state for trial in trials]
-    idle = sum(trial.state == "complete" and trial.inactive for trial in trials)
-    return {
-        **{kind: states.count(kind) for kind in ("complete", "pruned", "failed")},
-        "inactive": idle,
-    }
 
 
 def best_trials(trials: list[Trial]) -> list[Trial]:

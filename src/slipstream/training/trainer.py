@@ -234,7 +234,8 @@ class Trainer:
         left, tests = max(0, now.budget - now.steps), 1.0
         if spec.market is None:  # best and last policies, on other numbers of episodes
             tests = 2 * plan.final / (plan.lanes if plan.steps is None else plan.most)
-        return left * step + (math.ceil(left / every) + tests) * one
+        validations = math.ceil(max(0, now.budget - self._validated) / every)
+        return left * step + (validations + tests) * one
 
     def _validation_due(self) -> bool:
         settings, now, plan = self.config.evaluation, self.progress, self.plan

@@ -16,12 +16,16 @@ from slipstream.training.record.lines import (
     event_line,
     folded,
     folder_lines,
-    progress_line,
     progress_parts,
     run_lines,
     spread,
 )
 from slipstream.training.record.status import STATUS, Status, read_status
+
+
+def progress_line(status):
+    return "  ".join(progress_parts(status))
+
 
 NODE = {"node": "big", "seats": 4, "busy": 3, "answers": 120, "losses": 1}
 BUSY = Status(
@@ -78,7 +82,7 @@ def test_the_live_lines_are_whole_at_110_columns():
 def test_nodes_and_members_under_way_have_lines(tmp_path):
     running = [{"trial": 7, "fold": 2, "step": 40_000, "score": 0.5}, {"trial": 8}]
     status = replace(BUSY, host="elsewhere", nodes=[NODE], running=running, updated=2e9)
-    lines = folder_lines("Study x", tmp_path, "slipstream study resume x", False, status)
+    lines = folder_lines("Study x", tmp_path, "slipstream study resume x", status)
     assert "  trial 7, fold 2, step 40,000, score 0.5" in lines
     assert "  big: 3 of 4 seats busy, 120 stretches, 1 loss" in lines
     assert not any("trial 8" in line for line in lines)

@@ -8,27 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
-from slipstream.training.listeners.events import (
-    Checkpointed,
-    Entered,
-    Evaluated,
-    Event,
-    Failed,
-    Finished,
-    Started,
-    Updated,
-)
+from slipstream.training.listeners import events as on
 from slipstream.training.listeners.progress import Progress
 from slipstream.training.listeners.recent_episodes import PREFIX
-from slipstream.training.record.lines import (
-    clock,
-    many,
-    number,
-    phases_part,
-    short,
-    spread,
-    summary,
-)
+from slipstream.training.record import lines
+from slipstream.training.record.lines import many, spread, summary
 from slipstream.training.record.status import Status
 
 _SHOWN = 2  # of an environment's own metrics; the tables have all
@@ -59,18 +43,18 @@ class Telling:
         self._marks: list[tuple[float, int]] = []  # seconds and steps of all members, lately
         self._status = Status("run")
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: on.Event) -> None:
         """Listens."""
         voice, progress = self._voice, event.progress
         steps = progress.steps * self._members
-        if isinstance(event, Updated):
+        if isinstance(event, on.Updated):
             self._mark(steps)
             compiled = self._status.phase == "compiling"  # until now
             if voice.due or progress.finished or compiled:
                 self._show(progress, compiled, **self._news(event))
-        elif isinstance(event, Entered):
+        elif isinstance(event, on.Entered):
             self._show(progress, phase=event.phase)
-        elif isinstance(event, Started):
+        elif isinstance(event, on.Started):
             self._members = event.members
             for note in event.notes:
                 voice.say(f"Note: {note}", "yellow")
@@ -78,20 +62,20 @@ class Telling:
                 voice.say(line)
             self._mark(progress.steps * event.members)
             self._show(progress, phase="compiling", notes=event.notes)
-        elif isinstance(event, Evaluated):
+        elif isinstance(event, on.Evaluated):
             better = [s for s, best in zip(event.scores, event.best, strict=False) if best]
             known = self._status.best.get("score", -math.inf)
             best = {"score": max(known, *map(float, better))} if better else self._status.best
             told = {"split": event.split, "scores": event.scores, "best": event.best}
             voice.note("validated", evaluation_line(event), "", steps=steps, **told)
             self._show(progress, False, phase="training", best=best)
-        elif isinstance(event, Checkpointed):
+        elif isinstance(event, on.Checkpointed):
             voice.note("checkpoint", steps=steps, folder=event.path.name)
             self._show(progress, False, phase="training")
-        elif isinstance(event, Failed):
+        elif isinstance(event, on.Failed):
             line = f"Member {event.member} stopped: {event.reason}."
             voice.note("member failed", line, "red", steps=steps, member=event.member)
-        elif isinstance(event, Finished):
+        elif isinstance(event, on.Finished):
             self._show(progress, False, phase="training", running=())
             voice.note("finished", finished_line(progress, self._members), steps=steps)
             members, columns = event.result.get("members", ()), ("best_score", "test_score")
@@ -109,7 +93,7 @@ class Telling:
         while len(self._marks) > 2 and self._marks[1][0] < self._marks[-1][0] - _RECENT_SECONDS:
             self._marks.pop(0)
 
-    def _news(self, event: Updated) -> dict[str, Any]:
+    def _news(self, event: on.Updated) -> dict[str, Any]:
         (t0, s0), (t1, s1) = self._marks[0], self._marks[-1]
         own = [name for name in event.metrics if name.startswith(PREFIX)][:_SHOWN]
         found = {name: summary(event.metrics.get(name, ())) for name in ("score", *own)}
@@ -131,7 +115,7 @@ def phases_of(progress: Progress) -> dict[str, float]:
     return {**seconds, "other": max(0.0, progress.wall - sum(seconds.values()))}
 
 
-def started_lines(event: Started) -> tuple[str, str]:
+def started_lines(event: on.Started) -> tuple[str, str]:
     """What begins, in words."""
     progress, each = event.progress, "" if event.members == 1 else " each"
     begins = f"Resuming at {progress.steps:,} steps:" if event.resumed else "Training"
@@ -147,7 +131,7 @@ def vectorized_line(num_envs: int, backend: str) -> str:
     return f"Using Vectorized Environments: {num_envs} parallel envs ({backend})"
 
 
-def evaluation_line(event: Evaluated) -> str:
+def evaluation_line(event: on.Evaluated) -> str:
     """A split's score at a step, and whether it is the best so far."""
     score = f"{split_name(event.split)} score {spread(event.scores)}"
     better, of = sum(event.best), len(event.scores)
@@ -157,32 +141,31 @@ def evaluation_line(event: Evaluated) -> str:
 
 def finished_line(progress: Progress, members: int) -> str:
     """What the whole training took."""
-    speed = short(progress.steps * members / max(progress.wall, 1e-9))
-    shares = phases_part(phases_of(progress))
-    took = f"{progress.steps * members:,} steps in {clock(progress.wall)}"
-    return f"{took} ({speed} steps/s; {shares})"
+    steps = progress.steps * members
+    speed = lines.short(steps / max(progress.wall, 1e-9))
+    shares = lines.phases_part(phases_of(progress))
+    return f"{steps:,} steps in {lines.clock(progress.wall)} ({speed} steps/s; {shares})"
 
 
 def result_lines(result: Mapping[str, Any]) -> list[str]:
     """`result.json` in words: the best score of every member and what the unseen split says."""
-    members = result.get("members") or []
+    members, episodes = result.get("members") or [], result.get("test_episodes")
     columns = ("best_score", "test_score", "last_score", "test_error")
     best, test, last, error = (
         [one[name] for one in members if one.get(name) is not None] for name in columns
     )
-    lines = []
-    if members:
-        split = split_name(str(result.get("chosen_on")))
-        lines.append(f"Best {split} score ({result.get('score_is')}): {spread(best)}")
-    if test:
-        episodes, most = result.get("test_episodes"), "" if len(members) == 1 else " at most"
-        where = f"On {episodes:,} fresh episodes" if episodes else "On the test split"
-        wide = f" (standard error{most} {number(max(error))})" if error else ""
-        lines.append(f"{where} those policies score {spread(test)}{wide}")
-    if last:
-        lines.append(f"The last policies score {spread(last)} there")
     failed = [str(one.get("member")) for one in members if one.get("failed")]
-    return lines + [f"Failed members: {', '.join(failed)}"] * bool(failed)
+    where = f"On {episodes:,} fresh episodes" if episodes else "On the test split"
+    most = "" if len(members) == 1 else " at most"
+    wide = f" (standard error{most} {lines.number(max(error))})" if error else ""
+    score = f"{split_name(str(result.get('chosen_on')))} score ({result.get('score_is')})"
+    told = [
+        f"Best {score}: {spread(best)}" if members else "",
+        f"{where} those policies score {spread(test)}{wide}" if test else "",
+        f"The last policies score {spread(last)} there" if last else "",
+        f"Failed members: {', '.join(failed)}" if failed else "",
+    ]
+    return [line for line in told if line]
 
 
 def split_name(split: str) -> str:

@@ -19,42 +19,26 @@ from slipstream.training.record.lock import is_locked
 from slipstream.training.record.machine import Machine
 from slipstream.training.record.status import Status, read_events, read_status
 
-_GAP = "  "
+GAP = "  "
 _SHOWN = 5  # last events; members under way
-_UNSAID = ("at", "event", "line")
-
-
-def progress_line(status: Status) -> str:
-    """Where things stand in one line: ``training 42 %, 210,000 of 500,000 steps  ...``."""
-    return _GAP.join(progress_parts(status))
 
 
 def progress_parts(status: Status) -> list[str]:
     """What there is to tell of work under way, most important first."""
-    outcomes, study = _outcomes(status.counts), status.kind == "study"
-    parts = [how_far(status)]
-    if outcomes and status.unit == "trials":
-        trials = {one.get("trial") for one in status.running}
-        running = f", {len(trials)} running" if trials else ""
-        parts[0] += f": {outcomes}{running}"
-    elif outcomes:
-        parts.append(f"trials: {outcomes}")
-    if status.rate is not None:
-        parts.append(f"{short(status.rate)} steps/s")
-    if status.trials_per_hour is not None and status.unit == "trials":
-        parts.append(f"{short(status.trials_per_hour)} trials/h")
-    if status.eta is not None:
-        parts.append(f"ETA {clock(status.eta)}")
-    parts += [
-        f"{name.removeprefix('episode/')} {_range(*found)}"
-        for name, found in status.scores.items()
-        if len(found) == 3
-    ]
-    if "score" in status.best:
-        parts.append(_best(status.best))
-    parts += [
+    outcomes, searching = _outcomes(status.counts), status.unit == "trials"
+    trials = len({one.get("trial") for one in status.running})
+    if searching and outcomes and trials:
+        outcomes += f", {trials} running"
+    parts = [
+        how_far(status) + (f": {outcomes}" if searching and outcomes else ""),
+        f"trials: {outcomes}" if outcomes and not searching else "",
+        "" if status.rate is None else f"{short(status.rate)} steps/s",
+        f"{short(status.trials_per_hour)} trials/h" if searching and status.trials_per_hour else "",
+        "" if status.eta is None else f"ETA {clock(status.eta)}",
+        *(f"{name.removeprefix('episode/')} {_range(one)}" for name, one in status.scores.items()),
+        _best(status.best) if "score" in status.best else "",
         phases_part(status.phases),
-        cluster_part(status.nodes, study),
+        cluster_part(status.nodes, status.kind == "study"),
         machine_part(status.machine),
     ]
     return [printable(part) for part in parts if part]
@@ -65,7 +49,15 @@ def how_far(status: Status) -> str:
     if status.of <= 0:
         return status.phase
     share = min(100.0, 100 * status.done / status.of)
-    return f"{status.phase} {share:.0f} %, {status.done:,} of {status.of:,} {status.unit}"
+    return f"{status.phase} {share:.0f} %, {status.done:,} of {status.of:,} {status.unit}".strip()
+
+
+def phases_part(phases: Mapping[str, float]) -> str:
+    """``env 21 policy 30 update 49 %``: of the time, by what took at least half a percent of it."""
+    total = sum(phases.values()) or 1.0
+    shares = {kind: 100 * value / total for kind, value in phases.items()}
+    told = " ".join(f"{kind} {share:.0f}" for kind, share in shares.items() if share >= 0.5)
+    return f"{told} %" if told else ""
 
 
 def machine_part(machine: Mapping[str, Any]) -> str:
@@ -83,68 +75,60 @@ def cluster_part(nodes: Sequence[Mapping[str, Any]], stretches: bool = True) -> 
     """
     if not nodes:
         return ""
-    told = {key: sum(node[key] for node in nodes) for key in ("seats", "busy", "answers", "losses")}
-    seats = many(told["seats"], "seat")
-    return ", ".join(
-        (
-            many(sum(node["seats"] > 0 for node in nodes), "node"),
-            f"{told['busy']} of {seats} busy" if stretches else seats,
-            many(told["answers"], *(("stretch", "es") if stretches else ("answer",))),
-            many(told["losses"], "loss", "es"),
-        )
+    there = sum(node["seats"] > 0 for node in nodes)
+    seats, busy, answers, losses = (
+        sum(node[key] for node in nodes) for key in ("seats", "busy", "answers", "losses")
     )
+    held = f"{busy} of {many(seats, 'seat')} busy" if stretches else many(seats, "seat")
+    said = many(answers, "stretch", "es") if stretches else many(answers, "answer")
+    return f"{many(there, 'node')}, {held}, {said}, {many(losses, 'loss', 'es')}"
 
 
 def folded(parts: Sequence[str], width: int) -> list[str]:
     """Lines of whole parts, none wider than `width` unless a part alone is."""
-    lines: list[str] = []
-    for part in parts:
-        if lines and len(lines[-1]) + len(_GAP) + len(part) <= width:
-            lines[-1] += _GAP + part
+    lines = list(parts[:1])
+    for part in parts[1:]:
+        if len(lines[-1]) + len(GAP) + len(part) <= width:
+            lines[-1] += GAP + part
         else:
             lines.append(part)
     return lines
 
 
-def folder_lines(
-    title: str, folder: Path, resume: str, complete: bool, status: Status | None = None
-) -> list[str]:
+def folder_lines(title: str, folder: Path, resume: str, status: Status | None) -> list[str]:
     """Where a run or a study stands, also while another process works on it.
 
     Args:
         title: the first line.
         folder: of the run or study.
         resume: the command that goes on.
-        complete: its result is there.
-        status: what it last said of itself; read unless given.
+        status: what it last said of itself.
     """
-    status, lines = status or read_status(folder), [title]
-    if status is not None and status.judged() in ("running", "silent"):
-        told = f"process {status.pid} on {status.host}"
-        if status.judged() == "silent":
-            told += f", silent for {clock(status.age)}"
-        lines += [*progress_parts(status), f"({told})"]
-        lines += _running_lines(status.running)
+    lines, state = [title], status.judged() if status else ""
+    if status is not None and state in ("running", "silent"):
+        silent = f", silent for {clock(status.age)}" if state == "silent" else ""
+        lines += [*progress_parts(status), f"(process {status.pid} on {status.host}{silent})"]
+        told = [one for one in status.running if one.get("step") is not None]
+        lines += [f"{GAP}{_facts(one, ', ')}" for one in told[:_SHOWN]]
+        lines += [f"{GAP}and {len(told) - _SHOWN} more"] * (len(told) > _SHOWN)
         for node in status.nodes:
             part = cluster_part([node], status.kind == "study")
-            lines.append(f"  {node['node']}: {part.partition(', ')[2]}")
-    elif complete:
-        lines.append("Complete.")
-    elif is_locked(folder):  # just begun
-        lines.append("A process works on it.")
+            lines.append(f"{GAP}{node['node']}: {part.partition(', ')[2]}")
     else:
-        lines.append(idle_line(status, resume))
-    if status is not None and status.of and len(lines) == 2:
-        rest = replace(status, phase="", rate=None, eta=None, running=(), machine={}, nodes=())
-        lines.append(progress_line(rest).strip())
-    lines += [f"  {event_line(event)}" for event in read_events(folder, _SHOWN)]
+        complete = is_there(folder / "result.json")
+        at_work = "A process works on it." if is_locked(folder) else idle_line(status, resume)
+        lines.append("Complete." if complete else at_work)
+        if status is not None and status.of:
+            still = replace(status, phase="", rate=None, eta=None, running=(), machine={}, nodes=())
+            lines.append(GAP.join(progress_parts(still)))
+    lines += [GAP + event_line(event) for event in read_events(folder, _SHOWN)]
     return [printable(line) for line in lines]
 
 
 def run_lines(folder: Path) -> list[str]:
     """Where a run stands."""
-    complete = is_there(folder / "result.json")
-    return folder_lines(f"Run {folder}", folder, f"slipstream resume {folder}", complete)
+    resume, status = f"slipstream resume {folder}", read_status(folder)
+    return folder_lines(f"Run {folder}", folder, resume, status)
 
 
 def idle_line(status: Status | None, resume: str) -> str:
@@ -164,13 +148,9 @@ def idle_line(status: Status | None, resume: str) -> str:
 
 def event_line(event: Mapping[str, Any]) -> str:
     """One event for people: ``2026-01-31 07:30:00 UTC  checkpoint  steps 1,000``."""
-    facts = [
-        f"{name} {value if name == 'pid' else _plain(value)}"
-        for name, value in event.items()
-        if name not in _UNSAID
-    ]
-    told = event.get("line") or _GAP.join([str(event["event"]), *facts])
-    return f"{stamp(event['at'])}  {printable(str(told).strip())}"
+    facts = {name: value for name, value in event.items() if name not in ("at", "event")}
+    told = str(event.get("line") or f"{event['event']}{GAP}{_facts(facts, GAP)}")
+    return f"{stamp(event['at'])}{GAP}{printable(told.strip())}"
 
 
 def stamp(at: float) -> str:
@@ -189,8 +169,7 @@ def summary(values: Iterable[float]) -> tuple[float, float, float] | None:
 
 def spread(values: Iterable[float]) -> str:
     """One value, or mean and range over members; ``-`` before there is one."""
-    found = summary(values)
-    return "-" if found is None else _range(*found)
+    return _range(summary(values) or ())
 
 
 def number(value: float) -> str:
@@ -209,14 +188,21 @@ def clock(seconds: float) -> str:
     """``0:12`` or ``1:02:03``."""
     if not math.isfinite(seconds):
         return "?"
-    whole = round(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, rest_minutes = divmod(minutes, 60)
+    return f"{hours}:{rest_minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _range(mean: float, lowest: float, highest: float) -> str:
-    told = number(mean)
-    return told if lowest == highest else f"{told} ({number(lowest)} to {number(highest)})"
+def many(number: int, word: str, plural: str = "s") -> str:
+    """``1 node``, ``3 nodes``."""
+    return f"{number:,} {word}{'' if number == 1 else plural}"
+
+
+def _range(found: Sequence[float]) -> str:
+    if not found:
+        return "-"
+    mean, lowest, highest = (number(one) for one in (found[0], min(found), max(found)))
+    return mean if lowest == highest else f"{mean} ({lowest} to {highest})"
 
 
 def _best(best: Mapping[str, Any]) -> str:
@@ -229,34 +215,16 @@ def _best(best: Mapping[str, Any]) -> str:
 
 def _outcomes(counts: Mapping[str, int]) -> str:
     """``180 complete (7 inactive), 238 pruned, 2 failed``."""
-    told = [f"{counts.get('complete', 0)} complete", f"{counts.get('pruned', 0)} pruned"]
-    if counts.get("inactive"):
-        told[0] += f" ({counts['inactive']} inactive)"
-    if counts.get("failed"):
-        told.append(f"{counts['failed']} failed")
-    return ", ".join(told) if counts else ""
+    found = {kind: counts.get(kind, 0) for kind in ("complete", "pruned", "failed", "inactive")}
+    idle = f" ({found['inactive']} inactive)" if found["inactive"] else ""
+    failed = f", {found['failed']} failed" if found["failed"] else ""
+    return f"{found['complete']} complete{idle}, {found['pruned']} pruned{failed}" * bool(counts)
 
 
-def phases_part(phases: Mapping[str, float]) -> str:
-    """``env 21 policy 30 update 49 %``: of the time, by what took at least half a percent of it."""
-    total = sum(phases.values())
-    shares = {kind: 100 * value / total for kind, value in phases.items()} if total > 0 else {}
-    told = " ".join(f"{kind} {share:.0f}" for kind, share in shares.items() if share >= 0.5)
-    return f"{told} %" if told else ""
-
-
-def _running_lines(running: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The members under way that say how far they are."""
-    told = [one for one in running if one.get("step") is not None]
-    lines = []
-    for one in told[:_SHOWN]:
-        facts = [
-            f"{key} {_plain(one[key])}"
-            for key in ("trial", "fold", "step", "score")
-            if one.get(key) is not None
-        ]
-        lines.append(f"  {', '.join(facts)}")
-    return lines + [f"  and {len(told) - _SHOWN} more"] * (len(told) > _SHOWN)
+def _facts(facts: Mapping[str, Any], gap: str) -> str:
+    """``trial 7, step 40,000``."""
+    known = {name: value for name, value in facts.items() if value is not None}
+    return gap.join(f"{name} {v if name == 'pid' else _plain(v)}" for name, v in known.items())
 
 
 def _plain(value: Any) -> str:
@@ -265,8 +233,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def many(number: int, word: str, plural: str = "s") -> str:
-    """``1 node``, ``3 nodes``."""
-    return f"{number:,} {word}{'' if number == 1 else plural}"

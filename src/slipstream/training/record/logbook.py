@@ -25,7 +25,7 @@ from slipstream.core.errors import CheckpointError, ResourceError, SlipstreamErr
 from slipstream.core.printable import printable
 from slipstream.training.record.files import AppendedFile, disk_errors, plain, write_json
 from slipstream.training.record.interruption import Interrupted, StoppedError
-from slipstream.training.record.lines import event_line, progress_line, stamp
+from slipstream.training.record.lines import GAP, event_line, progress_parts, stamp
 from slipstream.training.record.status import EVENTS, LOG, STATUS, Status, read_status
 
 _SECONDS = 1.0  # between two writings of the status
@@ -160,7 +160,7 @@ class Logbook:
         self._try(lambda: write_json(self._folder / STATUS, facts, durable=False))
         if self._written - self._told >= _LOG_SECONDS:
             self._told = self._written
-            self.say(progress_line(self._status))
+            self.say(GAP.join(progress_parts(self._status)))
 
     def _try(self, write: Callable[[], None]) -> None:
         """What cannot be written is said once a session."""
