@@ -107,6 +107,22 @@ def test_buy_and_hold_by_hand(passes):
         assert track.metrics["fills"] == 2
 
 
+def test_only_assets_that_can_be_bought_are_counted():
+    """Of a union's assets some are gone, others to come: the page counted 10 of 14 of those."""
+    panel = pw.random_panel(120, 4, 2)
+    tradable = np.ones((120, 4), bool)
+    tradable[:, 1] = tradable[:70, 2] = False
+    listed, close = np.ones((120, 4), bool), panel.close.copy()
+    listed[:, 1] = listed[:70, 2] = False
+    close[~listed] = 0.0
+    panel = panel._replace(tradable=tradable, listed=listed, close=close)
+    passes = passes_of(panel, universe="union")
+    held = compare(passes, some_agent(passes), draws=0).assets
+    assert list(held) == [panel.symbols[0], panel.symbols[3]]
+    page = render(build_page(gathered(passes, [some_agent(passes)])))
+    assert "Of 2 assets bought and held" in page
+
+
 def test_cash_never_moves_and_rebalancing_does():
     panel = pw.make_panel(np.column_stack([np.geomspace(100, 400, 60), np.full(60, 50.0)]))
     tracks = rivals(passes_of(panel, band=0.05)).tracks

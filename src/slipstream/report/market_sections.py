@@ -146,16 +146,18 @@ def calendar(held: SplitView, symbols: bool = True) -> Section:
     """Months, falls, symbols (where each has its own passes), weekdays, hours."""
     mine = held.agent
     months = monthly_returns(mine.equity, mine.time[1:])
+    weekdays, hours = by_weekday(mine), by_hour(mine)
     tables = [
         market_tables.months(months),
         market_tables.drawdowns(worst_drawdowns(mine.equity, mine.time)),
-        market_tables.by_weekday(by_weekday(mine)),
-        market_tables.by_hour(by_hour(mine)),
+        market_tables.by_weekday(weekdays),
+        market_tables.by_hour(hours),
     ]
     if symbols:
         each = by_symbol(held.tracks, held.market, held.prices.time)
         tables.insert(2, market_tables.by_symbol(each))
-    sentences = [market_tables.BY_CHANCE]
+    sentences = wording.largest_by_chance("weekday", [one.score for one in weekdays])
+    sentences += wording.largest_by_chance("hour", [one.score for one in hours])
     days = market_figures.daily_distribution(held.name, mine)
     pictures = [picture("daily_returns", "Distribution of daily returns", days)]
     if mine.days >= 2 * ROLLING_DAYS:

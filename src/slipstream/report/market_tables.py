@@ -21,11 +21,6 @@ from slipstream.report.statistics import Drawdown, Floats
 from slipstream.report.wording import number, share
 from slipstream.training.record.track import Track
 
-BY_CHANCE = (
-    "Some rows stand out by chance: of twenty without any effect, one is expected to show a t "
-    "value beyond 2."
-)
-
 
 class NamedAccount(NamedTuple):
     """One row of the table of baselines."""

@@ -59,6 +59,7 @@ def compare(
     held = {
         name: passes.buy([_alone(passes, record, asset) for record in range(len(passes.params))])
         for asset, name in enumerate(passes.assets)
+        if passes.tradable()[asset]
     }
     return Comparison(tracks, random_returns(passes, agent, draws), growth, held)
 

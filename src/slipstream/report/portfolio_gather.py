@@ -63,6 +63,8 @@ def _round_trips(passes: PortfolioPasses) -> list[RoundTrip]:
     found = []
     for k, name in enumerate(passes.assets):
         close = one.close[rows, k]
+        if not (close > 0.0).any():  # a universe of all assets has some that are gone, or to come
+            continue
         spread = float(np.mean(one.half_spread[rows, k][close > 0.0] / close[close > 0.0]))
         cost = 2.0 * (one.start_fee + one.slippage + spread) * one.cost_multiple
         found.append(RoundTrip(name, float("nan"), cost * 1e4))

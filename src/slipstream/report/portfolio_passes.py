@@ -85,6 +85,14 @@ class PortfolioPasses(Passes):
         one = self.declared[record]
         return np.asarray(one.close[one.first] > 0.0)
 
+    def tradable(self) -> NDArray[np.bool_]:
+        """Assets that are listed when a pass begins and can be bought in it, [A]."""
+        each = [
+            self.listed(record) & (one.opened[one.first + 1 : one.last + 1] > 0.0).any(axis=0)
+            for record, one in enumerate(self.declared)
+        ]
+        return np.asarray(np.any(each, axis=0))
+
     def _bought(self, record: int, chosen: NDArray[np.bool_]) -> Floats:
         """Target weights [n, A + 1] that buy each chosen asset with its share, costs included."""
         one, n = self.declared[record], len(self.assets)

@@ -14,6 +14,7 @@ import numpy as np
 
 from slipstream.core.percent import NOTHING, percent
 from slipstream.market.calendar import span
+from slipstream.market.symbols import FIAT, pair_in, pip
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 from slipstream.studies.statistics.deflated import expected_best, smallest_confirmable
 
@@ -215,7 +216,26 @@ def breaks_even(multiple: float | None) -> str:
     return f"Nothing is left at {number(multiple, 2)} times the costs."
 
 
+def largest_by_chance(what: str, scores: Sequence[float | None]) -> list[str]:
+    """What the largest of several t values means: it was looked for among as many tries."""
+    known = [abs(score) for score in scores if score is not None and not math.isnan(score)]
+    if len(known) < 2:
+        return []
+    alone = math.erfc(max(known) / math.sqrt(2.0))
+    among = 1.0 - (1.0 - alone) ** len(known)
+    return [
+        f"By {what} the largest t value is {number(max(known), 2)}, of {len(known)} tries: without "
+        f"any effect, {share(among, 1)} of such tables have one as large."
+    ]
+
+
 def round_trips(trips: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Cost of opening and closing in pips and basis points."""
-    parts = [f"{name} {number(p, 2)} pips ({number(b, 2)} bp)" for name, (p, b) in trips.items()]
+    """Cost of opening and closing in basis points, and in pips where these mean anything."""
+    parts = []
+    for name, (pips, points) in trips.items():
+        pair = pair_in(name)
+        cost = f"{number(pips, 2)} pips"
+        if pair is not None and pair.base not in FIAT:  # an ounce, a coin
+            cost = f"{pips * pip(name):.3g} {pair.quote}"
+        parts.append(f"{name} {cost} ({number(points, 2)} bp)")
     return [f"Round trip: {', '.join(parts)}."] if parts else []
