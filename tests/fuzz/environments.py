@@ -30,3 +30,25 @@ def environments() -> Iterator[Case]:
         more = ("--workers", "1", "--set", "study.trials_in_flight=1")
         yield Case(f"environment of a study: {name}", (*argv, *more))
     yield Case("a module that is missing", ("train", "gym:no_such_module:X-v0", "--no-report"))
+    for given in _WRAPPERS:
+        argv = ("train", "gym:CartPole-v1", "--no-report", "--set", f"env.wrappers={given}")
+        yield Case(f"wrappers: {given}", argv)
+
+
+_WRAPPERS = (
+    "text",
+    "3",
+    "{}",
+    "[3]",
+    "[[]]",
+    "['']",
+    "['a b:c']",
+    "[no_such_module:X]",
+    "[gymnasium.wrappers:Nobody]",
+    "[os:system]",
+    "[gymnasium.wrappers:TimeLimit]",
+    "[{name: gymnasium.wrappers:TimeLimit, kwargs: {max_episode_steps: -1}}]",
+    "[{name: gymnasium.wrappers:TimeLimit, kwargs: 3}]",
+    "[{name: gymnasium.wrappers:TimeLimit, nobody_reads_this: 1}]",
+    "[gymnasium.wrappers:AtariPreprocessing]",
+)

@@ -126,7 +126,7 @@ def test_a_run_without_wrappers_is_what_it_was():
         (["nowhere:Plus"], "nowhere:Plus cannot be found"),
         ([{"name": "lights_here:Times", "kwargs": {"by": 2}}], "Times cannot be put around"),
         (["lights_here:carts"], "carts cannot be put around|not a gymnasium.Env"),
-        (["Plus"], "env.wrappers"),
+        (["Plus"], "write package:Wrapper, as"),
         ("lights_here:Plus", "env.wrappers"),
         ([{"kwargs": {}}], "env.wrappers"),
     ],

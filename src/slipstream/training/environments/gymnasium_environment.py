@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import multiprocessing
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,8 +49,15 @@ _ONE = np.zeros((2, 1), np.uint64)  # seeds and indices of one copy
 class Wrapper(Config):
     """A wrapper around a ``gym:ID``."""
 
-    name: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")] = Field(description="package:Wrapper")
+    name: str = Field(description="package:Wrapper")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to it")
+
+    @field_validator("name")
+    @classmethod
+    def _place(cls, value: str) -> str:
+        if not re.fullmatch(r"[\w.]+:\w+", value):
+            raise ValueError("write package:Wrapper, as gymnasium.wrappers:FlattenObservation")
+        return value
 
 
 class GymnasiumConfig(Config):
