@@ -4,13 +4,15 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 from vendors import HOUR, Truth, binance_months, second, truth, units
 
-from slipstream.core.errors import DataError
+from slipstream.core.errors import DataError, ResourceError
+from slipstream.market import table
 from slipstream.market.calendar import local_time
 from slipstream.market.check import check
 from slipstream.market.config import DataConfig
@@ -357,3 +359,20 @@ def test_autumn_hour_happens_twice_and_spring_hour_never(tmp_path):
     spring = text.replace("2020-10-25", "2020-03-29").replace("01:30", "01:45")
     with pytest.raises(DataError, match="clocks of Europe/London skipped"):
         bars_of(tmp_path, spring, time_zone="Europe/London")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+def test_rows_that_do_not_fit_into_memory_are_refused_before_they_are_read(
+    tmp_path, monkeypatch, ending
+):
+    path = tmp_path / f"EURUSD.{ending}"
+    prices = pl.DataFrame(
+        {"time": range(1000), **dict.fromkeys(("open", "high", "low", "close"), 1.0)}
+    )
+    prices.write_parquet(path) if ending == "parquet" else prices.write_ipc(path)
+    free = SimpleNamespace(available=8 * 1000 * 28)
+    monkeypatch.setattr(table.psutil, "virtual_memory", lambda: free)
+    for name in ("read_parquet", "read_ipc"):
+        monkeypatch.setattr(table.pl, name, lambda *_, **__: pytest.fail("its rows were read"))
+    with pytest.raises(ResourceError, match=r"EURUSD.*has 1,000 rows.*fewer"):
+        table.read("EURUSD", path, DataConfig(folder=str(tmp_path)))

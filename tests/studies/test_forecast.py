@@ -26,6 +26,7 @@ from slipstream.studies.setup import base_config, prepare
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
+from slipstream.training.settings.target import parse_overrides
 
 SPEC = resolve_environment("cartpole", {}).spec
 RATES = {"low": 0.9, "high": 0.99}
@@ -193,6 +194,13 @@ def test_a_replay_that_memory_cannot_hold_is_refused():
         check_memory(setup, SPEC, None)
     check_memory(_with_replay(replay_size=10**12, replay_mapped=True), SPEC, None)
     check_memory(_with_replay(), SPEC, None)
+
+
+@pytest.mark.parametrize("setting", ["training.num_envs=1_000_000_000", "agent.widths=[9e5,9e5]"])
+def test_a_member_that_memory_cannot_hold_is_refused(setting):
+    base, study, space = prepare("cartpole", parse_overrides([setting]), {})
+    with pytest.raises(ResourceError, match=r"One member of the study needs .*training.num_envs"):
+        check_memory(StudyPlan(base, study, space, 3, None), SPEC, None)
 
 
 @pytest.mark.parametrize(("value", "told"), [(0.5, "30 s"), (12.2, "12 min"), (150, "2.5 h")])

@@ -431,3 +431,19 @@ def test_interpreted_text_is_the_compiled_text():
         )
         == 8
     )
+
+
+def test_a_numba_config_of_the_working_folder_is_not_obeyed(tmp_path):
+    """A folder that somebody else made: compiling goes on, as the environment's variables say."""
+    lines = ("DISABLE_JIT: 1", "BOUNDSCHECK: 1", "OPT: 0", "ENABLE_CUDASIM: 1")
+    (tmp_path / ".numba_config.yaml").write_text("\n".join(lines))
+    code = """
+import os, slipstream
+env = slipstream.make_vec("cartpole", 4)
+env.step(env.reset(seed=1)[:, 0] > 0)
+from numba import config
+config.reload_config()  # as the compiler does
+assert (config.DISABLE_JIT, config.BOUNDSCHECK, config.ENABLE_CUDASIM) == (0, None, 0)
+assert config.OPT == 3 and os.path.isfile(".numba_config.yaml")
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

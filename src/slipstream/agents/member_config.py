@@ -36,15 +36,24 @@ class MemberConfig(Config):
         Raises:
             ConfigError: when a list has another length.
         """
+        self.check_length(name, members)
         value = getattr(self, name)
         if value is None:
             return np.full(members, default)
+        return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
+
+    def check_length(self, name: str, members: int) -> None:
+        """Refuses a list in field `name` of another length; nothing is allocated.
+
+        Raises:
+            ConfigError: with both numbers.
+        """
+        value = getattr(self, name)
         if isinstance(value, tuple) and len(value) != members:
             raise ConfigError(
                 f"`agent.{name}` lists {len(value)} numbers for {members} members. "
                 "Give one number, or one for each member."
             )
-        return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
 
     def select(self, members: slice | Iterable[int], total: int) -> Self:
         """The config of some of `total` members: nothing but their lists changes."""

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.core.bounds import check_count
+from slipstream.core.bounds import check_copies, check_count
 from slipstream.core.errors import ConfigError
+from slipstream.experience.rollout import rollout_bytes
 from slipstream.training.environments.factory import (
     kind_of,
     make_environment,
@@ -78,6 +79,7 @@ def make_vec(
     config = resolve(target, {f"env.{name}": value for name, value in env.items()})
     num_envs = check_count("num_envs", num_envs)
     environment = make_environment(config.env_name, config.env_settings)
+    check_copies(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
     # First episodes of random length are for learning: here every episode is whole.
     return environment.copies(*member_indices([whole(seed)], num_envs), backend, stagger=False)
 

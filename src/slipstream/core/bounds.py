@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
+import psutil
 from pydantic import Field
 
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import ConfigError, ResourceError
 
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]  # 0 is one of them
+Count = Annotated[int, Field(ge=1, le=10**15)]
+Natural = Annotated[int, Field(ge=0, le=10**15)]  # 0 is one of them
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -62,12 +63,32 @@ Magnitude = Annotated[float, Field(ge=1e-6, le=1e6)]
 TimeStep = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
+_COPY_BYTES = 256  # of an environment, whatever it is: its record, its rows, its accounts
+
+
 def check_count(name: str, value: Any, least: int = 1) -> int:
     """A number of things that somebody gave in Python, of any integer class.
 
     Raises:
         ConfigError: it is none.
+        ResourceError: copies of an environment, too many for this machine's memory.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ConfigError(f"`{name}` must be at least {least}, a whole number; it is {value!r}.")
+    if name == "num_envs":
+        check_copies(int(value))
     return int(value)
+
+
+def check_copies(copies: int, each: int = _COPY_BYTES) -> None:
+    """Refuses more copies of an environment than fit, before anything is allocated for them.
+
+    Raises:
+        ResourceError: with what they take, and what is free.
+    """
+    needed, free = copies * max(each, _COPY_BYTES), psutil.virtual_memory().available
+    if needed > free:
+        raise ResourceError(
+            f"{copies:,} copies take {needed // 2**30:,} GiB or more, and {free / 2**30:,.1f} GiB "
+            "of memory are free: lower num_envs."
+        )

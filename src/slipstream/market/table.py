@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+import psutil
 
-from slipstream.core.errors import DataError
+from slipstream.core.errors import DataError, ResourceError
 from slipstream.core.reader import UnreadableError, regular_file
 from slipstream.market import stamps, symbols
 from slipstream.market.bars import BoolArray, FloatArray, IntArray
@@ -24,6 +25,7 @@ from slipstream.market.source import parts_of
 SPREADS = ("spread", "spread_points", "spread_pips")
 _CORE = {"time", "date", *PRICES, "volume", *SPREADS}
 _SNIFFED_BYTES = 65536
+_NUMBERS = 24  # a row has that many more of 8 bytes, at most, while its bars are made
 
 
 class Spread(NamedTuple):
@@ -176,9 +178,11 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
         raise DataError(f"{label} cannot be read: {problem}. Rename or remove {path}.") from None
     try:
         if path.suffix.lower() == ".parquet":
+            _check_memory(pl.scan_parquet(path, glob=False), label)
             frame = _plain(pl.read_parquet(path, glob=False))
             return with_header(tuple(frame.columns), "Parquet"), frame
         if path.suffix.lower() == ".feather":
+            _check_memory(pl.scan_ipc(path), label)
             frame = _plain(pl.read_ipc(path))
             return with_header(tuple(frame.columns), "Feather"), frame
         return _read_text(path, config, label)
@@ -194,6 +198,23 @@ def _plain(frame: pl.DataFrame) -> pl.DataFrame:
     """The same with text where other programs wrote categories or bytes."""
     coded = [n for n, kind in frame.schema.items() if kind in (pl.Categorical, pl.Enum, pl.Binary)]
     return frame.with_columns(pl.col(name).cast(pl.String, strict=False) for name in coded)
+
+
+def _check_memory(scan: pl.LazyFrame, label: str) -> None:
+    """Refuses a file whose rows do not fit into memory, by the number that it states itself.
+
+    Raises:
+        ResourceError: nothing but that number has been read.
+    """
+    rows = scan.select(pl.len()).collect().item()
+    needed = 8 * rows * (len(scan.collect_schema()) + _NUMBERS)
+    free = psutil.virtual_memory().available
+    if needed > free:
+        raise ResourceError(
+            f"{label} has {rows:,} rows, which take about {needed / 2**30:,.1f} GiB while they are "
+            f"read, and {free / 2**30:,.1f} GiB of memory are free: keep fewer of them in the file "
+            "(longer bars, or a shorter time), or read it on a larger machine."
+        )
 
 
 def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:

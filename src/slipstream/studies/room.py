@@ -37,7 +37,7 @@ def check_disk(folder: Path, needed: int) -> None:
 
 
 def check_memory(plan: StudyPlan, spec: Spec, observed: int | None) -> None:
-    """Refuses to begin where the replay of a single member does not fit: batches are made to.
+    """Refuses to begin where a single member does not fit, or its replay: batches are made to.
 
     Args:
         plan, spec: of the study; observed: bytes that a replay may keep in
@@ -52,6 +52,13 @@ def check_memory(plan: StudyPlan, spec: Spec, observed: int | None) -> None:
         raise ResourceError(
             f"The replay of one member needs {kept / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of "
             "memory are free. Lower agent.replay_size (or its range in study.space)."
+        )
+    alone = max(config.agent.bytes(spec, 1, copies_of(config)) for config in plan.draws) + kept
+    if alone > free:
+        raise ResourceError(
+            f"One member of the study needs {alone / 2**30:,.1f} GiB with its copies, and "
+            f"{free / 2**30:.1f} GiB of memory are free. Lower training.num_envs or the sizes of "
+            "the agent (or their ranges in study.space)."
         )
 
 

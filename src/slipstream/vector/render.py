@@ -273,6 +273,7 @@ def _numba() -> Any:
     Raises:
         ResourceError: it is told to compile nothing.
     """
+    _neutralise()
     import numba
 
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
@@ -284,6 +285,26 @@ def _numba() -> Any:
     # Numba has the types of fixed arrays of bool, but for the width of their elements in memory.
     numba.types.Boolean.bitwidth = 8  # type: ignore[attr-defined]
     return numba
+
+
+@functools.cache
+def _neutralise() -> None:
+    """Imports Numba so that it obeys no `.numba_config.yaml` of the working folder, now or later.
+
+    It reads that when it is imported and before it compiles: a folder that somebody else made could
+    switch compiling off, or change bits. Variables of the environment are the user's own.
+    """
+    here = os.open(".", os.O_RDONLY) if os.path.isfile(".numba_config.yaml") else None
+    try:
+        if here is not None:
+            os.chdir(Path(__file__).parent)  # our own, which has no such file
+        config: Any = importlib.import_module("numba.core.config")
+        config._config_fname = os.devnull  # no regular file; there is no public switch
+        config.reload_config()
+    finally:
+        if here is not None:
+            os.fchdir(here)
+            os.close(here)
 
 
 def _one_form(helper: Any) -> Any:

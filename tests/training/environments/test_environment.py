@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slipstream import make_vec
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
@@ -33,6 +34,23 @@ def test_networks_that_cannot_fit_are_refused_before_anything_is_allocated():
     environment = resolve_environment(config.env_name, config.env_settings)
     with pytest.raises(ResourceError, match=r"agent.widths"):
         check_memory(config, environment)
+
+
+@pytest.mark.parametrize("name", ["cartpole", "gym:CartPole-v1"])
+def test_a_billion_members_are_refused_before_anything_is_allocated(name):
+    config = resolve(name, {"training.members": 10**9, "training.num_envs": 16})
+    environment = resolve_environment(config.env_name, config.env_settings)
+    with pytest.raises(ResourceError, match=r"1000000000 members x 16 copies.*training.members"):
+        check_memory(config, environment)
+    with pytest.raises(ConfigError, match=r"training.members.*less than or equal"):
+        resolve(name, {"training.members": 10**30})
+
+
+@pytest.mark.parametrize("copies", [10**12, 10**30])
+@pytest.mark.parametrize("name", ["cartpole", "gym:CartPole-v1"])
+def test_copies_that_cannot_fit_are_refused_in_python_too(name, copies):
+    with pytest.raises(ResourceError, match=r"copies take .* GiB or more.*lower num_envs"):
+        make_vec(name, copies)
 
 
 def test_a_replay_that_cannot_fit_is_refused_with_its_size():

@@ -105,7 +105,7 @@ class RunConfig:
         With `num_envs: auto` only the lists are checked: the choice will fit.
         """
         for name in self.agent.PER_MEMBER:
-            self.agent.per_member(name, self.training.members)
+            self.agent.check_length(name, self.training.members)
         n = self.training.num_envs
         if n != "auto":
             self.agent.check(n)
