@@ -18,6 +18,7 @@ from slipstream.adapters.foreign_batch import make_foreign_batch
 from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 from slipstream.adapters.gymnasium_vector import make_vec
 from slipstream.adapters.observation_mode import check_fixed
+from slipstream.api import make_face
 from slipstream.core.errors import ConfigError
 
 MODES = tuple(AutoresetMode)
@@ -260,3 +261,17 @@ def test_by_name():
     for _ in range(2):
         face.step([0, 1])
     assert face.step([0, 1])[3].all()
+
+
+@pytest.mark.parametrize("library", ["gymnasium", "envpool"])
+def test_wrappers_are_put_around_a_faces_copies(library):
+    wrappers = [{"name": "gymnasium.wrappers:TransformObservation", "kwargs": {"func": None}}]
+    with pytest.raises(ConfigError, match="TransformObservation cannot be put around"):
+        make_face(library, "gym:CartPole-v1", 2, backend="serial", wrappers=wrappers)
+    face = make_face(
+        *(library, "gym:CliffWalking-v1", 2),
+        backend="serial",
+        wrappers=["gymnasium.wrappers:FlattenObservation"],
+    )
+    assert face.reset()[0].shape == (2, 48)
+    face.close()

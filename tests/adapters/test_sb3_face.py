@@ -214,7 +214,7 @@ def test_wrong_use_is_named():
         face.reset()
     with pytest.raises(ConfigError, match=r"has 2 players, and SB3 steps one: .*PettingZoo"):
         make_vec("tictactoe", 2, backend="serial")
-    with pytest.raises(ConfigError, match="takes `kwargs` only"):
+    with pytest.raises(ConfigError, match="takes `kwargs` and `wrappers` only"):
         make_vec("gym:CartPole-v1", 2, low=3)
 
 

@@ -13,7 +13,11 @@ from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.factory import kind_of
-from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.training.environments.gymnasium_environment import (
+    GymnasiumEnvironment,
+    maker,
+    wrappers_of,
+)
 from slipstream.training.settings.config import resolve
 
 
@@ -39,7 +43,7 @@ def make_batch(
         split: of a market's prices.
         workers: processes of the backend `process`.
         seed: random streams before the first `reset` with seeds.
-        settings: fields of the environment's Config; ``kwargs`` of ``gym:ID``.
+        settings: fields of the environment's Config; ``kwargs`` and ``wrappers`` of ``gym:ID``.
 
     Raises:
         ConfigError: unknown names, settings or backends.
@@ -60,7 +64,7 @@ def make_batch(
     if split != "train":
         raise ConfigError(f"{config.env_name} has no split {split!r}: only prices are split.")
     return make_foreign_batch(
-        GymnasiumEnvironment.short_name(config.env_name),
+        maker(config.env_name, wrappers_of(config.env_settings)),
         num_envs,
         kwargs=config.env_settings.get("kwargs"),
         autoreset=autoreset,

@@ -13,7 +13,7 @@ from slipstream.adapters.batch import FaceCopies, FaceStep
 from slipstream.adapters.errors import Theirs
 from slipstream.core.errors import KernelError
 from slipstream.core.spec import Spec
-from slipstream.vector.foreign import flat_spaces, name_of
+from slipstream.vector.foreign import Wrapped, flat_spaces, name_of
 from slipstream.vector.forms import action_form
 from slipstream.vector.leaves import as_array
 from slipstream.vector.native import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv, native_env
@@ -157,7 +157,7 @@ class ForeignBatch(FaceCopies):
 
 
 def make_foreign_batch(
-    make: str | Callable[..., Any],
+    make: str | Wrapped | Callable[..., Any],
     num_envs: int,
     *,
     kwargs: Mapping[str, Any] | None = None,

@@ -25,6 +25,7 @@ from slipstream.adapters.observation_mode import (
     spaces,
 )
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.vector.foreign import Wrapped
 from slipstream.vector.native import native_env
 from slipstream.vector.process.faults import FaultPolicy
 
@@ -60,7 +61,7 @@ class ForeignVectorFace(VectorFace):
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], Any] | str],
+        env_fns: Sequence[Callable[[], Any] | str | Wrapped],
         shared_memory: bool | None = None,
         copy: bool = True,
         context: str | None = None,

@@ -17,7 +17,11 @@ from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.adapters.nested import each
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.factory import kind_of
-from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.training.environments.gymnasium_environment import (
+    GymnasiumEnvironment,
+    maker,
+    wrappers_of,
+)
 
 
 class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
@@ -229,13 +233,14 @@ def make_vec(
         backend: of a kernel, see `make_kernel_batch`; of ``gym:ID`` process (auto) or serial.
         workers: processes of the backend `process`.
         **options: of a kernel `split`, `statistics` (see `KernelVectorFace`) and the fields of its
-            Config; of ``gym:ID`` its `kwargs`, and options of `ForeignVectorFace`.
+            Config; of ``gym:ID`` its `kwargs` and `wrappers`, and options of `ForeignVectorFace`.
     """
     if isinstance(target, str) and kind_of(target) is GymnasiumEnvironment:
         from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 
+        wrappers = wrappers_of({"wrappers": options.pop("wrappers", ())})
         return ForeignVectorFace(
-            [GymnasiumEnvironment.short_name(target)] * num_envs,
+            [maker(target, wrappers)] * num_envs,
             autoreset_mode=autoreset_mode,
             backend="process" if backend == "auto" else backend,
             workers=workers,

@@ -17,7 +17,11 @@ from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.adapters.nested import each
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.factory import kind_of
-from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.training.environments.gymnasium_environment import (
+    GymnasiumEnvironment,
+    maker,
+    wrappers_of,
+)
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stable-Baselines3")
 _MONITOR = require("stable_baselines3.common.monitor", "sb3", "The face for Stable-Baselines3")
@@ -204,11 +208,12 @@ def make_vec(
     if isinstance(target, str) and kind_of(target) is GymnasiumEnvironment:
         from slipstream.adapters.sb3_foreign import ForeignVecEnv
 
-        kwargs = settings.pop("kwargs", None)
+        kwargs, wrappers = settings.pop("kwargs", None), settings.pop("wrappers", ())
         if settings or split != "train":
-            raise ConfigError(f"{target} takes `kwargs` only, not {sorted(settings) or 'split'}.")
+            given = sorted(settings) or "split"
+            raise ConfigError(f"{target} takes `kwargs` and `wrappers` only, not {given}.")
         return ForeignVecEnv(
-            [GymnasiumEnvironment.short_name(target)] * num_envs,
+            [maker(target, wrappers_of({"wrappers": wrappers}))] * num_envs,
             backend=backend,
             workers=workers,
             info_keywords=info_keywords,

@@ -15,6 +15,7 @@ from slipstream.adapters.errors import Theirs, UnreadyError, require
 from slipstream.adapters.foreign_batch import HANG_SECONDS
 from slipstream.adapters.knows_wrappers import KnowsWrappers
 from slipstream.adapters.sb3 import chosen
+from slipstream.vector.foreign import Wrapped
 from slipstream.vector.native import SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
 
@@ -41,7 +42,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], Any] | str],
+        env_fns: Sequence[Callable[[], Any] | str | Wrapped],
         *,
         backend: str = "process",
         workers: int | None = None,

@@ -160,8 +160,8 @@ class GymnasiumEnvironment(Environment):
                 "`metrics` only."
             )
         kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
-        wrappers = _wrappers(settings)
-        made = _made(name, wrappers)
+        wrappers = wrappers_of(settings)
+        made = maker(name, wrappers)
         with GymnasiumVectorEnv(made, *_ONE, kwargs=kwargs, metrics=names) as shown:
             return cls(name, shown.spec, kwargs, wrappers, source=_source(shown.envs[0]))
 
@@ -174,7 +174,7 @@ class GymnasiumEnvironment(Environment):
 
     @classmethod
     def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
-        made = _made(name, _wrappers(settings))
+        made = maker(name, wrappers_of(settings))
         return make_gymnasium(made, settings.get("kwargs"), render_mode="rgb_array")
 
     def copies(
@@ -223,7 +223,7 @@ class GymnasiumEnvironment(Environment):
                     return replace(self, step_seconds=step_seconds(env))
             pool = WorkerPool.current()
             crowd = None if pool is None else pool.beside()
-            made = _made(self.name, self.wrappers)
+            made = maker(self.name, self.wrappers)
             seconds = first_steps(made, self.kwargs, self.spec, policy, crowd)
         return replace(self, step_seconds=seconds)
 
@@ -265,7 +265,7 @@ class GymnasiumEnvironment(Environment):
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
         metrics = [metric.name for metric in self.spec.metrics]
-        made = _made(self.name, self.wrappers)
+        made = maker(self.name, self.wrappers)
         return GymnasiumVectorEnv(made, seeds, indices, kwargs=self.kwargs, metrics=metrics, **more)
 
     def _processes_pay(self, copies: int) -> bool:
@@ -289,7 +289,7 @@ class GymnasiumEnvironment(Environment):
         elif workers is None and way is not None and way.backend == "process":
             workers = way.workers
         return ForeignProcessEnv(
-            _made(self.name, self.wrappers),
+            maker(self.name, self.wrappers),
             seeds,
             indices,
             kwargs=self.kwargs,
@@ -325,14 +325,14 @@ def _id(name: str) -> str:
     return name.removeprefix(GYMNASIUM)
 
 
-def _wrappers(settings: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+def wrappers_of(settings: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """Those of a section `env`, in any of the forms that a user may write."""
     given = validate(GymnasiumConfig, {"wrappers": settings.get("wrappers") or ()}, "env")
     return tuple((one.name, one.kwargs) for one in given.wrappers)
 
 
-def _made(name: str, wrappers: tuple[tuple[str, Mapping[str, Any]], ...]) -> str | Wrapped:
-    """What `make_gymnasium` makes of a name and wrappers."""
+def maker(name: str, wrappers: tuple[tuple[str, Mapping[str, Any]], ...]) -> str | Wrapped:
+    """What `make_gymnasium` makes a copy of: a ``gym:ID``, inside `wrappers_of` a section."""
     return Wrapped(_id(name), wrappers) if wrappers else _id(name)
 
 
