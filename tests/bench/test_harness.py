@@ -182,13 +182,13 @@ def test_suites_have_the_cases_that_are_asked_for() -> None:
         *("forex_vs_sb3", "forex_bandwidth", "cartpole_vs_envpool"),
         *("cartpole_single", "scaling", "checks", "memory"),
     ]
-    assert {"cheap_vs_async", "few_copies", "chaos", "crashing", "systems", "convergence"} < set(
+    assert {"cheap_vs_async", "few_copies", "chaos", "crashing", "systems"} < set(
         cases_of("vector")
     )
     assert "hockey_step" in cases_of("hockey")
     assert list(cases_of("train")) == [
         *("ppo_vs_sb3_default", "ppo_vs_sb3_tuned", "time_to_score"),
-        *("population_16", "population_96", "population_parts"),
+        *("population_16", "population_96"),
         *("ppo_lone", "ppo_vs_rlox", "train_peak"),
         *("warm_start", "gym_defaults"),
     ]

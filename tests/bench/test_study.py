@@ -151,7 +151,7 @@ def test_what_needs_ray_runs_where_it_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_prices_and_hours_are_for_studies_only(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--data-dir"):
         run_suite("env", data_dir=str(tmp_path))
-    with pytest.raises(ConfigError, match="--hours"):
+    with pytest.raises(ConfigError, match="hours"):
         run_suite("train", hours=1.0)
     assert next(iter(cases_of("study"))) == "portfolio_kernel"
 

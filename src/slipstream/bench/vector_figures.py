@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -67,37 +66,11 @@ def throughput(rows: Rows) -> Figure | None:
     return figure
 
 
-def convergence(rows: Rows) -> Figure | None:
-    """Mean training return over seconds, a line for each layer and seed; None without any."""
-    cells = [cell for row in rows if row["case"] == "convergence" for cell in row.get("cells", ())]
-    if not cells:
-        return None
-    figure, (axes,) = canvas("One agent on every vector layer: CartPole", 4.4)
-    labelled: set[str] = set()
-    for cell in cells:
-        system = cell["system"]
-        own = system.startswith("slipstream")
-        axes.plot(
-            np.array(cell["seconds"]),
-            np.array(cell["scores"]),
-            color=_COLOURS.get(system, GREY),
-            linewidth=1.8 if own else 1.1,
-            linestyle="-" if own else "--",
-            label=None if system in labelled else system,
-        )
-        labelled.add(system)
-    axes.set_xlabel("seconds of training")
-    axes.set_ylabel("mean return of the\nlast 100 training episodes")
-    legend_of(axes, 2)
-    return figure
-
-
 def _systems(cells: Rows) -> list[str]:
     return list(dict.fromkeys(cell["system"] for cell in cells))
 
 
 FIGURES: dict[str, tuple[str, Callable[[Rows], Figure | None]]] = {
     "throughput": ("Steps per second of vector layers by number of copies", throughput),
-    "convergence": ("Score of one agent over seconds on each vector layer", convergence),
 }
 """What a page may ask for: words for who cannot see it, and what draws it."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from slipstream.bench.suite import Case
-from slipstream.bench.suites import dqn, replay_memory, replay_scores, sac
+from slipstream.bench.suites import dqn, replay_scores, sac
 
 CASES: dict[str, Case] = {
     **dqn.CASES,
     **sac.CASES,
-    **replay_memory.CASES,
     **replay_scores.CASES,
 }
 FULL_ONLY = ("dqn_lunar_lander",)

@@ -69,27 +69,6 @@ def population_16(settings: SuiteOptions) -> Iterable[Row]:
     )
 
 
-def population_parts(settings: SuiteOptions) -> Iterable[Row]:
-    """The same population with gradients summed from two parts, as a lone member needs, and whole.
-
-    A member of 1,024 minibatch rows has two parts in any company, so that its bits are the same in
-    each; where members fill the cores themselves, the parts must cost nothing.
-    """
-    parts = _population(16, 16, 256, 1024)
-    whole = {**parts, "agent": {**parts["agent"], "gradient_parts": 1}}
-    settings = with_runs(settings, 3)
-    measured = settings.alternate(
-        lambda: rate(ours_of(parts, settings.seconds)),
-        lambda: rate(ours_of(whole, settings.seconds)),
-    )
-    yield measured.row(
-        "population_parts",
-        "training steps/s of 16 members (minibatch 1024, 16 copies each), gradients in two parts",
-        Goal(">=", 0.97),
-        "slipstream, gradients whole (`agent.gradient_parts=1`)",
-    )
-
-
 def population_96(settings: SuiteOptions) -> Iterable[Row]:
     """96 members with minibatches of 128, against two with 4,096 side by side, one a core."""
     settings = with_runs(settings, 3)

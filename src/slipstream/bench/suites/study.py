@@ -227,17 +227,6 @@ def fold_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
     yield _fold_against("fold_vs_sb3", setups, Goal(">=", 20), settings)
 
 
-def fold_vs_elegantrl(settings: SuiteOptions) -> Iterable[Row]:
-    """Folds of trials, against ElegantRL's PPO on one environment, in its best arrangement."""
-    module, cores = "peers.elegantrl_ppo_portfolio", threads()
-    arranged = sorted({(1, 1), (1, cores), (cores, 1)})
-    setups = [
-        Setup("ElegantRL PPO on one environment", module, {}, processes, count)
-        for processes, count in arranged
-    ]
-    yield _fold_against("fold_vs_elegantrl", setups, Goal(">=", 20), settings)
-
-
 def _fold_against(case: str, setups: Sequence[Setup], goal: Goal, settings: SuiteOptions) -> Row:
     """Throughput beside throughput: seconds of the whole machine for a fold, on both sides."""
     study = _unpruned(settings.full, settings.data_dir, settings.hours)
@@ -272,7 +261,6 @@ CASES: dict[str, Case] = {
     "study_full": study_full,
     "study_pruned": study_pruned,
     "fold_vs_sb3": fold_vs_sb3,
-    "fold_vs_elegantrl": fold_vs_elegantrl,
     **cluster.CASES,
 }
 ON_REQUEST = tuple(cluster.CASES)  # they need slipstream[ray]

@@ -12,7 +12,6 @@ from slipstream.bench.alternate import alternate
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
-from slipstream.bench.suites.vector_convergence import convergence
 from slipstream.bench.suites.vector_faces import face_cost, infos, sb3_on_us
 from slipstream.bench.suites.vector_faults import chaos, crashing, worker_kill
 from slipstream.bench.suites.vector_systems import (
@@ -239,6 +238,5 @@ CASES: dict[str, Case] = {
     "start_stop": start_stop,
     "systems": systems,
     "heavy": heavy,
-    "convergence": convergence,
     "footprint": footprint,
 }
