@@ -51,7 +51,6 @@ class _Opponent(Config):
     weight: float = 1.0
     checkpoint: str | None = None
     deterministic: bool = True
-    agent_type: str | None = None
     opponents: tuple[_Opponent, ...] | None = None
 
     def weights(self, where: str) -> dict[str, float]:
@@ -125,9 +124,6 @@ class _Training(Config):
     checkpoint_save_freq: Count | None = None  # episodes
     checkpoint_frequency: Count | None = None  # steps, as the next
     eval_frequency: Count | None = None
-    resource_log_freq: int | None = None  # no file of ours is written at this rhythm, nor the next
-    episode_resource_window: int | None = None
-    episode_resource_samples: int | None = None
 
 
 class _AgentBlock(Config):
@@ -159,10 +155,8 @@ def is_hockey_project(values: Mapping[str, Any]) -> bool:
 
 def otherwise(values: Mapping[str, Any]) -> str | None:
     """A sentence on what a file of theirs asks for and is done otherwise here; None: nothing."""
-    agent = values.get("agent")
-    kind = agent.get("type") if isinstance(agent, Mapping) else None
-    given = (agent.get("hyperparameters") if isinstance(agent, Mapping) else None) or {}
-    found = []
+    agent, found = values["agent"], []  # whole: `sections_of` has read the file
+    kind, given = agent["type"], agent.get("hyperparameters", {})
     if kind in ("DDDQN", "DDQN_PER") and given.get("use_huber_loss") is not True:
         found.append(
             "its loss is the squared error (no `use_huber_loss: true`), here it is Huber's"
@@ -243,15 +237,15 @@ def _meaningless(values: Mapping[str, Any]) -> list[str]:
     """What of a file has no counterpart here, each with its key and what to do instead."""
     found = []
     agent, curriculum = values.get("agent"), values.get("curriculum")
-    kind = agent.get("type") if isinstance(agent, Mapping) else None
+    agent = agent if isinstance(agent, Mapping) else {}
+    kind = agent.get("type")
     if isinstance(kind, str) and kind not in _BY_TYPE:
         found.append(
             f"`agent.type: {kind}` is an agent that slipstream has not (docs/agents.md); known: "
             f"{', '.join(_BY_TYPE)}"
         )
     tried = _lists(values.get("hyperparameters"), "hyperparameters")
-    if isinstance(agent, Mapping):
-        tried += _lists(agent.get("hyperparameters"), "agent.hyperparameters")
+    tried += _lists(agent.get("hyperparameters"), "agent.hyperparameters")
     if tried:
         found.append(
             f"{', '.join(tried)} list values to try, which is a search: give one each, or search "
