@@ -329,7 +329,7 @@ def test_an_episode_that_always_fails_counts_as_lost(how):
     assert all((track.length, track.ret) == (4, 4.0) for track in tracks)
     assert len({track.name for track in tracks}) == len(tracks), "each episode once"
     assert len(faults) - len(lost) >= TRIES * len(lost)
-    assert f"{len(lost)} evaluation episodes were lost" in lost_sentence(faults)
+    assert f"episodes that were lost: {len(lost)};" in lost_sentence(faults)
 
 
 def test_an_evaluation_of_which_half_is_lost_ends_in_words():

@@ -225,7 +225,7 @@ def lost_sentence(faults: Sequence[Any]) -> str | None:
     if not lost:
         return None
     return (
-        f"{len(lost)} evaluation episodes were lost, and scores are means of the others. The "
+        f"Evaluation episodes that were lost: {len(lost)}; scores are means of the others. The "
         f"first: {str(lost[0]).splitlines()[0]}"
     )
 
