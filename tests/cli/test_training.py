@@ -47,7 +47,7 @@ def test_train_evaluate_and_read(slipstream):
 
     again = slipstream("train", "cartpole", *FLAGS, "--out", "run")
     assert again.code == 2
-    assert "never overwritten" in again.err
+    assert "is not overwritten" in again.err
     assert "is complete" in slipstream("resume", "run").out
 
     Path("run/report.html").unlink()

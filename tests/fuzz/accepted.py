@@ -16,7 +16,7 @@ REASONS: dict[str, str] = {
     r"environment: EndlessActions": "agents act in unbounded boxes",
     r"(complete|stopped|study): \.lock .*": "a lock is held by the system; its file says nothing",
     r"(complete|study): figures/.*": "pictures are drawn, never read",
-    r"(complete|stopped|study): (status\.json|events\.jsonl) .*": (
+    r"(complete|stopped|study): (status\.json|events\.jsonl|log\.txt|live/members\.jsonl) .*": (
         "what other processes are told decides nothing, and is written anew"
     ),
     r"stopped: (best|checkpoints)/.*: status": "it reads the status, and whether there is a result",
