@@ -56,7 +56,10 @@ class Pools:
             facts["benchmark"] = environment.spec.market.benchmark
         folds = self._source.folds(base)
         seen = environment.observed_bytes
-        return Survey(environment.spec, folds, facts, environment.notes, seen)
+        backend = base.training.chosen_backend
+        if "compiled" in environment.backends:  # others are measured
+            backend = environment.chosen_backend(backend)
+        return Survey(environment.spec, folds, facts, environment.notes, seen, backend)
 
     @contextmanager
     def pool(self, folder: StudyFolder) -> Iterator[PolicyPool]:

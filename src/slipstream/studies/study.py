@@ -48,6 +48,7 @@ class Survey:
         facts: JSON-able: `market_sha256`, `folds` (groups, paths, ranges), `round_trip`, ...
         notes: sentences that the user must see.
         observed_bytes: see `Environment`.
+        backend: how copies are stepped; ``auto`` where that is measured later.
     """
 
     spec: Spec
@@ -55,6 +56,7 @@ class Survey:
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     observed_bytes: int | None = None
+    backend: str = "auto"
 
 
 class Machinery(Protocol):
@@ -221,7 +223,7 @@ class Study:
             with self._machinery.pool(self.folder) as pool:
                 self._forecast(plan, survey, ledger, pool, asked)
                 training = plan.base.training
-                self._say(vectorized_line(int(training.num_envs), training.chosen_backend))
+                self._say(vectorized_line(int(training.num_envs), survey.backend))
                 told = (self._logbook, self._say, self._show, survey.notes)
                 session = Session(self.folder, plan, ledger, pool, asked, *told)
                 search = self._search(session, mirror)

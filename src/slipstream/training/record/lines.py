@@ -21,6 +21,7 @@ from slipstream.training.record.status import Status, read_events, read_status
 
 GAP = "  "
 _SHOWN = 5  # last events; members under way
+_WIDTH = 110  # of lines that are folded, but where a terminal knows better
 
 
 def progress_parts(status: Status) -> list[str]:
@@ -107,9 +108,10 @@ def folder_lines(title: str, folder: Path, resume: str, status: Status | None) -
     lines, state = [title], status.judged() if status else ""
     if status is not None and state in ("running", "silent"):
         silent = f", silent for {clock(status.age)}" if state == "silent" else ""
-        lines += [*progress_parts(status), f"(process {status.pid} on {status.host}{silent})"]
+        who = f"(process {status.pid} on {status.host}{silent})"
+        lines += folded([*progress_parts(status), who], _WIDTH)
         told = [one for one in status.running if one.get("step") is not None]
-        lines += [f"{GAP}{_facts(one, ', ')}" for one in told[:_SHOWN]]
+        lines += [f"{GAP}{_facts({**one, 'time': None}, ', ')}" for one in told[:_SHOWN]]
         lines += [f"{GAP}and {len(told) - _SHOWN} more"] * (len(told) > _SHOWN)
         for node in status.nodes:
             part = cluster_part([node], status.kind == "study")
