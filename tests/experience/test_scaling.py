@@ -56,3 +56,18 @@ def test_constant_rewards_stay_finite(value):
     reward, flags = np.full((5, 2), value, np.float32), np.ones((5, 2), bool)
     out = scale.scale(reward, flags, flags, np.ones(2, np.float32))
     assert out.dtype == np.float32 and np.isfinite(out).all()
+
+
+def test_the_first_reward_of_many_steps_is_ten_at_most():
+    """One reward of 1 in 100,000 steps: their deviation alone would make it 316."""
+    scale, quiet = RewardScale(2, 10), np.zeros((10_000, 20), bool)
+    reward, gamma = np.zeros((10_000, 20), np.float32), np.full(20, 0.99, np.float32)
+    reward[9_999, 0] = 1.0  # member 0's
+    out = scale.scale(reward, quiet, ~quiet, gamma)
+    assert out[9_999, 0] == 10.0 and scale.largest.tolist() == [1.0, 0.0]
+    again = RewardScale(2, 10)
+    again.load_state_dict(scale.state_dict())
+    assert again.divisor.tolist() == scale.divisor.tolist()
+    reward[:, 0] = 1.0  # no longer rare: the deviation is what counts
+    many = scale.scale(reward, quiet, ~quiet, gamma)[:, 0]
+    assert 1 / many[0] == pytest.approx(scale.moments.std[0, 0]) and many[0] < 1.0

@@ -49,7 +49,7 @@ def machine() -> str:
 
 def cartpole(folder: Path) -> str:
     """One member, whose minibatches are summed from two parts."""
-    agent = {**_AGENT, "minibatch": 1024}
+    agent = {**_AGENT, "minibatch": 1024, "reward_scaling": "off"}
     return _trained(folder, {"env": "cartpole", "agent": agent}, num_envs=64, total_steps=20_480)
 
 
@@ -101,7 +101,7 @@ def portfolio_units(folder: Path) -> str:
 def resumed(folder: Path) -> str:
     """A run that was killed after its first checkpoint, and resumed."""
     config = folder / "config.yaml"
-    agent = {**_AGENT, "minibatch": 128}
+    agent = {**_AGENT, "minibatch": 128, "reward_scaling": "off"}
     training = {"num_envs": 16, "members": 2, "total_steps": 399_360, "checkpoint_every": 0.1}
     sections = {"agent": agent, "training": training, "evaluation": _EVALUATION}
     config.write_text(json.dumps({"env": "cartpole", **sections}))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-CARTPOLE = {
-    "horizon": 32,
-    "minibatch": 256,
-    "epochs": 10,
-    "learning_rate": 1e-3,
-    "learning_rate_schedule": "linear",
-    "discount": 0.98,
-    "gae_lambda": 0.9,
-}
+from slipstream.envs import cartpole
+from slipstream.training.settings.config import resolve
+
+CARTPOLE = cartpole.SETTINGS["ppo"]["agent"]
 PENDULUM = {
     "horizon": 256,
     "minibatch": 512,
@@ -26,7 +23,13 @@ PENDULUM = {
 
 
 def test_cartpole_is_solved(train):
-    # 300,000 of the 500,000 steps that are allowed: 32 of 32 seeds get there, with 100,000 steps 19
+    # With rewards as they are, values of 50 are all that the gradient's length is of: seeds 1 and 2
+    # end at 220 and 106.
+    shard = train(("cartpole", {}), CARTPOLE, seeds=[0, 1, 2], num_envs=16, steps=60_000)
+    assert (shard.evaluate("train", 100, 7).mean(axis=1) >= 475).all()
+
+
+def test_cartpole_is_solved_by_the_suggested_budget(train):
     shard = train(("cartpole", {}), CARTPOLE, seeds=[0, 1, 2], num_envs=16, steps=300_000)
     assert (shard.evaluate("train", 100, 7).mean(axis=1) >= 475).all()
 
@@ -72,3 +75,12 @@ def test_a_gymnasium_environment_learns(train):
     agent = {**CARTPOLE, "minibatch": 64}
     shard = train(("gym:CartPole-v1", {}), agent, seeds=[0], num_envs=8, steps=30_000)
     assert (shard.scores() >= 80).all()  # a random policy lives 22 steps
+
+
+@pytest.mark.long
+def test_a_kernel_without_settings_learns_by_default(train):
+    # Rewards of some 40 a step. Four epochs of four minibatches, of rewards as they are: 3,690.
+    name = str(Path(__file__).with_name("inventory.py"))
+    config = resolve(name, {"training.total_steps": 60_000})
+    shard = train((name, {}), config.agent, seeds=[11, 12, 13, 14], num_envs=8, steps=60_000)
+    assert (shard.scores() >= 4_200).all()

@@ -71,6 +71,7 @@ SETTINGS = {
             "learning_rate_schedule": "linear",
             "discount": 0.98,
             "gae_lambda": 0.9,
+            "reward_scaling": "on",  # else values of 50 are all that the gradient's length is of
         },
         "training": {"num_envs": 16, "total_steps": 300_000},
     },

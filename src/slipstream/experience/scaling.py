@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from slipstream.experience.compiled import loops
 
+_LARGEST = 10.0  # a scaled reward, at most: the bound of OpenAI Baselines' VecNormalize, not cut
 _QUIET = np.errstate(over="ignore", invalid="ignore")  # a sick member is noticed by its gradient
 
 
@@ -70,17 +71,30 @@ class RewardScale:
 
     Each environment accumulates R_t = gamma R_{t-1} + r_t, begun anew where an episode ends; a
     member's scale is the deviation of all its R so far (the scheme of Engstrom et al. 2020,
-    "Implementation matters in deep policy gradients"). It changes the size of rewards, never their
-    sign or mean. Reported returns are not scaled.
+    "Implementation matters in deep policy gradients"), or a tenth of the largest reward so far
+    where that is more: where rewards are rare, nearly all R are 0, and their deviation is so small
+    that the first rewards would be hundreds, beside which a gradient has nothing else. It changes
+    the size of rewards, never their sign or mean. Reported returns are not scaled.
 
     Args:
         members: M; num_envs: N per member.
+
+    Attributes:
+        largest: float32 [M], of the absolute rewards so far.
     """
 
     def __init__(self, members: int, num_envs: int) -> None:
         self.moments = RunningMoments(members, 1)
         self.accumulated = np.zeros((members, num_envs), np.float32)
+        self.largest = np.zeros(members, np.float32)
         self.num_envs = num_envs
+
+    @property
+    @_QUIET
+    def divisor(self) -> NDArray[np.float64]:
+        """What rewards are divided by, [M]."""
+        deviation = np.maximum(self.moments.std[:, 0], 1e-8)
+        return np.asarray(np.maximum(deviation, self.largest / _LARGEST))
 
     @_QUIET
     def scale(
@@ -102,14 +116,18 @@ class RewardScale:
         discounted, carried = np.empty_like(reward), self.accumulated.reshape(-1)
         loops()["discounted_returns"](reward, ended, valid, gamma, carried, discounted)
         self.moments.merge(discounted[..., None], valid)
-        scale = np.float32(1.0) / np.maximum(self.moments.std, 1e-8).astype(np.float32)
-        return reward * np.repeat(scale[:, 0], self.num_envs)
+        size = np.where(valid, np.abs(reward), 0.0).reshape(len(reward), len(self.largest), -1)
+        self.largest = np.maximum(self.largest, size.max(axis=(0, 2), initial=0.0))
+        scale = np.float32(1.0) / self.divisor.astype(np.float32)
+        return reward * np.repeat(scale, self.num_envs)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Moments [M, ...] and accumulators [M, N]."""
-        return {**self.moments.state_dict(), "accumulated": self.accumulated.copy()}
+        """Moments [M, ...], accumulators [M, N] and largest rewards [M]."""
+        own = {"accumulated": self.accumulated.copy(), "largest": self.largest.copy()}
+        return {**self.moments.state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
         self.moments.load_state_dict(state)
         self.accumulated[:] = state["accumulated"]
+        self.largest = state["largest"].astype(np.float32)

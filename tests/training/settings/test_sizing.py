@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,3 +140,17 @@ def test_every_preset_is_a_config():
         config = resolve(f"gym:{env_id}")
         assert config.preset_note is not None
         assert resolve(config.as_mapping()) == config
+
+
+def test_a_kernel_without_settings_has_the_defaults_of_gymnasium(tmp_path):
+    own = Path(__file__).parents[2] / "learning" / "inventory.py"
+    plain, foreign = resolve(str(own)), resolve("gym:CartPole-v1")
+    assert plain.agent == foreign.agent and plain.agent.reward_scaling == "on"
+    assert plain.training.num_envs == "auto"
+    given = resolve(str(own), {"agent.epochs": 3, "agent.horizon": 5, "training.num_envs": 2})
+    assert (given.agent.epochs, given.agent.horizon, given.agent.reward_scaling) == (3, 5, "on")
+    copy = tmp_path / "inventory.py"
+    copy.write_text(own.read_text() + 'SETTINGS = {"ppo": {"agent": {"horizon": 64}}}\n')
+    settled = resolve(str(copy)).agent
+    assert (settled.horizon, settled.epochs, settled.reward_scaling) == (64, 4, "auto")
+    assert resolve(str(own), {"agent.name": "dqn"}).training.num_envs == "auto"

@@ -98,7 +98,7 @@ class OffPolicyAgent(Agent):
         """[M], what rewards are multiplied by when they are learned from."""
         if self.reward_scale is None:
             return np.ones(self.members)
-        return 1.0 / np.maximum(self.reward_scale.moments.std[:, 0], 1e-8)
+        return 1.0 / self.reward_scale.divisor
 
     @abstractmethod
     def finished(self) -> dict[str, NDArray[Any]]:

@@ -130,6 +130,7 @@ CARTPOLE: dict[str, Any] = {
         "learning_rate_schedule": "linear",
         "discount": 0.99,
         "gae_lambda": 0.95,
+        "reward_scaling": "off",
         "widths": [64, 64],
     },
     "training": {"num_envs": 32, "total_steps": 150_000},

@@ -31,6 +31,7 @@ from slipstream.training.environments.kernel_section import (
 from slipstream.training.environments.machine_file import Identity
 from slipstream.training.environments.own_kernel import check_own_kernel
 from slipstream.training.environments.shares import Shares
+from slipstream.training.environments.suggested import for_gymnasium
 from slipstream.training.record.files import plain
 from slipstream.training.self_play.config import DEFAULTS
 from slipstream.training.self_play.game_kernel import game_kernel, seated, self_play_of
@@ -117,7 +118,10 @@ class KernelEnvironment(Environment):
 
     @classmethod
     def suggested(cls, name: str, agent_name: str) -> Sections:
-        by_agent: Mapping[str, Sections] = getattr(game_kernel(name).module, "SETTINGS", {})
+        module = game_kernel(name).module
+        if not hasattr(module, "SETTINGS"):  # copies follow from budget and records
+            return {"agent": for_gymnasium(name, agent_name)["agent"]}
+        by_agent: Mapping[str, Sections] = module.SETTINGS
         return by_agent.get(agent_name, {})
 
     @classmethod
