@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from slipstream.nets.policy import Policy
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.episodes import Seen, run_episodes
-from slipstream.training.record.track import Track, values
+from slipstream.training.record.track import Track, counted, values
 from slipstream.training.self_play.outcomes import NUMBERS, outcome_shares
 from slipstream.vector import draws
 from slipstream.vector.vector_env import VectorEnv
@@ -95,8 +95,11 @@ class Evaluator:
         self._numbers = [[t.number % self._lanes for t in own] for own in rows]
         if self.spec.market is None:
             self.metrics = {
-                name: np.nanmean(
-                    self._means([[t.metrics[name] for t in own] for own in rows]), axis=1
+                name: np.array(
+                    [
+                        counted(means).mean()
+                        for means in self._means([[t.metrics[name] for t in own] for own in rows])
+                    ]
                 )
                 for name in rows[0][0].metrics
                 if name not in NUMBERS or not self._opponents
