@@ -110,11 +110,16 @@ def result(tmp_path):
     return json.loads((tmp_path / "studies" / "one" / "result.json").read_text())
 
 
-def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path):
+def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path, monkeypatch):
+    import fake_pool
+
+    monkeypatch.setattr(fake_pool, "SKILL", 0.002)  # which so few trials hardly show by luck
     done = tune(slipstream)
     assert done.code == 0, done.err
     assert "Using Vectorized Environments: 8 parallel envs" in done.out
     assert "Forecast: search" in done.out and "Note: a note" in done.out
+    first, second = "The study one: loading cartpole.", "Training a slice to forecast"
+    assert done.out.index(first) < done.out.index("a note") < done.out.index(second)
     folder = tmp_path / "studies" / "one"
     names = {path.name for path in folder.iterdir()}
     assert {"study.yaml", "provenance.json", "study.db", "ledger.db", "result.json"} <= names
@@ -150,6 +155,7 @@ def test_a_study_never_goes_blank(machinery, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []
     machinery.seconds = 0.002
+    monkeypatch.setattr("fake_pool.SKILL", 0.002)  # what is confirmed is trained once more
     package.tune(
         "c.yaml", study={"n_trials": 8}, study_name="one", report=False, show=seen.append,
         say=lambda sentence: None,

@@ -32,7 +32,7 @@ def study_of(settings, steps, name, **study):
 def test_the_winner_of_a_planted_study_finds_the_edge(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     study = study_of(
-        settings_of(tmp_path / "seen", 80_000, 1),
+        settings_of(tmp_path / "seen", 100_000, 1),
         100_000,
         "planted",
         n_trials=8,
@@ -41,6 +41,8 @@ def test_the_winner_of_a_planted_study_finds_the_edge(tmp_path, monkeypatch):
     )
     holdout = study.result["holdout"]
     assert holdout["promoted"] and holdout["opening"] == 1
+    assert holdout["fresh_days"] >= 60 and min(holdout["lcb"], holdout["own_lcb"]) > 0.0
+    assert max(study.result["confirmation"]["chance"][name] for name in ("excess", "own")) <= 0.05
     fresh = environment_of(tmp_path / "fresh", 18_000, 2, (0.1, 0.0, 0.9))
     policy = slipstream.load_policy(study.path)
     ((track,),) = Evaluator(fresh, "test").run(policy, record=True)
@@ -51,7 +53,7 @@ def study_without_edge(folder, seed, **env):
     """24 trials of 10,000 steps on a market in which nothing can be known."""
     market = PlantedCrypto(strength=0.0, signal=0.0)
     return study_of(
-        {**settings_of(folder, 34_000, seed, market), **env},
+        {**settings_of(folder, 100_000, seed, market), **env},
         10_000,
         f"none{seed}",
         seed=seed,
@@ -70,22 +72,21 @@ def test_studies_without_an_edge_recommend_nothing(tmp_path, monkeypatch):
     Trading is free there: what a trial pays would tell it from the others, and that is no luck.
     """
     monkeypatch.chdir(tmp_path)
-    pbo, deflated, promoted = [], [], 0
+    pbo, flattered = [], []
     for seed in range(20):
         study = study_without_edge(tmp_path / f"market{seed}", seed, fee=0.0)
         result = study.result
         pbo.append(result["evidence"]["pbo"]["value"])
-        deflated.append(result["evidence"]["deflated_sharpe"].get("value", 0.0))
+        deflated = result["evidence"]["deflated_sharpe"].get("value", 0.0)
+        if deflated >= 0.95 or result["winner"] is not None:
+            flattered.append(seed)
         if result["winner"] is None:
             assert result["sentences"][0].startswith(
                 "No configuration beat equal weight and cash; nothing is recommended"
             )
             assert result["deployed"] is None and not study.policy.exists()
-        else:
-            promoted += bool(result["holdout"]["promoted"])
     assert 0.4 <= np.mean(pbo) <= 0.6, pbo
-    assert np.sum(np.array(deflated) >= 0.95) <= 2, deflated
-    assert promoted <= 2
+    assert len(flattered) <= 1, flattered  # called skilled, confirmed or even promoted
 
 
 @pytest.mark.long

@@ -78,14 +78,15 @@ class SkilledPool(FakePool):
 class Machinery:
     """Hands out the pool."""
 
-    def __init__(self, pool, market=MARKET):
-        self._pool, self._market = pool, market
+    def __init__(self, pool, market=MARKET, prices=()):
+        self._pool, self._market, self._prices = pool, market, prices
         pool.benchmark = market is None or market.benchmark
 
     def survey(self, base, study):
         spec = replace(resolve_environment("cartpole", {}).spec, market=self._market)
         facts = {"market_sha256": "ab" * 32, "folds": fold_facts()} if self._market else {}
-        return Survey(spec, 6, facts, ("A note on the data.",))
+        notes = ("A note on the data.",)
+        return Survey(spec, 6, facts, notes, prices=lambda: self._prices)
 
     @contextmanager
     def pool(self, folder):
@@ -93,7 +94,16 @@ class Machinery:
 
 
 def run_study(
-    path, *, trials=60, steps=640, skill=0.004, idle=(), fails=(), market=MARKET, **options
+    path,
+    *,
+    trials=60,
+    steps=640,
+    skill=0.004,
+    idle=(),
+    fails=(),
+    market=MARKET,
+    prices=(),
+    **options,
 ):
     """Runs a study to its end; returns its folder."""
     base = resolve(
@@ -118,7 +128,7 @@ def run_study(
         base,
         StudyConfig.model_validate({**study, **options.pop("study", {})}),
         SearchSpace.from_mapping(SPACE, base),
-        Machinery(pool, market),
+        Machinery(pool, market, prices),
         Options(**options),
         lambda text: None,
     ).run()

@@ -19,11 +19,14 @@ from slipstream.studies.outcome.confirmation import (
     mean_bound,
 )
 from slipstream.studies.outcome.final import final_slots, holdout_facts
+from slipstream.studies.outcome.sentences import promotion
 from slipstream.studies.phases import train_all
 from slipstream.studies.record.identity import check_data, check_same, difference, identity
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot, Verdict
+from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.paths import FoldMap
+from slipstream.training.runs.openings import Opening
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}
 
@@ -70,11 +73,23 @@ def trained(tmp_path, setup, jobs, fails=()):
     return outcomes
 
 
+def searched(setup, outcomes, trials):
+    """The confirmation's first seed, as if it had been the search's."""
+    slots = {trial: confirmation_slots(setup, [trial])[: setup.folds] for trial in trials}
+    return {
+        trial: [outcomes[slot].passes for slot in mine]
+        for trial, mine in slots.items()
+        if not any(outcomes[slot].failed for slot in mine)
+    }
+
+
 def test_a_candidate_with_a_diverged_seed_cannot_win(tmp_path):
     setup = plan(confirmation={"seeds": 2, "bootstrap": 100})
     jobs = dict.fromkeys(confirmation_slots(setup, [4, 7]), setup.base)
     outcomes = trained(tmp_path, setup, jobs, ["confirm-00004-1-2"])
-    found = confirm(setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS)
+    found = confirm(
+        setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS, searched(setup, outcomes, [4, 7]), 9
+    )
     rows = {row["trial"]: row for row in found.candidates}
     assert found.best == 7 and "diverged" in rows[4]["excluded"] and not rows[7]["excluded"]
     assert len(rows[7]["seeds"]) == 2 and rows[7]["lcb"] < rows[7]["value"]
@@ -90,11 +105,13 @@ def test_a_candidate_with_one_inactive_fold_cannot_win(tmp_path, exposure, fills
     passes = outcomes[slot].passes
     idle = replace(passes, metrics=[{"mean_exposure": exposure, "fills": fills}] * 2)
     outcomes[slot] = replace(outcomes[slot], passes=idle)
-    found = confirm(setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS)
+    found = confirm(
+        setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS, searched(setup, outcomes, [4, 7]), 9
+    )
     rows = {row["trial"]: row for row in found.candidates}
     assert found.best == 7 and "lcb" not in rows[4]
     assert rows[4]["excluded"].startswith("fold 2 of seed 1 is inactive: exposure ")
-    neither = confirm(setup, [4], {4: 2.0}, outcomes, FACTS)
+    neither = confirm(setup, [4], {4: 2.0}, outcomes, FACTS, {}, 9)
     assert neither.best is None and "traded on every fresh seed" in neither.reason
 
 
@@ -104,7 +121,7 @@ def test_games_are_ranked_by_the_bound_of_their_mean(tmp_path):
     outcomes = trained(tmp_path, setup, jobs)
     better = DailyReturns(np.arange(4), np.full(4, 5.0), np.zeros(4), np.zeros(4, int), [{}])
     outcomes |= {s: replace(o, passes=better) for s, o in outcomes.items() if s.trial == 2}
-    found = confirm(setup, [1, 2], {1: 9.0, 2: 1.0}, outcomes, None)
+    found = confirm(setup, [1, 2], {1: 9.0, 2: 1.0}, outcomes, None, {}, 2)
     assert found.winner == 2 and found.candidates[1]["lcb"] == 5.0
     values = np.array([1.0, 2.0, 3.0, 4.0])
     bound = mean_bound(values, setup.study.confirmation, 2, 1)
@@ -135,16 +152,105 @@ def test_the_holdout_is_the_mean_over_seeds(tmp_path):
         passes = outcomes[slot].passes
         metrics = [{"mean_exposure": 0.5, "fills": 50.0}]
         outcomes[slot] = replace(outcomes[slot], passes=replace(passes, metrics=metrics))
-    facts = holdout_facts(setup, slots, outcomes, opening=1, forced=False)
+    facts = holdout_facts(setup, slots, outcomes, opening=Opening(1), forced=False)
     assert facts["mean_return"] == pytest.approx((0.21 + 0.32) / 2)
     assert facts["benchmark_return"] == pytest.approx(0.1)
-    assert facts["beats_equal_weight"] and facts["beats_cash"] and facts["promoted"]
-    assert not holdout_facts(setup, slots, outcomes, opening=1, forced=True)["promoted"]
+    assert facts["beats_equal_weight"] and facts["beats_cash"]
+    assert facts["lcb"] is facts["own_lcb"] is None and not facts["promoted"]  # of two days
+    told = {"holdout": facts, "winner": None}
+    assert promotion(told) == (
+        "Not promoted: 2 fresh days are too few for a bound, which needs 60."
+    )
     alone = replace(setup, market=replace(setup.market, benchmark=False))
-    facts = holdout_facts(alone, slots, outcomes, opening=1, forced=False)
+    facts = holdout_facts(alone, slots, outcomes, opening=Opening(1), forced=False)
     names = [*facts, *(name for seed in facts["seeds"] for name in seed)]
     assert not any("benchmark" in name or "equal_weight" in name for name in names)
-    assert facts["beats_cash"] and facts["promoted"]
+
+
+FIRST = Opening(1)
+
+
+def held(tmp_path, mine, market, opening=FIRST, forced=False):
+    """Facts and sentence of two seeds that earn `mine` beside `market`, a mean a day each."""
+    setup = plan(final_seeds=2)
+    slots = final_slots(setup, 3)
+    tmp_path.mkdir()
+    outcomes = trained(tmp_path, setup, dict.fromkeys(slots, setup.base))
+    noise = np.random.default_rng(0).normal(0.0, 0.01, (3, 100))
+    noise -= noise.mean(axis=1, keepdims=True)
+    for slot, own in zip(slots, noise, strict=False):
+        passes = one_fold(np.arange(100), mine + own, market + 0.3 * noise[2])
+        passes = replace(passes, metrics=[{"mean_exposure": 0.5, "fills": 50.0}])
+        outcomes[slot] = replace(outcomes[slot], passes=passes)
+    facts = holdout_facts(setup, slots, outcomes, opening, forced)
+    return facts, promotion({"holdout": facts, "winner": {"forced": forced}})
+
+
+def test_promotion_needs_both_bounds_above_zero(tmp_path):
+    """A mean above equal weight and cash was enough: a coin's flip."""
+    facts, said = held(tmp_path / "a", 4e-3, 0.0)
+    assert facts["promoted"] and facts["lcb"] > 0 and facts["own_lcb"] > 0
+    assert said == "Promoted: the lower bounds on the hold-out are above 0."
+    facts, said = held(tmp_path / "b", 1e-3, 0.0)
+    assert facts["beats_equal_weight"] and facts["beats_cash"] and not facts["promoted"]
+    assert said.endswith("the hold-out does not contradict it, and is too short to confirm it.")
+    facts, said = held(tmp_path / "c", 1e-4, -5e-3)  # loses less than a market that falls
+    assert facts["lcb"] > 0 > facts["own_lcb"] and not facts["promoted"]
+    facts, said = held(tmp_path / "d", 4e-3, 8e-3)  # gains less than one that rises
+    assert facts["own_lcb"] > 0 > facts["lcb"] and not facts["promoted"]
+    assert said == "Not promoted: it does not beat what it is compared with."
+    facts, said = held(tmp_path / "e", 4e-3, 0.0, forced=True)
+    assert not facts["promoted"] and said == "Not promoted: it was deployed by force."
+    facts, said = held(tmp_path / "f", 4e-3, 0.0, Opening(1, unknown="No folder"))
+    assert not facts["promoted"] and "opened before is not known" in said
+
+
+def test_days_that_were_opened_before_leave_the_bounds(tmp_path):
+    seen = Opening(2, ("study other",), frozenset(range(40)))
+    facts, _ = held(tmp_path / "a", 4e-3, 0.0, seen)
+    assert facts["fresh_days"] == 60 and facts["lcb"] is not None and facts["opening"] == 2
+    fewer = Opening(2, ("study other",), frozenset(range(41)))
+    facts, said = held(tmp_path / "b", 4e-3, 0.0, fewer)
+    assert facts["fresh_days"] == 59 and facts["lcb"] is None and not facts["promoted"]
+    assert "59 fresh days are too few" in said
+
+
+def test_a_bound_above_zero_is_confirmed_only_if_so_many_trials_would_hardly_show_it(
+    tmp_path, monkeypatch
+):
+    """Pruned trials are not in the matrix and were tried: p = 1 - (1 - p)^(all / full)."""
+    setup = plan(confirmation={"seeds": 2, "bootstrap": 300})
+    jobs = dict.fromkeys(confirmation_slots(setup, [4, 7]), setup.base)
+    outcomes = trained(tmp_path, setup, jobs)
+    for slot, one in outcomes.items():
+        skill = 0.004 if slot.trial == 4 else -0.004
+        returns = one.passes.returns + skill
+        outcomes[slot] = replace(one, passes=replace(one.passes, returns=returns))
+    full = searched(setup, outcomes, [4, 7])
+
+    def confirmed(begun):
+        return confirm(setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS, full, begun)
+
+    found = confirmed(2)
+    assert found.winner == found.best == 4 and not found.reason
+    assert found.chance == {"trial": 4, "trials": 2, "full": 2, "excess": 0.0, "own": 0.0}
+    seen = []
+    monkeypatch.setattr(
+        bootstrap, "chance_of_as_much", lambda returns, *_: seen.append(returns) or 0.02
+    )
+    assert confirmed(2).winner == 4
+    many = confirmed(6)
+    assert many.winner is None and many.best == 4
+    assert many.chance["excess"] == many.chance["own"] == pytest.approx(1 - 0.98**3)
+    assert many.reason.startswith(
+        "trial 4 is the best candidate, which so many trials could show by luck: Hansen's test "
+        "over all 6 gives p = 0.059 in excess of equal weight and 0.059 of own returns"
+    )
+    excess, own = seen[:2]  # the same days and trials, and the market between them
+    assert excess.shape == own.shape == (360 // 2, 2) and np.ptp(own - excess, axis=1).max() < 1e-12
+    market = replace(setup.market, benchmark=False)
+    alone = confirm(replace(setup, market=market), [4], {4: 2.0}, outcomes, FACTS, {4: full[4]}, 1)
+    assert "excess" not in alone.chance and alone.chance["own"] == pytest.approx(0.02)
 
 
 def test_openings_of_the_holdout_are_counted_once_each(tmp_path):

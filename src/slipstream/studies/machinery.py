@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from slipstream.core.cores import usable_cores
@@ -12,11 +13,13 @@ from slipstream.studies.config import StudyConfig
 from slipstream.studies.engine.pool import EnvironmentSource, Pool
 from slipstream.studies.engine.remote_worker import SERVICE
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.search.plan import HOLDOUT
 from slipstream.studies.session import PolicyPool
 from slipstream.studies.study import Survey
 from slipstream.training.learner import check_learner
 from slipstream.training.processes.cluster import ClusterOptions, connect
 from slipstream.training.processes.premises import work_for
+from slipstream.training.runs.openings import price_series
 from slipstream.training.settings.config import RunConfig
 
 
@@ -59,7 +62,8 @@ class Pools:
         backend = base.training.chosen_backend
         if "compiled" in environment.backends:  # others are measured
             backend = environment.chosen_backend(backend)
-        return Survey(environment.spec, folds, facts, environment.notes, seen, backend)
+        prices = partial(price_series, environment, HOLDOUT)
+        return Survey(environment.spec, folds, facts, environment.notes, seen, backend, prices)
 
     @contextmanager
     def pool(self, folder: StudyFolder) -> Iterator[PolicyPool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -33,6 +33,7 @@ from slipstream.training.record.files import write_text
 from slipstream.training.record.interruption import Interrupted, Interruption
 from slipstream.training.record.logbook import Logbook
 from slipstream.training.record.status import Status
+from slipstream.training.runs.openings import PriceSeries
 from slipstream.training.runs.state_version import check_state_version, state_version
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.trust import enter
@@ -49,6 +50,7 @@ class Survey:
         notes: sentences that the user must see.
         observed_bytes: see `Environment`.
         backend: how copies are stepped; ``auto`` where that is measured later.
+        prices: what is written down of the hold-out when it is opened.
     """
 
     spec: Spec
@@ -57,6 +59,7 @@ class Survey:
     notes: tuple[str, ...] = ()
     observed_bytes: int | None = None
     backend: str = "auto"
+    prices: Callable[[], Sequence[PriceSeries]] = tuple
 
 
 class Machinery(Protocol):
@@ -167,6 +170,7 @@ class Study:
 
     def _run(self, resumed: bool) -> dict[str, Any]:
         self._enter("loading")
+        self._say(f"The study {self.folder.handle}: loading {self._base.short_name}.")
         survey = self._machinery.survey(self._base, self._config)
         if resumed:
             old = self.folder.provenance.get("environment") or {}
@@ -237,6 +241,7 @@ class Study:
                     confirmed,
                     force=self.options.force_deploy,
                     study_config=digest(self._identity),
+                    prices=survey.prices,
                 )
         finally:
             try:
@@ -288,6 +293,10 @@ class Study:
         if told is None:
             check_memory(plan, survey.spec, survey.observed_bytes)
             self._enter("measuring")
+            self._say(
+                "Training a slice to forecast minutes, memory and disk; what is compiled for the "
+                "first time takes up to a minute."
+            )
             speed = measure(pool, plan, tick)
             found = forecast(
                 *(plan, survey.spec, speed, survey.facts, self.folder.path, survey.observed_bytes)
@@ -315,7 +324,7 @@ class Study:
             one.name, one.steps, before.get(one.name, 0), one.seconds
         )
         rungs = RungLog(plan.study.pruning, self._say)
-        search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial).milestones)
+        search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial))
         interval = RareInterval(plan, search, meter)
 
         def after() -> float:

@@ -34,6 +34,7 @@ from slipstream.training.record.interruption import Interrupted, Interruption, S
 from slipstream.training.record.machine import MachineSampler
 from slipstream.training.record.track import counted
 from slipstream.training.runs.best import best_policy
+from slipstream.training.runs.openings import look
 from slipstream.training.runs.result import Scores, finite, result_of, scores_of
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
@@ -378,6 +379,7 @@ class Trainer:
             self.progress.seconds_validate += time.perf_counter() - began
             if market:
                 self.directory.count_test_read()
+                look(self.environment, f"run {self.directory.path}")
         result = self._result(measured, last)
         self.directory.save_result(result)
         self.events.emit(Finished(self.progress.snapshot(), result))

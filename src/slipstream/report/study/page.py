@@ -18,6 +18,7 @@ from slipstream.report.study import screen as study_screen
 from slipstream.report.study import tables as study_tables
 from slipstream.report.study import wording as study_wording
 from slipstream.report.study.view import Axis, StudyView, read_view
+from slipstream.studies.outcome.sentences import chance_sentence
 from slipstream.studies.record.folder import StudyFolder
 
 _MOST_COLUMNS = 40  # trials in the heat map
@@ -120,6 +121,7 @@ def _confirmation(view: StudyView) -> Section:
         drawn = study_figures.confirmation(ranked, what, rivals)
         pictures.append(picture("confirmation", "Lower bounds of the best trials", drawn))
     sentences = ["The best trials of the search were trained again on seeds that it never saw."]
+    sentences += chance_sentence(view.result)
     if told["reason"]:
         sentences.append(f"No winner: {told['reason']}.")
     return Section("Confirmation", sentences, [study_tables.candidates(view)], pictures)

@@ -23,7 +23,9 @@ def lacking(view: StudyView) -> list[str]:
     if (view.result["winner"] or {}).get("forced"):
         found.append("it was deployed by force")
     if told["opening"] > 1:
-        found.append(f"the hold-out has been opened {told['opening']} times")
+        found.append(f"this is opening {told['opening']} of these hold-out days")
+    if not told.get("promoted"):
+        found.append("it was not promoted")
     found += _size(holdout.each[0], periods)
     if view.random is None:
         why = f": {view.random_missing}" if view.random_missing else ""

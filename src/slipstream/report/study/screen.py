@@ -35,7 +35,7 @@ def _holdout(
     mine, days = lines.each[0], span(len(lines.time), periods)
     beside = days
     if told["opening"] > 1:  # said first: choices made between the looks made it too good
-        beside = f"opened {told['opening']} times; {beside}"
+        beside = f"opening {told['opening']} of these days; {beside}"
     if lines.benchmark is not None:
         beside += f"; equal weight {percent(float(np.prod(1.0 + lines.benchmark)) - 1.0)}"
     ratio = annual_sharpe(sharpe(mine, periods), sharpe_interval(mine, periods))

@@ -19,6 +19,7 @@ from slipstream.report.study.figures import kind
 from slipstream.report.study.view import Axis, Lines, StudyView
 from slipstream.report.wording import number, share
 from slipstream.studies.record.reader import Trial
+from slipstream.studies.search.rung_log import rung_at
 
 MOST_TRIALS = 30
 _MOST_FAILED = 10
@@ -142,7 +143,7 @@ def evidence(view: StudyView) -> Table:
         rows.append(["Probability of backtest overfitting (PBO)", _not(pbo)])
     if "value" in deflated:
         root = math.sqrt(view.days_per_year) if view.days_per_year else 1.0
-        ratio = "information ratio" if view.benchmark else "Sharpe ratio"
+        ratio = "information ratio" if deflated["of"] == "excess" else "Sharpe ratio"
         rows += [
             [f"Deflated Sharpe ratio of trial {deflated['trial']}", number(deflated["value"], 2)],
             [
@@ -174,7 +175,13 @@ def evidence(view: StudyView) -> Table:
     )
     if view.benchmark:
         note += (
-            " Its returns are those in excess of equal weight's: a market that rises is no skill."
+            " It is the smaller of two, here of "
+            + (
+                "returns in excess of equal weight's"
+                if deflated.get("of") != "own"
+                else "own returns"
+            )
+            + ": a market that rises is no skill, nor is cash in one that falls."
         )
     return Table("What chance alone could show", ("", "value"), rows, note=note)
 
@@ -196,7 +203,7 @@ def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
     """Where trials could stop early."""
     rows = []
     for rung in told:
-        label = f"at {share(rung['share'])} of the budget"
+        label = f"at {rung_at(rung['share'], rung['rollouts'])} of the budget"
         if rung.get("same_as"):
             rows.append([label, "", "", "", f"same as {rung['same_as']}"])
             continue

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.percent import percent
 from slipstream.market.finding import plural
 from slipstream.report import wording
 from slipstream.report.confidence import sharpe_interval
@@ -18,11 +17,14 @@ from slipstream.report.study.proof import lacking, outperformed
 from slipstream.report.study.view import Lines, StudyView
 from slipstream.report.wording import number, share
 from slipstream.studies.outcome.sentences import (
-    NOT_UNDONE,
+    chance_sentence,
     findable_sentence,
-    holdout_bound,
     no_winner,
+    on_holdout,
+    openings,
+    why_none,
 )
+from slipstream.studies.search.rung_log import rung_at
 from slipstream.studies.statistics.deflated import expected_best, expected_maximum
 from slipstream.studies.statistics.overfitting import ON_NOISE
 
@@ -38,20 +40,17 @@ def warnings(view: StudyView) -> list[str]:
     """What must be read before anything else."""
     result = view.result
     lines = [*view.accepted]
-    opened = (result["holdout"] or {}).get("opening", 0)
-    if opened > 1:
-        lines.append(
-            f"The hold-out has been opened {opened} times: choices made between these looks make "
-            "its figures too good."
-        )
+    if (result["holdout"] or {}).get("opening", 0) > 1:
+        lines += openings(result["holdout"])
     if (result["winner"] or {}).get("forced"):
         lines.append(
             f"{no_winner(result)} Trial {result['winner']['trial']} was deployed by force all the "
             "same."
         )
-    elif result["winner"] is not None and view.market:
-        bound = holdout_bound(result["holdout"] or {}, view.benchmark)
-        lines += [text for text in (NOT_UNDONE, bound) if text]
+    elif result["winner"] is not None:
+        lines += chance_sentence(result)
+    if view.market and result["holdout"] is not None:
+        lines += on_holdout(result)[1:]
     if view.holdout is not None and view.days_per_year is not None:
         lines += wording.few_days(len(view.holdout.time), view.days_per_year)
     lines.append(OPTIMISTIC)
@@ -66,10 +65,7 @@ def opening(view: StudyView) -> list[str]:
     result = view.result
     winner, told = result["winner"], result["holdout"]
     if winner is None:
-        lines = [no_winner(result)]
-        if result["confirmation"]["reason"]:
-            lines.append(f"Reason: {result['confirmation']['reason']}.")
-        return [*lines, _tried(result)]
+        return [no_winner(result), *why_none(result), _tried(result)]
     name = f"Deployed by force: trial {winner['trial']}."
     if not winner["forced"]:
         name = f"Confirmed winner: trial {winner['trial']}."
@@ -80,11 +76,12 @@ def opening(view: StudyView) -> list[str]:
         return [f"{name} Every seed of its final training diverged.", _tried(result)]
     lines = _held(view, view.holdout, view.days_per_year, told)
     if winner["forced"]:
-        lines = [no_winner(result), *lines, name]
+        lines = [no_winner(result), *lines, name, *why_none(result)]
     else:
         lines = [f"{name} {_short(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
-    more = _seeds(view.holdout, view.days_per_year, told, label)
+    more = [*on_holdout(result), *_seeds(view.holdout, view.days_per_year, label)]
+    more += openings(told) if told["opening"] == 1 else []
     return [*lines, *more, *best_of(view), _tried(result)]
 
 
@@ -121,27 +118,15 @@ def _held(view: StudyView, lines: Lines, periods: float, told: Mapping[str, Any]
     return found
 
 
-def _seeds(lines: Lines, periods: float, told: Mapping[str, Any], label: str) -> list[str]:
+def _seeds(lines: Lines, periods: float, label: str) -> list[str]:
     every = [sharpe(one, periods) for one in lines.each]
     known = [value for value in every if value is not None]
-    found = []
-    if len(known) > 1:
-        found.append(
-            f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {wording.spread(known)}. "
-            f"The headline is of the deployable policy, {label}."
-        )
-    if told.get("mean_return") is not None:
-        met = told["beats_cash"] and told.get("beats_equal_weight", True)
-        against, ratio, above = "", "Sharpe ratio", "above cash"
-        if lines.benchmark is not None:
-            against = f" against {percent(told['benchmark_return'])} of equal weight"
-            ratio, above = "information ratio", "above equal weight and above cash"
-        found.append(
-            f"Mean return of the seeds: {percent(told['mean_return'])}{against}; annual {ratio} "
-            f"{number(told['ratio'])}, lower bound {number(told['lcb'])}. Promotion needs a mean "
-            f"{above}: {'met' if met else 'not met'}."
-        )
-    return found
+    if len(known) < 2:
+        return []
+    return [
+        f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {wording.spread(known)}. "
+        f"The headline is of the deployable policy, {label}."
+    ]
 
 
 def _tried(result: Mapping[str, Any]) -> str:
@@ -160,7 +145,7 @@ def _pruning(view: StudyView) -> str:
         return ""
     alike: dict[str, list[str]] = {}
     for rung in rungs:
-        alike.setdefault(standing(rung), []).append(share(rung["share"]))
+        alike.setdefault(standing(rung), []).append(rung_at(rung["share"], rung["rollouts"]))
     parts = [
         f"the rung{'s' * (len(at) > 1)} at {' and '.join(at)} of the budget "
         f"{standing_of_several(words) if len(at) > 1 else words}"
@@ -247,7 +232,8 @@ def best_of(view: StudyView) -> list[str]:
         bar = expected_best(trials, findable["folds"]["years"])
     if bar is None:
         return []
-    ratio = "information ratio against equal weight" if view.benchmark else "Sharpe ratio"
+    excess = told.get("of", "excess") == "excess" and view.benchmark
+    ratio = "information ratio against equal weight" if excess else "Sharpe ratio"
     lines = [
         f"On the folds, where {trials} trials were tried, the best of {trials} skill-less ones is "
         f"expected to show an annual {ratio} of {number(bar)}."

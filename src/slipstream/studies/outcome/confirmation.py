@@ -6,7 +6,7 @@ See docs/rules.md, section 13.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.studies.config import ConfirmationConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
+from slipstream.studies.outcome.sentences import chances
 from slipstream.studies.record.rows import Slot, Verdict, ranked
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.statistics import bootstrap
@@ -35,7 +36,11 @@ class Confirmed:
             weight, or cash where there is none; games: mean return), `lcb`, `own_lcb` (of its own
             Sharpe ratio, where there is equal weight), `seeds` (the value of each), `excluded`
             (why).
-        cash: lower bound of holding cash, 0 where it is the benchmark; None for games.
+        cash: lower bound of holding cash, 0 where it is the benchmark; None for games, and where
+            there are too few days for a bound.
+        chance: of the one with the highest bounds above 0: `trial`, `trials` that were begun,
+            `full` ones that ran their whole budget, and p that so many would show as much without
+            skill, `excess` over equal weight where there is one, and `own`; None without such one.
         reason: why there is no winner.
     """
 
@@ -43,6 +48,7 @@ class Confirmed:
     best: int | None
     candidates: Sequence[Mapping[str, Any]] = ()
     cash: float | None = None
+    chance: Mapping[str, Any] | None = None
     reason: str = ""
 
 
@@ -67,6 +73,8 @@ def confirm(
     scores: Mapping[int, float | None],
     outcomes: Mapping[Slot, Outcome],
     facts: Mapping[str, Any] | None,
+    full: Mapping[int, Sequence[DailyReturns]],
+    begun: int,
 ) -> Confirmed:
     """Judges the candidates.
 
@@ -76,6 +84,8 @@ def confirm(
         scores: search score by trial.
         outcomes: of all `confirmation_slots`.
         facts: ``provenance["folds"]``: groups and paths; None for games.
+        full: test passes by fold of the search's trials that ran their whole budget.
+        begun: how many trials the search began.
     """
     if not chosen:
         what = "" if plan.market is None else " with a policy that trades"
@@ -96,7 +106,9 @@ def confirm(
     passes = {trial: _by_seed(plan, trial, outcomes) for trial in kept}
     if plan.market is None or facts is None:
         return _confirm_games(plan, kept, rows, passes)
-    return _confirm_markets(plan, kept, rows, passes, FoldMap.of(facts))
+    layout = FoldMap.of(facts)
+    found = _confirm_markets(plan, kept, rows, passes, layout)
+    return found if found.winner is None else _survives(plan, found, full, begun, layout)
 
 
 def _confirm_markets(
@@ -122,13 +134,47 @@ def _confirm_markets(
     for k, trial in enumerate(kept):
         rows[trial] |= {
             "value": float(found.bounds.ratio[k]),
-            "lcb": float(found.bounds.lower[k]),
             "seeds": [information_ratio(one[None], periods) for one in excess[k]],
         }
+        bounds = {"lcb": found.bounds.lower[k]}
         if plan.market.benchmark:
-            rows[trial]["own_lcb"] = float(found.own[k])
+            bounds["own_lcb"] = found.own[k]
+        rows[trial] |= {name: float(one) for name, one in bounds.items() if not np.isnan(one)}
     winner = None if found.winner is None else kept[found.winner]
-    return Confirmed(winner, kept[found.best], list(rows.values()), found.cash, found.reason)
+    cash = None if np.isnan(found.cash) else found.cash
+    best = kept[found.best] if winner is None else winner
+    return Confirmed(winner, best, list(rows.values()), cash, None, found.reason)
+
+
+def _survives(
+    plan: StudyPlan,
+    found: Confirmed,
+    full: Mapping[int, Sequence[DailyReturns]],
+    begun: int,
+    layout: FoldMap,
+) -> Confirmed:
+    """The same with its winner only where so many trials would hardly show as much by luck."""
+    assert plan.market is not None and found.winner is not None
+    settings, number = plan.study.confirmation, found.winner
+    excess, benchmark = _aligned([[folds] for folds in full.values()], layout)
+    returns = {"own": np.concatenate(excess).T + benchmark[:, None]}
+    if plan.market.benchmark:
+        returns = {"excess": np.concatenate(excess).T, **returns}
+    days, chosen = len(benchmark), list(full).index(number)
+    weight = bootstrap.day_weights(days, settings.bootstrap, settings.block_days, _seed(plan))
+    share = begun / len(full)  # pruned trials are not among the full ones, and were tried too
+    chance: dict[str, Any] = {"trial": number, "trials": begun, "full": len(full)}
+    for name, each in returns.items():
+        alone = bootstrap.chance_of_as_much(each, chosen, weight)
+        chance[name] = 1.0 - (1.0 - alone) ** share
+    if max(chance[name] for name in returns) <= settings.level:
+        return replace(found, chance=chance)
+    reason = (
+        f"trial {number} is the best candidate, which so many trials could show by luck: "
+        f"Hansen's test over all {begun} gives p = {chances(chance)}, and at most "
+        f"{settings.level:g} confirms"
+    )
+    return replace(found, winner=None, chance=chance, reason=reason)
 
 
 def _aligned(

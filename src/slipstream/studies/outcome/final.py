@@ -14,10 +14,11 @@ from slipstream.studies.config import seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan
-from slipstream.studies.statistics.bootstrap import lower_bounds
+from slipstream.studies.statistics.bootstrap import information_ratio, lower_bounds
 from slipstream.studies.statistics.objective import fold_score
 from slipstream.studies.statistics.paths import by_day
 from slipstream.training.record import checkpoint
+from slipstream.training.runs.openings import Opening
 from slipstream.training.settings.config import RunConfig
 
 
@@ -57,7 +58,7 @@ def holdout_facts(
     plan: StudyPlan,
     slots: Sequence[Slot],
     outcomes: Mapping[Slot, Outcome],
-    opening: int,
+    opening: Opening,
     forced: bool,
 ) -> dict[str, Any]:
     """What the final seeds did on the hold-out; games: on fresh episodes.
@@ -66,18 +67,19 @@ def holdout_facts(
         plan: objective and market.
         slots: the seeds.
         outcomes: theirs.
-        opening: which look at the hold-out this is; 0 for games.
+        opening: which opening of these days this is, and which of them were opened before.
         forced: nothing was recommended: such a policy is never promoted.
 
     Returns:
-        `opening`, `seeds` (a mapping each), and over the seeds that did not diverge the means:
-        games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and `lcb` (information
-        ratio against equal weight and its lower bound), `own_lcb` (of the Sharpe ratio itself),
-        `beats_equal_weight`, `beats_cash`, `promoted`. Where there is no equal weight, nothing says
-        `benchmark` or `equal_weight`, and the ratio is against cash.
+        `opening`, what else is known of it, `seeds` (a mapping each), and over the seeds that did
+        not diverge the means: games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and
+        `lcb` (information ratio against equal weight and its lower bound), `own_lcb` (of the Sharpe
+        ratio itself), both None of fewer than 60 `fresh_days`, `beats_equal_weight`, `beats_cash`,
+        `promoted`. Where there is no equal weight, nothing says `benchmark` or `equal_weight`, and
+        the ratio is against cash.
     """
     seeds = [_seed_facts(plan, slot, outcomes[slot]) for slot in slots]
-    facts: dict[str, Any] = {"opening": opening, "seeds": seeds}
+    facts: dict[str, Any] = {**opening.facts(), "seeds": seeds}
     passes = [outcomes[slot].passes for slot in slots if not outcomes[slot].failed]
     found = [one for one in passes if one is not None and len(one.returns)]
     if not found:
@@ -87,28 +89,31 @@ def holdout_facts(
     mine = float(np.mean([np.prod(1.0 + one.returns) - 1.0 for one in found]))
     other = float(np.mean([np.prod(1.0 + one.benchmark) - 1.0 for one in found]))
     settings = plan.study.confirmation
-    excess, benchmark = _excess(found)
+    days, excess, benchmark = _excess(found)
+    fresh = ~np.isin(days, list(opening.opened))
     bounds = lower_bounds(
-        [excess, excess + benchmark],
+        [excess[:, fresh], (excess + benchmark)[:, fresh]],
         plan.market.days_per_year,
         settings.level,
         settings.bootstrap,
         settings.block_days,
         seed_of(plan.study.seed, "holdout"),
     )
+    known = [None if np.isnan(bound) else float(bound) for bound in bounds.lower]
     if plan.market.benchmark:
         facts |= {
             "benchmark_return": other,
-            "own_lcb": float(bounds.lower[1]),
+            "own_lcb": known[1],
             "beats_equal_weight": mine > other,
         }
     return {
         **facts,
+        "fresh_days": int(fresh.sum()),
         "mean_return": mine,
-        "ratio": float(bounds.ratio[0]),
-        "lcb": float(bounds.lower[0]),
+        "ratio": information_ratio(excess, plan.market.days_per_year),
+        "lcb": known[0],
         "beats_cash": mine > 0.0,
-        "promoted": mine > other and mine > 0.0 and not forced,
+        "promoted": bool((bounds.lower > 0.0).all()) and not (forced or opening.unknown),
     }
 
 
@@ -125,8 +130,10 @@ def _seed_facts(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, Any]
     return facts
 
 
-def _excess(passes: Sequence[DailyReturns]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Daily returns minus equal weight's [R, n], and equal weight's [n].
+def _excess(
+    passes: Sequence[DailyReturns],
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Days [n], daily returns minus equal weight's [R, n], and equal weight's [n].
 
     A policy earns nothing on days it did not see.
     """
@@ -138,7 +145,7 @@ def _excess(passes: Sequence[DailyReturns]) -> tuple[NDArray[np.float64], NDArra
     block = np.tile(-benchmark, (len(each), 1))
     for row, (mine, returns, other) in enumerate(each):
         block[row, np.searchsorted(days, mine)] = returns - other
-    return block, benchmark
+    return days, block, benchmark
 
 
 def save_policy(

@@ -3,6 +3,8 @@
 ::
 
     study, finished            name; ISO time, UTC
+    handle, ends               what `slipstream evaluate` calls it; UTC date from which on bars are
+                               new to it, null for games
     config_hash, data_sha256   of the identity, of the prices (null for games)
     market                     whether it has prices; games have no hold-out and no benchmark
     benchmark                  whether equal weight is traded beside it (forex: only cash); where it
@@ -16,18 +18,25 @@
     findable                   {folds, holdout: {years, candidates, sharpe}} the test data, how
                                many candidates share the level of its bound, and the smallest annual
                                Sharpe ratio that it can confirm; null for games
-    rungs                      [{share, same_as, judged, pruned, armed, rho}] rho: the last one
-                               known; same_as: "the rung before" or "the end" of trials, where the
-                               budget has too few rollouts to tell them apart; else null
+    rungs                      [{share, rollouts, same_as, judged, pruned, armed, rho}] rollouts:
+                               where it is scored, and of how many; rho: the last one known;
+                               same_as: "the rung before" or "the end" of trials, where the budget
+                               has too few rollouts to tell them apart; else null
     evidence                   {pbo: {...} | {reason}, deflated_sharpe: {...} | {reason}}; the
-                               latter of daily returns minus equal weight's, where there is one
+                               latter the smaller one of daily returns minus equal weight's and of
+                               own ones, `of`: "excess" or "own" (where there is no equal weight)
     confirmation               {seeds, bootstrap, level, candidates: [{trial, search_score, value,
-                               lcb, own_lcb, seeds: [...], excluded}], cash, winner, best, reason}
+                               lcb, own_lcb, seeds: [...], excluded}], cash, winner, best,
+                               chance: {trial, trials, full, excess, own} | null, reason}
                                value: information ratio against equal weight, or else cash;
-                               games: mean return; lcb: its lower bound; own_lcb: of the Sharpe
-                               ratio itself, where there is equal weight
+                               games: mean return; lcb: its lower bound, none of few days;
+                               own_lcb: of the Sharpe ratio itself, where there is equal weight;
+                               chance: p that so many trials without skill would show as much as
+                               the best candidate
     winner                     {trial, params, overrides, forced} | null
-    holdout                    {opening, seeds: [{seed, failed, score, sharpe, benchmark_sharpe,
+    holdout                    {opening, before, looks, unknown (which opening of these days, after
+                               which studies and looks, or why that is not known), fresh_days,
+                               seeds: [{seed, failed, score, sharpe, benchmark_sharpe,
                                total_return, benchmark_return, days, ...}], mean_return,
                                benchmark_return, ratio, lcb, own_lcb, beats_equal_weight,
                                beats_cash, promoted} (games: {opening: 0, seeds, mean}) | null
@@ -47,6 +56,8 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+
+import numpy as np
 
 from slipstream.studies.outcome.confirmation import Confirmed
 from slipstream.studies.outcome.evidence import evidence_of
@@ -80,6 +91,8 @@ def result_of(
     confirmation = plan.study.confirmation
     result: dict[str, Any] = {
         "study": folder.name,
+        "handle": folder.handle if folder.handle != folder.name else f"studies/{folder.name}",
+        "ends": _ends(facts),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "config_hash": folder.provenance.get("config_hash"),
         "data_sha256": facts.get("market_sha256"),
@@ -101,6 +114,7 @@ def result_of(
             "level": confirmation.level,
             "candidates": [dict(one) for one in confirmed.candidates],
             "cash": confirmed.cash,
+            "chance": confirmed.chance,
             "winner": confirmed.winner,
             "best": confirmed.best,
             "reason": confirmed.reason,
@@ -117,6 +131,13 @@ def result_of(
     }
     result["sentences"] = sentences(result)
     return result
+
+
+def _ends(facts: Mapping[str, Any]) -> str | None:
+    told = facts.get("folds")
+    if told is None:
+        return None
+    return str(np.datetime64(int(told["holdout"][1]) + 86_399, "s").astype("datetime64[D]"))
 
 
 def _counts(trials: Sequence[Trial], ledger: Ledger, plan: StudyPlan) -> dict[str, Any]:
@@ -187,6 +208,7 @@ def _rungs(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
         found.append(
             {
                 "share": share,
+                "rollouts": [milestone, end] if verdicts or same is None else [],
                 "same_as": None if verdicts else same,
                 "judged": len(verdicts),
                 "pruned": sum(v.kind == "pruned" for v in verdicts),

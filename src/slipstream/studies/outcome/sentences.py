@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.core.percent import percent
+from slipstream.market.finding import plural
+from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 
 NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended."
 NO_CASH_WINNER = "No configuration beat cash; nothing is recommended."
 NO_GAME_WINNER = "No trial could be confirmed; nothing is recommended."
-NOT_UNDONE = (
-    "The confirmation ranks candidates on the very days that chose them among all trials, and does "
-    "not undo that choice."
+UNKNOWN_OPENINGS = (
+    "Whether other studies opened these days before is not known, so nothing is promoted: set "
+    "XDG_STATE_HOME to a folder that you can write before the next study."
 )
+LUCK = {"excess": "in excess of equal weight", "own": "of own returns"}
+_MOST_NAMED = 5
 
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
     """The outcome in words."""
     found, holdout, winner = [], result["holdout"], result["winner"]
     if holdout is not None and holdout["opening"] > 1:
-        found.append(
-            f"The hold-out was opened {holdout['opening']} times: what it shows now was chosen by "
-            "somebody who had seen it before, and is no longer out of sample."
-        )
+        found += openings(holdout)
     if winner is None or winner["forced"]:
-        found.append(no_winner(result))
-        if result["confirmation"]["reason"]:
-            found.append(f"Reason: {result['confirmation']['reason']}.")
+        found += [no_winner(result), *why_none(result)]
     if winner is not None:
         how = "Deployed by force" if winner["forced"] else "Confirmed winner"
         found.append(f"{how}: trial {winner['trial']}.")
-        if result["market"] and not winner["forced"]:
-            found.append(NOT_UNDONE)
+        if not winner["forced"]:
+            found += chance_sentence(result)
     if holdout is not None and result["market"]:
-        found.append(_holdout_sentence(holdout, result["benchmark"]))
-        found += [text for text in (holdout_bound(holdout, result["benchmark"]),) if text]
+        found += on_holdout(result)
+        found += openings(holdout) if holdout["opening"] == 1 else []
     elif holdout is not None and holdout.get("mean") is not None:
         found.append(f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}.")
     found += [text for text in (_folds(result), findable_sentence(result["findable"])) if text]
@@ -52,6 +51,102 @@ def no_winner(result: Mapping[str, Any]) -> str:
     if not result["market"]:
         return NO_GAME_WINNER
     return NO_WINNER if result.get("benchmark", True) else NO_CASH_WINNER
+
+
+def why_none(result: Mapping[str, Any]) -> list[str]:
+    """Why nothing is recommended, and what to do now."""
+    told, study = result["confirmation"], result["handle"]
+    found = [f"Reason: {told['reason']}."] if told["reason"] else []
+    if not result["market"]:
+        return [*found, "What to do now: train longer (--total-steps), or search other settings."]
+    advice = (
+        "What to do now: a new study on more data, where smaller ratios can be confirmed, with "
+        "other features, or with lower costs (fewer trades, a longer bar)."
+    )
+    newer = f"`slipstream evaluate {study} --from {result['ends']}` scores it on later bars."
+    if result["winner"] is not None:
+        return [*found, f"{advice} What was deployed is not proven: {newer}"]
+    if told["best"] is None:
+        return [*found, advice]
+    return [
+        *found,
+        f"{advice} The hold-out was not opened and is new to it. `slipstream study resume "
+        f"{study.removeprefix('studies/')} --force-deploy` trains trial {told['best']} all the "
+        f"same, opens the hold-out and does not promote it; {newer}",
+    ]
+
+
+def chance_sentence(result: Mapping[str, Any]) -> list[str]:
+    """What the number of trials makes of the winner, in words; nothing for games."""
+    told = result["confirmation"].get("chance")
+    if told is None:
+        return []
+    return [
+        f"So many trials without skill would show as much as trial {told['trial']} with p = "
+        f"{chances(told)} (Hansen's test over all {told['trials']} trials, {told['full']} of them "
+        f"to their ends; at most {result['confirmation']['level']:g} confirms)."
+    ]
+
+
+def chances(told: Mapping[str, Any]) -> str:
+    """ "0.01 in excess of equal weight and 0.03 of own returns"."""
+    return " and ".join(f"{told[name]:.2g} {words}" for name, words in LUCK.items() if name in told)
+
+
+def openings(holdout: Mapping[str, Any]) -> list[str]:
+    """Which opening of these days it is, by which studies before, and what else showed them."""
+    number, found = holdout["opening"], []
+    if holdout.get("unknown"):
+        found.append(f"{holdout['unknown']}. {UNKNOWN_OPENINGS}")
+    elif number == 1:
+        found.append("This is the first opening of these hold-out days by a study of this user.")
+    if number > 1:
+        before = _listed(holdout.get("before") or ())
+        fresh = holdout.get("fresh_days")
+        judged = "" if fresh is None else f" Bounds are of the {plural(fresh, 'day')} left."
+        found.append(
+            f"This is opening {number} of these hold-out days{f', after {before}' * bool(before)}: "
+            "what it shows now was chosen by somebody who could have seen it before, and is no "
+            f"longer out of sample.{judged}"
+        )
+    if holdout.get("looks"):
+        found.append(
+            f"Outcomes on some of these days were shown before: {_listed(holdout['looks'])}."
+        )
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def on_holdout(result: Mapping[str, Any]) -> list[str]:
+    """What the hold-out of a market shows, whether its bounds are above 0, what is promoted."""
+    holdout, benchmark = result["holdout"], result["benchmark"]
+    if holdout.get("mean_return") is None:
+        return [_holdout_sentence(holdout, benchmark)]
+    bound = holdout_bound(holdout, benchmark)
+    return [_holdout_sentence(holdout, benchmark), *[bound] * bool(bound), promotion(result)]
+
+
+def promotion(result: Mapping[str, Any]) -> str:
+    """Whether the winner is promoted, or why not: the one sentence of console and page."""
+    holdout = result["holdout"]
+    if holdout["promoted"]:
+        return "Promoted: the lower bounds on the hold-out are above 0."
+    if (result["winner"] or {}).get("forced"):
+        why = "it was deployed by force"
+    elif holdout.get("unknown"):
+        why = "whether these days were opened before is not known"
+    elif holdout["lcb"] is None:
+        fresh = plural(holdout["fresh_days"], "fresh day")
+        why = f"{fresh} are too few for a bound, which needs {FEWEST_DAYS}"
+    elif holdout["beats_cash"] and holdout.get("beats_equal_weight", True):
+        why = "the hold-out does not contradict it, and is too short to confirm it"
+    else:
+        why = "it does not beat what it is compared with"
+    return f"Not promoted: {why}."
 
 
 def _folds(result: Mapping[str, Any]) -> str:
@@ -118,13 +213,12 @@ def holdout_bound(holdout: Mapping[str, Any], benchmark: bool) -> str:
 def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
     if holdout.get("mean_return") is None:
         return "Every seed of the final training diverged; the hold-out says nothing."
-    promoted = "promoted" if holdout["promoted"] else "not promoted"
     text = f"Hold-out, mean of the final seeds: {percent(holdout['mean_return'])}"
     if not benchmark:
         told = "above cash" if holdout["beats_cash"] else "not above cash"
-        return f"{text}: {told}; {promoted}."
+        return f"{text}: {told}."
     rivals = {"equal weight": holdout["beats_equal_weight"], "cash": holdout["beats_cash"]}
     beaten = " and ".join(name for name, yes in rivals.items() if yes)
     told = f"above {beaten}" if beaten else "above neither equal weight nor cash"
     other = percent(holdout["benchmark_return"])
-    return f"{text} against {other} of equal weight: {told}; {promoted}."
+    return f"{text} against {other} of equal weight: {told}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,11 @@ from slipstream.studies.outcome.confirmation import (
     confirmation_slots,
 )
 from slipstream.studies.outcome.final import Deployed, final_slots, holdout_facts, save_policy
+from slipstream.studies.outcome.sentences import UNKNOWN_OPENINGS
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.search import Search
 from slipstream.studies.session import Session
+from slipstream.training.runs.openings import Opening, PriceSeries, open_days
 from slipstream.training.settings.config import RunConfig
 
 
@@ -38,11 +40,25 @@ def confirm_best(
     for slot in jobs:
         session.pool.drop(slot.name)
     scores = {trial: search.verdicts[trial].score for trial in chosen}
-    return confirm(plan, chosen, scores, outcomes, fold_facts)
+    begun, full = len(search.asked()), {}
+    if plan.market is not None:
+        tested = session.ledger.outcomes("search")
+        for trial, verdict in sorted(search.verdicts.items()):
+            ends = [tested.get((slot.name, verdict.milestone)) for slot in plan.trial_slots(trial)]
+            passes = [one.passes for one in ends if one is not None and one.passes is not None]
+            if verdict.kind == "complete" and len(passes) == plan.folds:
+                full[trial] = passes
+    return confirm(plan, chosen, scores, outcomes, fold_facts, full, begun)
 
 
 def deploy(
-    session: Session, search: Search, confirmed: Confirmed, *, force: bool, study_config: str
+    session: Session,
+    search: Search,
+    confirmed: Confirmed,
+    *,
+    force: bool,
+    study_config: str,
+    prices: Callable[[], Sequence[PriceSeries]],
 ) -> Deployed:
     """Trains the winner on all development data, opens the hold-out, saves the policy.
 
@@ -52,6 +68,7 @@ def deploy(
         confirmed: who won.
         force: deploy the best candidate even when nothing is recommended.
         study_config: hash of what decides the study, for the policy's provenance.
+        prices: of the hold-out.
     """
     plan, pool = session.plan, session.pool
     winner, forced = confirmed.winner, False
@@ -62,7 +79,7 @@ def deploy(
     overrides = search.asked()[winner].overrides
     config = plan.config(overrides)
     slots = final_slots(plan, winner)
-    opening = session.ledger.open_holdout(f"trial {winner}") if plan.market is not None else 0
+    opening = _open(session, f"trial {winner}", prices) if plan.market is not None else Opening()
     jobs = dict.fromkeys(slots, config)
     outcomes = session.train(jobs, "final training", int(plan.study.final_refit))
     holdout = holdout_facts(plan, slots, outcomes, opening, forced)
@@ -92,6 +109,16 @@ def deploy(
         folder, label = _refit(session, winner, config, facts)
         deployed = replace(deployed, refit=folder, refit_label=label)
     return deployed
+
+
+def _open(session: Session, what: str, prices: Callable[[], Sequence[PriceSeries]]) -> Opening:
+    """Writes down that the hold-out is looked at, before it is: in the ledger and for the user."""
+    own, folder = session.ledger.open_holdout(what), session.folder
+    key = f"{folder.provenance.get('id', folder.path)}/{what}"
+    found = open_days(prices(), key, f"study {folder.path}", folder.path.parent, own)
+    if found.unknown:
+        session.say(f"{found.unknown}. {UNKNOWN_OPENINGS}")
+    return found
 
 
 def _environment_facts(known: Mapping[str, Any]) -> dict[str, Any]:

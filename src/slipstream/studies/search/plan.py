@@ -24,10 +24,12 @@ class Stages(NamedTuple):
     Attributes:
         milestones: iterations of a member, ascending; the last one is its end.
         steps: the same in steps of a member.
+        shares: of the budget, as the rungs among them are configured.
     """
 
     milestones: tuple[int, ...]
     steps: tuple[int, ...]
+    shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,11 @@ class StudyPlan:
         rows = rows_of(config)
         end = iterations(config)
         shares = pruning.rungs if pruning.enabled or pruning.record else ()
-        rungs = {math.ceil(share * end) for share in shares}
-        milestones = (*sorted(rungs - {end}), end)
-        return Stages(milestones, tuple(milestone * rows for milestone in milestones))
+        rungs = {math.ceil(share * end): share for share in reversed(shares)}
+        rungs.pop(end, None)
+        milestones = (*sorted(rungs), end)
+        steps = tuple(milestone * rows for milestone in milestones)
+        return Stages(milestones, steps, tuple(rungs[one] for one in milestones[:-1]))
 
     def member(self, slot: Slot, config: RunConfig) -> Member:
         """The member in a slot; its seed follows from the study's seed and the slot alone."""

@@ -15,6 +15,7 @@ from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.episodes import lost_sentence
 from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.record.track import Track
+from slipstream.training.runs.openings import look
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import EvaluationPlan
@@ -37,6 +38,7 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
         record: keep actions and traces.
     """
     policies = [best_policy(run, member) for member in present_members(run)]
+    look(environment, f"run {run.path}")
     return evaluate_policies(policies, run.config, environment, record=record)
 
 

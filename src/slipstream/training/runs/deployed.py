@@ -17,6 +17,7 @@ from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import carried_settings, chosen_environment
 from slipstream.training.record import checkpoint
 from slipstream.training.runs.best import Tracks, evaluate_policies
+from slipstream.training.runs.openings import look
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.trust import check_trust
 
@@ -100,6 +101,7 @@ class DeployedPolicy:
 
     def evaluate(self, environment: Environment, *, record: bool = True) -> Tracks:
         """Its tracks by split, as `training.best.evaluate_policies` returns them."""
+        look(environment, f"policy {self.path.absolute()}")
         return evaluate_policies([self.policy], self.config, environment, record=record)
 
     def remarks(self, environment: Environment) -> list[str]:
