@@ -118,7 +118,12 @@ gymnasium.register("Crashing-v0", Crashing)
 
 def test_a_crash_in_an_environment_says_where(tmp_path):
     (tmp_path / "crashing.py").write_text(CRASHING)
-    done = shell("S train gym:crashing:Crashing-v0", tmp_path, PYTHONPATH=_paths(tmp_path))
+    paths = {"PYTHONPATH": _paths(tmp_path)}
+    done = shell("S train gym:crashing:Crashing-v0", tmp_path, **paths)
+    assert done.returncode == 2, done.stderr  # a worker takes its first steps
+    assert re.search(r"killed by SIGABRT \(.*crashing\.py:8\)", done.stderr)
+    here = "--set training.backend=serial"
+    done = shell(f"S train gym:crashing:Crashing-v0 {here}", tmp_path, **paths)
     assert done.returncode == 128 + signal.SIGABRT
     assert re.search(r"Aborted\n.*crashing\.py\", line 8 in step", done.stderr, re.DOTALL)
 
@@ -190,7 +195,7 @@ def test_ctrl_c_while_the_report_is_written(slipstream, monkeypatch):
     monkeypatch.setattr("slipstream.report.report.report_run", interrupt)
     outcome = slipstream(*[one for one in TRAIN if one != "--no-report"])
     assert outcome.code == 130
-    assert f"slipstream evaluate {Path('run').absolute()}" in outcome.err
+    assert f"slipstream resume {Path('run').absolute()}" in outcome.err
 
 
 @pytest.mark.parametrize("limit", ["-n 64", "-n 40"])
