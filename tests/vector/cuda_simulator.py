@@ -9,15 +9,34 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from numba import cuda
 
 from slipstream.core.discover import load_kernel
+from slipstream.vector.compile import Loop
 from slipstream.vector.contract import compare
-from slipstream.vector.cuda import simulated_loop
+from slipstream.vector.cuda import device_module
 from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import ENTRIES
 from slipstream.vector.ptx import examples
 from slipstream.vector.vector_env import Episodes, Finals, member_indices
 
 warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)
+
+BATCH = 10  # arrays that the loop of an unchecked kernel is handed
+
+
+def simulated_loop(kernel, spec, blocks=2, threads=3):
+    """The loop on simulated threads: what they compute together, not that the code compiles."""
+    module = device_module(kernel, spec)
+
+    def launch(name):
+        configured = cuda.jit(getattr(module, name))[blocks, threads]
+        # What is kept to name a user's mistakes is one thread's at a time: left out.
+        return lambda *arguments: configured(
+            *(a[:BATCH] if isinstance(a, tuple) else a for a in arguments)
+        )
+
+    return Loop(*(launch(name) for name in ENTRIES))
 
 
 class Unordered(KernelVectorEnv):

@@ -18,12 +18,7 @@ from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.native import NEXT_STEP, native_env
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
-from slipstream.vector.process.scheduler import (
-    CheapestFirst,
-    CopyScheduler,
-    LongestWaiting,
-    RoundRobin,
-)
+from slipstream.vector.process.scheduler import CopyScheduler, LongestWaiting
 from slipstream.vector.vector_env import StepOut, member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
@@ -100,12 +95,11 @@ def test_the_first_that_are_ready_come_first_and_nothing_is_lost(tmp_path):
         env.step([0] * 6)  # together again
 
 
-@pytest.mark.parametrize("scheduler", [RoundRobin(), LongestWaiting(), CheapestFirst()])
-def test_each_copys_trajectory_is_that_of_the_serial_backend(scheduler):
+def test_each_copys_trajectory_is_that_of_the_serial_backend():
     rows = member_indices([3], 5)
     with (
         GymnasiumVectorEnv("CartPole-v1", *rows) as serial,
-        ForeignProcessEnv("CartPole-v1", *rows, workers=2, scheduler=scheduler) as env,
+        ForeignProcessEnv("CartPole-v1", *rows, workers=2) as env,
     ):
         draw, out = np.random.default_rng(0), blank(serial)
         table = draw.integers(0, 2, (60, 5, 1))
@@ -145,11 +139,8 @@ def test_a_scheduler_of_ones_own_decides_the_order():
         assert came.copies[np.argsort(came.obs[:, 1])].tolist() == [3, 2, 0, 1]
 
 
-def test_built_in_orders():
-    assert CheapestFirst().order([4, 7, 9], [0.1, 0.1, 2.0], [3.0, 1.0, 9.0]) == [9, 7, 4]
+def test_who_has_waited_longest_is_next():
     assert LongestWaiting().order([4, 7, 9], [0.1, 0.3, 0.3], [0.0] * 3) == [7, 9, 4]
-    turns = RoundRobin()
-    assert [turns.order([0, 1, 2], [0.0] * 3, [0.0] * 3)[0] for _ in range(4)] == [0, 1, 2, 0]
 
 
 @pytest.mark.parametrize("action", [RAISE, KILL])

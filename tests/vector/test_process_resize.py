@@ -15,7 +15,6 @@ from slipstream.vector.contract import blank
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.native import native_env
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
-from slipstream.vector.throughput import FollowThroughput
 from slipstream.vector.vector_env import member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
@@ -102,18 +101,6 @@ def test_native_copies_are_resized(backend):
         env.resize(1)
         env.step(np.zeros(1, np.int64))
         assert env.call("time") == [3] and env.arrays["reward"].tolist() == [1.0]
-
-
-def test_the_number_of_copies_follows_throughput():
-    follow, n, seen = FollowThroughput(2, 64), 2, []
-    for _ in range(8):
-        seen.append(n)
-        n = follow.next(n, float(min(n, 16)))
-    assert seen == [2, 4, 8, 16, 32, 16, 16, 16]
-    follow, n = FollowThroughput(2, 6), 4
-    assert [follow.next(4, 4.0), follow.next(6, 6.0), follow.next(6, 6.0)] == [6, 6, 6]
-    with pytest.raises(ValueError, match="bounds"):
-        FollowThroughput(4, 2)
 
 
 def test_arrays_that_were_handed_out_outlive_the_copies():

@@ -9,21 +9,17 @@ the interpreted loop's states (tests/vector/test_cuda.py).
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from slipstream.core.kernel import Kernel
 from slipstream.core.spec import Spec
-from slipstream.vector.compile import Loop, bindings, loop_text
-from slipstream.vector.loop import ENTRIES
+from slipstream.vector.compile import bindings, loop_text
 from slipstream.vector.reached import Reachable
 from slipstream.vector.singles import compiled_form, is_single
 
 HELPERS = ("take", "lane", "lanes", "make_data", "clear", "copy_metrics", "begin")
 """Functions of the text that its entries call."""
-
-_BATCH = 10  # arrays that the loop of an unchecked kernel is handed
 
 # Text, because the simulator looks for `cuda` among a function's globals.
 _BINDINGS = """
@@ -60,24 +56,3 @@ def device_module(kernel: Kernel, spec: Spec) -> ModuleType:
     for name in HELPERS:
         setattr(module, name, device(getattr(module, name)))
     return module
-
-
-def simulated_loop(kernel: Kernel, spec: Spec, blocks: int = 2, threads: int = 3) -> Loop:
-    """The loop run by Numba's CUDA simulator, which must be on (`NUMBA_ENABLE_CUDASIM=1`).
-
-    It proves what the threads compute together, not that the code compiles: the simulator is the
-    interpreter.
-    """
-    cuda: Any = importlib.import_module("numba.cuda")
-    module = device_module(kernel, spec)
-
-    def launch(name: str) -> Callable[..., None]:
-        configured = cuda.jit(getattr(module, name))[blocks, threads]
-
-        def entry(*arguments: Any) -> None:
-            # What is kept to name a user's mistakes is one thread's at a time: left out.
-            configured(*(a[:_BATCH] if isinstance(a, tuple) else a for a in arguments))
-
-        return entry
-
-    return Loop(*(launch(name) for name in ENTRIES))
