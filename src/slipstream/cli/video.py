@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,15 +65,15 @@ def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
         env = Film(game_against(config.env_name, config.env_settings, 0, two))
     policy = load_policy(run)
     frames: list[NDArray[np.uint8]] = []
-    observation, _ = env.reset(seed=int(run.config.evaluation.seed) % 2**31)
-    ended = False
-    while not ended and len(frames) < _FRAMES:
+    with closing(env):
+        observation, _ = env.reset(seed=int(run.config.evaluation.seed) % 2**31)
+        ended = False
+        while not ended and len(frames) < _FRAMES:
+            frames.append(_picture(env, env_id))
+            action = policy.act(observation, mask=env.mask if isinstance(env, Film) else None)
+            observation, _, terminated, truncated, _ = env.step(action)
+            ended = terminated or truncated
         frames.append(_picture(env, env_id))
-        action = policy.act(observation, mask=env.mask if isinstance(env, Film) else None)
-        observation, _, terminated, truncated, _ = env.step(action)
-        ended = terminated or truncated
-    frames.append(_picture(env, env_id))
-    env.close()
     return frames
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,19 +176,19 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
                 settings={name: float(column[member]) for name, column in differing.items()},
             )
         )
-    evaluator = Evaluator(
-        environment,
-        "test",
-        games=plan.final,
-        seed=settings.test_seed,
-        backend=run.config.training.chosen_backend,
-        longest=plan.longest,
-    )
     policy, sampled = best_policy(run, shown), np.empty(0)
     if policy.actions.drawn:
-        (drawn,) = evaluator.run(policy, drawn=True)
+        evaluator = Evaluator(
+            environment,
+            "test",
+            games=plan.final,
+            seed=settings.test_seed,
+            backend=run.config.training.chosen_backend,
+            longest=plan.longest,
+        )
+        with closing(evaluator):
+            (drawn,) = evaluator.run(policy, drawn=True)
         sampled = values(drawn, environment.spec)
-    evaluator.close()
     validated = run.evaluations().get("steps", [])
     trained = (*validated, *run.metrics().get("steps", []))  # it may have ended between two
     return Game(

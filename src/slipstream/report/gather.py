@@ -166,12 +166,11 @@ def random_policy(
     longest: int = LONGEST,
 ) -> Floats:
     """Returns [games] of episodes under uniformly random actions, among those that are allowed."""
-    env = environment.evaluation(split, min(_COPIES, games), 1, backend, longest)
     random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
 
     def act(seen: Seen) -> NDArray[Any]:
         return random_actions(environment.spec, len(seen.obs), random, seen.mask)
 
-    tracks = run_episodes(env, act, games, _RANDOM_SEED, record=False)[0]
-    env.close()
+    with environment.evaluation(split, min(_COPIES, games), 1, backend, longest) as env:
+        tracks = run_episodes(env, act, games, _RANDOM_SEED, record=False)[0]
     return np.array([track.ret for track in tracks])

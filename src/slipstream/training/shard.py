@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,14 @@ class Shard:
         self._curriculum, trained_on = curriculum, environment
         if curriculum is not None:  # a record of its own for each member, which phases rewrite
             trained_on = environment.joined([(curriculum.params(m, 0),) for m in range(len(own))])
-        envs = [trained_on.copies(seed_rows[at], index_rows[at], backend) for at in slices]
         steps = config.iteration_steps(num_envs)
-        self.collector = make_collector(
-            self.agent, envs, spec, steps, num_envs, own_config.replay(num_envs)
-        )
+        with ExitStack() as made:
+            rows = [(seed_rows[at], index_rows[at], backend) for at in slices]
+            envs = [made.enter_context(trained_on.copies(*row)) for row in rows]
+            self.collector = make_collector(
+                self.agent, envs, spec, steps, num_envs, own_config.replay(num_envs)
+            )
+            made.pop_all()
         self.recent = RecentEpisodes(spec, len(own), num_envs)
         self._steps = np.zeros(len(own), np.int64)
         self.seconds_update = 0.0

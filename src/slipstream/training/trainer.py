@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -372,10 +373,10 @@ class Trainer:
                 go_on=stop.check,
             )
             began = time.perf_counter()
-            for member in np.flatnonzero(np.isfinite(self.best)).tolist():
-                measured[member] = evaluator.values(best_policy(self.directory, member))[0]
-            note_faults(self.directory, [*workers.call("faults"), evaluator.drain_faults()])
-            evaluator.close()
+            with closing(evaluator):
+                for member in np.flatnonzero(np.isfinite(self.best)).tolist():
+                    measured[member] = evaluator.values(best_policy(self.directory, member))[0]
+                note_faults(self.directory, [*workers.call("faults"), evaluator.drain_faults()])
             self.progress.seconds_validate += time.perf_counter() - began
             if market:
                 self.directory.count_test_read()

@@ -172,13 +172,13 @@ def _games(
     seed, episodes, longest = alike(places[0])
     copies = min(_COPIES, episodes)
     together = joined(places)
-    env = together.evaluation("train", copies, len(places), _backend(places[0]), longest)
+    members, backend = len(places), _backend(places[0])
 
     def act(seen: Seen) -> NDArray[Any]:
         return decide(policy, seen, seed if places[0].member.config.evaluation.drawn else None)
 
-    tracks = run_episodes(env, act, episodes, seed, members=len(places), record=False, go_on=go_on)
-    env.close()
+    with together.evaluation("train", copies, members, backend, longest) as env:
+        tracks = run_episodes(env, act, episodes, seed, members=members, record=False, go_on=go_on)
     numbers = np.arange(episodes)
     found = []
     for own in tracks:

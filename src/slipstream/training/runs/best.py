@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import TypeAlias
 
 from slipstream.core.conditions import check_conditions, differences
@@ -77,9 +78,9 @@ def evaluate_policies(
             longest=plan.longest,
             drawn=settings.drawn,
         )
-        tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
-        said = lost_sentence(evaluator.drain_faults())
-        evaluator.close()
+        with closing(evaluator):
+            tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
+            said = lost_sentence(evaluator.drain_faults())
         if said:
             print(said, file=sys.stderr)
     return tracks

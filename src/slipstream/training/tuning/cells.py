@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -80,16 +81,13 @@ def measure_steps(environment: Environment, cell: Cell, seconds: float) -> StepS
     threads = cell.workers if cell.backend == "compiled" else 1
     edges = np.linspace(0, cell.copies, threads + 1).astype(int).tolist()
     seeds, indices = member_indices([0], cell.copies)
-    slices: list[_Slice] = []
-    try:
+    slices = list[_Slice]()
+    with ExitStack() as made:
         for lo, hi in itertools.pairwise(edges):
             env = environment.copies(seeds[lo:hi], indices[lo:hi], cell.backend)
-            slices.append(_Slice(env))
+            slices.append(_Slice(made.enter_context(env)))
         with Crew(threads) as crew:
             return _run(slices, crew, seconds)
-    finally:
-        for one in slices:
-            one.env.close()
 
 
 def _run(slices: list[_Slice], crew: Crew, seconds: float) -> StepSpeed:

@@ -1,0 +1,106 @@
+"""Copies are closed when an exception passes: workers that nobody closed live on, unseen."""
+
+import pytest
+
+import slipstream
+from slipstream.core.errors import KernelError
+from slipstream.report.evaluate import game
+from slipstream.report.gather import random_policy
+from slipstream.training import shard, trainer
+from slipstream.training.environments import gymnasium_environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.processes.workers import make_workers
+from slipstream.training.runs.best import evaluate_best
+from slipstream.training.settings.config import resolve
+from slipstream.training.tuning.cells import Cell, measure_steps
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+
+CONFIG = {
+    "env": {"name": "gym:CartPole-v1"},
+    "agent": {"name": "ppo", "horizon": 16, "widths": [8], "minibatch": 64},
+    "training": {"total_steps": 256, "num_envs": 16, "backend": "serial", "shards": 1},
+    "evaluation": {"episodes": 2},
+}
+
+
+class Counted(GymnasiumVectorEnv):
+    """Counts those that are open, and raises where it is begun or stepped if it is `broken`."""
+
+    open, broken = 0, True
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        Counted.open += 1
+
+    def close(self):
+        super().close()
+        Counted.open -= 1
+
+    def reset_rows(self, obs, mask=None):
+        if self.broken:
+            raise KernelError("broken on purpose")
+        super().reset_rows(obs, mask)
+
+    def begin(self, *args):
+        if self.broken:
+            raise KernelError("broken on purpose")
+        super().begin(*args)
+
+
+def raising(*_, **__):
+    raise KernelError("broken on purpose")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "one"
+    return slipstream.train(CONFIG, out=out, report=False, say=lambda said: None)
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    found = resolve_environment("gym:CartPole-v1", {})
+    monkeypatch.setattr(Counted, "open", 0)
+    monkeypatch.setattr(gymnasium_environment, "GymnasiumVectorEnv", Counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda run, environment: random_policy(environment, "test", "serial"),
+        evaluate_best,
+        lambda run, environment: game(run, environment, [0], 0),
+        lambda run, environment: measure_steps(environment, Cell("serial", 2, 1), 0.1),
+    ],
+    ids=["a random policy", "the best", "a game's page", "the machine"],
+)
+def test_what_is_evaluated_is_closed(run, environment, work):
+    with pytest.raises(KernelError, match="on purpose"):
+        work(run, environment)
+    assert Counted.open == 0
+
+
+@pytest.mark.parametrize("where", [(shard, "make_collector"), (trainer, "best_policy")])
+def test_what_is_trained_is_closed(tmp_path, environment, monkeypatch, where):
+    monkeypatch.setattr(Counted, "broken", False)
+    monkeypatch.setattr(*where, raising)
+    with pytest.raises(KernelError, match="on purpose"):
+        slipstream.train(CONFIG, out=tmp_path / "run", report=False, say=lambda said: None)
+    assert Counted.open == 0
+
+
+def test_the_slices_before_one_that_cannot_be_made_are_closed(environment, monkeypatch):
+    config = resolve(CONFIG).with_training(num_envs=16)
+    copies = type(environment).copies
+
+    def second_fails(self, seeds, *rest, **more):
+        if Counted.open:
+            raising()
+        return copies(self, seeds, *rest, **more)
+
+    monkeypatch.setattr(type(environment), "copies", second_fails)
+    monkeypatch.setattr(shard.Shard, "_slices", lambda self, parts: [slice(0, 8), slice(8, 16)])
+    with pytest.raises(KernelError, match="on purpose"):
+        make_workers(config, environment)
+    assert Counted.open == 0
