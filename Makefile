@@ -59,9 +59,8 @@ bench: $(VENV)/.peers  ## measure beside the peers (three suites, at most 10 min
 	$(BIN)/slipstream bench study --json results/study.json
 	$(MAKE) docs
 
-docs: $(INSTALLED)  ## write the tables of docs/performance.md and docs/portfolio.md from results/*.json
+docs: $(INSTALLED)  ## write the tables of docs/performance.md from results/*.json
 	$(BIN)/python -m slipstream.bench.page docs/performance.md results
-	$(BIN)/python -m slipstream.bench.page docs/portfolio.md results
 
 clean:  ## remove what make made, but not runs/
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

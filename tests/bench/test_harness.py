@@ -18,11 +18,9 @@ from slipstream.bench.alternate import alternate
 from slipstream.bench.machine import Neighbours, commit, describe, threads, versions
 from slipstream.bench.page import _section, render
 from slipstream.bench.passed import passed
-from slipstream.bench.planted import MARKETS
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.suite import SuiteOptions, cases_of, run_suite
-from slipstream.bench.suites import learn
-from slipstream.bench.table import cells, markdown, pivot
+from slipstream.bench.table import cells, markdown
 from slipstream.bench.worker import WorkerError, run_worker
 from slipstream.core.errors import ConfigError
 
@@ -180,7 +178,7 @@ def test_a_suite_writes_its_file_and_goes_on_after_a_failure(
 def test_suites_have_the_cases_that_are_asked_for() -> None:
     assert list(cases_of("env")) == [
         *("forex_vs_sb3", "forex_bandwidth", "cartpole_vs_envpool"),
-        *("cartpole_single", "scaling", "checks", "memory"),
+        *("cartpole_single", "scaling", "memory"),
     ]
     assert {"cheap_vs_async", "few_copies", "chaos", "crashing", "systems"} < set(
         cases_of("vector")
@@ -241,23 +239,9 @@ def test_the_page_is_filled_from_results(tmp_path: Path) -> None:
     assert markdown(result["rows"]).count("\n") == 2
 
 
-def test_a_suite_of_cases_by_market_is_one_table(tmp_path: Path) -> None:
-    rows = [
-        Row(case=case, unit=f"{market}: share of the optimum", ours=share).as_json()
-        for case, market, share in [("a", "slow", 0.953), ("a", "fast", -0.2), ("b", "fast", 0.5)]
-    ]
-    assert pivot(rows).splitlines() == [
-        "| share of the optimum | slow | fast |",
-        "| --- | --- | --- |",
-        "| a | 0.95 | -0.20 |",
-        "| b | - | 0.50 |",
-    ]
-
-
-@pytest.mark.parametrize("name", ["portfolio", "performance"])
-def test_tables_of_the_docs_are_those_of_results(name: str) -> None:
+def test_tables_of_the_docs_are_those_of_results() -> None:
     root = Path(__file__).parents[2]
-    page = (root / f"docs/{name}.md").read_text(encoding="utf-8")
+    page = (root / "docs/performance.md").read_text(encoding="utf-8")
     assert "<!-- results/" in page
     assert render(page, root / "results") == page, "run `make docs`"
 
@@ -284,22 +268,3 @@ def test_a_result_names_its_commit_and_whether_the_sources_differ_from_it() -> N
     assert [one.partition("2026-01-31")[2].partition(";")[0] for one in told] == [
         *("", " at 0123456", " at 0123456-dirty")
     ]
-
-
-def test_remedies_are_cases_and_the_required_markets_have_a_goal() -> None:
-    cases = cases_of("learn")
-    assert list(cases) == [remedy.case for remedy in learn.REMEDIES]
-    assert set(learn.REQUIRED) < set(MARKETS)
-    asked: list[dict[str, object]] = []
-
-    def answer(module: str, settings: dict[str, object], **_: object) -> dict[str, object]:
-        asked.append(settings)
-        return {"shares": [0.7, 0.9, 0.85]}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learn, "run_worker", answer)
-        rows = list(cases["defaults_400k"](SuiteOptions()))
-    assert [row.ours for row in rows] == [0.85] * 4
-    assert [row.holds for row in rows] == [True, None, True, True]
-    assert {one["steps"] for one in asked} == {400_000} and {one["seeds"] for one in asked} == {8}
-    assert [one["market"] for one in asked] == list(MARKETS)

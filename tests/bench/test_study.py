@@ -1,4 +1,4 @@
-"""The study suite: what a slice says about the full study, and pruning replayed over a ledger."""
+"""The study suite: what a slice says about the full study."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_study import record
 
 from slipstream.bench.fold import FoldCost, Setup, best, measure
 from slipstream.bench.machine import threads
 from slipstream.bench.ours.study import Ran
-from slipstream.bench.ours.study_replay import replay
 from slipstream.bench.study_figures import figures
-from slipstream.bench.study_settings import FULL, SLICE, Size, study_config
+from slipstream.bench.study_settings import FULL, SLICE, study_config
 from slipstream.bench.suite import cases_of, run_suite
 from slipstream.bench.suites import study
-from slipstream.bench.suites.cluster import forecast
 from slipstream.bench.suites.study import pruned_rows
 from slipstream.core.errors import ConfigError
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.settings.config import RunConfig
 
@@ -97,11 +93,11 @@ def test_a_study_cut_by_hours_is_a_forecast() -> None:
 
 def test_the_configs_are_of_the_work_that_rows_name(tmp_path: Path) -> None:
     for size in (FULL, SLICE):
-        values = study_config({"data": {"folder": str(tmp_path)}}, size, pruning=False, record=True)
+        values = study_config({"data": {"folder": str(tmp_path)}}, size, pruning=False)
         study = StudyConfig.model_validate(values.pop("study"))
         base = RunConfig.from_mapping(values)
         assert study.folds == FoldPlan() and study.n_trials == size.trials
-        assert not study.pruning.enabled and study.pruning.record
+        assert not study.pruning.enabled
         assert study.space is not None and not isinstance(study.space, str)
         space = SearchSpace.from_mapping(study.space, base)
         assert set(space.to_mapping()) == set(study.space)
@@ -109,40 +105,12 @@ def test_the_configs_are_of_the_work_that_rows_name(tmp_path: Path) -> None:
         assert (base.agent.horizon, base.agent.minibatch, base.agent.epochs) == (256, 256, 4)
 
 
-def test_the_rule_of_pruning_is_replayed_over_recorded_scores(tmp_path: Path) -> None:
-    first = [float(k) for k in range(16)]
-    # Behind them, good and bad ones in turn: a good one is better than all before it.
-    later = [value for k in range(8) for value in (20.0 + k, 0.5)]
-    folder = StudyFolder(tmp_path / "study")
-    record(folder, [(score, score) for score in first + later])
-    found = replay(folder.path)
-    assert (found.top_left, found.top, found.stopped, found.trials) == (5, 5, 8, 32)
-    assert found.iterations == pytest.approx((24 * 30 + 8 * 10) / (32 * 30))
-
-
-def test_a_late_bloomer_falls_victim_to_the_rule(tmp_path: Path) -> None:
-    first = [(float(k), float(k)) for k in range(16)]
-    folder = StudyFolder(tmp_path / "study")
-    record(folder, [*first, (1.5, 99.0), (30.0, 30.0)])
-    found = replay(folder.path)
-    assert (found.stopped, found.top_left, found.top) == (1, 4, 5)
-
-
-def test_a_cluster_is_bound_by_seats_then_by_its_owner() -> None:
-    ran = {"work": 120.0}
-    owner = {"owner": 15.0, "members": 3000.0, "bytes": 1e9}
-    size = Size(trials=24, steps=100_000, confirmed=1, seeds=1, final_seeds=1)
-    assert forecast(ran, size, owner, 16) == (pytest.approx(120.0 * 500 / 24 / 16), "the seats")
-    assert forecast(ran, size, owner, 1024) == (15.0, "the owner's core")
-    assert forecast(ran, size, {**owner, "bytes": 1e10}, 1024) == (80.0, "the network")
-
-
 def test_what_needs_ray_runs_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "CASES", dict.fromkeys(study.CASES, lambda settings: ()))
     said: list[str] = []
     run_suite("study", say=said.append)
     assert said and not any(name.startswith("cluster") for name in said)
-    for name in ("cluster", "cluster_overhead", "cluster_nodes", "cluster_owner"):
+    for name in ("cluster", "cluster_overhead", "cluster_nodes"):
         said.clear()
         run_suite("study", only=[name], say=said.append)
         assert said == [name]

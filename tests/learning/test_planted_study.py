@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planted_world import environment_of, hot_of, settings_of, share_of_optimum
+from planted_world import environment_of, settings_of, share_of_optimum
 
 import slipstream
 from slipstream.market.planted_crypto import PlantedCrypto
@@ -46,7 +46,7 @@ def test_the_winner_of_a_planted_study_finds_the_edge(tmp_path, monkeypatch):
     fresh = environment_of(tmp_path / "fresh", 18_000, 2, (0.1, 0.0, 0.9))
     policy = slipstream.load_policy(study.path)
     ((track,),) = Evaluator(fresh, "test").run(policy, record=True)
-    assert share_of_optimum(track, fresh, hot_of(tmp_path / "fresh")) >= 0.8
+    assert share_of_optimum(track, fresh, tmp_path / "fresh") >= 0.8
 
 
 def study_without_edge(folder, seed, **env):

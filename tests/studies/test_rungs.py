@@ -8,7 +8,6 @@ from slipstream.studies.search.rungs import (
     BEHIND,
     LOWER_HALF,
     RECENT,
-    Reached,
     armed,
     rank_correlation,
     stops,
@@ -18,7 +17,7 @@ ARRAY = np.array
 
 
 def reached(scores):
-    return Reached(ARRAY(scores, float), np.zeros(len(scores), bool))
+    return ARRAY(scores, float)
 
 
 def test_correlation_is_spearmans_with_ties():
@@ -91,11 +90,3 @@ def test_the_lower_half_is_of_those_that_came_last():
     assert stops(14.8, reached(earlier), ARRAY([14.8]), None) == LOWER_HALF
     assert stops(15.1, reached(earlier), ARRAY([15.1]), None) == ""
     assert stops(0.9, reached(recent[::-1]), ARRAY([0.9]), None) == LOWER_HALF
-
-
-def test_another_rule_can_be_tried():
-    def never(score, reached):
-        return ""
-
-    assert stops(0.0, reached([1.0, 2.0]), ARRAY([0.0]), None, never) == ""
-    assert stops(0.0, reached([1.0, 2.0]), ARRAY([0.0]), ARRAY([1.0]), never) == BEHIND

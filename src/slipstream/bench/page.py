@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.bench.table import markdown, pivot
+from slipstream.bench.table import markdown
 
 # <!-- results/env.json --> ... <!-- end -->: what stands between is replaced.
 _MARK = re.compile(r"(<!-- results/(?P<file>[\w-]+\.json) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -39,8 +39,7 @@ def _section(result: Mapping[str, Any]) -> str:
         f"Python {machine['python']}; {machine['date']}{_commit(result)}; "
         f"`{result['command']}`. {versions}."
     )
-    table = pivot if result.get("suite") == "learn" else markdown
-    return f"{table(result['rows'])}\n\n{facts}"
+    return f"{markdown(result['rows'])}\n\n{facts}"
 
 
 def _commit(result: Mapping[str, Any]) -> str:

@@ -67,16 +67,13 @@ FULL = Size(trials=500, steps=100_000, confirmed=10, seeds=5, final_seeds=5)
 SLICE = Size(trials=IN_FLIGHT, steps=10 * COPIES * HORIZON, confirmed=1, seeds=1, final_seeds=1)
 
 
-def study_config(
-    env: Mapping[str, Any], size: Size, *, pruning: bool, record: bool = False
-) -> dict[str, Any]:
+def study_config(env: Mapping[str, Any], size: Size, *, pruning: bool) -> dict[str, Any]:
     """A config file's content: separate actor and critic of 64 x 64, 106 numbers seen.
 
     Args:
         env: what `market` yields.
         size: trials and steps.
         pruning: whether trials stop early.
-        record: whether they are scored at rungs nonetheless.
     """
     return {
         "env": {"name": "portfolio", **env},
@@ -85,7 +82,7 @@ def study_config(
         "study": {
             "n_trials": size.trials,
             "trials_in_flight": IN_FLIGHT,
-            "pruning": {"enabled": pruning, "record": record},
+            "pruning": {"enabled": pruning},
             "confirmation": {"top": size.confirmed, "seeds": size.seeds},
             "final_seeds": size.final_seeds,
             "space": SPACE,

@@ -30,20 +30,6 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def pivot(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of a suite with every case on the same markets: a case a line, a market a column.
-
-    What stands before the first colon of a row's unit is its market.
-    """
-    markets = dict.fromkeys(row["unit"].partition(":")[0] for row in rows)
-    figures = {(row["case"], row["unit"].partition(":")[0]): row["ours"] for row in rows}
-    lines = [("share of the optimum", *markets), ("---",) * (len(markets) + 1)]
-    for case in dict.fromkeys(row["case"] for row in rows):
-        found = [figures.get((case, market)) for market in markets]
-        lines.append((case, *("-" if share is None else f"{share:.2f}" for share in found)))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def _range(ratio: Mapping[str, float]) -> str:
     return f"{_short(ratio['min'])} to {_short(ratio['max'])}"
 

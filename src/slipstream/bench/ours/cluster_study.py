@@ -17,31 +17,25 @@ from slipstream.studies.record.reader import StudyReader
 _STORE = 512 * 2**20  # bytes of each node's: left alone, each takes a third of the memory
 
 
-def measure(
-    config: Mapping[str, Any], folder: str, nodes: int, group_size: int | None = None
-) -> dict[str, float]:
+def measure(config: Mapping[str, Any], folder: str, nodes: int) -> dict[str, float]:
     """Runs the config's study in `folder`.
 
     Args:
         config, folder: see `run_study`.
         nodes: of one core each; 0: forked workers, one per core.
-        group_size: members of a stretch at most.
 
     Returns:
-        `search`: wall seconds of the search; `members` trained in it; `work`: the workers' seconds
-        in it; `owner`: processor seconds of the process that owns the study, in it and while it
-        writes the rest of the storage behind it; `stretches`, and `bytes` that were carried for
-        them in the search.
+        `search`: wall seconds of the search; `work`: the workers' seconds in it; `owner`: processor
+        seconds of the process that owns the study, in it and while it writes the rest of the
+        storage behind it; `stretches`, and `bytes` that were carried for them in the search.
     """
     with _cluster(nodes) as address:
         options = [] if address is None else ["--cluster", address]
-        options += [] if group_size is None else ["--group-size", str(group_size)]
         ran = run_study(config, Path(folder), options=("--no-report", *options))
     with StudyReader(StudyFolder(Path(folder))) as reader:
         cpu, stretches, carried = (reader.fact(name) or {} for name in ("cpu", "answers", "bytes"))
     return {
         "search": ran.search,
-        "members": float(ran.members),
         "work": ran.train + ran.evaluate + ran.rest,
         "owner": float(cpu.get("search", 0.0) + cpu.get("mirror", 0.0)),
         "stretches": float(stretches.get("search", 0.0)),

@@ -1,3 +1,3 @@
 """What `slipstream bench SUITE` measures: one file a suite, one function a case."""
 
-SUITES = ("env", "train", "agents", "study", "learn", "hockey", "vector")
+SUITES = ("env", "train", "agents", "study", "hockey", "vector")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-import tempfile
 from collections.abc import Iterable
 from typing import Any
 
-from slipstream.bench.machine import Neighbours
-from slipstream.bench.row import Goal, Row, judged
+from slipstream.bench.row import Goal, Row
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
 from slipstream.bench.suites.members import ours_of, rate
 from slipstream.bench.suites.peer_arrangement import best_peer
@@ -91,32 +88,6 @@ def prioritised_cost(settings: SuiteOptions) -> Iterable[Row]:
     )
 
 
-def agent_start(settings: SuiteOptions) -> Iterable[Row]:
-    """Seconds of compiling, with an empty and a full cache of code."""
-    del settings
-    for agent, kernel in (("dqn", "cartpole"), ("sac", "pendulum")):
-        with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as cache, Neighbours() as near:
-            asked = {"agent": agent, "kernel": kernel, "cache": cache}
-            told = [run_worker("ours.agent_start", asked, timeout=600.0) for _ in range(4)]
-        cold, *warm = (float(one["seconds"]) for one in told)
-        unit = (
-            f"s that the first iteration of a lone {agent} on {kernel} takes more than the same "
-            "once more: compiling, or loading what was compiled; imports apart"
-        )
-        share = round(near.share, 3)
-        for case, value, goal in (
-            ("cold_agent", cold, 25.0),
-            ("warm_agent", statistics.median(warm), 0.5),
-        ):
-            yield Row(
-                case=f"{case} {agent}",
-                unit=unit,
-                ours=value,
-                others_cpu=share,
-                **judged(Goal("<=", goal), value),
-            )
-
-
 CASES: dict[str, Case] = {
     case.__name__: case
     for case in (
@@ -124,6 +95,5 @@ CASES: dict[str, Case] = {
         dqn_updates,
         dqn_population_16,
         prioritised_cost,
-        agent_start,
     )
 }

@@ -12,7 +12,6 @@ from slipstream.bench.forex_settings import ALL_RULES
 from slipstream.bench.machine import Neighbours, best_threads, threads
 from slipstream.bench.row import Goal, Row, judged
 from slipstream.bench.suite import Case, SuiteOptions, with_runs
-from slipstream.bench.suites.checks import checks
 from slipstream.bench.suites.members import rate
 from slipstream.bench.worker import run_worker
 from slipstream.market.finding import plural
@@ -163,6 +162,5 @@ CASES: dict[str, Case] = {
     "cartpole_vs_envpool": cartpole_vs_envpool,
     "cartpole_single": cartpole_single,
     "scaling": scaling,
-    "checks": checks,
     "memory": memory,
 }

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from slipstream.bench.fold import Setup, best
 from slipstream.bench.machine import Neighbours, threads
 from slipstream.bench.ours.study import Ran, run_study
-from slipstream.bench.ours.study_replay import Replayed, replay
 from slipstream.bench.row import Goal, Ratio, Row, judged
 from slipstream.bench.study_figures import Figures, figures
 from slipstream.bench.study_settings import (
@@ -42,19 +41,16 @@ class _Study(NamedTuple):
     ran: Ran
     figures: Figures
     others_cpu: float
-    replayed: Replayed | None = None
 
 
 @cache
 def _unpruned(full: bool, data_dir: str | None, hours: float | None) -> _Study:
-    """The study without pruning, or a slice of it; rungs are scored in the full one."""
+    """The study without pruning, or a slice of it."""
     size = FULL if full else SLICE
     budget = None if hours is None else _FULL_HOURS * hours
     with market(data_dir) as env, _folder() as folder, Neighbours() as neighbours:
-        config = study_config(env, size, pruning=False, record=full)
-        ran = run_study(config, folder / "unpruned", budget)
-        replayed = replay(folder / "unpruned") if full else None
-    return _Study(ran, figures(ran, size, threads()), round(neighbours.share, 3), replayed)
+        ran = run_study(study_config(env, size, pruning=False), folder / "unpruned", budget)
+    return _Study(ran, figures(ran, size, threads()), round(neighbours.share, 3))
 
 
 @cache
@@ -128,8 +124,6 @@ def study_full(settings: SuiteOptions) -> Iterable[Row]:
         forecast=shown.forecast,
     )
     yield from search_rows(study.ran, shown, others)
-    if study.replayed is not None:
-        yield _top_left(study.replayed, settings)
 
 
 def search_rows(ran: Ran, shown: Figures, others: float) -> Iterable[Row]:
@@ -202,18 +196,6 @@ def pruned_rows(ran: Ran, shown: Figures, others: float) -> Iterable[Row]:
         **judged(Goal("<=", 0.70), ran.steps / unpruned),
     )
     yield from search_rows(ran, shown, others)
-
-
-def _top_left(replayed: Replayed, settings: SuiteOptions) -> Row:
-    market = "a planted market" if settings.data_dir is None else "the prices given"
-    return Row(
-        case="study_pruned_top",
-        unit=f"of the best {replayed.top} trials survive the rule over recorded rung scores, on "
-        f"{market} ({replayed.stopped} of {replayed.trials} stopped, "
-        f"{100 * replayed.iterations:.0f} % of the training left)",
-        ours=float(replayed.top_left),
-        **judged(Goal(">=", 4), float(replayed.top_left)),
-    )
 
 
 def fold_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:

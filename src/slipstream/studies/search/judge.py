@@ -11,7 +11,7 @@ from slipstream.core.spec import MarketSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.record.rows import Verdict
-from slipstream.studies.search.rungs import CHOSEN, DISARMED, Reached, Rule, armed, stops
+from slipstream.studies.search.rungs import DISARMED, armed, stops
 from slipstream.studies.search.scheduler import Event
 from slipstream.studies.statistics.objective import FoldResult, fold_score, trial_score
 
@@ -22,11 +22,10 @@ class Judge:
     Args:
         study: objective and pruning.
         market: None for games.
-        rule: who stops at an armed rung, besides those that the best trial beats in every fold.
     """
 
-    def __init__(self, study: StudyConfig, market: MarketSpec | None, rule: Rule = CHOSEN) -> None:
-        self._study, self._market, self._rule = study, market, rule
+    def __init__(self, study: StudyConfig, market: MarketSpec | None) -> None:
+        self._study, self._market = study, market
         self._rungs: dict[int, dict[int, Verdict]] = {}  # by stage, then trial
         self._final: dict[int, float] = {}
         self._best: int | None = None
@@ -95,9 +94,6 @@ class Judge:
         rivals = None
         if incumbent is not None:
             rivals = np.array([fold["score"] for fold in incumbent.folds], np.float64)
-        reached = Reached(
-            np.array([verdict.score for verdict in earlier.values()], np.float64),
-            np.array([trial in self._final for trial in earlier], np.bool_),
-        )
-        found = stops(score, reached, np.array(folds, np.float64), rivals, self._rule)
+        scores = np.array([verdict.score for verdict in earlier.values()], np.float64)
+        found = stops(score, scores, np.array(folds, np.float64), rivals)
         return bool(found), rho, found

@@ -1,13 +1,10 @@
 """When a trial stops early: a rung that predicts, and the rule at it (docs/rules.md, section 12).
 
-The rule was chosen among those of `slipstream.bench.pruning_rules` by replaying them over recorded
-scores; docs/rules.md has the comparison. No p-value of folds is computed: two folds share a tested
-group in 12 of 15 pairs.
+The rule was chosen by replaying several over recorded scores; docs/rules.md has the comparison. No
+p-value of folds is computed: two folds share a tested group in 12 of 15 pairs.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,25 +48,6 @@ def armed(
     return rho is not None and rho >= least, rho
 
 
-class Reached(NamedTuple):
-    """Trials that reached a rung earlier in virtual time, in that order.
-
-    Attributes:
-        scores: there [n].
-        finished: whether they have come to their ends by now [n].
-    """
-
-    scores: Floats
-    finished: NDArray[np.bool_]
-
-
-class Rule(Protocol):
-    """Who stops at an armed rung."""
-
-    def __call__(self, score: float, reached: Reached) -> str:
-        """Why a trial with this score stops; empty where it goes on."""
-
-
 def ahead(score: float, others: Floats) -> float:
     """Share of the others that are ahead; equal ones count half, without others nobody is."""
     known = others[np.isfinite(others)]
@@ -78,29 +56,17 @@ def ahead(score: float, others: Floats) -> float:
     return float(np.mean(known > score) + 0.5 * np.mean(known == score))
 
 
-def lower_half_of_recent(score: float, reached: Reached) -> str:
-    """The lower half of those that came last: they are as good as the sampler is by now."""
-    return LOWER_HALF if ahead(score, reached.scores[-RECENT:]) > 0.5 else ""
-
-
-CHOSEN: Rule = lower_half_of_recent
-
-
-def stops(
-    score: float, reached: Reached, folds: Floats, best: Floats | None, rule: Rule = CHOSEN
-) -> str:
+def stops(score: float, earlier: Floats, folds: Floats, best: Floats | None) -> str:
     """Why a trial stops at an armed rung; empty where it goes on.
 
     Args:
         score: the trial's at this rung.
-        reached: who reached this rung earlier in virtual time.
+        earlier: scores of those that reached this rung earlier in virtual time, in that order.
         folds: the trial's fold scores at this rung.
         best: fold scores of the best finished trial at this rung; None where there is none.
-        rule: who stops besides those that are behind in every fold.
     """
-    found = rule(score, reached)
-    if found:
-        return found
+    if ahead(score, earlier[-RECENT:]) > 0.5:  # those that came last are what the sampler is by now
+        return LOWER_HALF
     if best is not None and len(best) and bool(np.all(folds < best)):
         return BEHIND
     return ""

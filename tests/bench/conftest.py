@@ -1,6 +1,0 @@
-"""The recorded study of these tests is importable."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
