@@ -11,23 +11,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from slipstream.core.advice import did_you_mean
-from slipstream.core.errors import ConfigError, UnreadKeyError
+from slipstream.core.errors import ConfigError
 
 _TAG = re.compile(r"(constrained-\w+|literal\[.*|tuple\[.*|dict\[.*|int|float|str|bool|none)$")
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-
-
-class IdleError(ValueError):
-    """Of a validator: a setting that was given, and that others make idle.
-
-    Attributes:
-        name: of the setting, without those around it.
-    """
-
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(message)
-        self.name = name
 
 
 class Config(BaseModel):
@@ -121,28 +109,18 @@ def validate(model: type[ModelT], values: Mapping[str, Any], where: str = "") ->
 
     Raises:
         ConfigError: every problem in one paragraph, the nearest known key beside an unknown one.
-        UnreadKeyError: keys that are unknown, or an `IdleError`, and no other problem.
     """
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
         problems: dict[str, list[str]] = {}
-        unread: list[tuple[str, ...]] = []
         for entry in error.errors():
-            place = _without_tags(model, [str(part) for part in entry["loc"]])
-            cause = entry.get("ctx", {}).get("error")
-            if isinstance(cause, IdleError):
-                place.append(cause.name)
-            if entry["type"] == "extra_forbidden" or isinstance(cause, IdleError):
-                unread.append((*filter(None, where.split(".")), *place))
             before, problem, after = _explain(model, dict(entry), where)
             problems.setdefault(f"{before}|{after}", []).append(problem)  # a union complains twice
         sentences = []
         for words, found in problems.items():
             before, _, after = words.partition("|")
             sentences.append(before + ", or ".join(dict.fromkeys(found)) + after)
-        if len(unread) == error.error_count():
-            raise UnreadKeyError(" ".join(sentences), unread) from None
         raise ConfigError(" ".join(sentences)) from None
 
 

@@ -42,18 +42,6 @@ class ConfigError(SlipstreamError):
     """A configuration that cannot be run: unknown key, value out of range, impossible sizes."""
 
 
-class UnreadKeyError(ConfigError):
-    """Settings that nobody reads: unknown ones, or idle beside others. Nothing else is wrong.
-
-    Attributes:
-        paths: where each stands, from the outermost section.
-    """
-
-    def __init__(self, message: str, paths: list[tuple[str, ...]]) -> None:
-        super().__init__(message)
-        self.paths = paths
-
-
 class DataError(SlipstreamError):
     """Market data or a folder that cannot be used as it is."""
 

@@ -58,7 +58,7 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
 def at_work(folder: Path) -> bool:
     """Whether a process works there, as far as can be seen from here."""
     found = read_status(folder)
-    if found is None:  # of an older version, or just begun
+    if found is None:  # just begun
         return is_locked(folder)
     return found.judged() in ("running", "silent")
 

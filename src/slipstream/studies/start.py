@@ -107,7 +107,7 @@ def resume(
         finally:
             folder.unlock()
         return _end(folder, report, say)
-    read_study(folder.config, trust, goes_on=True)  # says what to do where it was damaged
+    read_study(folder.config, trust)  # says what to do where it was damaged
     target = read_config(folder.config)
     return tune(target, str(folder.path), {}, {}, resources, say, show, report)
 

@@ -170,15 +170,6 @@ def test_a_checkpoint_under_another_name_is_passed_over(tmp_path):
     assert "under another name" in said[0]
 
 
-def test_a_checkpoint_of_the_format_before_is_read(tmp_path):
-    folder = save(tmp_path, 2)
-    path = folder / checkpoint.MANIFEST
-    manifest = {**json.loads(path.read_text()), "format": 1}
-    del manifest["sha256"]
-    path.write_text(json.dumps(manifest))
-    assert checkpoint.load(folder)[1]["steps"] == 2
-
-
 ERRORS = {
     "ENOSPC": "The disk is full",
     "EDQUOT": "Your share of the disk is used up",

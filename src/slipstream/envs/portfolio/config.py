@@ -278,16 +278,14 @@ class Config(config.Config):
                 here = getattr(self, key)
                 if here not in reading:
                     named = _named(name, value, info.default)
-                    raise config.IdleError(
-                        name,
+                    raise ValueError(
                         f"{named} changes nothing with `{key}: {here}`, it is read only with "
                         f"`{key}: {' or '.join(reading)}`: take it out, or set `{key}` to that",
                     )
         for name, needs in _COMPANIONS.items():
             value = getattr(self, name)
             if not getattr(self, needs) and value != type(self).model_fields[name].default:
-                raise config.IdleError(
-                    name,
+                raise ValueError(
                     f"`{name}: {value:g}` changes nothing without `{needs}`: take it out, or set "
                     f"`{needs}` too",
                 )

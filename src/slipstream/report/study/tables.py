@@ -91,7 +91,7 @@ def candidates(view: StudyView) -> Table:
     own = ("own Sharpe, lower bound",) if view.benchmark else ()
     columns = ("", "search score", value, "single seeds", "lower bound", *own, "excluded")
     count = max(len(told["candidates"]), 1)
-    level = told.get("level") or told["error"]  # as older versions call it
+    level = told["level"]
     note = (
         f"{told['seeds']} fresh seeds on every fold, {told['bootstrap']:,} resamples of seeds and "
         f"days (the same days for all); the lower bound is the {level / count:.2g} "

@@ -36,7 +36,7 @@ _SHAPES: dict[str, Any] = {
         "steps": {},
         "sentences": [str],
     },
-    "provenance.json": {"identity?": {}, "environment?": {}, "notes?": [str], **SHAPE},
+    "provenance.json": {"identity?": {}, "environment?": {}, "notes?": [str], "state?": SHAPE},
     STOP: {"now": bool},
 }
 

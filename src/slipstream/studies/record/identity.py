@@ -10,13 +10,11 @@ from slipstream.core.errors import CheckpointError, ConfigError, DataError, Vers
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.stored_config import flat, refuse_settings
 
 OPTUNA = "optuna"  # its version, major and minor: samplers change with it
 _PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")
 _SHOWN = 4
 _MISSING = "absent"
-_FIXED = ("agent.", "training.", "evaluation.", "study.")  # sections whose keys are a version's
 
 
 def identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[str, Any]:
@@ -51,8 +49,7 @@ def check_same(
 
     Raises:
         CheckpointError: nothing says what it began with.
-        VersionError: it was another version that began it, which had other settings, or another
-            version of Optuna.
+        VersionError: another version of Optuna began it.
         ConfigError: with the difference.
     """
     if not before:
@@ -70,8 +67,6 @@ def check_same(
             f"install the one that it began with (`pip install 'optuna=={version}.*'`); to begin "
             f"anew, `{again}`. What is there can still be read: `{read}`."
         )
-    gone, new = _only_in(before, now), _only_in(now, before)
-    refuse_settings(f"The study {name}", gone, new, read, again)
     found = difference(before, now)
     if found:
         raise ConfigError(
@@ -95,11 +90,12 @@ def check_data(name: str, before: str | None, now: str | None) -> None:
         )
 
 
-def _only_in(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Settings of built-in sections that only one of two identities has."""
-    agents = [str(facts.get("agent", {}).get("name")) for facts in (one, other)]
-    if agents[0] != agents[1] or agents[0].endswith(".py"):
-        return []
-    left_out = "training.num_envs"  # of a study that searches it
-    names = [name for name in flat(one) if name.startswith(_FIXED) and name != left_out]
-    return [name for name in names if name not in flat(other)]
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted name."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+    return found

@@ -11,7 +11,6 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.studies.config import StudyConfig
 from slipstream.training.record import yaml_file
 from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.stored_config import read_known, refuse_settings
 from slipstream.training.settings.target import read_config
 from slipstream.training.settings.trust import check_trust
 
@@ -55,22 +54,18 @@ def read_section(path: Path) -> StudyConfig:
             raise ConfigError("It has no section `study`.")
         return validate(StudyConfig, study_section(values), STUDY)
 
-    return _read(path, build)[0]
+    return _read(path, build)
 
 
-def read_study(
-    path: Path, trust: bool = False, goes_on: bool = False
-) -> tuple[RunConfig, StudyConfig]:
+def read_study(path: Path, trust: bool = False) -> tuple[RunConfig, StudyConfig]:
     """Base config and `study` section of a study.yaml.
 
     Args:
         path: of the file.
         trust: code that it names may run, see `check_trust`.
-        goes_on: refuses settings of another version, which are passed over otherwise.
 
     Raises:
         CheckpointError: it was damaged or edited to something that is no study.
-        VersionError: see `goes_on`.
         TrustError: code of somebody else's would run.
     """
 
@@ -78,17 +73,12 @@ def read_study(
         check_trust(path.parent, values, trust)
         return _built(values)
 
-    found, gone = _read(path, build)
-    if goes_on:
-        name = path.parent.name
-        again = f"slipstream tune {path} --study-name NEW_NAME"
-        refuse_settings(f"The study {name}", gone, [], f"slipstream study report {name}", again)
-    return found
+    return _read(path, build)
 
 
-def _read(path: Path, build: Callable[[dict[str, Any]], _Built]) -> tuple[_Built, list[str]]:
+def _read(path: Path, build: Callable[[dict[str, Any]], _Built]) -> _Built:
     try:
-        return read_known(read_config(path), build)
+        return build(read_config(path))
     except ConfigError as error:
         raise CheckpointError(
             f"{path} cannot be used: {error} The study's trials are intact in ledger.db: mend the "

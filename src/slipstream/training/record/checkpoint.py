@@ -20,7 +20,6 @@ from slipstream.core.reader import UnreadableError, misfit, read_json, regular_f
 from slipstream.training.record.files import remove, sha256, whole_folder, write_sealed
 
 FORMAT = 2
-_READ = (1, FORMAT)  # manifests of format 1 carry no hash of themselves
 STATE, MANIFEST = "state.safetensors", "manifest.json"
 Tensors = dict[str, NDArray[Any]]
 
@@ -112,7 +111,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             "wrote."
         )
     version = manifest.get("format")
-    if isinstance(version, bool) or version not in _READ:
+    if isinstance(version, bool) or version != FORMAT:
         raise CheckpointError(
             f"{folder} has checkpoint format {version!r}, this slipstream reads {FORMAT}; "
             "use the version that wrote it, or train again."

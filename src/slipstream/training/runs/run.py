@@ -42,8 +42,8 @@ from slipstream.training.runs.run_path import (
 )
 from slipstream.training.runs.state_version import SHAPE, check_state_version, state_version
 from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.stored_config import check_settings, read_run_config
-from slipstream.training.settings.trust import enter
+from slipstream.training.settings.target import read_config
+from slipstream.training.settings.trust import check_trust, enter
 
 RESULT, TENSORBOARD, REPORT = "result.json", "tensorboard", "report.html"
 
@@ -191,7 +191,9 @@ class Run(Summarised):
             TrustError: that is code of somebody else's.
         """
         if self._config is None:
-            self._config = read_run_config(self.path / CONFIG, self.say, self._trust)
+            values = read_config(self.path / CONFIG)
+            check_trust(self.path, values, self._trust)
+            self._config = RunConfig.from_mapping(values)
         return self._config
 
     def summary(self) -> dict[str, object]:
@@ -321,10 +323,8 @@ class Run(Summarised):
 
         def check(manifest: Mapping[str, Any]) -> None:
             check_state_version(manifest, self.config, f"{self.path}", read, again)
-            if manifest.get("config") != self.config.hash:
-                check_settings(self.path / CONFIG, self.config, read, again)
 
-        shape = {"progress": _PROGRESS, "bulk?": {}, **SHAPE}
+        shape = {"progress": _PROGRESS, "bulk?": {}, "state": SHAPE}
         found = checkpoint.load_newest(
             self.path / CHECKPOINTS, self.say, self.config.hash, shape, check
         )

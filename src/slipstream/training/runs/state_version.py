@@ -14,8 +14,7 @@ from slipstream.training.settings.config import RunConfig
 # agent has a number of its own.
 STATE_VERSION = 1
 
-SHAPE = {"state?": {"slipstream": str, "training": int, "agent": int}}  # of JSON that holds one
-_FIRST = {"slipstream": "before its states were numbered", "training": 1, "agent": 1}
+SHAPE = {"slipstream": str, "training": int, "agent": int}
 
 
 def state_version(config: RunConfig) -> dict[str, Any]:
@@ -38,7 +37,8 @@ def check_state_version(
     Raises:
         VersionError: with the version that wrote it.
     """
-    before, now = written.get("state", _FIRST), state_version(config)
+    now = state_version(config)
+    before = written.get("state", now)
     numbers = ("training", "agent")
     if all(before[name] == now[name] for name in numbers):
         return
