@@ -62,23 +62,6 @@ def test_players_end_together_and_see_masks_and_metrics(kernel_file):
     assert env.agents == []
 
 
-def test_worker_processes_give_the_same(kernel_file, alike):
-    ours = ParallelFace(kernel_file("duel"), backend="process", workers=1)
-    other = ParallelFace(kernel_file("duel"), backend="serial")
-    try:
-        seen, other_seen = ours.reset(seed=3), other.reset(seed=3)
-        assert alike(seen, other_seen)
-        for _ in range(5):
-            actions = {agent: int(info["action_mask"].argmax()) for agent, info in seen[1].items()}
-            came = ours.step(actions)
-            assert alike(came, other.step(actions))
-            seen = (came[0], came[4])
-            if not ours.agents:
-                break
-    finally:
-        ours.close()
-
-
 def test_one_player_is_one_agent(alike):
     env = make_vec("gym:CartPole-v1", backend="serial", kwargs={"max_episode_steps": 2})
     single = gymnasium.make("CartPole-v1")

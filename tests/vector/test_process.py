@@ -15,15 +15,12 @@ import psutil
 import pytest
 from gymnasium import spaces
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
-from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.process import launcher
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
-from slipstream.vector.process.kernel_env import KernelProcessEnv
 from slipstream.vector.process.layout import BEAT
 from slipstream.vector.vector_env import member_indices
 
@@ -209,25 +206,6 @@ def test_saved_copies_go_on_in_either_backend():
         strange = {**serial.get_state(), "ret": np.full(3, 0.5)}
         again.set_state(strange, obs)
         assert again.fresh == 3 and (again.get_state()["length"] == 0).all()
-
-
-@pytest.mark.parametrize("target", ["cartpole", "pendulum"])
-def test_kernels_run_in_workers(target):
-    rows, kernel = member_indices([5], 5), load_kernel(target)
-    loaded = kernel.load(kernel.configure({}))
-    with (
-        KernelVectorEnv(kernel, loaded, *rows, backend="serial", stagger=False) as serial,
-        KernelProcessEnv(target, *rows, workers=2, kernel_backend="serial") as process,
-    ):
-        same(serial, process, 30)
-        state, obs = process.get_state(), blank(process).obs
-        assert all(
-            np.array_equal(values, state[name]) for name, values in serial.get_state().items()
-        )
-        process.set_state(state, obs)
-        same(serial, process, 10, reset=False)
-        name = (serial.kernel.STATE.names or ())[0]
-        assert np.array_equal(process.read((name,))[name], serial.read((name,))[name])
 
 
 def test_values_come_back_as_the_environment_shows_them():

@@ -24,7 +24,6 @@ from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD, RESET
 from slipstream.vector.process.faults import TRIES, FaultPolicy, backoff
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
-from slipstream.vector.process.kernel_env import KernelProcessEnv
 from slipstream.vector.process.worker import HANG_SIGNAL
 from slipstream.vector.vector_env import member_indices
 
@@ -395,23 +394,6 @@ def test_too_many_faults_stop_the_run(how, policy, words):
 
 def test_failures_are_tried_again_later_and_later():
     assert [backoff(n) for n in range(1, 5)] == [0.0, 0.1, 0.2, 0.4] and backoff(99) == 10.0
-
-
-def test_a_kernels_worker_is_replaced():
-    with KernelProcessEnv(
-        "cartpole", *member_indices([5], 4), workers=2, kernel_backend="serial"
-    ) as env:
-        out = blank(env)
-        env.reset(out.obs)
-        env.step(actions_for(env), out, 0)
-        os.kill(env.workers.links[1].pid, signal.SIGKILL)
-        env.step(actions_for(env), out, 1)
-        assert out.valid.tolist() == [True, True, False, False]
-        until = time.monotonic() + PATIENCE_SECONDS
-        while not out.valid.all() and time.monotonic() < until:
-            env.step(actions_for(env), out, 2)
-            time.sleep(0.01)
-        assert out.valid.all() and env.block["episode"][2:].tolist() == [2, 2]
 
 
 SCRIPT = """

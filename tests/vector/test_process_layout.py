@@ -36,9 +36,9 @@ trees = st.recursive(
 )
 
 
-def spec_of(space, players=1):
+def spec_of(space):
     observation, action = flat_spaces("X", space, spaces.Discrete(3))
-    return Spec(observation, action, native_observation=space, players=players)
+    return Spec(observation, action, native_observation=space)
 
 
 @given(space=trees, seed=st.integers(0, 9))
@@ -59,10 +59,10 @@ def test_rows_made_from_leaves_are_the_rows_that_serial_writes(space, seed):
     assert np.array_equal(form.join(parts, (3,)), rows)
 
 
-@given(space=trees, players=st.integers(1, 3), copies=st.integers(1, 5))
+@given(space=trees, copies=st.integers(1, 5))
 @settings(max_examples=60, deadline=None)
-def test_no_two_arrays_share_a_byte(space, players, copies):
-    spec = spec_of(space, players)
+def test_no_two_arrays_share_a_byte(space, copies):
+    spec = spec_of(space)
     form = observation_form(spec)
     layout = copies_layout(spec, form.leaves, copies, log=(7, np.uint8))
     memory = bytearray(layout.size)
@@ -74,8 +74,6 @@ def test_no_two_arrays_share_a_byte(space, players, copies):
         place = memory[field.offset : field.offset + size]
         assert not any(place), f"{name} lies where another array lies"
         memory[field.offset : field.offset + size] = bytes([number % 250 + 1]) * size
-        if players > 1 and name in ("actions", "reward", "obs.0"):
-            assert array.shape[:2] == (copies, players)
     assert layout.fields["log"].offset == layout.sure
 
 

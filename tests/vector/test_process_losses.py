@@ -18,7 +18,6 @@ from slipstream.vector.loop import HOLD
 from slipstream.vector.native import SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
-from slipstream.vector.process.kernel_env import KernelProcessEnv
 from slipstream.vector.process.link import UP
 from slipstream.vector.vector_env import StepOut, member_indices
 
@@ -188,9 +187,7 @@ def test_an_evaluation_has_each_episode_once_whoever_is_killed():
     rows = member_indices([5], 4)
 
     def scores(kill):
-        with KernelProcessEnv(
-            "cartpole", *rows, workers=2, kernel_backend="serial", at_end=HOLD, policy=PATIENT
-        ) as env:
+        with ForeignProcessEnv("CartPole-v1", *rows, workers=2, at_end=HOLD, policy=PATIENT) as env:
             out, every = blank(env), np.arange(4)
             if kill:
                 env.reset(out.obs)
@@ -210,23 +207,6 @@ def test_an_evaluation_has_each_episode_once_whoever_is_killed():
             raise AssertionError("an episode never ended")
 
     assert scores(kill=True) == scores(kill=False)
-
-
-def test_a_kernels_state_can_be_had_whoever_is_killed():
-    with KernelProcessEnv(
-        "cartpole", *member_indices([5], 4), workers=2, kernel_backend="serial", policy=PATIENT
-    ) as env:
-        out = blank(env)
-        env.reset(out.obs)
-        env.step(np.zeros((4, 1), np.int64), out)
-        os.kill(env.workers.links[1].pid, signal.SIGKILL)
-        env.get_state()
-        assert env.block["length"].tolist() == [1, 1, 0, 0]
-        env.step(np.zeros((4, 1), np.int64), out)
-        assert out.valid.tolist() == [True, True, False, False] and out.truncated[2:].all()
-        assert env.drain_episodes().lost.tolist() == [True, True]
-        env.step(np.zeros((4, 1), np.int64), out)
-        assert out.valid.all()
 
 
 @pytest.mark.parametrize("size", [3, 9])

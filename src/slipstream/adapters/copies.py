@@ -38,10 +38,10 @@ def make_batch(
         target: as for `slipstream.make_vec`: a kernel's name or file, ``gym:ID``, a YAML file.
         num_envs: E.
         autoreset: what follows an episode's end.
-        backend: of a kernel auto (compiled), compiled, serial or process; of ``gym:ID`` process
-            (auto) or serial.
+        backend: of a kernel auto (compiled), compiled or serial; of ``gym:ID`` process (auto) or
+            serial.
         split: of a market's prices.
-        workers: processes of the backend `process`.
+        workers: processes of ``gym:ID``.
         seed: random streams before the first `reset` with seeds.
         settings: fields of the environment's Config; ``kwargs`` and ``wrappers`` of ``gym:ID``.
 

@@ -18,7 +18,6 @@ from slipstream.training.environments.kernel_environment import KernelEnvironmen
 from slipstream.training.settings.config import resolve
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
-from slipstream.vector.process.kernel_env import KernelProcessEnv
 from slipstream.vector.vector_env import VectorEnv, blank, member_indices
 
 
@@ -155,9 +154,9 @@ def make_kernel_batch(
         target: as for `slipstream.make_vec`, but no ``gym:ID``.
         num_envs: E.
         autoreset: what follows an episode's end.
-        backend: auto (compiled), compiled, serial or process.
+        backend: auto (compiled), compiled or serial.
         split: of a market's prices.
-        workers: processes of the backend `process`.
+        workers: None; worker processes are for ``gym:ID``.
         seed: random streams before the first `reset` with seeds.
         settings: fields of the environment's Config.
 
@@ -172,34 +171,26 @@ def make_kernel_batch(
             "kernel files; foreign ones have theirs (docs/faces.md)."
         )
     num_envs = check_count("num_envs", num_envs)
-    settings = dict(config.env_settings)
-    if settings.pop("self_play", None) is not None:
+    if workers is not None:
+        raise ConfigError(
+            f"{config.env_name} is a kernel, which is compiled and stepped in this process: "
+            "`workers` is for gym:ID; leave it out."
+        )
+    if config.env_settings.get("self_play") is not None:
         raise ConfigError(
             f"{config.env_name}: `self_play` is for `slipstream train`; a face steps both seats, "
             "so that the second one's actions are yours. Leave it out."
         )
     at_end = HOLD if autoreset is AutoresetMode.DISABLED else RESET_KEEP_ALL
     seeds, indices = member_indices([seed], num_envs)
-    env: VectorEnv
-    if backend == "process":
-        env = KernelProcessEnv(
-            config.env_name,
-            seeds,
-            indices,
-            settings=settings,
-            split=split,
-            at_end=at_end,
-            workers=workers,
-        )
-    else:
-        env = KernelVectorEnv(
-            environment.kernel,
-            environment.loaded,
-            seeds,
-            indices,
-            split=split,
-            backend=environment.chosen_backend(backend),
-            stagger=False,
-            at_end=at_end,
-        )
+    env = KernelVectorEnv(
+        environment.kernel,
+        environment.loaded,
+        seeds,
+        indices,
+        split=split,
+        backend=environment.chosen_backend(backend),
+        stagger=False,
+        at_end=at_end,
+    )
     return KernelBatch(env, environment.short_name(config.env_name), autoreset)

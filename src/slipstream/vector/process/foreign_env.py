@@ -167,7 +167,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         self.num_envs = num_envs
         self._over = self.block["held"].copy()
         rows = blank(self).obs
-        self._show(rows, None)
+        self._show(rows)
         return self.observations.native(rows)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
@@ -177,7 +177,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
         log, length = block["log"], block["length"].copy()
         taken = np.arange(log.shape[1]) < length[:, None]
         seen = blank(self).obs
-        self._show(seen, None)
+        self._show(seen)
         return {
             "episode": block["episode"].copy(),
             "length": length,
@@ -208,7 +208,7 @@ class ForeignProcessEnv(ProcessVectorEnv):
             block["log"][:, :common] = actions[:, :common]
             block["selected"][:] = able
             self.copies.run(REPLAY, self.workers.links)
-            self._show(obs, mask)
+            self._show(obs)
             same = (obs == state["seen"]).reshape(self.num_envs, -1).all(axis=1)
             able &= ~block["astray"] & same & (block["ret"] == state["ret"])
             able &= ~self.copies.losses.unseen  # their worker was lost over it
@@ -217,5 +217,5 @@ class ForeignProcessEnv(ProcessVectorEnv):
             block["selected"][:] = ~able
             block["episode"][~able] = state["episode"][~able]
             self.copies.run(BEGIN, self.workers.links)
-        self._show(obs, mask)
+        self._show(obs)
         self.ledger.check()

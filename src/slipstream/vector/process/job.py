@@ -18,16 +18,6 @@ from slipstream.vector.process.layout import Layout
 
 
 @dataclass(frozen=True)
-class AssignedKernel:
-    """Copies of a kernel: its name or path, and its settings; every worker loads it."""
-
-    target: str
-    settings: Mapping[str, Any]
-    split: str
-    backend: str
-
-
-@dataclass(frozen=True)
 class AssignedForeign:
     """Copies of a Gymnasium environment.
 
@@ -93,7 +83,7 @@ class Assignment:
         scheduler: which copy is stepped next, where they are asked for one by one.
     """
 
-    what: AssignedKernel | AssignedForeign | AssignedNative
+    what: AssignedForeign | AssignedNative
     spec: Spec | None
     layout: Layout
     worker: int

@@ -90,42 +90,36 @@ def copies_layout(
     leaves: Sequence[Leaf],
     num_envs: int,
     *,
-    reward: Any = np.float64,
     log: tuple[int, Any] = (0, np.int64),
-    mask_width: int = 0,
 ) -> Layout:
-    """All that E copies share with who trains on them; with P > 1 players, rows are [E, P, ...].
+    """All that E copies share with who trains on them.
 
     Args:
         spec: of the environment.
         leaves: arrays of an observation: ``obs.i`` of the newest, ``final.i`` of the last one of
             an episode that ended at this step.
         num_envs: E.
-        reward: dtype of rewards.
         log: actions of an episode that are kept, and their dtype.
-        mask_width: choices that the action mask covers.
     """
     e, k = num_envs, spec.action_width
-    rows = (e,) if spec.players == 1 else (e, spec.players)
-    arrays: dict[str, tuple[Sequence[int], Any]] = {"actions": ((*rows, k), spec.action_dtype)}
-    arrays |= observation_arrays(leaves, rows)
-    arrays["reward"] = (rows, reward)
+    arrays: dict[str, tuple[Sequence[int], Any]] = {"actions": ((e, k), spec.action_dtype)}
+    arrays |= observation_arrays(leaves, e)
+    arrays["reward"] = ((e,), np.float64)
     arrays |= state_arrays(e)
     arrays["astray"] = ((e,), np.bool_)
     arrays |= dict.fromkeys(("seed", "index", "episode"), ((e,), np.uint64))
-    arrays |= {"ret": (rows, np.float64), "length": ((e,), np.int64)}
-    arrays |= {"ended_ret": (rows, np.float64), "ended_length": ((e,), np.int64)}
+    arrays |= {"ret": ((e,), np.float64), "length": ((e,), np.int64)}
+    arrays |= {"ended_ret": ((e,), np.float64), "ended_length": ((e,), np.int64)}
     arrays["metrics"] = ((e, len(spec.metrics)), np.float64)
-    arrays["mask"] = ((*rows, mask_width), np.bool_)
     arrays["log"] = ((e, log[0], k), log[1])
     arrays["info"] = ((e, MOST_BYTES), np.uint8)
     return Layout.of(arrays, lazy=("log", "info"))
 
 
-def observation_arrays(leaves: Sequence[Leaf], rows: tuple[int, ...]) -> Arrays:
-    """``obs.i`` and ``final.i`` [*rows, *leaf.shape] of every leaf."""
+def observation_arrays(leaves: Sequence[Leaf], num_envs: int) -> Arrays:
+    """``obs.i`` and ``final.i`` [E, *leaf.shape] of every leaf."""
     return {
-        f"{name}.{i}": ((*rows, *leaf.shape), leaf.dtype)
+        f"{name}.{i}": ((num_envs, *leaf.shape), leaf.dtype)
         for i, leaf in enumerate(leaves)
         for name in ("obs", "final")
     }

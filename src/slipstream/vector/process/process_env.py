@@ -17,7 +17,7 @@ from slipstream.vector.loop import HOLD, RESET
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultPolicy
-from slipstream.vector.process.job import AssignedForeign, AssignedKernel, Assignment
+from slipstream.vector.process.job import AssignedForeign, Assignment
 from slipstream.vector.process.layout import Layout, copies_layout
 from slipstream.vector.process.process_copies import ProcessCopies
 from slipstream.vector.process.scheduler import CopyScheduler
@@ -36,7 +36,7 @@ class ProcessVectorEnv(VectorEnv):
     lost have ``valid`` false, and their episodes end truncated and marked as `Episodes.lost`.
 
     Args:
-        what: a kernel or a foreign environment, as every worker makes it.
+        what: a foreign environment, as every worker makes it.
         spec: of it.
         seeds, indices: uint64 [E], member's seed and index within the member of each copy.
         name: of it, for messages.
@@ -59,7 +59,7 @@ class ProcessVectorEnv(VectorEnv):
 
     def __init__(
         self,
-        what: AssignedForeign | AssignedKernel,
+        what: AssignedForeign,
         spec: Spec,
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
@@ -72,22 +72,16 @@ class ProcessVectorEnv(VectorEnv):
         crowd: Crowd | None = None,
         scheduler: CopyScheduler | None = None,
         halves: bool = False,
-        mask_width: int = 0,
         log: tuple[int, Any] = (0, np.int64),
     ) -> None:
-        self.num_envs, self.spec, self.mask_width = len(seeds), spec, mask_width
+        self.num_envs, self.spec = len(seeds), spec
         self._what, self._at_end, self._policy = what, at_end, policy
         self._scheduler = scheduler
         leaves = self.observations.leaves
-        if isinstance(what, AssignedKernel):  # writes its rows itself
-            leaves = (replace(leaves[0], dtype=spec.observation_dtype),)
         if self.observations.layout == "image":  # workers write channels first, as rows have them
             leaves = (replace(leaves[0], shape=spec.observation_shape),)
         self._leaves = leaves
-        reward = np.float32 if isinstance(what, AssignedKernel) else np.float64
-        self._layout = partial(
-            copies_layout, spec, leaves, reward=reward, log=log, mask_width=mask_width
-        )
+        self._layout = partial(copies_layout, spec, leaves, log=log)
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
         self._episodes: list[tuple[Any, ...]] = []
         self._over = np.zeros(self.num_envs, np.bool_)  # held, and somebody has been told
@@ -157,7 +151,7 @@ class ProcessVectorEnv(VectorEnv):
         self.block["tries"][:] = 0
         self.copies.run(BEGIN, self.workers.links)
         self.copies.begun = True
-        self._show(obs, mask)
+        self._show(obs)
         self.ledger.check()
 
     def begin(
@@ -177,14 +171,10 @@ class ProcessVectorEnv(VectorEnv):
         block["episode"][copies] = 0
         self._over[copies] = block["held"][copies] = False
         block["tries"][copies] = 0
-        self._begin(copies, episodes, seed)
-        self.copies.begun = True
-        self._show_some(copies, obs, mask)
-        self.ledger.check()
-
-    def _begin(self, copies: NDArray[np.int64], episodes: NDArray[np.int64], seed: int) -> None:
-        """Begins what is selected."""
         self.copies.run(BEGIN, self.copies.rows_of(self.block["selected"]))
+        self.copies.begun = True
+        obs[copies] = self._joined([part[copies] for part in self._obs])
+        self.ledger.check()
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
         copies, block = self.copies, self.block.arrays
@@ -210,7 +200,7 @@ class ProcessVectorEnv(VectorEnv):
         out.reward[...] = block["reward"]
         out.terminated[...], out.truncated[...] = block["terminated"], block["truncated"]
         out.valid[...] = block["valid"]
-        self._show(out.obs, out.mask)
+        self._show(out.obs)
         self.ledger.good(block["valid"])
         self.ledger.check()
 
@@ -258,27 +248,16 @@ class ProcessVectorEnv(VectorEnv):
             return parts[0]
         return self.observations.join(parts, parts[0].shape[:1])
 
-    def _show(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
-        first = self._leaves[0]
-        if len(self._leaves) == 1 and first.sizes is None and self.observations.layout != "same":
+    def _show(self, obs: NDArray[Any]) -> None:
+        if len(self._leaves) == 1 and self._leaves[0].sizes is None:
             obs[...] = self.block.arrays["obs.0"].reshape(obs.shape)
         else:
             obs[...] = self._joined(self._obs)
-        if mask is not None and self.mask_width:
-            mask[...] = self.block["mask"]
-
-    def _show_some(
-        self, copies: NDArray[np.int64], obs: NDArray[Any], mask: NDArray[np.bool_] | None
-    ) -> None:
-        obs[copies] = self._joined([part[copies] for part in self._obs])
-        if mask is not None and self.mask_width:
-            mask[copies] = self.block["mask"][copies]
 
     def drain_finals(self) -> Finals:
         kept, self._finals = self._finals, []
         if not kept:
-            rows = (0, *self._final[0].shape[1 : 1 + (self.spec.players > 1)])
-            shape = (*rows, *self.spec.observation_shape)
+            shape = (0, *self.spec.observation_shape)
             return Finals(np.zeros(shape, self.spec.observation_dtype), np.zeros((0, 2), np.int64))
         obs = np.concatenate([rows for rows, _ in kept])
         return Finals(obs, np.concatenate([index for _, index in kept]).astype(np.int64))

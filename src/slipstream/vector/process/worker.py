@@ -25,7 +25,7 @@ from slipstream.vector.foreign import HangError
 from slipstream.vector.process.bell import Bell
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.foreign_copies import ForeignCopies
-from slipstream.vector.process.job import AssignedKernel, AssignedNative, Assignment
+from slipstream.vector.process.job import AssignedNative, Assignment
 from slipstream.vector.process.layout import (
     ASLEEP,
     AT,
@@ -150,10 +150,6 @@ class _Worker:
             leaving = self._finish(last)
 
     def _made(self, job: Assignment) -> Any:
-        if isinstance(job.what, AssignedKernel):
-            from slipstream.vector.process.kernel_copies import KernelCopies  # needs Numba
-
-            return KernelCopies(job, self._block)
         kind: Any = ForeignCopies
         if isinstance(job.what, AssignedNative):
             kind = NativeCopies
