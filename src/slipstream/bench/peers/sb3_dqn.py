@@ -1,4 +1,4 @@
-"""SB3's DQN at the RL Zoo's settings of a game, or on CartPole at given sizes."""
+"""SB3's DQN on CartPole, at the RL Zoo's settings or at given sizes."""
 
 from __future__ import annotations
 
@@ -18,28 +18,15 @@ _WARM_UP = 1_000  # steps without updates, or with few; not timed
 
 # hyperparams/dqn.yml of rl-baselines3-zoo
 _ZOO = {
-    "CartPole-v1": {
-        "learning_rate": 2.3e-3,
-        "batch_size": 64,
-        "buffer_size": 100_000,
-        "learning_starts": 1_000,
-        "target_update_interval": 10,
-        "train_freq": 256,
-        "gradient_steps": 128,
-        "exploration_fraction": 0.16,
-        "exploration_final_eps": 0.04,
-    },
-    "LunarLander-v3": {
-        "learning_rate": 6.3e-4,
-        "batch_size": 128,
-        "buffer_size": 50_000,
-        "learning_starts": 0,
-        "target_update_interval": 250,
-        "train_freq": 4,
-        "gradient_steps": -1,
-        "exploration_fraction": 0.12,
-        "exploration_final_eps": 0.1,
-    },
+    "learning_rate": 2.3e-3,
+    "batch_size": 64,
+    "buffer_size": 100_000,
+    "learning_starts": 1_000,
+    "target_update_interval": 10,
+    "train_freq": 256,
+    "gradient_steps": 128,
+    "exploration_fraction": 0.16,
+    "exploration_final_eps": 0.04,
 }
 # An update of 64 rows, for speed alone.
 _PLAIN = {
@@ -62,7 +49,7 @@ def measure(
     copies: int = 1,
     **rounds: Any,
 ) -> dict[str, object]:
-    """Steps per second behind the warm-up, seconds of `learn`, and the curve, see `Watch`.
+    """Steps per second behind the warm-up, and seconds of `learn`, see `Watch`.
 
     Args:
         widths: hidden layers; threads: of torch.
@@ -78,7 +65,7 @@ def measure(
         policy_kwargs={"net_arch": list(widths)},
         seed=seed,
         device="cpu",
-        **(_ZOO[game] if game else _PLAIN),
+        **(_ZOO if game else _PLAIN),
         **arranged(**rounds),
     )
     watch = Watch(seconds, _WARM_UP, budget, score, game or "CartPole-v1", episodes, seed)

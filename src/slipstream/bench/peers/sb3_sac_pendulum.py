@@ -29,7 +29,7 @@ def measure(
     copies: int = 1,
     **rounds: Any,
 ) -> dict[str, object]:
-    """Steps per second with an update for each, batches of 256; seconds of `learn`; the curve.
+    """Steps per second with an update for each, batches of 256; seconds of `learn`.
 
     Args:
         widths: hidden layers of actor and critics; threads: of torch.

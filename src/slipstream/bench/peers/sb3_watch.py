@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 
-import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from slipstream.bench.moments import MOMENTS, TESTS, next_moment
-from slipstream.training.listeners.recent_episodes import RECENT
+from slipstream.bench.suites.replay_scores import TESTS
 
 _TEST_SEED = 10_000  # of the first test episode, plus the training's
 
@@ -35,9 +32,6 @@ class Watch(BaseCallback):
         score: of a test, where to stop; None: no tests, else `TESTS` of them, not timed.
         game: Gymnasium's id of the tests; episodes: of a test, the best action in each step.
         seed: of the training.
-
-    Attributes:
-        curve: mean return of the last `RECENT` training episodes at each of `MOMENTS`.
     """
 
     def __init__(
@@ -56,16 +50,9 @@ class Watch(BaseCallback):
         self.tests = None if score is None else make_vec_env(game, seed=_TEST_SEED + seed)
         self.began, self.ended, self.steps, self.untimed = math.nan, math.nan, 0, 0
         self.tested, self.test_seconds = 0, 0.0
-        self.returns: deque[float] = deque(maxlen=RECENT)
-        self.curve: list[float] = []
 
     def _on_step(self) -> bool:
         self.ended = time.perf_counter()
-        for info in self.locals["infos"]:
-            if "episode" in info:
-                self.returns.append(info["episode"]["r"])
-        if next_moment(self.curve, self.num_timesteps, self.budget):
-            self.curve.append(float(np.mean(self.returns)) if self.returns else math.nan)
         self._test_if_due()
         if self.num_timesteps <= self.warm_up:
             self.began, self.untimed = time.perf_counter(), self.num_timesteps
@@ -89,5 +76,4 @@ class Watch(BaseCallback):
             "seconds": ended - began,
             "steps": float(self.num_timesteps),
             "reached": float(self.reached),
-            "curve": self.curve if len(self.curve) == MOMENTS else [],
         }

@@ -10,4 +10,3 @@ CASES: dict[str, Case] = {
     **sac.CASES,
     **replay_scores.CASES,
 }
-FULL_ONLY = ("dqn_lunar_lander",)

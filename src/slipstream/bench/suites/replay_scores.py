@@ -1,4 +1,4 @@
-"""DQN and SAC beside SB3 at the RL Zoo's settings: seconds to a score, and scores by steps.
+"""DQN and SAC beside SB3 at the RL Zoo's settings: seconds to a score.
 
 One seed unless --full asks for five. A race ends at the first of 25 tests with that score: the best
 action in each step of fresh episodes, at equal steps on both sides, whose seconds are not counted.
@@ -6,21 +6,19 @@ action in each step of fresh episodes, at equal steps on both sides, whose secon
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.bench.machine import Neighbours, best_threads
-from slipstream.bench.moments import TESTS
 from slipstream.bench.row import Goal, Row, race_row
 from slipstream.bench.suite import Case, SuiteOptions
 from slipstream.bench.worker import run_worker
 from slipstream.market.finding import plural
 
 _TIMEOUT = 3600.0
-_T_975 = 2.776  # of Student's distribution with 4 degrees of freedom: five seeds
+TESTS = 25  # of a training that stops at a score
 
 
 @dataclass(frozen=True)
@@ -51,15 +49,16 @@ class Race:
         """256x256."""
         return "x".join(map(str, self.widths))
 
-    def ours(self, seed: int, **asked: Any) -> dict[str, Any]:
-        """Trains with a copy of one member."""
+    def ours(self, seed: int) -> dict[str, Any]:
+        """Trains with a copy of one member, up to the score."""
         config = {
             "env": {"name": self.env},
             "agent": {**self.agent, "widths": list(self.widths)},
             "training": {"num_envs": 1, "members": 1, "total_steps": self.budget, "seed": seed},
-            "evaluation": {"every": 1 / TESTS if asked else 1.0, "episodes": self.episodes},
+            "evaluation": {"every": 1 / TESTS, "episodes": self.episodes},
         }
-        return run_worker("ours.learning_curve", {"config": config, **asked}, timeout=_TIMEOUT)
+        asked = {"config": config, "score": self.score}
+        return run_worker("ours.time_to_score", asked, timeout=_TIMEOUT)
 
     def theirs(self, seed: int, n: int, **asked: Any) -> dict[str, Any]:
         """Trains SB3's agent on n threads."""
@@ -78,21 +77,12 @@ class Race:
 
 # hyperparams/dqn.yml of rl-baselines3-zoo. SB3 copies the target between two rounds of updates: on
 # CartPole once in 128, whatever its interval of 10 steps says.
-_DQN = {
+_CARTPOLE = {
     **{"name": "dqn", "double": False, "n_step": 1, "target_rate": 1.0},
     **{"observation_normalization": False, "exploration_initial": 1.0, "iteration": 500},
-}
-_CARTPOLE = {
-    **_DQN,
     **{"batch": 64, "replay_size": 100_000, "learning_rate": 2.3e-3, "learning_starts": 1000},
     **{"train_every": 256, "updates_per_step": 0.5, "target_every": 128},
     **{"exploration_steps": 8_000, "exploration_final": 0.04},
-}
-_LUNAR = {
-    **_DQN,
-    **{"batch": 128, "replay_size": 50_000, "learning_rate": 6.3e-4, "learning_starts": 100},
-    **{"train_every": 4, "updates_per_step": 1.0, "target_every": 250},
-    **{"exploration_steps": 12_000, "exploration_final": 0.1},
 }
 # hyperparams/sac.yml and SB3's defaults; an iteration is an episode.
 _PENDULUM = {
@@ -111,10 +101,6 @@ def _pendulum(widths: tuple[int, ...], goal: float) -> Race:
     return Race("Pendulum", "pendulum", peer, widths, _PENDULUM, -200.0, 20, 20_000, goal, asked)
 
 
-LUNAR = Race(
-    *("LunarLander", "gym:LunarLander-v3", "peers.sb3_dqn", (256, 256), _LUNAR, 200.0, 20),
-    *(100_000, 2.0, {"game": "LunarLander-v3"}),
-)
 _WIDE, _SMALL = (256, 256), (64, 64)
 
 
@@ -132,7 +118,7 @@ def _time_to_score(case: str, race: Race, seeds: Sequence[int]) -> Row:
     theirs: list[dict[str, Any]] = []
     with Neighbours() as neighbours:
         for seed in seeds:
-            mine.append(race.ours(seed, score=race.score))
+            mine.append(race.ours(seed))
             theirs.append(race.theirs(seed, n, score=race.score, episodes=race.episodes))
     after = " and ".join(
         f"{statistics.median(one['steps'] for one in side):,.0f}" for side in (mine, theirs)
@@ -156,11 +142,6 @@ def dqn_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
     yield _time_to_score("dqn_time_to_score 64x64", _cartpole(_SMALL, 10), seeds)
 
 
-def dqn_lunar_lander(settings: SuiteOptions) -> Iterable[Row]:
-    """LunarLander to 200: minutes a seed."""
-    yield _time_to_score("dqn_time_to_score LunarLander", LUNAR, _seeds(settings))
-
-
 def sac_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
     """Pendulum to -200."""
     for case, widths, goal in (
@@ -170,42 +151,4 @@ def sac_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
         yield _time_to_score(case, _pendulum(widths, goal), _seeds(settings))
 
 
-def score_vs_steps(settings: SuiteOptions) -> Iterable[Row]:
-    """Scores at equal steps: the mean of ten moments of training, over the seeds."""
-    seeds = _seeds(settings)
-    for race in (_cartpole(_SMALL, 0), _pendulum(_SMALL, 0)):
-        n = race.threads()
-        sides: tuple[list[float], list[float]] = ([], [])
-        with Neighbours() as neighbours:
-            for seed in seeds:
-                sides[0].append(statistics.fmean(race.ours(seed)["curve"]))
-                sides[1].append(statistics.fmean(race.theirs(seed, n)["curve"]))
-        ours, theirs = (interval(side) for side in sides)
-        spans = " and ".join(f"{low:.0f} to {high:.0f}" for low, high in (ours, theirs))
-        said = f", 95 % intervals {spans}" if len(seeds) > 1 else ""
-        yield Row(
-            case=f"score_vs_steps {race.name}",
-            unit=f"mean return of the last 100 training episodes, mean of ten moments of "
-            f"{race.budget:,} steps ({race.size}, {_count(seeds)}{said})",
-            ours=statistics.fmean(sides[0]),
-            peer=statistics.fmean(sides[1]),
-            peer_name="SB3 with the RL Zoo's settings",
-            runs=len(seeds),
-            others_cpu=round(neighbours.share, 3),
-            goal="not below the peer's interval" if len(seeds) > 1 else None,
-            holds=ours[1] >= theirs[0] if len(seeds) > 1 else None,
-        )
-
-
-def interval(scores: Sequence[float]) -> tuple[float, float]:
-    """Of the mean of five seeds, by Student's distribution; endless for one."""
-    if len(scores) < 2:
-        return -math.inf, math.inf
-    mean, half = statistics.fmean(scores), _T_975 * statistics.stdev(scores) / len(scores) ** 0.5
-    return mean - half, mean + half
-
-
-CASES: dict[str, Case] = {
-    case.__name__: case
-    for case in (dqn_time_to_score, dqn_lunar_lander, sac_time_to_score, score_vs_steps)
-}
+CASES: dict[str, Case] = {case.__name__: case for case in (dqn_time_to_score, sac_time_to_score)}

@@ -1,13 +1,11 @@
-"""Seconds that a lone copy trains until a test reaches a score, and the curve of its training."""
+"""Seconds that a lone copy trains until a test reaches a score."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from slipstream.bench.moments import MOMENTS, next_moment
 from slipstream.bench.ours.ppo import Enough, Stopwatch, train_by
 from slipstream.bench.worker import serve
 from slipstream.training.listeners.events import Evaluated, Event, Started, Updated
@@ -16,11 +14,10 @@ from slipstream.training.listeners.events import Evaluated, Event, Started, Upda
 class _Watch:
     """Times a training without its tests, and stops at a test's score."""
 
-    def __init__(self, score: float, budget: int) -> None:
-        self.score, self.budget = score, budget
+    def __init__(self, score: float) -> None:
+        self.score = score
         self.reached, self.steps = False, 0
         self.seconds = 0.0
-        self.curve: list[float] = []
         self._since = 0.0
 
     def __call__(self, event: Event) -> None:
@@ -28,8 +25,6 @@ class _Watch:
         if isinstance(event, Updated):
             self.seconds += now - self._since
             self.steps = event.progress.steps
-            if next_moment(self.curve, self.steps, self.budget):
-                self.curve.append(float(event.metrics["score"][0]))
         elif isinstance(event, Evaluated):  # the time since `Updated` was the test's
             self.reached = float(event.scores[0]) >= self.score
             if self.reached:
@@ -39,7 +34,7 @@ class _Watch:
         self._since = time.perf_counter()
 
 
-def measure(config: Mapping[str, Any], score: float = math.inf) -> dict[str, Any]:
+def measure(config: Mapping[str, Any], score: float) -> dict[str, Any]:
     """Trains by a config of one copy; an untimed iteration goes before, so compiling is apart.
 
     Args:
@@ -47,13 +42,12 @@ def measure(config: Mapping[str, Any], score: float = math.inf) -> dict[str, Any
         score: of a test, where to stop.
     """
     train_by(config, Stopwatch(0.0))
-    watch = _Watch(score, int(config["training"]["total_steps"]))
+    watch = _Watch(score)
     train_by(config, watch)
     return {
         "seconds": watch.seconds,
         "reached": float(watch.reached),
         "steps": float(watch.steps),
-        "curve": watch.curve if len(watch.curve) == MOMENTS else [],
     }
 
 
