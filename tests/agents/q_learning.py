@@ -33,7 +33,6 @@ class Config(agent.AgentConfig):
     n_step: int = Field(1, ge=1, description="rewards that are summed")
     alpha: float = Field(0.0, description="exponent of priorities")
     storage: str = Field("auto", description="of observations")
-    mapped: bool = Field(False, description="in a file")
 
     def iteration_steps(self, num_envs):
         return self.steps
@@ -47,7 +46,7 @@ class Config(agent.AgentConfig):
     def replay(self, num_envs):
         return ReplayPlan(
             *(self.buffer_size, self.batch, self.starts, self.every, self.updates_per_step),
-            *(self.n_step, self.alpha, self.storage, self.mapped),
+            *(self.n_step, self.alpha, self.storage),
         )
 
     def check(self, num_envs):

@@ -111,7 +111,7 @@ CASES = {
     "wrapped": {"agent.buffer_size": 500},
     "prioritised": {"agent.buffer_size": 500, "agent.alpha": 0.6},
     "fields": {"agent.buffer_size": 500, "agent.storage": "fields"},
-    "mapped": {"agent.buffer_size": 500, "agent.storage": "dense", "agent.mapped": True},
+    "dense": {"agent.buffer_size": 500, "agent.storage": "dense"},
 }
 
 

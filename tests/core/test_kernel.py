@@ -131,10 +131,3 @@ def test_a_records_size_may_follow_from_the_data(write_kernel):
     assert kernel.fitted(loaded) is kernel
     wide = np.dtype([("key", "u8"), ("counter", "u8"), ("x", "f8", (3,))], align=True)
     assert wide == kernel.fitted(replace(loaded, state=wide)).STATE
-
-
-def test_age_counts_whole_steps(write_kernel):
-    fields = '[("key", "u8"), ("counter", "u8"), ("x", "f8"), ("age", "f8")]'
-    path = write_kernel(STATE=f"STATE = np.dtype({fields}, align=True)")
-    with pytest.raises(KernelError, match='`age` must be "i8"'):
-        load_kernel(str(path))

@@ -89,8 +89,6 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
         "fee_tiers": [[0.0, 0.002], [1e5, 0.001], [1e6, 0.0005]],
         "start_volume": 5e4,
         "slippage_bp": 2.0,
-        "fee_ramp_bars": 300,
-        "fee_ramp_from": 0.3,
         "reward": "mixed",
         "time_decay_floor": 0.3,
         "concentration_penalty": 0.01,
@@ -196,8 +194,6 @@ CHANGES: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "fee_tiers": ({"fee_tiers": TIERS}, [[0.0, 0.002]], TIERS),
     "start_volume": ({"fee_tiers": TIERS}, 0.0, 1e6),
     "slippage_bp": ({}, 0.0, 2.0),
-    "fee_ramp_bars": ({}, 0, 300),
-    "fee_ramp_from": ({"fee_ramp_bars": 300}, 0.0, 0.5),
     "benchmark_costs": ({}, True, False),
     "reward": ({}, "excess_log_return", "log_return"),
     "norm_reward": ({"reward": "excess_value"}, 1.0, 0.5),
@@ -296,7 +292,6 @@ def test_rules_of_unit_orders_are_refused_with_target_weights(key: str) -> None:
         ({"action_map": "simplex", "max_change": 0.1}, "action_map: change"),
         ({"norm_reward": 0.5}, "reward: excess_value or mixed"),
         ({"start_volume": 1e6}, "fee_tiers"),
-        ({"fee_ramp_from": 0.5}, "fee_ramp_bars"),
     ],
 )
 def test_what_another_key_leaves_unread_is_refused(settings: dict[str, Any], needed: str) -> None:
@@ -511,16 +506,6 @@ def test_folds_fit_a_year_of_hours_or_a_month_of_five_minutes(tmp_path: Path, ba
     assert KERNEL.load_folds is not None
     facts = KERNEL.load_folds(config, FoldPlan()).provenance["folds"]
     assert facts["embargo_bars"] == 720 and min(facts["group_bars"]) > 1_000
-
-
-def test_the_fee_ramp_goes_on_over_episodes(folder: Path) -> None:
-    """A copy's age survives its episodes, in the loop's own book."""
-    loaded = KERNEL.load(configure(folder, fee_ramp_bars=10_000, max_steps=50))
-    batch = Batch(loaded)
-    batch.run(400)
-    state = batch.env.get_state()
-    assert (state["state.age"] + state["state.steps"] == 400).all()
-    assert (state["book.age"] == state["state.age"]).all()
 
 
 def test_misspelt_keys_are_refused() -> None:

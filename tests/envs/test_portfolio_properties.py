@@ -28,7 +28,6 @@ modes = st.fixed_dictionaries(
         "min_notional": st.sampled_from([0.0, 3000.0]),
         "fee": st.sampled_from([0.0, 0.001, 0.02]),
         "fee_tiers": st.sampled_from([(), ((0.0, 0.02), (1e5, 0.001))]),
-        "fee_ramp_bars": st.sampled_from([0, 30]),
         "slippage_bp": st.sampled_from([0.0, 7.0]),
         "benchmark_costs": st.booleans(),
         "reward": st.sampled_from(["excess_log_return", "log_return", "excess_value", "mixed"]),

@@ -399,18 +399,6 @@ def test_tiered_fees_are_charged_on_notional() -> None:
     assert world.s.cost_fee - before == pytest.approx(0.002 * worth)
 
 
-def test_the_fee_of_a_training_copy_may_rise_with_its_age() -> None:
-    rules = {"fee": 0.01, "fee_ramp_bars": 100, "fee_ramp_from": 0.2}
-    world = World(flat(), split="train", **rules)
-    rates = []
-    for age, steps in ((0, 0), (0, 50), (40, 10), (90, 10), (5000, 0)):
-        world.s.age, world.s.steps = age, steps
-        rates.append(fee_rate(world.s, world.p, world.d, 1))
-    assert rates == pytest.approx([0.002, 0.006, 0.006, 0.01, 0.01])
-    judged = World(flat(), **rules)
-    assert fee_rate(judged.s, judged.p, judged.d, 1) == 0.01
-
-
 def moved(world: World, equity: float, benchmark: float, **fields: float) -> float:
     """Reward of a bar that took both values from 100,000 to these."""
     for name, value in {"equity": equity, "benchmark": benchmark, **fields}.items():

@@ -149,11 +149,6 @@ def check_state(kernel: Kernel) -> None:
             raise KernelError(
                 f'{where} must contain ("{name}", "u8"): the loop keeps the random stream there.'
             )
-    if "age" in kernel.STATE.names and kernel.STATE["age"] != np.dtype("i8"):
-        raise KernelError(
-            f'{where} field `age` must be "i8": the loop writes there how many steps the copy did '
-            "in earlier episodes."
-        )
     if not kernel.STATE.isalignedstruct:
         raise KernelError(f"{where} must be aligned: np.dtype([...], align=True).")
     for name in kernel.STATE.names:

@@ -47,7 +47,7 @@ def check_memory(plan: StudyPlan, spec: Spec, observed: int | None) -> None:
         ResourceError: with the size and what to lower.
     """
     free = psutil.virtual_memory().available
-    kept = max(kept_bytes(config, spec, observed, mapped=False) for config in plan.draws)
+    kept = max(kept_bytes(config, spec, observed) for config in plan.draws)
     if kept > free:
         raise ResourceError(
             f"The replay of one member needs {kept / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of "
@@ -75,13 +75,11 @@ def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
     )
 
 
-def kept_bytes(config: RunConfig, spec: Spec, observed: int | None, mapped: bool = True) -> int:
-    """What of it is a replay, which is saved with the member's state; `mapped` ones, too."""
+def kept_bytes(config: RunConfig, spec: Spec, observed: int | None) -> int:
+    """What of it is a replay, which is saved with the member's state."""
     n = copies_of(config)
     plan = config.agent.replay(n)
-    if plan is None or (plan.mapped and not mapped):
-        return 0
-    return replay_bytes(plan, spec, 1, n, observed)
+    return 0 if plan is None else replay_bytes(plan, spec, 1, n, observed)
 
 
 def copies_of(config: RunConfig) -> int:

@@ -53,11 +53,10 @@ def loop_text(kernel: Kernel, spec: Spec, checked: bool = False) -> str:
     constants = [f"{name} = {value}" for name, value in values.items()]
     head = "from typing import Any\n\nimport numpy as np"
     functions = (loop.begin, loop.advance, loop.start, loop.look)
-    aged = "age" in (kernel.STATE.names or ())
     masked, ahead = kernel.mask is not None, kernel.ahead is not None
     concludes = kernel.conclude is not None
     source = render.source_of(functions)
-    template = vary(source, spec.players, masked, aged, ahead, concludes, checked)
+    template = vary(source, spec.players, masked, ahead, concludes, checked)
     if checked:
         lines += ["", "", *_numbers_text(spec), "", "", *allows_text(spec)]
     return "\n\n\n".join([head, "\n".join(constants), "\n".join(lines), template]) + "\n"

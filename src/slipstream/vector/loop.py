@@ -37,7 +37,6 @@ def book_dtype(players: int = 1) -> np.dtype[Any]:
             ("length", "i8"),  # steps of the running episode
             ("limit", "i8"),  # time limit of the running episode, 0 for none
             ("next_limit", "i8"),  # time limit of the episodes after it
-            ("age", "i8"),  # steps of this copy's earlier episodes
             ("held", "i8"),  # 1: ended and not begun again; steps pass it by
             ("ret", "f8", () if players == 1 else (players,)),  # undiscounted return so far
         ],
@@ -90,7 +89,6 @@ def lane_zero() -> int:
 def begin(b: Any, s: Any, p: Any, d: Any) -> None:
     """Starts the next episode of one environment on its own random stream."""
     clear(s)
-    b.age = b.age + b.length
     s.key = stream(b.seed, b.index, b.episode)
     b.episode = b.episode + np.uint64(1)
     b.limit = b.next_limit

@@ -139,8 +139,6 @@ class Rerun:
                 yield kernel.conclude, (s, p, d)
         begun = np.zeros(1, kernel.STATE)
         begun["key"] = self._now["key"]
-        if "age" in (kernel.STATE.names or ()):
-            begun["age"] = self._book["age"]
         s = Records(begun)[0]
         yield kernel.reset, (s, p, d)
         yield from self._shown(s)

@@ -1,4 +1,4 @@
-"""Lines of the batch loop that differ where several players act, actions are masked, age counts, or
+"""Lines of the batch loop that differ where several players act, actions are masked, or
 a user's own kernel is watched.
 
 They are put into the loop's text instead of being asked for at run time, so that an environment of
@@ -22,7 +22,6 @@ _AHEAD = (
     "    ahead(state[e + AHEAD], params[book[e + AHEAD].which], d)",
 )
 _METRICS = "copy_metrics(s, row)"
-_AGE = "b.age = b.age + b.length"
 _OUT = "actions, obs, reward, terminated, truncated = out"
 _FAULT = "if r - r != 0.0:  # NaN or infinite: left as it is, to be named"
 _STATE = "s = state[e]"
@@ -36,14 +35,12 @@ def vary(
     source: str,
     players: int,
     masked: bool,
-    aged: bool = False,
     ahead: bool = False,
     concludes: bool = False,
     checked: bool = False,
 ) -> str:
     """The loop's text for a kernel of `players` players, with or without `mask`.
 
-    A kernel whose STATE has `age` finds there, at `reset`, how many steps its copy has done before.
     A kernel with `ahead` asks for the memory of a copy while those before it are stepped. One with
     `conclude` finishes an episode's metrics before they are recorded.
     A checked one is a user's own: the loop notes the copy at hand and its record before the step,
@@ -54,8 +51,6 @@ def vary(
     shown = [_OBSERVE]
     if checked:
         source = _watch_steps(source)
-    if aged:
-        source = _swap(source, _AGE, [_AGE, "s.age = b.age"])
     if ahead:
         source = _swap(source, _STEP, [_STEP, *_AHEAD])
     if concludes:

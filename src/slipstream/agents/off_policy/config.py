@@ -89,9 +89,6 @@ class OffPolicyConfig(AgentConfig):
     )
 
     replay_size: Count = Field(100_000, description="transitions kept, per member")
-    replay_mapped: bool = Field(
-        False, description="the replay lies in a temporary file that is mapped into memory"
-    )
     batch: Count = Field(
         64,
         description="transitions of an update",
@@ -160,7 +157,6 @@ class OffPolicyConfig(AgentConfig):
             n_step=self.n_step,
             alpha=self.priority_exponent if self.prioritised else 0.0,
             reflect=self.reflect,
-            mapped=self.replay_mapped,
         )
 
     def rows(self, num_envs: int) -> int:

@@ -44,9 +44,6 @@ _UNIT_DEFAULTS = {
     "features": ("cappuccino",),
 }
 
-# Keys that only another key gives a meaning.
-_COMPANIONS = {"start_volume": "fee_tiers", "fee_ramp_from": "fee_ramp_bars"}
-
 
 class UnitOrders(config.Config):
     """Orders in units of coin, as FinRL_Crypto's `environment_Alpaca.py` defines them.
@@ -138,8 +135,6 @@ class Config(config.Config):
             of `fee`.
         start_volume: traded in the 30 days before an episode, account currency.
         slippage_bp: adverse, on every fill, basis points of the price.
-        fee_ramp_bars: bars of one training copy over which its fee rises to the full one.
-        fee_ramp_from: share of the fee that a copy pays at first, with `fee_ramp_bars`.
         benchmark_costs: equal weight pays fee, spread and slippage, is bought at the first fill and
             keeps the reserve; without (a compatibility mode) it is free and bought when the
             episode begins.
@@ -212,8 +207,6 @@ class Config(config.Config):
     fee_tiers: tuple[tuple[Money, Rate], ...] = ()
     start_volume: Money = 0.0
     slippage_bp: Annotated[float, Field(ge=0.0, lt=1000.0)] = 0.0
-    fee_ramp_bars: BarCount = 0
-    fee_ramp_from: Fraction = 0.0
     benchmark_costs: bool = True
     reward: Literal["excess_log_return", "log_return", "excess_value", "mixed"] = (
         "excess_log_return"
@@ -282,13 +275,11 @@ class Config(config.Config):
                         f"{named} changes nothing with `{key}: {here}`, it is read only with "
                         f"`{key}: {' or '.join(reading)}`: take it out, or set `{key}` to that",
                     )
-        for name, needs in _COMPANIONS.items():
-            value = getattr(self, name)
-            if not getattr(self, needs) and value != type(self).model_fields[name].default:
-                raise ValueError(
-                    f"`{name}: {value:g}` changes nothing without `{needs}`: take it out, or set "
-                    f"`{needs}` too",
-                )
+        if self.start_volume and not self.fee_tiers:
+            raise ValueError(
+                f"`start_volume: {self.start_volume:g}` changes nothing without `fee_tiers`: take "
+                "it out, or set `fee_tiers` too"
+            )
 
 
 def _named(name: str, value: Any, default: Any) -> str:

@@ -25,9 +25,6 @@ def fee_rate(s: Any, p: Any, d: Any, row: int) -> float:
         if day != s.day:
             _roll(s, d, day)
         rate = s.tier_fee
-    if p.fee_ramp_bars > 0 and not p.evaluation:
-        done = float(s.age + s.steps) / float(p.fee_ramp_bars)
-        rate *= min(p.fee_ramp_from + (1.0 - p.fee_ramp_from) * done, 1.0)
     return rate * p.cost_multiple
 
 

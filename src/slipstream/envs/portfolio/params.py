@@ -125,8 +125,6 @@ def _settings(config: Config, data: Data, bar_seconds: int, days: Calendar) -> P
         tiered=bool(config.fee_tiers),
         start_volume=config.start_volume,
         slippage=1e-4 * config.slippage_bp,
-        fee_ramp_bars=config.fee_ramp_bars,
-        fee_ramp_from=config.fee_ramp_from,
         cost_multiple=1.0,
         benchmark_costs=config.benchmark_costs,
         reward=_REWARDS[config.reward],

@@ -74,8 +74,6 @@ class Params(NamedTuple):
     tiered: bool
     start_volume: float
     slippage: float
-    fee_ramp_bars: int
-    fee_ramp_from: float
     cost_multiple: float
     benchmark_costs: bool
     reward: int
@@ -142,7 +140,6 @@ def state_dtype(assets: int) -> np.dtype[Any]:
         [
             ("key", "u8"),
             ("counter", "u8"),
-            ("age", "i8"),  # steps of this copy before this episode
             ("bar", "i8"),  # row of Data.prices whose close marks equity
             ("last", "i8"),  # last row that the episode can reach
             ("segment", "i8"),

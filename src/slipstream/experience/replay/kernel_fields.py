@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.kernel import Kernel, Loaded
+from slipstream.core.lines import zeros
 from slipstream.core.observed import observed_fields
 from slipstream.core.spec import Spec
 from slipstream.experience.compiled import of_float32, of_int64
@@ -18,7 +19,7 @@ from slipstream.experience.replay import shown
 from slipstream.experience.replay.compiled import BATCH, RING, writing
 from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.ring import Ring
-from slipstream.experience.replay.storage import ReplayLoops, Storage, allocate
+from slipstream.experience.replay.storage import ReplayLoops, Storage
 from slipstream.experience.rollout import Rollout
 from slipstream.vector import render
 from slipstream.vector.compile import allows_text, checked_parts, make_data_text
@@ -65,12 +66,12 @@ class KernelFields(Storage):
 
     Args:
         envs: the copies, in consecutive slices of E.
-        slots: S of each ring; mapped: in a file.
+        slots: S of each ring.
     """
 
     masks = False
 
-    def __init__(self, envs: Sequence[VectorEnv], slots: int, mapped: bool) -> None:
+    def __init__(self, envs: Sequence[VectorEnv], slots: int) -> None:
         self._envs = [cast(KernelVectorEnv, env) for env in envs]
         first = self._envs[0]
         kept = kept_of(first.kernel, first.spec)
@@ -78,7 +79,7 @@ class KernelFields(Storage):
         dtype = kept.dtype
         edges = np.cumsum([0, *(env.num_envs for env in envs)]).tolist()
         self._ranges = list(itertools.pairwise(edges))
-        self._kept = allocate((edges[-1], slots), dtype, mapped)
+        self._kept = zeros((edges[-1], slots), dtype)
         self.raw = self._kept.view(np.uint8).reshape(edges[-1], slots, dtype.itemsize)
         self._first = np.concatenate([env.first_records for env in self._envs])
         self._scratch = np.zeros(1, first.kernel.STATE)

@@ -49,7 +49,6 @@ class ReplayPlan(NamedTuple):
         alpha: exponent of priorities (Schaul et al. 2016); 0: all transitions are drawn alike.
         storage: `dense` keeps observations as they are, `fields` the STATE fields of a kernel that
             they are made of; `auto` is the smaller, and `fields` where actions are masked.
-        mapped: the large arrays lie in a temporary file that is mapped into memory.
         reflect: batches are reflected, see `reflection.py`.
     """
 
@@ -61,7 +60,6 @@ class ReplayPlan(NamedTuple):
     n_step: int = 1
     alpha: float = 0.0
     storage: Literal["auto", "dense", "fields"] = "auto"
-    mapped: bool = False
     reflect: bool = False
 
     @property

@@ -19,7 +19,7 @@ from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.reflection import NOTHING, signs_of
 from slipstream.experience.replay.ring import ENDING, GOES_ON, NONE, TRUNCATED, Ring, move_on
 from slipstream.experience.replay.sizes import keeps_fields, slots_of
-from slipstream.experience.replay.storage import DenseRows, Pixels, ReplayLoops, Storage, allocate
+from slipstream.experience.replay.storage import DenseRows, Pixels, ReplayLoops, Storage
 from slipstream.experience.replay.tree import tree_levels
 from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Finals, VectorEnv
@@ -75,12 +75,12 @@ class Replay:
         if plan.alpha == 0.0:
             nodes = 0
         tree = zeros((members, nodes))  # every sum's parts are one cache line
-        block, mapped = (copies, self.slots), plan.mapped
+        block = (copies, self.slots)
         width = self.storage.width + spec.action_width + 2
         masks = (*block, choices) if choices and self.storage.masks else (0, 0, 0)
         self.ring = Ring(
-            rows=allocate((*block, width), np.float32, mapped),
-            mask=allocate(masks, np.bool_, mapped),
+            rows=zeros((*block, width)),
+            mask=zeros(masks, np.bool_),
             head=np.zeros(copies, np.int64),
             written=np.zeros(copies, np.int64),
             span=np.ones(members, np.int64),
@@ -326,7 +326,7 @@ def choose_storage(
             "Leave the storage at auto, or choose dense."
         )
     if keeps_fields(plan, spec, fields, masked):
-        return KernelFields(envs, slots, plan.mapped)
+        return KernelFields(envs, slots)
     if spec.observation_dtype == np.uint8:
-        return Pixels(spec, copies, slots, plan.mapped)
+        return Pixels(spec, copies, slots)
     return DenseRows(spec)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import tempfile
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -19,22 +17,6 @@ from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Finals
 
 _NO_OBS = np.zeros((0, 0), np.float32)
-
-
-def allocate(shape: tuple[int, ...], dtype: Any, mapped: bool) -> NDArray[Any]:
-    """Zeros in memory, or in a temporary file that disappears with the process.
-
-    A file lies in the system's folder for such (`TMPDIR`); pages that have not been used for a
-    while leave the memory for it.
-    """
-    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    if not mapped or size == 0:
-        return zeros(shape, dtype)
-    with tempfile.TemporaryFile() as file:
-        file.truncate(size)
-        block = mmap.mmap(file.fileno(), size)
-    array: NDArray[Any] = np.frombuffer(block, dtype).reshape(shape)
-    return array
 
 
 class ReplayLoops(NamedTuple):
@@ -149,8 +131,8 @@ class DenseRows(Storage):
 class Pixels(Storage):
     """Observations of uint8 as they are, beside the rows; learned from by array operations."""
 
-    def __init__(self, spec: Spec, copies: int, slots: int, mapped: bool) -> None:
-        self._rows = allocate((copies, slots, *spec.observation_shape), np.uint8, mapped)
+    def __init__(self, spec: Spec, copies: int, slots: int) -> None:
+        self._rows = zeros((copies, slots, *spec.observation_shape), np.uint8)
         self.raw = self._rows.reshape(copies, slots, -1)
         self._slots, self._every = slots, np.arange(copies)
         self._loops = loops()

@@ -60,13 +60,8 @@ class SelfPlayConfig(Config):
     )
     pfsp_weighting: Literal["hard", "even"] = Field(
         "hard",
-        description="hard: (1 - w)^pfsp_power for a win rate w; even: w (1 - w)",
+        description="hard: (1 - w)^2 for a win rate w; even: w (1 - w)",
         json_schema_extra=searched(choices=["hard", "even"], by_default=False),
-    )
-    pfsp_power: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
-        2.0,
-        description="how much more often hard opponents are met",
-        json_schema_extra=searched(0.5, 4.0, by_default=False),
     )
     deterministic: bool = Field(
         False, description="opponents take their most likely action, else they draw it"

@@ -109,7 +109,7 @@ class SnapshotPool:
         else:
             hard = config.pfsp_weighting == "hard"
             lost = 1.0 - self.rate
-            weight = np.where(there, lost**config.pfsp_power if hard else self.rate * lost, 0.0)
+            weight = np.where(there, lost**2.0 if hard else self.rate * lost, 0.0)
             weight += np.where(there, 1e-6, 0.0)  # who is always beaten is still met at times
         self.shares[:] = np.cumsum(weight, axis=1) / weight.sum(axis=1, keepdims=True)
 

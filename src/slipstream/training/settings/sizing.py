@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -174,32 +172,23 @@ def check_memory(config: RunConfig, environment: Environment) -> int:
     """Bytes that the experience of all members and their updates take.
 
     Raises:
-        ResourceError: they cannot fit into this machine's memory, or a mapped replay into the
-            folder of its file; nothing has been allocated.
+        ResourceError: they cannot fit into this machine's memory; nothing has been allocated.
     """
     agent, members, n = config.agent, config.training.members, int(config.training.num_envs)
     kept = kept_bytes(agent, environment, members, n)
     plan = agent.replay(n)
-    mapped = plan is not None and plan.mapped
-    size = agent.bytes(environment.spec, members, n) + (0 if mapped else kept)
+    size = agent.bytes(environment.spec, members, n) + kept
     sizes = ", ".join(["training.members", *(f"agent.{name}" for name in agent.SIZES)])
     free = psutil.virtual_memory().available
     if size > _MEMORY_SHARE * free:
         held = ""
-        if plan is not None and not mapped:
+        if plan is not None:
             held = f", {_gib(kept)} of it for replays of {plan.capacity:,} transitions a member"
         raise ResourceError(
             f"Training {members} members x {n} copies x {agent.iteration_steps(n)} steps needs "
             f"{_gib(size)}{held}, and {_gib(free)} are free. Lower {sizes} or training.num_envs."
         )
-    folder = tempfile.gettempdir()
-    if mapped and kept > (room := shutil.disk_usage(folder).free):
-        raise ResourceError(
-            f"The mapped replays of {members} members need {_gib(kept)} in {folder}, and "
-            f"{_gib(room)} are free there. Name another folder in the variable TMPDIR, or lower "
-            f"{sizes}."
-        )
-    return size + kept if mapped else size
+    return size
 
 
 def kept_bytes(agent: AgentConfig, environment: Environment, members: int, num_envs: int) -> int:
