@@ -11,7 +11,6 @@ from gymnasium.utils.env_checker import check_env
 
 from slipstream.adapters.errors import ActionError, ClosedError, UnreadyError
 from slipstream.adapters.gymnasium_env import EnvFace
-from slipstream.bench import planted
 from slipstream.core.errors import ConfigError
 from slipstream.market.planted import write_planted_forex
 from slipstream.market.planted_crypto import write_planted_crypto
@@ -31,7 +30,7 @@ def settings(tmp_path_factory):
             "data": {"folder": str(forex), "spread_pips": 0.5},
             "features": ["signal", "noise_0"],
         },
-        "portfolio": {"data": {"folder": str(crypto)}, "features": planted.FEATURES},
+        "portfolio": {"data": {"folder": str(crypto)}},
     }
 
 
