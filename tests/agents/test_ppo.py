@@ -4,6 +4,7 @@ import torch
 
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.ppo import PPO
+from slipstream.agents.ppo.torch_ppo import TorchPPO
 from slipstream.agents.ppo.update_bytes import update_bytes
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
@@ -140,6 +141,36 @@ def test_rows_that_are_not_valid_do_not_count(experience):
         agent, _ = experience.train([0], spec, after=spoil, reward_scaling="on")
         weights.append(agent.policy.parameters.flat.copy())
     assert np.array_equal(*weights)
+
+
+@pytest.mark.parametrize("form", [PPO, TorchPPO])
+def test_a_policy_waits_for_its_first_reward_through_a_resume(experience, form):
+    spec = experience.spec()
+    config = PPOConfig(horizon=8, minibatch=16, epochs=2, reward_scaling="on", target_kl=0.5)
+    rollout = Rollout(spec, 8, 2, 4)
+
+    def moved(agent, *paid):
+        """Which members' actors and critics an update changes where those `paid` get rewards."""
+        experience.fill(agent, rollout, int(agent.iterations[0]))
+        rollout.reward[:] *= np.repeat(paid, 4)
+        weights = agent.policy.parameters.weights
+        before = {name: array.copy() for name, array in weights.items()}
+        metrics = agent.update(rollout)
+        assert all(np.isfinite(numbers).all() for numbers in metrics.values())
+        assert metrics["updates"].tolist() == [4, 4]
+        assert [loss != 0 for loss in metrics["policy_loss"]] == moves("actor", weights, before)
+        return moves("actor", weights, before), moves("critic", weights, before)
+
+    def moves(net, weights, before):
+        own = [name for name in weights if name.startswith(net)]
+        return [any((weights[name][m] != before[name][m]).any() for name in own) for m in (0, 1)]
+
+    agent = form(config, spec, [0, 1], 4)
+    assert moved(agent, True, False) == ([True, False], [True, True])
+    resumed = form(config, spec, [0, 1], 4)
+    resumed.load_state_dict(agent.state_dict())
+    assert moved(resumed, False, False) == ([True, False], [True, True])
+    assert moved(resumed, False, True) == ([True, True], [True, True])
 
 
 def test_linear_schedule_and_target_kl(experience):

@@ -77,13 +77,19 @@ class BasePPO(Agent):
         """[M] -> float32 [E]."""
         return np.repeat(per_member.astype(np.float32), self.num_envs)
 
-    def _scaled_reward(self, rollout: Rollout) -> NDArray[np.float32]:
-        """[T, E], after taking a rollout's rewards into account."""
+    def _scaled_reward(self, rollout: Rollout) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """[T, E], after taking a rollout's rewards into account; and which members learn, [M].
+
+        Until a member's first reward other than 0 its advantages are what its critic's first
+        weights differ by. Brought to deviation 1 they would move its policy as much as rewards do,
+        and make it sure of actions that it knows nothing of; so only its critic learns.
+        """
         if self.reward_scale is None:
-            return rollout.reward
+            return rollout.reward, np.ones(self.members, np.bool_)
         ended = rollout.terminated | rollout.truncated
         gamma = self._spread(self.settings.discount)
-        return self.reward_scale.scale(rollout.reward, ended, rollout.valid, gamma)
+        reward = self.reward_scale.scale(rollout.reward, ended, rollout.valid, gamma)
+        return reward, self.reward_scale.largest != 0.0
 
     def _learning_rate(self, progress: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """[M], for the share of the budget that is used."""

@@ -71,6 +71,7 @@ class Learner:
         self,
         rollout: Rollout,
         reward: NDArray[np.float32],
+        paid: NDArray[np.bool_],
         seeds: NDArray[np.uint64],
         first_epochs: NDArray[np.int64],
         learning_rate: NDArray[np.float64],
@@ -80,6 +81,7 @@ class Learner:
 
         Args:
             rollout: filled, with its final observations; reward: float32 [T, E], its own, scaled.
+            paid: bool [M], whose policies learn from rewards.
             seeds: [M]; with the epoch's number they name its permutation.
             first_epochs: [M], number of each member's first epoch since its training began.
             learning_rate: [M].
@@ -100,7 +102,7 @@ class Learner:
             net=self._net,
             weights=self._policy.parameters.arrays,
             losses=self._losses,
-            experience=self._experience(rollout, reward),
+            experience=self._experience(rollout, reward, paid),
             rows=rows,
             keys=np.ascontiguousarray(draws.own_keys(seeds, draws.MINIBATCH, numbers).T),
             order=self._order[:some],
@@ -120,7 +122,9 @@ class Learner:
             "explained_variance": rows.explained.copy(),
         }
 
-    def _experience(self, rollout: Rollout, reward: NDArray[np.float32]) -> Experience:
+    def _experience(
+        self, rollout: Rollout, reward: NDArray[np.float32], paid: NDArray[np.bool_]
+    ) -> Experience:
         scale = self._policy.scale
         assert scale is not None  # of rows of numbers
         numbers = scale.mean.shape[1]
@@ -140,6 +144,7 @@ class Learner:
             final_index=rollout.final_index,
             gamma=self._gamma,
             lam=self._lam,
+            paid=paid,
         )
 
     def _tally(self, learning_rate: NDArray[np.float64]) -> Tally:

@@ -37,7 +37,7 @@ _NET = Net(of_int64(3), True, True, 0, of_int64(1))
 _EXPERIENCE = Experience(
     *(of_float32(3), of_float32(2), of_float32(2), 1.0, of_bool(3), of_float32(3), of_float32(2)),
     *(of_float32(2), of_bool(2), of_bool(2), of_bool(2), of_float32(2), of_int64(2)),
-    *(of_float32(1), of_float32(1)),
+    *(of_float32(1), of_float32(1), of_bool(1)),
 )
 _ROWS = Rows(
     *(of_float32(2), of_float32(2), of_bool(2), of_float32(2), of_float32(1), of_float32(2)),

@@ -27,6 +27,7 @@ class Experience(NamedTuple):
         terminated, truncated, valid: bool [T, E].
         final_obs: float32 [n, D]; final_index: int64 [n, 2].
         gamma, lam: float32 [E].
+        paid: bool [M]; the other members' advantages are 0.
     """
 
     obs: NDArray[np.float32]
@@ -44,6 +45,7 @@ class Experience(NamedTuple):
     final_index: NDArray[np.int64]
     gamma: NDArray[np.float32]
     lam: NDArray[np.float32]
+    paid: NDArray[np.bool_]
 
 
 class Rows(NamedTuple):
@@ -127,6 +129,8 @@ def fill_rows(experience: Any, rows: Any, m: int, lo: int, hi: int) -> None:
         *(lo, hi, e.reward, rows.value, e.terminated, e.truncated, e.valid),
         *(rows.final_value, e.final_index, e.gamma, e.lam, rows.advantage, rows.target),
     )
+    if not e.paid[m]:
+        rows.advantage[:, lo:hi] = 0.0
     copies = e.obs.shape[1] // len(e.mean)
     pack_rows(
         *(lo, hi, m * copies, copies, e.log_prob, rows.advantage, rows.target, rows.value),

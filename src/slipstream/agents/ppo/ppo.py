@@ -109,9 +109,9 @@ class PPO(BasePPO):
         """
         if self.members > 1:
             run = in_sequence  # whole members are what may run side by side: see shards
-        reward, rate = self._scaled_reward(rollout), self._learning_rate(progress)
+        (reward, paid), rate = self._scaled_reward(rollout), self._learning_rate(progress)
         first_epochs = self.iterations * self.config.epochs
-        learned = self._learner.learn(rollout, reward, self.seeds, first_epochs, rate, run)
+        learned = self._learner.learn(rollout, reward, paid, self.seeds, first_epochs, rate, run)
         return self._finished(rollout, [learned], learning_rate=rate)
 
 

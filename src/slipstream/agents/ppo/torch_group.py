@@ -94,6 +94,7 @@ class PPOGroup(TorchGroup):
         self,
         rollout: Rollout,
         reward: NDArray[np.float32],
+        paid: NDArray[np.bool_],
         learning_rate: NDArray[np.float64],
         seeds: NDArray[np.uint64],
         first_epochs: NDArray[np.int64],
@@ -103,7 +104,7 @@ class PPOGroup(TorchGroup):
         Args:
             rollout: of all members.
             reward: [T, E], scaled.
-            learning_rate, seeds, first_epochs: of these members, as for `Learner.learn`.
+            paid, learning_rate, seeds, first_epochs: of these members, as for `Learner.learn`.
 
         Returns:
             Metrics [g] by name.
@@ -111,6 +112,7 @@ class PPOGroup(TorchGroup):
         self.fetch()
         coefficients = self._coefficients(learning_rate)
         rows = self._make_rows(rollout, reward, coefficients)
+        rows.advantage[self.carried(~paid)] = 0.0
         metrics = learn(
             *(self._group, self._model, rows),
             self._orders(rows.valid.shape[1], seeds, first_epochs),

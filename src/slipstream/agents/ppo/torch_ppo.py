@@ -68,14 +68,14 @@ class TorchPPO(BasePPO):
         progress: float | NDArray[np.float64] = 0.0,
         run: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
-        reward, rate = self._scaled_reward(rollout), self._learning_rate(progress)
+        (reward, paid), rate = self._scaled_reward(rollout), self._learning_rate(progress)
         first_epochs = self.iterations * self.config.epochs
         results = []
         with one_thread():
             for group in self._groups:
                 m = group.members
                 own = rate[m], self.seeds[m], first_epochs[m]
-                results.append(group.update(rollout, reward, *own))
+                results.append(group.update(rollout, reward, paid[m], *own))
         return self._finished(rollout, results, learning_rate=rate)
 
 
