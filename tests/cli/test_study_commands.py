@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
+import click.utils
 import numpy as np
 import optuna
 import pytest
@@ -17,11 +18,16 @@ import pytest
 import slipstream as package
 from slipstream.agents.ppo.ppo import PPO
 from slipstream.nets.policy_file import pack
+from slipstream.report.study import page as page_module
 from slipstream.studies import start
+from slipstream.studies import study as study_module
+from slipstream.studies.outcome import winner as winner_module
+from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.storage import open_storage
 from slipstream.studies.study import Survey
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.record.lines import progress_parts
+from slipstream.training.record.logbook import Logbook
 from slipstream.training.record.status import LOG, read_events, read_status
 from slipstream.training.settings.config import RunConfig
 
@@ -458,3 +464,66 @@ def test_other_damaged_files_say_what_to_do(slipstream, machinery, tmp_path):
         wal.unlink()
     done = slipstream("study", "status", "one")
     assert done.code == 2 and "ledger.db holds nothing yet" in done.err
+
+
+def test_escapes_and_markup_of_a_stranger_reach_no_terminal(
+    slipstream, machinery, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    evil = str(tmp_path / "[" / "bold]\x1b[31m")
+    done = slipstream("tune", "c.yaml", "--n-trials", "4", "--study-name", evil, "--no-report")
+    assert done.code == 0, done.err
+    monkeypatch.setattr(click.utils, "should_strip_ansi", lambda *_: False)  # as on a terminal
+    told = slipstream("list", "studies").out
+    assert "[/bold]\\x1b[31m" in told and "4 of 4 trials" in told
+    for words in (("study", "best", evil), ("study", "status", evil), ("study", "stop", evil),
+                  ("stop", evil), ("study", "report", evil), ("watch", evil)):  # fmt: skip
+        done = slipstream(*words)
+        assert done.code == 0 and "\x1b" not in done.out, words
+        assert "bold]\\x1b[31m" in done.out, words
+
+
+DEATHS = {
+    "the search's end": (study_module, "confirm_best"),
+    "the choice": (winner_module, "confirm"),
+    "the opening": (winner_module, "_open"),
+    "the final training": (winner_module, "holdout_facts"),
+    "the policy": (winner_module, "save_policy"),
+    "the result": (StudyFolder, "save_result"),
+    "the last word": (Logbook, "__exit__"),
+    "the page": (page_module, "write_study_page"),
+}
+
+
+class Death(BaseException):
+    """What nobody catches."""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", DEATHS)
+def test_a_study_that_dies_at_any_step_has_its_page_after_resume(
+    slipstream, machinery, tmp_path, monkeypatch, step, when
+):
+    monkeypatch.setattr("fake_pool.SKILL", 0.02)
+    owner, name = DEATHS[step]
+    whole = getattr(owner, name)
+
+    def dies(*args, **more):
+        if when == "after":
+            whole(*args, **more)
+        raise Death
+
+    with monkeypatch.context() as dying:
+        dying.setattr(owner, name, dies)
+        if step != "the last word":
+            dying.setattr(Logbook, "__exit__", lambda *_: None)
+        with pytest.raises(Death):
+            slipstream("tune", "c.yaml", "--n-trials", "4", "--study-name", "one")
+    folder = StudyFolder(tmp_path / "studies" / "one")
+    folder.unlock()
+    done = slipstream("study", "resume", "one")
+    assert done.code == 0, done.err
+    assert folder.page.is_file() and folder.policy.is_dir() and not folder.locked
+    assert result(tmp_path)["holdout"]["opening"] == 1
+    status = read_status(folder.path)
+    assert (status.judged(), status.done, status.of) == ("complete", 4, 4)

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from slipstream.cli.output import tell
+
 _MOST_GROWTH = 600.0  # of the logarithm of a price; float64 ends at 709
 
 app = typer.Typer(
@@ -81,7 +83,7 @@ def check(
     report = check_data(
         validate(DataConfig, {**values, "folder": folder, "columns": columns}, "data")
     )
-    typer.echo(render(report))
+    tell(render(report))
     if not report.loadable:
         raise typer.Exit(2)
 
@@ -116,7 +118,7 @@ def planted_forex(
     with disk_errors(folder):
         file = write_planted_forex(folder, bars, seed)
     best = optimum().gain
-    typer.echo(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")
+    tell(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")
 
 
 @app.command("planted-crypto")
@@ -142,7 +144,7 @@ def planted_crypto(
     with disk_errors(folder):
         files = write_planted_crypto(folder, bars, seed, market)
     best = optimum(market)
-    typer.echo(
+    tell(
         f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best * 1e4:.2f} "
         f"basis points a bar at a fee of {market.fee * 1e4:g} basis points a side."
     )
@@ -172,7 +174,7 @@ def planted_reversion(
     with disk_errors(folder):
         files = write_planted_reversion(folder, bars, seed, market)
     best = [1e4 * optimum(replace(market, fee=fee)).gain for fee in (1e-4, 10e-4)]
-    typer.echo(
+    tell(
         f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best[0]:.2f} basis "
         f"points a bar at a fee of 1 basis point a side, {best[1]:.2f} at 10."
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.arguments import Trust
+from slipstream.cli.output import show_table
 
 if TYPE_CHECKING:
     from slipstream.training.runs.games import Games
@@ -30,12 +31,7 @@ def show_games(
 
 def print_table(played: list[Games]) -> None:
     """A row for each opponent."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{played[0].one}, {len(played[0].result):,} games each, from both sides")
-    for column in ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length"):
-        table.add_column(column, justify="left" if column == "opponent" else "right")
+    rows = []
     for games in played:
         facts = games.as_dict()
         shares = [
@@ -44,8 +40,10 @@ def print_table(played: list[Games]) -> None:
         ]
         sides = [facts.get(name) for name in ("won_left", "won_right")]
         both = " | ".join("-" if side is None else f"{100 * side:.1f}" for side in sides)
-        table.add_row(games.two, *shares, both, f"{facts['mean_length']:.0f}")
-    Console().print(table)
+        rows.append((games.two, *shares, both, f"{facts['mean_length']:.0f}"))
+    columns = ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length")
+    title = f"{played[0].one}, {len(played[0].result):,} games each, from both sides"
+    show_table(columns, rows, title, numbers=True)
 
 
 def rank(
@@ -58,27 +56,16 @@ def rank(
     trust: Trust = False,
 ) -> None:
     """Plays everybody against everybody and rates them (TrueSkill-like, by openskill)."""
-    from rich.console import Console
-    from rich.table import Table
-
     from slipstream.training.record.files import write_text
     from slipstream.training.runs.ranking import as_json, round_robin
 
     ranked = round_robin(runs, games, seed, trust)
-    table = Table(title=f"Round robin, {games:,} games a pair")
-    for column in (
-        "player",
-        "rating",
-        "uncertainty",
-        "rating - 3 uncertainties",
-        "won %",
-        "lost %",
-    ):
-        table.add_column(column, justify="left" if column == "player" else "right")
+    rows = []
     for place in ranked:
         numbers = (place.rating, place.uncertainty, place.rating - 3 * place.uncertainty)
         shares = (100 * place.won, 100 * place.lost)
-        table.add_row(place.name, *(f"{n:.2f}" for n in numbers), *(f"{n:.1f}" for n in shares))
-    Console().print(table)
+        rows.append((place.name, *(f"{n:.2f}" for n in numbers), *(f"{n:.1f}" for n in shares)))
+    columns = ("player", "rating", "uncertainty", "rating - 3 uncertainties", "won %", "lost %")
+    show_table(columns, rows, f"Round robin, {games:,} games a pair", numbers=True)
     if out is not None:
         write_text(out, as_json(ranked, games, seed))

@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from slipstream.cli.arguments import Target, Trust
-from slipstream.core.printable import printable
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from slipstream.cli.output import show_table, tell
 
 
 class Listed(StrEnum):
@@ -28,50 +25,42 @@ def list_(
     ] = None,
 ) -> None:
     """Lists environments, agents and backends; or your runs or studies, wherever they are."""
-    from rich.console import Console
-
     if what is not None:
         _list_made(what)
         return
     from slipstream.agents.discover import list_agents
     from slipstream.core.discover import list_kernels
 
-    environments = _table("environment", "what it is")
-    for name in list_kernels():
-        environments.add_row(name, _first_sentence("envs", name))
-    environments.add_row("gym:ID", "any Gymnasium environment, such as gym:Acrobot-v1")
-    environments.add_row("my_env.py", "a kernel file of your own (docs/extending.md)")
-    agents = _table("agent", "what it is")
-    for name in list_agents():
-        agents.add_row(name, _first_sentence("agents", name))
-    backends = _table("backend", "what it is")
-    backends.add_row("auto", "compiled for kernels; process or serial for gym:ID, as measured")
-    backends.add_row("compiled", "kernels compiled to one loop over all copies")
-    backends.add_row("process", "copies in worker processes over one block of memory")
-    backends.add_row(
-        "serial", "one copy after the other, interpreted: the oracle of the compiled one"
-    )
-    console = Console()
-    for table in (environments, agents, backends):
-        console.print(table)
+    environments = [(name, _first_sentence("envs", name)) for name in list_kernels()]
+    environments += [
+        ("gym:ID", "any Gymnasium environment, such as gym:Acrobot-v1"),
+        ("my_env.py", "a kernel file of your own (docs/extending.md)"),
+    ]
+    backends = [
+        ("auto", "compiled for kernels; process or serial for gym:ID, as measured"),
+        ("compiled", "kernels compiled to one loop over all copies"),
+        ("process", "copies in worker processes over one block of memory"),
+        ("serial", "one copy after the other, interpreted: the oracle of the compiled one"),
+    ]
+    agents = [(name, _first_sentence("agents", name)) for name in list_agents()]
+    for what_, rows in (("environment", environments), ("agent", agents), ("backend", backends)):
+        show_table((what_, "what it is"), rows)
 
 
 def _list_made(what: Listed) -> None:
-    """From the register, the newest first."""
-    from rich.console import Console
-
+    """From the register, the newest first: a line each, never folded, so that `grep` finds it."""
     from slipstream.studies.lookup import made
 
     rows, absent = made("run" if what is Listed.RUNS else "study")
-    table = _table(what.value, "of", "state", "progress", "since", "folder")
-    for row in rows:
-        table.add_row(*map(printable, row))
     if rows:
-        Console().print(table)
+        rows.insert(0, (what.value, "of", "state", "progress", "since", "folder"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            tell("  ".join(map(str.ljust, row, widths)).rstrip())
     else:
-        typer.echo(f"No {what.value} that your commands made are there.")
+        tell(f"No {what.value} that your commands made are there.")
     if absent:
-        typer.echo(f"{absent} more are not where they were: moved or deleted.")
+        tell(f"Not where they were, moved or deleted: {absent} more.")
 
 
 def check(
@@ -94,7 +83,7 @@ def check(
             raise ConfigError(f"--set {path}: a kernel has settings below `env`, as env.length=5.")
         settings[key] = value
     api.check(target, steps=steps, **settings)
-    typer.echo(f"{target} keeps the rules of a kernel.")
+    tell(f"{target} keeps the rules of a kernel.")
 
 
 def doctor(
@@ -107,31 +96,15 @@ def doctor(
     trust: Trust = False,
 ) -> None:
     """Says what this machine offers and what auto would choose, and why; or why a run was slow."""
-    from rich.console import Console
-
     from slipstream.cli.checkup import checkup, kernel_rows, run_rows, sizing_rows
 
-    table = _table("what", "found")
     if target is not None and (Path(target) / "config.yaml").is_file():
         rows = run_rows(target, trust)
     else:
         rows = checkup()
         if target is not None:
             rows += kernel_rows(target) + sizing_rows(target)
-    for name, text in rows:
-        table.add_row(name, text)
-    Console().print(table)
-
-
-def _table(*columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column(columns[0], no_wrap=True)
-    for column in columns[1:]:
-        table.add_column(column, overflow="fold")
-    return table
+    show_table(("what", "found"), rows)
 
 
 def _first_sentence(folder: str, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +23,9 @@ from slipstream.cli.arguments import (
     device_named,
     setting_names,
 )
+from slipstream.cli.output import tell
 from slipstream.core.errors import ConfigError
+from slipstream.core.printable import printable_lines
 
 if TYPE_CHECKING:
     from slipstream.training.listeners.console import ConsoleListener
@@ -170,7 +173,7 @@ def status(name: StudyName) -> None:
     from slipstream.studies.status import status_lines
 
     for line in status_lines(StudyFolder.open(name)):
-        typer.echo(line)
+        tell(line)
 
 
 @app.command()
@@ -185,7 +188,7 @@ def best(
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.status import best_config
 
-    typer.echo(best_config(StudyFolder.open(name, trust=trust), trial), nl=False)
+    tell(best_config(StudyFolder.open(name, trust=trust), trial), end="")
 
 
 @app.command()
@@ -207,10 +210,10 @@ def export(
         raise ConfigError(f"Trials are exported as {' or '.join(FORMATS)}, not as {kind!r}.")
     text = export_text(StudyFolder.open(name), kind)
     if out is None:
-        typer.echo(text, nl=False)
+        typer.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=False)
         return
     write_text(out, text)
-    typer.echo(f"Trials: {out}")
+    tell(f"Trials: {out}")
 
 
 @app.command()
@@ -225,20 +228,20 @@ def stop(
 
     folder = StudyFolder.open(name)
     if folder.result is not None and not folder.locked:
-        typer.echo(f"The study {folder.name} is complete; there is nothing to stop.")
+        tell(f"The study {folder.name} is complete; there is nothing to stop.")
         return
     if now and not folder.locked:
-        typer.echo(
+        tell(
             f"No process runs the study {folder.name}; go on with `slipstream study resume {name}`."
         )
         return
     folder.ask_to_stop(now)
     if now:
-        typer.echo(f"Stopping; go on with `slipstream study resume {name}`.")
+        tell(f"Stopping; go on with `slipstream study resume {name}`.")
     elif folder.locked:
-        typer.echo("The search ends after the trials in flight; then the best are confirmed.")
+        tell("The search ends after the trials in flight; then the best are confirmed.")
     else:
-        typer.echo(
+        tell(
             f"No process runs the study {folder.name}: its search ends once it is resumed, with "
             f"`slipstream study resume {name}`."
         )
@@ -249,7 +252,7 @@ def report(name: StudyName, trust: Trust = False) -> None:
     """Writes study.html."""
     from slipstream import api
 
-    typer.echo(f"Report: {api.report_study(name, trust=trust)}")
+    tell(f"Report: {api.report_study(name, trust=trust)}")
 
 
 def _console() -> ConsoleListener:

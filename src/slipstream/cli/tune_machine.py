@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slipstream.cli.arguments import Target
+from slipstream.cli.output import tell
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -61,12 +62,12 @@ def tune_machine(
         raise ResourceError(" ".join(_problems(found) + _left(found, seconds, target)))
     _show(found, seconds, target)
     if found.interrupted:
-        typer.echo("Interrupted: nothing was written.")
+        tell("Interrupted: nothing was written.")
         raise typer.Exit(130)
     identity = found.environment.identity
     if identity is not None:
         path = remember(identity, findings.measured(found))
-        typer.echo(f"`backend: auto` goes by it from now on ({path}); no result depends on it.")
+        tell(f"`backend: auto` goes by it from now on ({path}); no result depends on it.")
     trained = findings.iterations(found)
     if not trained:
         return
@@ -74,11 +75,11 @@ def tune_machine(
     if write is not None:
         chosen, _ = resolve(target, {"training.num_envs": copies}).seated()
         write_text(write, chosen.to_yaml())
-        typer.echo(
+        tell(
             f"{write} has {copies} copies: a budget then has other updates, so look at the scores."
         )
     elif copies != found.config.training.num_envs:
-        typer.echo(
+        tell(
             f"`slipstream train {target} --num-envs {copies}` trains with the knee's copies, and "
             "--write FILE writes them into a config: a budget then has other updates, so look at "
             "the scores, too."
@@ -91,11 +92,11 @@ def _show(found: Findings, seconds: float, target: str) -> None:
 
     from slipstream.training.tuning.findings import sentences
 
-    typer.echo(f"{found.config.env_name}, one member, random actions, {found.seconds:.0f} s")
+    tell(f"{found.config.env_name}, one member, random actions, {found.seconds:.0f} s")
     Console().print(_table(found))
-    typer.echo(_LEGEND)
+    tell(_LEGEND)
     for sentence in (*_problems(found), *_left(found, seconds, target), *sentences(found)):
-        typer.echo(f"- {sentence}")
+        tell(f"- {sentence}")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import RunOrStudy
+from slipstream.cli.output import tell
 
 
 def status(name: RunOrStudy) -> None:
@@ -16,7 +17,7 @@ def status(name: RunOrStudy) -> None:
     from slipstream.studies.lookup import lines
 
     for line in lines(name):
-        typer.echo(line)
+        tell(line)
 
 
 def watch(
@@ -32,7 +33,8 @@ def watch(
         text = "\n".join(lines(name))
         if text != before:
             clear = "\033[H\033[2J" if sys.stdout.isatty() else ""
-            typer.echo(f"{clear}{text}")
+            typer.echo(clear, nl=False)
+            tell(text)
             before = text
         if not working:
             return
@@ -47,6 +49,6 @@ def stop(name: RunOrStudy) -> None:
     folder, study = lookup(name)
     command = "slipstream resume" if study is None else "slipstream study resume"
     if ask(name):
-        typer.echo(f"It ends after the iteration under way; then go on with: {command} {name}")
+        tell(f"It ends after the iteration under way; then go on with: {command} {name}")
     else:
-        typer.echo(f"No process works on {folder}: there is nothing to stop.")
+        tell(f"No process works on {folder}: there is nothing to stop.")

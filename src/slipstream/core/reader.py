@@ -21,6 +21,7 @@ from slipstream.core.errors import ConfigError, SlipstreamError
 SEAL = "sha256"  # a file's last key: see `seal`
 TEXT_LIMIT = 1 << 20  # bytes of what people write: configs, kernels
 JSON_LIMIT = 1 << 28  # bytes of what slipstream writes
+_DIGITS = 40  # of a whole number in JSON, such as a key of 128 bits
 _KINDS = (
     (stat.S_ISDIR, "it is a folder"),
     (stat.S_ISFIFO, "it is a named pipe"),
@@ -125,7 +126,7 @@ def read_json(
         sealed: whether such facts must carry a seal; by default none need to.
     """
     try:
-        values = json.loads(content(path).decode("utf-8"))
+        values = json.loads(content(path).decode("utf-8"), parse_int=_whole)
         problem = misfit(values, {} if shape is None else shape)
         if problem is None:
             written = values.pop(SEAL, None)
@@ -144,6 +145,13 @@ def read_json(
     except ValueError as problem:  # of JSON or of UTF-8
         reason = str(problem)
     raise error(f"{path} cannot be read: {reason}. {remedy}")
+
+
+def _whole(digits: str) -> int:
+    """A whole number that a float can nearly be, as all that we write are."""
+    if len(digits) > _DIGITS:
+        raise ValueError(f"the number {digits[:_DIGITS]}... is too large")
+    return int(digits)
 
 
 def seal(values: Mapping[str, Any]) -> str:

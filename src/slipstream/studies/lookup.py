@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from slipstream.core.errors import CheckpointError
+from slipstream.core.printable import printable
 from slipstream.core.reader import is_there
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.record import register
 from slipstream.training.record.interruption import ask_to_stop
+from slipstream.training.record.lines import run_lines, stamp
 from slipstream.training.record.lock import is_locked
 from slipstream.training.record.status import Status, read_status
 
@@ -70,8 +71,6 @@ def lines(name: str | Path) -> list[str]:
         from slipstream.studies.status import status_lines
 
         return status_lines(study)
-    from slipstream.training.record.lines import run_lines
-
     return run_lines(folder)
 
 
@@ -95,6 +94,6 @@ def made(kind: str) -> tuple[list[tuple[str, ...]], int]:
             found = None
         state = "unknown" if found is None else found.judged()
         progress = "" if found is None else f"{found.done:,} of {found.of:,} {found.unit}"
-        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.began))
-        rows.append((path.name, one.name, state, progress, since, one.path))
+        row = (path.name, one.name, state, progress, stamp(one.began), one.path)
+        rows.append(tuple(map(printable, row)))
     return rows, len(entries) - len(there)

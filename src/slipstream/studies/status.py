@@ -27,7 +27,9 @@ def status_lines(folder: StudyFolder) -> list[str]:
             counts["inactive"] = sum(t.state == "complete" and t.inactive for t in trials)
             limit = int(reader.fact("cut") or reader.study.n_trials)
             done = len(trials) - states.count("running")
-            status = replace(status, done=done, of=limit, unit="trials", counts=counts)
+            best = {"score": ranked[0].score, "trial": ranked[0].number} if ranked else {}
+            best = best if best.get("trial") != status.best.get("trial") else status.best
+            status = replace(status, done=done, of=limit, unit="trials", counts=counts, best=best)
         resume = f"slipstream study resume {folder.handle}"
         lines = folder_lines(f"Study {folder.name} in {folder.path}", folder.path, resume, status)
         if ranked:
@@ -82,7 +84,7 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
         config = resolve(reader.config, trials[number].overrides)
         score = trials[number].score
         told = "none" if score is None else f"{score:.6g}"
-        head = f"# Study {folder.name}, trial {number}: {why}; score {told}.\n"
+        head = f"# Study {printable(folder.name)}, trial {number}: {why}; score {told}.\n"
         return head + config.to_yaml()
 
 

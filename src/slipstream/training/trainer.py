@@ -185,6 +185,7 @@ class Trainer:
             device=self.config.training.device,
             resumed=self._state is not None,
             notes=(*self.environment.notes, *remarks(self.config, self.environment)),
+            best=float(self.best.max()),
         )
         self._state = None
         self.events.emit(started)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 from dataclasses import replace
 
 import pytest
@@ -150,3 +151,21 @@ def test_clock(seconds, text):
 def test_a_spread_before_there_is_a_value():
     assert spread([float("nan")]) == "-"
     assert spread([1.0, 2.0, float("nan")]) == "1.5 (1 to 2)"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pid": -1, "host": platform.node()},
+        *({name: 10**400} for name in ("done", "rate", "eta")),
+        {"best": {"score": 10**400}},
+        {"scores": {"score": [10**400]}},
+        {"machine": {"cpu": 10**400}},
+    ],
+)
+def test_numbers_that_nobody_writes_are_no_traceback(tmp_path, change):
+    (tmp_path / STATUS).write_text(json.dumps({**BUSY.as_dict(), **change}))
+    try:
+        assert "gone without a word" in " ".join(run_lines(tmp_path))
+    except CheckpointError as error:
+        assert "is too large" in str(error)

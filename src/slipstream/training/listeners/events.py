@@ -5,6 +5,7 @@ The trainer knows nothing about tables, curves or terminals; they listen (see `m
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ class Started:
     resumed: bool = False
     notes: tuple[str, ...] = ()
     """Sentences that the user must see (what loading did, what was chosen and why)."""
+    best: float = -math.inf
+    """Score of the best policy of the sessions before."""
 
 
 @dataclass(frozen=True)

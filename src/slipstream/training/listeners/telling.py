@@ -61,7 +61,8 @@ class Telling:
             for line in started_lines(event):
                 voice.say(line)
             self._mark(progress.steps * event.members)
-            self._show(progress, phase="compiling", notes=event.notes)
+            best = {"score": event.best} if event.best > -math.inf else {}
+            self._show(progress, phase="compiling", notes=event.notes, best=best)
         elif isinstance(event, on.Evaluated):
             better = [s for s, best in zip(event.scores, event.best, strict=False) if best]
             known = self._status.best.get("score", -math.inf)
@@ -83,7 +84,8 @@ class Telling:
             voice.note("result", "", "", **found)
 
     def _show(self, progress: Progress, at_once: bool = True, **changes: Any) -> None:
-        done, of = progress.steps * self._members, progress.budget * self._members
+        done = progress.steps * self._members  # the last rollout may end beyond the budget
+        of = max(done, progress.budget * self._members)
         changes |= {"done": done, "of": of, "phases": phases_of(progress)}
         self._status = replace(self._status, **changes)
         self._voice.show(self._status, at_once)

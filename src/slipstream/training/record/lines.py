@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from slipstream.training.record.status import Status, read_events, read_status
 
 GAP = "  "
 _SHOWN = 5  # last events; members under way
+_STILL = ("done", "of", "unit", "best", "scores", "counts", "phases")  # once nobody works
 _WIDTH = 110  # of lines that are folded, but where a terminal knows better
 
 
@@ -121,7 +122,10 @@ def folder_lines(title: str, folder: Path, resume: str, status: Status | None) -
         at_work = "A process works on it." if is_locked(folder) else idle_line(status, resume)
         lines.append("Complete." if complete else at_work)
         if status is not None and status.of:
-            still = replace(status, phase="", rate=None, eta=None, running=(), machine={}, nodes=())
+            still = Status(
+                *(status.kind, status.state, ""),
+                **{name: getattr(status, name) for name in _STILL},
+            )
             lines.append(GAP.join(progress_parts(still)))
     lines += [GAP + event_line(event) for event in read_events(folder, _SHOWN)]
     return [printable(line) for line in lines]

@@ -91,7 +91,9 @@ class Logbook:
             self._status.kind, pid=os.getpid(), host=platform.node(), started=now, updated=now
         )
         if before is not None and before.state == "running":
-            self.note("lost", pid=before.pid, host=before.host, last=before.updated)
+            line = f"Process {before.pid} on {before.host} is gone; it last wrote "
+            facts = {"pid": before.pid, "host": before.host, "last": before.updated}
+            self.note("lost", f"{line}{stamp(before.updated)}.", **facts)
         self.note("begun" if before is None else "resumed", pid=os.getpid(), host=platform.node())
         self._write()
         return self

@@ -76,9 +76,12 @@ def state_folder(name: str = "") -> Path:
         raise ResourceError(
             "There is no home folder to keep a register in: set XDG_STATE_HOME to a folder."
         ) from error
-    with disk_errors(folder):
-        make_private(folder)
-        make_private(folder / name)
+    try:
+        with disk_errors(folder):
+            make_private(folder)
+            make_private(folder / name)
+    except ResourceError as error:
+        raise ResourceError(f"{error} {_VARIABLE} names another one.") from error
     refuse_strangers(folder, "state folder", "slipstream goes by what is kept there", _VARIABLE)
     return folder / name
 

@@ -116,7 +116,7 @@ class Status:
             process = psutil.Process(self.pid)
             same = process.create_time() <= self.started  # a later one took its number
             return "running" if same and process.status() != psutil.STATUS_ZOMBIE else "gone"
-        except psutil.Error:
+        except (psutil.Error, ValueError):  # no process has such a number
             return "gone"
 
 

@@ -177,9 +177,11 @@ class Run(Summarised):
                     f"{folder} has no {CONFIG}: its training was ended before it began. Give the "
                     f"same `slipstream train` command again, with --out {path}."
                 )
+            study = f"It is a study's: give `slipstream study resume {path}`, or another command."
+            given = "Give the directory that `slipstream train` printed."
             raise CheckpointError(
-                f"{folder} is not a run directory: it has no {CONFIG}. Give the directory that "
-                "`slipstream train` printed."
+                f"{folder} is not a run directory: it has no {CONFIG}. "
+                f"{study if is_there(folder / 'study.yaml') else given}"
             )
         return cls(folder, None, say, trust)
 

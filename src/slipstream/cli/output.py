@@ -1,0 +1,39 @@
+"""What commands print: no name from outside reaches a terminal as an escape, or as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import typer
+
+from slipstream.core.printable import printable, printable_lines
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """Prints a text of one line or of several."""
+    typer.echo(printable_lines(text) + end, nl=False)
+
+
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", numbers: bool = False
+) -> None:
+    """Prints a table, folded to the terminal's width.
+
+    Args:
+        columns: their headings.
+        rows: cells of each.
+        title: above it.
+        numbers: all columns but the first are set to the right.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE, pad_edge=False)
+    for place, name in enumerate(columns):
+        right = "right" if numbers and place else "left"
+        table.add_column(name, justify=right, no_wrap=place == 0, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    Console().print(table)
