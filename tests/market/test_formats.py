@@ -14,7 +14,7 @@ from vendors import HOUR, Truth, binance_months, second, truth, units
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.market import table
 from slipstream.market.calendar import local_time
-from slipstream.market.check import check
+from slipstream.market.check import check, render
 from slipstream.market.config import DataConfig
 from slipstream.market.discover import describe_folder, propose
 from slipstream.market.market import load_market
@@ -218,8 +218,11 @@ def test_overlapping_parts_must_agree(tmp_path):
     np.testing.assert_array_equal(market.bars[0].time, one.time)
     binance_months(tmp_path / "differing", one, 1.00001)
     config = DataConfig(folder=str(tmp_path / "differing"))
-    with pytest.raises(DataError, match="96 bars of 96 bars that two of its files hold differ"):
+    with pytest.raises(
+        DataError, match="96 bars of 96 bars that two of its files hold differ"
+    ) as no:
         load_market(config)
+    assert re.search(r" in BTCUSDT-\S+\.csv and BTCUSDT-\S+\.csv, whose bars stay", str(no.value))
     taken = load_market(config.model_copy(update={"accept": ("overlap",)}))
     np.testing.assert_array_equal(taken.bars[0].time, one.time)
 
@@ -262,6 +265,28 @@ def test_days_before_hours_stop(tmp_path):
         load_market(config)
     units(1.0, spread="price")(tmp_path, one.rows(np.arange(len(one.time)) % 7 != 3))
     assert check(config).loadable
+
+
+def test_of_a_mixed_folder_the_longer_history_is_named_and_no_way_twice(tmp_path):
+    """It named a day of bitcoin, with and without an `accept` that changed nothing."""
+    units(1.0)(tmp_path, truth("BTCUSDT", 300, "2022-08-01", 1))
+    units(1.0, spread="price")(tmp_path, truth("EURUSD", HOUR, "2024-01-01", 60))
+    report = check(DataConfig(folder=str(tmp_path)))
+    assert [way["symbols"] for way in report.ways][0] == ["EURUSD"]
+    assert not any("accept" in way for way in report.ways)
+
+
+def test_packed_files_are_named(tmp_path):
+    """A folder of Binance's dumps as they come held "no file": they want unpacking."""
+    (tmp_path / "BTCUSDT-5m-2024-01.zip").write_bytes(b"PK")
+    for look in (check, lambda config: describe_folder(config.folder)):
+        with pytest.raises(DataError, match=r"BTCUSDT-5m-2024-01\.zip is packed: unpack it there"):
+            look(DataConfig(folder=str(tmp_path)))
+
+
+def test_a_check_without_a_readable_file_sends_nobody_to_init(tmp_path):
+    (tmp_path / "EURUSD.csv").write_text("time,open,high,low,close,close\n2024-01-02,1,1,1,1,1\n")
+    assert "slipstream init" not in render(check(DataConfig(folder=str(tmp_path))))
 
 
 def test_symbols_that_never_meet_stop(tmp_path):

@@ -94,7 +94,9 @@ def test_the_winners_holdout_is_the_headline(view, page):
         "Promoted: the lower bounds on the hold-out are above 0.",
         *on_holdout(view.result),
     ):
-        assert line in page.sentences and line in view.result["sentences"]
+        assert line in [*page.warnings, *page.sentences] and line in view.result["sentences"]
+    told = [page.headline, *page.warnings, *page.sentences]
+    assert len(set(told)) == len(told)
     table = cells(page, "Hold-out")
     growth = 100 * (np.prod(1 + first) - 1)
     assert table.rows[0][:2] == ["seed 0, deployable", f"{growth:+.1f} %"]
@@ -385,7 +387,8 @@ def test_deployed_by_force_still_recommends_nothing(tmp_path):
     folder = study_world.run_study(tmp_path / "forced", trials=20, skill=0.0, force_deploy=True)
     view = read_view(folder)
     assert study_wording.opening(view)[0] == NO_WINNER
-    assert "by force" in study_wording.warnings(view)[0]
+    assert study_wording.warnings(view)[0].endswith("was deployed by force all the same.")
+    assert sum(NO_WINNER in text for text in study_page(view).lines) == 1
     assert "deployed by force, not confirmed" in best_config(folder).splitlines()[0]
     assert view.result["holdout"] is not None
 
@@ -411,6 +414,8 @@ def test_of_two_studies_over_the_same_prices_one_is_the_first(tmp_path, monkeypa
     sentence = f"This is opening 2 of these hold-out days, after study {tmp_path}/folder1/study1 ("
     assert told[0].startswith(sentence) and told[0] in text
     assert "Bounds are of the 0 days left." in told[0]
+    findable = folder.result["findable"]["holdout"]  # by the same days
+    assert findable["span"] == "0 days" and findable["sharpe"] is None
     unpromoted = "Not promoted: 0 fresh days are too few for a bound, which needs 60."
     assert unpromoted in told and unpromoted in text
 

@@ -19,7 +19,7 @@ from slipstream.studies.outcome.confirmation import (
     mean_bound,
 )
 from slipstream.studies.outcome.final import final_slots, holdout_facts
-from slipstream.studies.outcome.sentences import promotion
+from slipstream.studies.outcome.sentences import openings, promotion
 from slipstream.studies.phases import train_all
 from slipstream.studies.record.identity import check_data, check_same, difference, identity
 from slipstream.studies.record.ledger import Ledger
@@ -161,6 +161,7 @@ def test_the_holdout_is_the_mean_over_seeds(tmp_path):
     assert promotion(told) == (
         "Not promoted: 2 fresh days are too few for a bound, which needs 60."
     )
+    assert "is not known: prices are told apart by 20 days" in openings(facts)[0]  # not "the first"
     alone = replace(setup, market=replace(setup.market, benchmark=False))
     facts = holdout_facts(alone, slots, outcomes, opening=Opening(1), forced=False)
     names = [*facts, *(name for seed in facts["seeds"] for name in seed)]

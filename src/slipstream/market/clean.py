@@ -30,6 +30,7 @@ from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
 from slipstream.market.calendar import in_weekend
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, first_times, plural, stamp
+from slipstream.market.source import parts_of
 from slipstream.market.spreads import spread_findings
 from slipstream.market.stamps import MISSING
 from slipstream.market.table import PRICES, RawTable
@@ -197,8 +198,11 @@ def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Findi
     differ = np.zeros(len(ordered), dtype=np.bool_)
     for column in table.columns.values():
         values = column[rows][order]
-        differ[:-1] |= across[:-1] & (values[1:] != values[:-1])
+        unlike = (values[1:] != values[:-1]) & ~(np.isnan(values[1:]) & np.isnan(values[:-1]))
+        differ[:-1] |= across[:-1] & unlike
     if differ.any():
+        first = int(np.flatnonzero(differ)[0])
+        names = [parts_of(table.path)[k].name for k in part[order][first : first + 2]]
         findings.append(
             Finding(
                 symbol,
@@ -206,7 +210,8 @@ def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Findi
                 "error",
                 int(differ.sum()),
                 f"{plural(int(differ.sum()), 'bar')} of {plural(int(across.sum()), 'bar')} that "
-                f"two of its files hold differ, first at {stamp(int(ordered[differ][0]))}",
+                f"two of its files hold differ, first at {stamp(int(ordered[first]))} in "
+                f"{names[0]} and {names[1]}, whose bars stay where this is accepted",
                 "loading refuses",
                 first_times(ordered, differ),
             )

@@ -16,7 +16,7 @@ from slipstream.market.config import DataConfig
 from slipstream.market.finding import joined
 from slipstream.market.inspect import inspect
 from slipstream.market.remedy import Remedy, RemedyError, advice, merged, pasted
-from slipstream.market.source import SUFFIXES, parts_of, price_files, resolve_folder
+from slipstream.market.source import SUFFIXES, no_files, parts_of, price_files, resolve_folder
 from slipstream.market.stamps import MISSING
 from slipstream.market.table import RawTable, read, read_frame
 from slipstream.market.ways import complete
@@ -178,10 +178,11 @@ def describe_folder(
             f"Data folder {str(root)!r} does not exist: name a folder with price files."
         )
     files = [(root.stem, root)] if root.is_file() else price_files(root)
-    if not files or (root.is_file() and root.suffix.lower() not in SUFFIXES):
+    if not files:
+        raise no_files(root)
+    if root.is_file() and root.suffix.lower() not in SUFFIXES:
         raise DataError(
-            f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: put one file for "
-            f"each symbol there."
+            f"{str(root)!r} is no .parquet, .csv or .feather file: name one, or a folder."
         )
     described = tuple(file for one in files for file in _describe(*one))
     return FolderDescription(str(path), described, prefer)

@@ -130,6 +130,8 @@ def render(report: CheckReport) -> str:
         if severity == "error" and report.ways:
             lines.append(f"  {advice(report.ways)}")
     lines += ["", _verdict(report)]
+    if not report.summary:
+        return "\n".join(lines)
     command = f"slipstream init {report.environment} {shlex.quote(report.folder)} > my.yaml"
     lines.append(f"`{printable(command)}` writes a config of all that these files prove.")
     return "\n".join(lines)

@@ -111,7 +111,8 @@ def inspect(config: DataConfig) -> Inspection:
             for one in findings
         ]
     lengths = {one.table.symbol: one.cleaned.bar_seconds for one in inspected}
-    disagreement = agreed_length(lengths, config.timeframe)
+    bars = {one.table.symbol: len(one.table) for one in inspected}
+    disagreement = agreed_length(lengths, config.timeframe, bars)
     findings += [disagreement] if disagreement is not None else []
     findings += _ends([one.cleaned.bars for one in inspected if one.cleaned.bars is not None])
     return Inspection(
@@ -297,7 +298,7 @@ def _ends(markets: list[Bars]) -> list[Finding]:
         # As many as are listed at one moment, and it is a beginning.
         together = max(
             ([one for one in markets if one.time[0] <= t <= one.time[-1]] for t in sorted(first)),
-            key=len,
+            key=lambda some: (len(some), sum(map(len, some))),
         )
         names = [one.symbol for one in together]
         return [

@@ -19,6 +19,7 @@ from slipstream.market.config import DataConfig
 from slipstream.market.remedy import RemedyError
 
 SUFFIXES = (".parquet", ".csv", ".feather")
+_PACKED = (".gz", ".zip", ".7z", ".bz2", ".xz", ".zst", ".tar", ".tgz", ".rar")
 _DATE = r"(?:\d{2}\.\d{2}\.)?(?:19|20)\d{2}[-_.\d]*"
 _PART = re.compile(rf"(?P<head>.*?[A-Za-z].*?[-_. ]){_DATE}")  # 2024-11, 201901_202012, ...
 _LENGTH = re.compile(r"[-_. ](?:\d+[a-z]+|[MHDW]\d+)$", re.IGNORECASE)  # -1h, _M15
@@ -64,11 +65,17 @@ def find_files(config: DataConfig) -> dict[str, Path]:
     else:
         wanted = config.symbols
     if not wanted:
-        raise DataError(
-            f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: put one file for "
-            f"each symbol there, or point `folder` elsewhere."
-        )
+        raise no_files(root)
     return {symbol: named.get(symbol) or _pick(symbol, found, root) for symbol in wanted}
+
+
+def no_files(root: Path) -> DataError:
+    """What to do about a folder without prices; packed ones are named."""
+    packed = [path for path in sorted(root.iterdir()) if path.suffix.lower() in _PACKED]
+    do = "put one file for each symbol there, or name another folder"
+    if packed:
+        do = f"{packed[0].name} is packed: unpack it there, and others like it"
+    return DataError(f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: {do}.")
 
 
 def _single_file(root: Path, config: DataConfig) -> dict[str, list[Path]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from slipstream.market import symbols, timeframe
@@ -115,8 +117,13 @@ def resolution(prices: FloatArray) -> float:
     return float(10.0**-_MOST_DIGITS)
 
 
-def agreed_length(lengths: dict[str, int], wanted: str | None) -> Finding | None:
-    """A finding when symbols disagree about the bar length, or with the config's `timeframe`."""
+def agreed_length(
+    lengths: dict[str, int], wanted: str | None, bars: Mapping[str, int]
+) -> Finding | None:
+    """A finding when symbols disagree about the bar length, or with the config's `timeframe`.
+
+    The remedy is the length of most symbols; of as many, of most bars.
+    """
     names = {symbol: timeframe.name(length) for symbol, length in lengths.items() if length > 0}
     if wanted is not None:
         expected = timeframe.seconds(wanted)
@@ -138,6 +145,7 @@ def agreed_length(lengths: dict[str, int], wanted: str | None) -> Finding | None
     if len(set(names.values())) > 1:
         listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
         lists = [[s for s in names if names[s] == one] for one in dict.fromkeys(names.values())]
+        lists.sort(key=lambda some: (len(some), sum(bars[s] for s in some)), reverse=True)
         return Finding(
             ALL,
             "timeframe",
@@ -145,6 +153,6 @@ def agreed_length(lengths: dict[str, int], wanted: str | None) -> Finding | None
             len(names),
             f"bars of different lengths ({listed})",
             "loading refuses: name symbols of one length",
-            remedies=tuple({"symbols": one} for one in sorted(lists, key=len, reverse=True)),
+            remedies=tuple({"symbols": one} for one in lists),
         )
     return None

@@ -32,7 +32,8 @@ def ways_out(
     accepted = tuple(dict.fromkeys(one.kind for one in stops if CATALOGUE[one.kind].acceptable))
     if accepted:
         others = [one.remedies[0] for one in stops if one.remedies and one.kind not in accepted]
-        _add(ways, merged([*others, {"accept": [*config.accept, *accepted]}]), config, files)
+        if complete(merged(others) or {}, config, files) not in ways:  # which mends them, too
+            _add(ways, merged([*others, {"accept": [*config.accept, *accepted]}]), config, files)
     return tuple(ways)
 
 

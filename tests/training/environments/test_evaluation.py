@@ -122,6 +122,14 @@ def plan_of(target, **settings):
     return EvaluationPlan.of(config, environment)
 
 
+def test_a_game_that_ends_itself_is_not_cut():
+    """Hockey's games of 251 steps were cut after 120 and counted as drawn."""
+    config = resolve("hockey", {"training.total_steps": 60_000})
+    environment = resolve_environment(config.env_name, config.env_settings)
+    assert not any("declares no time limit" in one for one in remarks(config, environment))
+    assert environment.evaluation("test", 1, longest=120).book["next_limit"].min() > 251
+
+
 @pytest.mark.parametrize("steps", [3_000, 20_000, 100_000, 1_000_000, 100_000_000])
 @pytest.mark.parametrize("target", ["cartpole", "gym:Pendulum-v1", "gym:Blackjack-v1"])
 def test_a_fifth_of_the_budget(target, steps):

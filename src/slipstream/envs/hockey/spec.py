@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from slipstream.core.spec import Metric, Reflection, Spec
+from slipstream.envs.hockey.setup import NORMAL_LIMIT
 
 _BOTH = (
     Metric("winner", "1, 0 or -1"),
@@ -59,4 +60,5 @@ def spec(p: Any, d: Any) -> Spec:
         players=p.players,
         winner=None if p.players == 1 else "winner",
         reflection=reflection(p),
+        max_episode_steps=NORMAL_LIMIT + 2,  # never reached: a game ends itself one step earlier
     )

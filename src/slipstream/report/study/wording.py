@@ -43,10 +43,7 @@ def warnings(view: StudyView) -> list[str]:
     if (result["holdout"] or {}).get("opening", 0) > 1:
         lines += openings(result["holdout"])
     if (result["winner"] or {}).get("forced"):
-        lines.append(
-            f"{no_winner(result)} Trial {result['winner']['trial']} was deployed by force all the "
-            "same."
-        )
+        lines.append(f"Trial {result['winner']['trial']} was deployed by force all the same.")
     elif result["winner"] is not None:
         lines += chance_sentence(result)
     if view.market and result["holdout"] is not None:
@@ -80,7 +77,7 @@ def opening(view: StudyView) -> list[str]:
     else:
         lines = [f"{name} {_short(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
-    more = [*on_holdout(result), *_seeds(view.holdout, view.days_per_year, label)]
+    more = [*on_holdout(result)[:1], *_seeds(view.holdout, view.days_per_year, label)]
     more += openings(told) if told["opening"] == 1 else []
     return [*lines, *more, *best_of(view), _tried(result)]
 

@@ -180,9 +180,9 @@ def _findable(
     if plan.market is None or told is None:
         return None
     years = tested_years(told)
-    days = [seed["days"] for seed in (holdout or {}).get("seeds", ()) if seed.get("days")]
-    if days:
-        years["holdout"] = days[0] / plan.market.days_per_year
+    fresh = (holdout or {}).get("fresh_days")  # what the bounds are of
+    if fresh is not None:
+        years["holdout"] = fresh / plan.market.days_per_year
     confirmation, per_year = plan.study.confirmation, plan.market.days_per_year
     candidates = len(confirmed.candidates) or confirmation.top
     return findable(years, candidates, per_year, confirmation.level)

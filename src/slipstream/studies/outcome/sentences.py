@@ -8,6 +8,7 @@ from typing import Any
 from slipstream.core.percent import percent
 from slipstream.market.finding import plural
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
+from slipstream.training.runs.openings import FEWEST_SHARED
 
 NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended."
 NO_CASH_WINNER = "No configuration beat cash; nothing is recommended."
@@ -98,6 +99,11 @@ def openings(holdout: Mapping[str, Any]) -> list[str]:
     number, found = holdout["opening"], []
     if holdout.get("unknown"):
         found.append(f"{holdout['unknown']}. {UNKNOWN_OPENINGS}")
+    elif number == 1 and holdout.get("fresh_days", FEWEST_SHARED) < FEWEST_SHARED:
+        found.append(
+            "Whether these hold-out days were opened before is not known: prices are told apart by "
+            f"{FEWEST_SHARED} days, and these are {holdout['fresh_days']}."
+        )
     elif number == 1:
         found.append("This is the first opening of these hold-out days by a study of this user.")
     if number > 1:
