@@ -272,7 +272,7 @@ def test_of_a_mixed_folder_the_longer_history_is_named_and_no_way_twice(tmp_path
     units(1.0)(tmp_path, truth("BTCUSDT", 300, "2022-08-01", 1))
     units(1.0, spread="price")(tmp_path, truth("EURUSD", HOUR, "2024-01-01", 60))
     report = check(DataConfig(folder=str(tmp_path)))
-    assert [way["symbols"] for way in report.ways][0] == ["EURUSD"]
+    assert next(way["symbols"] for way in report.ways) == ["EURUSD"]
     assert not any("accept" in way for way in report.ways)
 
 

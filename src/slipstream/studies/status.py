@@ -27,8 +27,9 @@ def status_lines(folder: StudyFolder) -> list[str]:
             counts["inactive"] = sum(t.state == "complete" and t.inactive for t in trials)
             limit = int(reader.fact("cut") or reader.study.n_trials)
             done = len(trials) - states.count("running")
-            best = {"score": ranked[0].score, "trial": ranked[0].number} if ranked else {}
-            best = best if best.get("trial") != status.best.get("trial") else status.best
+            best = status.best
+            if ranked and best.get("trial") != ranked[0].number:
+                best = {"score": ranked[0].score, "trial": ranked[0].number}
             status = replace(status, done=done, of=limit, unit="trials", counts=counts, best=best)
         resume = f"slipstream study resume {folder.handle}"
         lines = folder_lines(f"Study {folder.name} in {folder.path}", folder.path, resume, status)

@@ -61,8 +61,8 @@ class Telling:
             for line in started_lines(event):
                 voice.say(line)
             self._mark(progress.steps * event.members)
-            best = {"score": event.best} if event.best > -math.inf else {}
-            self._show(progress, phase="compiling", notes=event.notes, best=best)
+            first = {"score": event.best} if event.best > -math.inf else {}
+            self._show(progress, phase="compiling", notes=event.notes, best=first)
         elif isinstance(event, on.Evaluated):
             better = [s for s, best in zip(event.scores, event.best, strict=False) if best]
             known = self._status.best.get("score", -math.inf)

@@ -92,8 +92,8 @@ class Logbook:
         )
         if before is not None and before.state == "running":
             line = f"Process {before.pid} on {before.host} is gone; it last wrote "
-            facts = {"pid": before.pid, "host": before.host, "last": before.updated}
-            self.note("lost", f"{line}{stamp(before.updated)}.", **facts)
+            line += f"{stamp(before.updated)}."
+            self.note("lost", line, pid=before.pid, host=before.host, last=before.updated)
         self.note("begun" if before is None else "resumed", pid=os.getpid(), host=platform.node())
         self._write()
         return self
