@@ -54,6 +54,7 @@ def test_the_checker_of_stable_baselines_finds_nothing(name, settings):
     assert not [one for one in said if not any(advice in one for advice in ADVICE)]
 
 
+@pytest.mark.long
 def test_games_pass_with_an_opponent_and_say_which_they_take_without():
     made = gymnasium.make(
         "slipstream.adapters.ids:slipstream/hockey-v0", opponents={"weak": 1}, backend="serial"

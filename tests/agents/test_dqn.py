@@ -153,7 +153,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("environment", ["cartpole", "coins"])
+@pytest.mark.parametrize("environment", ["cartpole", pytest.param("coins", marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", SETTINGS)
 def test_alone_in_company_and_unfused(case, environment, coins):
     name, settings = coins if environment == "coins" else environment, SETTINGS[case]
@@ -297,7 +297,10 @@ class StopAt:
     "own",
     [
         {"agent.replay_size": 5000},
-        {"agent.prioritised": True, "agent.dueling": True, "training.learner": "torch"},
+        pytest.param(
+            {"agent.prioritised": True, "agent.dueling": True, "training.learner": "torch"},
+            marks=pytest.mark.long,
+        ),
         {
             **{"agent.prioritised": True, "agent.n_step": 3, "agent.reward_scaling": "on"},
             "agent.learning_rate_schedule": "linear",
@@ -358,6 +361,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         config_of("cartpole", 3, **{"agent.exploration_final": [0.1, 0.2]})
 
 
+@pytest.mark.long
 def test_a_mask_that_allows_nothing_is_named(tmp_path):
     path = tmp_path / "nothing.py"
     path.write_text(COINS.replace("i + 1 <= s.left", "i + 1 <= s.left - 2"))

@@ -69,7 +69,11 @@ def values(probe, iterations=30, **agent):
 
 
 @pytest.mark.parametrize(
-    "storage", [{"agent.storage": "fields"}, {"agent.storage": "dense", "agent.alpha": 0.6}]
+    "storage",
+    [
+        {"agent.storage": "fields"},
+        pytest.param({"agent.storage": "dense", "agent.alpha": 0.6}, marks=pytest.mark.long),
+    ],
 )
 def test_probes_have_their_known_values(storage):
     assert values("one", **storage).max(-1)[:, 1] == pytest.approx(1.0, abs=0.02)
@@ -115,7 +119,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = ("not wrapped", "wrapped", "fields")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.long) if c in LONG else c for c in CASES]
+)
 def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, case):
     config = config_of({"name": "cartpole", "max_steps": 50}, 2, **CASES[case])
     whole = trained(config, tmp_path / "whole")

@@ -53,7 +53,12 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("how", LOST)
+QUICK = ("head", "full")
+
+
+@pytest.mark.parametrize(
+    "how", [how if how in QUICK else pytest.param(how, marks=pytest.mark.long) for how in LOST]
+)
 def test_training_goes_on_without_its_readers(tmp_path, how):
     line, reason = LOST[how]
     done = shell(line.format(train=" ".join(TRAIN)), tmp_path)
@@ -144,7 +149,9 @@ def test_where_no_file_can_be_written_the_traceback_is_shown(slipstream, monkeyp
     assert "Traceback" in outcome.err and "details stand above" in outcome.err
 
 
-@pytest.mark.parametrize("moment", [0.5, 1.0, 1.5, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize(
+    "moment", [0.5, 1.0, 2.0, *(pytest.param(t, marks=pytest.mark.long) for t in (1.5, 4.0, 8.0))]
+)
 def test_ctrl_c_at_any_moment(tmp_path, moment):
     program = "from slipstream.cli import main; print('ready', flush=True); main()"
     process = subprocess.Popen(

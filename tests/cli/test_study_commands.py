@@ -506,19 +506,27 @@ def test_a_study_that_dies_at_any_step_has_its_page_after_resume(
 ):
     monkeypatch.setattr("fake_pool.SKILL", 0.02)
     owner, name = DEATHS[step]
-    whole = getattr(owner, name)
+    whole, begin, books = getattr(owner, name), Logbook.__enter__, []
 
     def dies(*args, **more):
         if when == "after":
             whole(*args, **more)
         raise Death
 
+    def begins(book):
+        books.append(book)
+        return begin(book)
+
     with monkeypatch.context() as dying:
         dying.setattr(owner, name, dies)
+        dying.setattr(Logbook, "__enter__", begins)
         if step != "the last word":
             dying.setattr(Logbook, "__exit__", lambda *_: None)
         with pytest.raises(Death):
             slipstream("tune", "c.yaml", "--n-trials", "4", "--study-name", "one")
+    for book in books:  # as the end of a process does
+        for file in book._files.values():
+            file.close()
     folder = StudyFolder(tmp_path / "studies" / "one")
     folder.unlock()
     done = slipstream("study", "resume", "one")

@@ -30,6 +30,7 @@ def test_rules_hold_with_one_player():
     check_environment(load_kernel("hockey"), MIXED, steps=30, copies=2)
 
 
+@pytest.mark.long
 def test_seats_modes_and_opponents_are_drawn_by_weight(build):
     env, out = build(MIXED, copies=400)
     assert env.spec.players == 1 and out.obs.shape == (400, 18)
@@ -44,6 +45,7 @@ def test_seats_modes_and_opponents_are_drawn_by_weight(build):
     assert not left.state["seat"].any()
 
 
+@pytest.mark.long
 def test_the_learner_sees_and_acts_as_its_seat_does(build):
     """A game of the one-player form is a game of the two-player form with the same bot in it."""
     env, out = build({"opponents": {"strong": 1.0}}, copies=8)

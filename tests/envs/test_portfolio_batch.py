@@ -244,6 +244,7 @@ def differs(folder: Path, settings: tuple[dict[str, Any], dict[str, Any]], steps
     return runs[0]["obs"].shape != runs[1]["obs"].shape or not same(*runs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", sorted(CHANGES))
 def test_every_setting_matters(folder: Path, key: str) -> None:
     others, first, second = CHANGES[key]

@@ -29,8 +29,13 @@ VARIANTS = [
     (SHOP, {}),
     ("tictactoe", {"env.self_play.slots": 2, "env.self_play.snapshot_iterations": 1}),
 ]
+QUICK = ("gym:CartPole-v1", "forex", "tictactoe", SHOP)
 CASES = [
-    pytest.param(name, changes, id="-".join([Path(name).stem, *map(str, changes.values())]))
+    pytest.param(
+        *(name, changes),
+        id="-".join([Path(name).stem, *map(str, changes.values())]),
+        marks=[] if name in QUICK else pytest.mark.long,
+    )
     for name, changes in [*((kernel, {}) for kernel in list_kernels()), *VARIANTS]
 ]
 TOGETHER = 3

@@ -91,7 +91,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = ("pendulum", "sharpe")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.long) if c in LONG else c for c in CASES]
+)
 @pytest.mark.parametrize("n", [1, 3])
 def test_what_was_seen_is_shown_again(case, n, tmp_path):
     name, settings = CASES[case](tmp_path)

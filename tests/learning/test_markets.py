@@ -90,6 +90,7 @@ def _by_dqn(train, tmp_path, seeds, learner="auto"):
     return _shares_of_optimum(*_dqn(train, tmp_path, STANDARD, seeds, learner))
 
 
+@pytest.mark.long
 def test_a_planted_edge_is_found_by_dqn(train, tmp_path, learner):
     assert _by_dqn(train, tmp_path, [0], learner).min() >= 0.80
 

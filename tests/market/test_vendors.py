@@ -111,8 +111,7 @@ def through(folder: Path, vendor: Vendor, truths: list[Truth]) -> str:
     return outcome
 
 
-@pytest.mark.parametrize("name", FX)
-@pytest.mark.parametrize("bar_seconds", [900, HOUR])
+@pytest.mark.parametrize(("name", "bar_seconds"), sampled(FX, (900, HOUR)))
 def test_a_year_of_forex_leaves_nothing_to_write(tmp_path, name, bar_seconds):
     truths = [truth("EURUSD", bar_seconds), truth("USDJPY", bar_seconds, seed=1)]
     assert through(tmp_path, VENDORS[name], truths) == "proven"
@@ -363,8 +362,10 @@ def test_sloppy_vendors_raise_no_alarm(tmp_path):
         assert "weekend_bars" in kinds and not kinds & {"local_time", "close_labelled"}
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Etc/GMT+5", "America/New_York+7", "Europe/Helsinki"])
-@pytest.mark.parametrize("symbol", ["EURUSD", "XAUUSD"])
+@pytest.mark.parametrize(
+    ("zone", "symbol"),
+    sampled(["UTC", "Etc/GMT+5", "America/New_York+7", "Europe/Helsinki"], ["EURUSD", "XAUUSD"]),
+)
 def test_thin_minutes_prove_their_zone(tmp_path, symbol, zone):
     """Gold opens an hour later; every fifth minute has no trade, and most weeks begin late."""
     one = truth(symbol, 60, "2021-01-11", 130)

@@ -135,6 +135,7 @@ def test_market_run(trader):
     assert len({c.unit for c in run.curves}) == 2
 
 
+@pytest.mark.long
 def test_looks_at_the_test_split_are_counted(trader, tmp_path):
     run = shutil.copytree(trader, tmp_path / "run")
     Run.open(run).record(test_reads=1)  # as training leaves it

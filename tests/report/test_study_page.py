@@ -556,7 +556,7 @@ def test_a_market_without_equal_weight_speaks_of_cash_only(tmp_path):
     page = study_page(read_view(won))
     assert [row[0] for row in cells(page, "Hold-out").rows][-1] == "cash"
     assert any(re.match(r"The agent (outperforms|is ahead of) cash", s) for s in page.sentences)
-    assert "Promoted: the lower bounds on the hold-out are above 0." in page.sentences
+    assert "Promoted: the lower bounds on the hold-out are above 0." in page.warnings
     assert any("of the final seeds: +" in s and "above cash" in s for s in won.result["sentences"])
     assert study_page(read_view(lost)).headline == NO_CASH_WINNER == lost.result["sentences"][0]
     assert "against cash is" in lost.result["sentences"][1]

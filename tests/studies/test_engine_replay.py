@@ -54,7 +54,9 @@ def test_a_stretch_may_be_cut_anywhere(members, tmp_path):
             assert value.tobytes() == other.tensors[name].tobytes(), name
 
 
-@pytest.mark.parametrize("agent", ["ppo", "dqn", "sac", "td3"])
+@pytest.mark.parametrize(
+    "agent", ["ppo", "dqn", pytest.param("sac", marks=pytest.mark.long), "td3"]
+)
 def test_members_that_go_on_need_no_first_weights(agent, tmp_path, monkeypatch):
     """All that the agents shipped begin with is in a state: weights, targets, statistics."""
     env = "cartpole" if agent in ("ppo", "dqn") else "pendulum"

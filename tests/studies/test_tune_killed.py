@@ -99,6 +99,7 @@ def kill_at_random(folder: Path, kills: int, *more: str) -> int:
     return hits
 
 
+@pytest.mark.long
 def test_workers_and_group_sizes_change_nothing(tmp_path):
     first = whole(tmp_path / "a", "--workers", "1", "--group-size", "6")
     assert len(first[0]) == 5 and len(first[3]) == sum(2 for v in first[1] if v[2] == "complete")

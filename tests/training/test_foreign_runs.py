@@ -85,7 +85,7 @@ class Killed(Exception):  # noqa: N818
         ("gym:CartPole-v1", 1, "stopped"),
         ("gym:CartPole-v1", 3, "killed"),
         ("gym:Pendulum-v1", 2, "stopped"),
-        ("gym:Blackjack-v1", 1, "killed"),
+        pytest.param("gym:Blackjack-v1", 1, "killed", marks=pytest.mark.long),
     ],
 )
 def test_a_stopped_run_ends_with_the_same_weights(tmp_path, env, members, how):
@@ -199,7 +199,7 @@ def test_the_bound_leaves_time_limits_and_markets_alone():
     assert settings("cartpole").evaluation.max_steps == "auto"
 
 
-@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_signals_are_heard_within_an_evaluation(tmp_path, endless, members):
     """The validation that was cut short is done by the resumed run: the results are the same."""
     more = {"evaluation.max_steps": 300, "training.shards": members}

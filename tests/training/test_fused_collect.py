@@ -42,7 +42,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+    "name", [n if n == "index" else pytest.param(n, marks=pytest.mark.long) for n in BROKEN]
+)
 def test_what_nobody_can_train_on_has_the_same_words(tmp_path, monkeypatch, name):
     """A user's own kernel: copy, step, action and state are named either way."""
     text = (

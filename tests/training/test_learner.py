@@ -177,6 +177,7 @@ def test_what_does_not_learn_from_images_is_refused():
         SACConfig().check_spaces(spec)
 
 
+@pytest.mark.long
 def test_images_are_killed_and_resumed(tmp_path):
     settings = {**SETTINGS, "env": {"name": "gym:Pictures-v0"}}
     changes = {name: value for name, value in IMAGES.items() if name != "env"}

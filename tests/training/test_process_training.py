@@ -216,6 +216,7 @@ def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
     assert not (tmp_path / "run").exists() and who() and os.getpid() not in who()
 
 
+@pytest.mark.long
 def test_this_process_steps_no_copy_unless_that_is_asked_for(first):
     name, kwargs, who = first
     slipstream.make_vec(name, 2, kwargs=kwargs("")).close()

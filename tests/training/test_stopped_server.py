@@ -56,6 +56,7 @@ class HangsError(Exception):
     """Neither an end nor a word in time."""
 
 
+@pytest.mark.long
 @pytest.mark.xfail(
     strict=True,
     raises=HangsError,

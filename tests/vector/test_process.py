@@ -136,7 +136,7 @@ def test_trajectories_are_those_of_the_serial_backend(name, workers):
         assert all(np.array_equal(process.get_state()[k], state[k]) for k in state)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long), 3])
 def test_any_number_of_workers_steps_alike(workers):
     rows = member_indices([1], 5)
     with (

@@ -331,6 +331,7 @@ def test_an_episode_that_always_fails_counts_as_lost(how):
     assert f"episodes that were lost: {len(lost)};" in lost_sentence(faults)
 
 
+@pytest.mark.long
 def test_an_evaluation_of_which_half_is_lost_ends_in_words():
     with pytest.raises(KernelError, match=r"(?s)More than half.*24 episodes.*no way to begin here"):
         evaluated("reset", 0.8)

@@ -98,6 +98,8 @@ def resume(
     folder, say = StudyFolder.open(name, trust=trust), say or _to_stderr
     if folder.result is not None and not resources.force_deploy:
         if report is None or folder.reported:
+            if not folder.locked:
+                Logbook(folder.path, "study", say).enter_end()
             say(f"{folder.path} is complete; see `slipstream study status {name}`.")
             return folder
         say(f"{folder.path} is complete, but its page is missing: it is written now.")

@@ -249,7 +249,7 @@ class Study:
             finally:
                 mirror.close()
         result = result_of(self.folder, plan, survey.facts, ledger, confirmed, deployed)
-        self._logbook.show(replace(session.found, phases=dict(session.meter.seconds)))
+        self._logbook.show(replace(session.found, phases=dict(session.meter.seconds)), at_once=True)
         self.folder.save_result(result)
         for sentence in result["sentences"]:
             self._logbook.say(sentence)

@@ -124,7 +124,8 @@ def plan_of(target, **settings):
 
 def test_a_game_that_ends_itself_is_not_cut():
     """Hockey's games of 251 steps were cut after 120 and counted as drawn."""
-    config = resolve("hockey", {"training.total_steps": 60_000})
+    given = {"training.total_steps": 60_000, "env.self_play": {"opponents": {"random": 1}}}
+    config = resolve("hockey", given)
     environment = resolve_environment(config.env_name, config.env_settings)
     assert not any("declares no time limit" in one for one in remarks(config, environment))
     assert environment.evaluation("test", 1, longest=120).book["next_limit"].min() > 251

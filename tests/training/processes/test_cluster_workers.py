@@ -173,7 +173,11 @@ def test_lost_again_and_again(clusters, tmp_path):
         trained(tmp_path / "run", LOCAL, [lose])
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, REPLAY], ids=["rollouts", "a replay"])
+@pytest.mark.parametrize(
+    "settings",
+    [SETTINGS, pytest.param(REPLAY, marks=pytest.mark.long)],
+    ids=["rollouts", "a replay"],
+)
 def test_stopped_and_gone_on_with_elsewhere(clusters, tmp_path, settings):
     """A run that a cluster began ends on one machine, and the other way round."""
     expected = everything(trained(tmp_path / "whole", settings=settings))

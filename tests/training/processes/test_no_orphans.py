@@ -44,7 +44,8 @@ def lives(process):
 
 
 @pytest.mark.parametrize(
-    "whom", ["trainer", "shard", pytest.param("interrupted", marks=pytest.mark.long)]
+    "whom",
+    ["trainer", *(pytest.param(one, marks=pytest.mark.long) for one in ("shard", "interrupted"))],
 )
 def test_nobody_is_left(whom, tmp_path):
     script = tmp_path / "main.py"

@@ -38,6 +38,7 @@ def heads(out, **changes):
     return 1.0 / (1.0 + np.exp(head[:, 1] - head[:, 0]))
 
 
+@pytest.mark.long
 def test_matching_pennies_is_mixed_evenly(tmp_path):
     """Both roles show heads half of the time, the only equilibrium; against all past weights with
     an entropy bonus, as in smooth fictitious play (Fudenberg and Levine 1995). Whoever chases the

@@ -67,9 +67,10 @@ class ConsoleListener:
                 self._live.start()
             lines = "\n".join(folded(parts, self._console.width))
             self._live.update(Text(lines, no_wrap=True, overflow="ellipsis"), refresh=True)
-        elif (
-            status.of <= 0 or not (self.due or (ended and not at_once)) or parts[0] == self._shown
-        ):  # a sentence says what begins
+        # What begins is said in a sentence: nothing is planned yet.
+        elif not (
+            status.of > 0 and parts[0] != self._shown and (self.due or ended and not at_once)
+        ):
             return
         else:
             self._shown = parts[0]

@@ -124,7 +124,8 @@ class Logbook:
         before = self._before()
         if before is None or before.state != "complete":
             with self:
-                pass
+                if before is not None:
+                    self.show(before)
 
     def _before(self) -> Status | None:
         """What an earlier session left."""
