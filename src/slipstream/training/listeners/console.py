@@ -69,7 +69,7 @@ class ConsoleListener:
             self._live.update(Text(lines, no_wrap=True, overflow="ellipsis"), refresh=True)
         # What begins is said in a sentence: nothing is planned yet.
         elif not (
-            status.of > 0 and parts[0] != self._shown and (self.due or ended and not at_once)
+            status.of > 0 and parts[0] != self._shown and (self.due or (ended and not at_once))
         ):
             return
         else:
