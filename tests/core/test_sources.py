@@ -56,3 +56,12 @@ def test_libraries_that_an_environment_borrows_are_none_of_the_user(
     path = write_kernel(top="try:\n    import borrowed_library\nexcept RuntimeError:\n    pass")
     assert "borrowed_library" not in source_hashes(load_kernel(str(path)).module)
     assert not is_own(lent / "borrowed_library.py") and is_own(path)
+
+
+def test_a_package_that_cannot_be_looked_into_is_passed_over(write_kernel, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "half_there").mkdir()
+    (tmp_path / "half_there" / "__init__.py").write_text("raise RuntimeError('no licence')\n")
+    (tmp_path / "half_there" / "part.py").write_text("")
+    path = write_kernel(top="try:\n    import half_there.part\nexcept RuntimeError:\n    pass")
+    assert "half_there.part" not in source_hashes(load_kernel(str(path)).module)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.processes import workers
 from slipstream.training.record.track import Track
 from slipstream.training.settings.config import resolve
 from slipstream.training.settings.remarks import remarks
@@ -46,8 +47,8 @@ class First(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, how, log):
-        self.how, self.log = how, log
+    def __init__(self, how, log, after=0):
+        self.how, self.log, self.left = how, log, after
 
     def reset(self, *, seed=None, options=None):
         with open(self.log, "a") as file:
@@ -55,6 +56,11 @@ class First(gymnasium.Env):
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
+        self.left -= 1
+        if self.left >= 0:
+            return np.zeros(2, np.float32), 1.0, False, False, {}
+        if self.left == -1:
+            print("stepped at last")
         if self.how == "exit":
             os._exit(0)
         if self.how == "crash":
@@ -214,6 +220,39 @@ def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
     with pytest.raises(KernelError, match=rf"first steps.*{words}.*Mend the environment"):
         slipstream.train(config, out=tmp_path / "run", hang_seconds=0.5, say=lambda said: None)
     assert not (tmp_path / "run").exists() and who() and os.getpid() not in who()
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("exit", "member 0 .*ended with exit code 0 while it called a copy of gym:first_steps"),
+        ("crash", "killed by SIGSEGV while it called"),
+        ("hang", "a call of environment 0 .* more than 0.5 s"),
+    ],
+)
+def test_what_ends_its_process_later_is_said(first, tmp_path, monkeypatch, how, words):
+    """A run of one member has a child to step copies that processes are too slow for."""
+    name, kwargs, who = first
+    monkeypatch.setattr(workers, "_THREADED", set())  # another test may have loaded torch
+    config = {"env": {"name": name, "kwargs": {**kwargs(how), "after": 100}}}
+    with pytest.raises(SlipstreamError, match=words):
+        slipstream.train(
+            config, out=tmp_path / "run", total_steps=4_000, num_envs=2, hang_seconds=0.5
+        )
+    assert who() and os.getpid() not in who()
+
+
+def test_a_lone_member_is_the_same_here_and_in_a_child(first, tmp_path, monkeypatch, capfd):
+    name, kwargs, _ = first
+    monkeypatch.setattr(workers, "_THREADED", set())
+    config = {"env": {"name": name, "kwargs": {**kwargs(""), "after": 1}}}
+    runs = []
+    for backend in ("auto", "serial"):
+        more = {"total_steps": 4_000, "num_envs": 2, "backend": backend, "report": False}
+        runs.append(slipstream.train(config, out=tmp_path / backend, **more))
+        assert "stepped at last" in capfd.readouterr().out
+    one, other = map(weights, runs)
+    assert one and all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
 
 
 @pytest.mark.long

@@ -92,7 +92,7 @@ def _file_of(name: str) -> Path | None:
     if loaded is None:
         try:
             spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError, AttributeError):
+        except Exception:  # a package that it is in is run, and may raise anything
             return None
         origin = spec.origin if spec is not None else None
     if origin is None or not origin.endswith(".py"):

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from slipstream.vector.foreign_copy import ForeignCopy
 from slipstream.vector.process.layout import AT
 
+PULSES: list[Any] = []
+"""Words for copies that are made in this process: a parent that watches it for hangs reads them."""
+
 
 def step_each(
     stepping: Iterable[tuple[ForeignCopy, Any]],

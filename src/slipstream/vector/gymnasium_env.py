@@ -24,12 +24,12 @@ from slipstream.vector.foreign import (
     theirs,
 )
 from slipstream.vector.foreign_copy import ForeignCopy
-from slipstream.vector.foreign_steps import gone_astray, step_each
+from slipstream.vector.foreign_steps import PULSES, gone_astray, step_each
 from slipstream.vector.forms import observation_form
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.native_infos import batch_infos, episode_numbers
-from slipstream.vector.process.layout import AT, WORDS
+from slipstream.vector.process.layout import AT, BEAT, WORDS
 from slipstream.vector.steps import episodes_of, finals_of
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
@@ -94,7 +94,7 @@ class GymnasiumVectorEnv(VectorEnv):
         longest, width = log_shape(self.spec, at_end)
         # Actions of the newest steps, in turn; they are of all copies that go on.
         self._log = np.zeros((longest, self.num_envs, width), log_dtype(self.spec))
-        self._paid, self._hand = [0.0] * self.num_envs, [0] * WORDS
+        self._paid, self._hand = [0.0] * self.num_envs, PULSES.pop() if PULSES else [0] * WORDS
         leaf = self.observations.leaves[0]
         # Arrays of numbers, which need no more than to be copied into their row.
         self._only = len(self.observations.leaves) == 1 and not leaf.path and leaf.sizes is None
@@ -150,6 +150,7 @@ class GymnasiumVectorEnv(VectorEnv):
 
     def _begin(self, e: int) -> None:
         copy, episode = self._copies[e], self._episode[e]
+        self._hand[AT] = e
         self._episode[e] = episode + 1
         self._held[e] = False
         first = copy.reset(self._seeds[e], self._indices[e], episode)
@@ -160,8 +161,10 @@ class GymnasiumVectorEnv(VectorEnv):
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self._finals, self._episodes = [], []
+        self._hand[BEAT] |= 1
         for e in range(self.num_envs):
             self._begin(e)
+        self._hand[BEAT] += 1
         obs[...] = self._seen
 
     def begin(
@@ -172,10 +175,12 @@ class GymnasiumVectorEnv(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
+        self._hand[BEAT] |= 1
         for e, j in zip(copies.tolist(), episodes.tolist(), strict=True):
             self._seeds[e], self._indices[e], self._episode[e] = int(seed) % 2**64, j, 0
             self._begin(e)
             obs[e] = self._seen[e]
+        self._hand[BEAT] += 1
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
         out.valid.fill(True)
@@ -194,6 +199,7 @@ class GymnasiumVectorEnv(VectorEnv):
             out.terminated[copy.number], out.truncated[copy.number] = terminated, truncated
             self._end(copy, t, terminated)
 
+        self._hand[BEAT] |= 1  # odd while copies are called
         try:
             step_each(stepping, actions, self._paid, self._hand, t, self._store, ended)
         except BaseException as error:
@@ -202,6 +208,7 @@ class GymnasiumVectorEnv(VectorEnv):
             if found is error:
                 raise
             raise found from error
+        self._hand[BEAT] += 1
         if self._only and not _finite(self._flat):
             self._name_bad()
         out.reward[...] = self._paid

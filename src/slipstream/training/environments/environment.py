@@ -343,6 +343,10 @@ class Environment(ABC):
         """Evaluation episodes of a split: one per record in a market, else `games`."""
         return games
 
+    def endangers(self, copies: int) -> bool:
+        """Whether rules that nobody checked would be stepped by this process itself: `auto`."""
+        return False
+
     def chosen_backend(self, backend: str) -> str:
         """The backend that is meant.
 

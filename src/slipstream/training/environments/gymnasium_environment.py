@@ -244,6 +244,9 @@ class GymnasiumEnvironment(Environment):
     def way(self, copies: int) -> Way | None:
         return None if _in_child() else super().way(copies)
 
+    def endangers(self, copies: int) -> bool:
+        return not (_in_child() or self._processes_pay(copies))
+
     def _stepped(
         self,
         backend: str,

@@ -64,6 +64,9 @@ class VectorEnvironment(GymnasiumEnvironment):
     def identity(self) -> Identity | None:
         return None  # it is stepped as it is
 
+    def endangers(self, copies: int) -> bool:
+        return False  # the other library has threads of its own, which no fork would have
+
     def _serial(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:

@@ -112,6 +112,8 @@ def _run(serve: Callable[[Connection], None], pipe: Connection, parent: int) -> 
     torch_threads(1)
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         serve(pipe)
+    with suppress(Exception):
+        sys.stdout.flush()  # what an environment printed
     os._exit(0)  # nothing of the parent's may be flushed or closed twice
 
 

@@ -9,26 +9,39 @@ well on threads.
 
 from __future__ import annotations
 
+import mmap
+import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from slipstream.core.cores import usable_cores
-from slipstream.core.errors import ResourceError
+from slipstream.core.errors import KernelError, ResourceError
 from slipstream.core.process import PATIENCE_SECONDS
 from slipstream.training.environments.curriculum import Curriculum
 from slipstream.training.environments.environment import Environment
+from slipstream.training.learner import learner_of
 from slipstream.training.processes.child import Child, portable, torch_threads
 from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.processes.crew import Crew
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.training.shard import Shard, cut
+from slipstream.vector.foreign_steps import PULSES
+from slipstream.vector.process.layout import AT, BEAT, WORDS
 
 if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
+
+_LOOK_SECONDS = 1.0  # between two looks at whether a child's environment hangs
+_PULSES = 64  # copies and evaluations of a child that are watched
+_THREADED = {"torch", "jax", "tensorflow"}
 
 
 class Workers(ABC):
@@ -97,9 +110,25 @@ def make_workers(
     if training.device != "cpu":
         wanted = 1  # a card's members are calculated together
     members = cut(training.members, wanted)
-    if len(members) == 1:
+    if len(members) == 1 and not _watched(config, environment):
         return LocalWorker(config, environment, go_on)
     return ProcessWorkers(config, environment, members, go_on)
+
+
+def _watched(config: RunConfig, environment: Environment) -> bool:
+    """Whether a lone shard is a child's: its environment may hang, or end the process it is in.
+
+    Nothing is slower by it, as a worker process would be that is asked for each step. A fork has
+    no threads of libraries that run some.
+    """
+    training, image = config.training, environment.spec.is_image
+    return (
+        sys.platform == "linux"
+        and training.backend == "auto"
+        and learner_of(training.learner, training.device, image) == "compiled"
+        and _THREADED.isdisjoint(sys.modules)
+        and environment.endangers(int(training.num_envs))
+    )
 
 
 def make_shard(
@@ -194,13 +223,16 @@ class ProcessWorkers(Workers):
         members: list[range],
         go_on: Callable[[], None] = go_on,
     ) -> None:
-        self.members = members
+        self.members, self._name = members, environment.name
         self._threads = torch_threads(1)
         self._children: list[Child] = []
+        # Who asked for `serial` may sit in a debugger.
+        self._hang = config.training.hang_seconds if config.training.backend == "auto" else np.inf
+        self._pages = [mmap.mmap(-1, 8 * WORDS * _PULSES) for _ in members]
         try:
             for i, part in enumerate(members):
                 remedy = f"set training.shards to less than {max(2, i)}"
-                serve = partial(_serve, config, environment, part, go_on)
+                serve = partial(_serve, config, environment, part, go_on, self._pages[i])
                 self._children.append(Child(serve, f"worker of {_named(part)}", remedy))
         except BaseException:
             self._end(0.0)
@@ -224,18 +256,42 @@ class ProcessWorkers(Workers):
             raise self._lost(i)
 
     def _receive(self, i: int) -> tuple[bool, Any]:
-        answer: tuple[bool, Any] | None = self._children[i].receive()
+        child, words = self._children[i], self._words(i)
+        before, since = words.copy(), np.full(_PULSES, time.monotonic())
+        while not child.pipe.poll(min(_LOOK_SECONDS, self._hang / 4)):
+            same, before = (words == before).all(axis=1), words.copy()
+            since[~same | (before[:, BEAT] % 2 == 0)] = time.monotonic()
+            longest = int(since.argmin())
+            if time.monotonic() - since[longest] > self._hang:
+                raise self._hung(i, int(before[longest, AT]))
+        answer: tuple[bool, Any] | None = child.receive()
         if answer is None:
             raise self._lost(i)
         return answer
 
+    def _hung(self, i: int, copy: int) -> KernelError:
+        self._children[i].end(0.0)
+        return KernelError(
+            f"{self._name}: a call of environment {copy} in the process of "
+            f"{_named(self.members[i])} took more than {self._hang:g} s (training.hang_seconds), "
+            "and was ended with it. Mend the environment; with `training.backend: serial` it runs "
+            "in this process, under a debugger if need be, and with `process` one copy at a time "
+            "is given up and made again."
+        )
+
     def _lost(self, i: int) -> ResourceError:
         child = self._children[i]
+        called = self._words(i)[:, BEAT] % 2 == 1
+        where = f" while it called a copy of {self._name}" if called.any() else ""
         return ResourceError(
             f"The worker process of {_named(self.members[i])} (pid {child.pid}) "
-            f"{child.end(PATIENCE_SECONDS)}. Nothing that was saved is lost: go on from the last "
-            "checkpoint with `slipstream resume`."
+            f"{child.end(PATIENCE_SECONDS)}{where}. Nothing that was saved is lost: go on from the "
+            "last checkpoint with `slipstream resume`."
         )
+
+    def _words(self, i: int) -> NDArray[np.uint64]:
+        """Of its copies, [_PULSES, WORDS]."""
+        return np.frombuffer(self._pages[i], np.uint64).reshape(_PULSES, WORDS)
 
     def close(self) -> None:
         for child in self._children:
@@ -254,7 +310,8 @@ class ProcessWorkers(Workers):
 
 
 def _named(members: range) -> str:
-    return f"members {members.start} to {members.stop - 1}"
+    last = members.stop - 1
+    return f"members {members.start} to {last}" if last > members.start else f"member {last}"
 
 
 def _value(answer: tuple[bool, Any]) -> Any:
@@ -269,15 +326,20 @@ def _serve(
     environment: Environment,
     members: range,
     go_on: Callable[[], None],
+    page: mmap.mmap,
     pipe: Connection,
 ) -> None:
     """The child: answers until told to stop."""
     shard: Shard | None = None
+    words = memoryview(page).cast("Q")
+    PULSES[:] = [words[at : at + WORDS] for at in range(0, len(words), WORDS)]
+    crew = Crew(_threads(config, environment))
+    side_by_side = crew.run if crew.workers > 1 else None
     while (message := pipe.recv()) is not None:
         method, arguments = message
         try:
             if shard is None:
-                shard = make_shard(config, environment, members, go_on)
+                shard = make_shard(config, environment, members, go_on, side_by_side)
             answer: tuple[bool, Any] = (True, getattr(shard, method)(*arguments))
         except Exception as error:
             answer = (False, portable(error))
