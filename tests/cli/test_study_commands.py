@@ -499,8 +499,15 @@ class Death(BaseException):
     """What nobody catches."""
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("step", DEATHS)
+@pytest.mark.parametrize(
+    ("step", "when"),
+    [
+        *(("the search's end", "before"), ("the opening", "after"), ("the policy", "before")),
+        *(("the result", "after"), ("the page", "before")),
+        *(pytest.param(step, "before", marks=pytest.mark.long) for step in DEATHS),
+        *(pytest.param(step, "after", marks=pytest.mark.long) for step in DEATHS),
+    ],
+)
 def test_a_study_that_dies_at_any_step_has_its_page_after_resume(
     slipstream, machinery, tmp_path, monkeypatch, step, when
 ):

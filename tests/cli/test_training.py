@@ -70,7 +70,7 @@ def test_runs_are_listed_wherever_they_are(slipstream, quiet, tmp_path, monkeypa
     assert "2,048 of 2,048 steps" in told.out and str(tmp_path / "deep" / "one") in told.out
     Path("two").rename("elsewhere")
     told = slipstream("list", "runs").out
-    assert "1 more are not where they were" in told and " two " not in told
+    assert "moved or deleted: 1 more." in told and " two " not in told
     assert "No studies" in slipstream("list", "studies").out
     assert slipstream("list", "trials").code == 2
 

@@ -14,7 +14,7 @@ MIXED = {"opponents": {"weak": 1.0, "strong": 1.0}, "mode": {"normal": 3.0, "tra
 
 @pytest.fixture
 def build():
-    def make(config, copies=1, backend="compiled"):
+    def make(config, copies=1, backend="serial"):
         kernel = load_kernel("hockey")
         loaded = kernel.load(kernel.configure(config))
         env = KernelVectorEnv(kernel, loaded, *member_indices([3], copies), backend=backend)
@@ -30,7 +30,6 @@ def test_rules_hold_with_one_player():
     check_environment(load_kernel("hockey"), MIXED, steps=30, copies=2)
 
 
-@pytest.mark.long
 def test_seats_modes_and_opponents_are_drawn_by_weight(build):
     env, out = build(MIXED, copies=400)
     assert env.spec.players == 1 and out.obs.shape == (400, 18)
@@ -45,7 +44,6 @@ def test_seats_modes_and_opponents_are_drawn_by_weight(build):
     assert not left.state["seat"].any()
 
 
-@pytest.mark.long
 def test_the_learner_sees_and_acts_as_its_seat_does(build):
     """A game of the one-player form is a game of the two-player form with the same bot in it."""
     env, out = build({"opponents": {"strong": 1.0}}, copies=8)
@@ -69,6 +67,7 @@ def test_the_learner_sees_and_acts_as_its_seat_does(build):
             return
 
 
+@pytest.mark.long
 def test_shaping_adds_by_weight_and_scales_the_sum(build):
     shaped = {"closeness": 2.0, "touch": 3.0, "direction": 5.0, "scale": 0.5}
     plain, out = build({"one": {"strong": 1.0}, "two": {"weak": 1.0}}, copies=64)
@@ -88,6 +87,7 @@ def test_shaping_adds_by_weight_and_scales_the_sum(build):
         before = now
 
 
+@pytest.mark.long
 def test_a_game_is_counted_as_the_learner_sees_it(build):
     env, out = build({"opponents": {"strong": 1.0}}, copies=64)
     action, done = np.zeros((64, 4), np.float32), []

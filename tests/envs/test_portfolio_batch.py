@@ -259,6 +259,7 @@ def test_every_rule_of_unit_orders_matters(folder: Path, key: str) -> None:
     assert differs(folder, (first, second), 1400)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", OTHER_KEYS)
 def test_every_other_setting_matters_with_unit_orders_too(folder: Path, key: str) -> None:
     others, *values = CHANGES[key]

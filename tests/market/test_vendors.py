@@ -43,11 +43,11 @@ FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
 
 
 def sampled(*axes: object) -> list[Any]:
-    """All combinations, a quarter of them in `make test`, the others in `make test-all`."""
+    """All combinations, an eighth of them in `make test`, the others in `make test-all`."""
     every = list(product(*axes))
     step = len(axes[-1])
     return [
-        pytest.param(*one, marks=() if (k // step + k % step) % 4 == 0 else pytest.mark.long)
+        pytest.param(*one, marks=() if (k // step + k % step) % 8 == 0 else pytest.mark.long)
         for k, one in enumerate(every)
     ]
 

@@ -208,9 +208,7 @@ def test_a_lost_worker_is_named(tmp_path):
         workers.call("reset")
         pid = workers._children[1].pid
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(
-            ResourceError, match=rf"member 1 \(pid {pid}\) was killed by SIGKILL"
-        ):
+        with pytest.raises(ResourceError, match=rf"member 1 \(pid {pid}\) was killed by SIGKILL"):
             workers.call("iterate", 0.0)
 
 

@@ -198,6 +198,7 @@ def test_stopped_and_gone_on_with_elsewhere(clusters, tmp_path, settings):
     assert all(actor.over for cluster in clusters for actor in cluster.actors)
 
 
+@pytest.mark.long
 def test_replays_are_handed_over_chunk_by_chunk(clusters, tmp_path, monkeypatch):
     """Actors are lost between checkpoints; whoever goes on has the replay of the last minute."""
     monkeypatch.setattr(cluster_workers, "HAND_OVER_SECONDS", 0.0)
