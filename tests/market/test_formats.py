@@ -308,6 +308,23 @@ def test_semicolons_and_decimal_commas(tmp_path):
     np.testing.assert_allclose(bars.close, 1.11)
 
 
+@pytest.mark.parametrize("thousands", ["", "."])
+def test_decimal_commas_beside_round_prices_and_grouped_thousands(tmp_path, thousands):
+    """A spreadsheet writes 103428 without a comma, and 103428,5 with one."""
+
+    def written(price):
+        text = f"{price:,.1f}".removesuffix(".0")
+        return text.replace(".", "#").replace(",", thousands).replace("#", ",")
+
+    prices = np.array([103400.0, 103431.0, 103390.0, 103428.0]) + np.arange(3)[:, None] * 0.5
+    rows = "\n".join(
+        ";".join([f"2020-01-02 0{h}:00:00", *map(written, prices[h].tolist())]) for h in range(3)
+    )
+    text = f"time;open;high;low;close\n{rows}\n"
+    bars = bars_of(tmp_path, text, time_zone="UTC", accept=("units",))
+    np.testing.assert_array_equal([bars.open, bars.high, bars.low, bars.close], prices.T)
+
+
 def test_words_among_numbers_are_missing_numbers(tmp_path):
     rows = [f"2020-01-02 {h:02d}:00:00,{PRICES}" for h in range(20)]
     rows[5] = "2020-01-02 05:00:00,1.10,1.12,1.09,n/a"

@@ -305,3 +305,29 @@ def test_an_object_store_that_is_full(nodes, monkeypatch):
     cluster = RayCluster(ClusterOptions(nodes.address), ClusterWork("one", "x:Y", b"", ()), print)
     with pytest.raises(ResourceError, match=r"no room for 24 bytes.*--object-store-memory"):
         cluster.share([np.zeros(3)])
+
+
+class CrashedError(Exception):
+    """Its owner did not end with 2 and a sentence."""
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=CrashedError,
+    reason="Ray's own client ends the process that it is in once the head is gone: Ray in a "
+    "child process of the owner mends that",
+)
+def test_an_owner_whose_head_dies_ends_in_words(nodes, tmp_path):
+    from ray.cluster_utils import Cluster
+
+    head = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        folder = tmp_path / "study"
+        process = owner(head, tmp_path, *begun(folder)[:-1], "2_000_000")
+        until(lambda: any(one["busy"] for one in told(folder)))
+        head.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+        code, said = ended(process, 300.0)
+    finally:
+        head.shutdown()
+    if code != 2 or "study resume" not in said:
+        raise CrashedError(f"{code}: {said}")

@@ -13,7 +13,7 @@ from slipstream.vector.foreign_copy import ForeignCopy, peeled
 from slipstream.vector.foreign_steps import step_each
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.vector.process.layout import WORDS
+from slipstream.vector.process.layout import AT, BEAT, WORDS
 from slipstream.vector.vector_env import member_indices
 
 
@@ -371,3 +371,32 @@ def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
     assert copy.take == step == env.unwrapped.step and limit == 7 and not checked
     other = gymnasium.wrappers.RecordEpisodeStatistics(env)
     assert peeled(other)[0] == other.step
+
+
+class Breaks(gymnasium.Env):
+    """Raises at the action 1."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        if action == 1:
+            raise ValueError("broken")
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def test_a_watched_beat_is_even_after_a_failure_and_its_words_are_given_back(monkeypatch):
+    words = memoryview(bytearray(8 * WORDS)).cast("Q")
+    monkeypatch.setattr("slipstream.vector.gymnasium_env.PULSES", pulses := [words])
+    env = GymnasiumVectorEnv(Breaks, *member_indices([3], 2))
+    assert not pulses
+    env.reset(blank(env).obs)
+    with pytest.raises(KernelError, match="broken"):
+        env.step(np.array([[0], [1]]), blank(env))
+    assert words[AT] == 1 and words[BEAT] % 2 == 0
+    env.close()
+    assert len(pulses) == 1 and pulses[0] is words

@@ -1,6 +1,7 @@
 """What fails in a copy or a worker costs only its own rows, and nothing outlives anyone."""
 
 import functools
+import gc
 import itertools
 import json
 import os
@@ -24,6 +25,7 @@ from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD, RESET
 from slipstream.vector.process.faults import TRIES, FaultPolicy, backoff
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.launcher import Launcher
 from slipstream.vector.process.worker import HANG_SIGNAL
 from slipstream.vector.vector_env import member_indices
 
@@ -505,3 +507,13 @@ def test_a_worker_killed_while_it_makes_its_copies_is_replaced(tmp_path):
         env.reset(out.obs)
         env.step(actions_for(env), out, 0)
         assert out.valid.all() and "SIGKILL" in env.drain_faults()[0].text
+
+
+def test_a_server_of_workers_ends_with_a_launcher_that_nobody_closed():
+    launcher = Launcher()
+    before = set(psutil.Process().children())
+    launcher._begin()
+    (server,) = set(psutil.Process().children()) - before
+    del launcher
+    gc.collect()
+    assert not server.is_running()

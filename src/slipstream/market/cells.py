@@ -48,7 +48,9 @@ def numbers(column: pl.Series) -> FloatArray:
                 return _lettered(column)
             if column.str.contains(r"^\d{1,3}(,\d{3})+\.\d+$").any():  # 103,428.50
                 column = column.str.replace_all(",", "", literal=True)
-            elif cast.null_count() == len(column):  # decimal commas
+            elif column.str.contains(r"^\d{1,3}(\.\d{3})+,\d+$").any():  # 103.428,50
+                column = column.str.replace_all(".", "", literal=True)
+            if not column.str.contains(".", literal=True).any():  # decimal commas
                 column = column.str.replace(",", ".", literal=True)
             cast = column.cast(pl.Float64, strict=False)
         column = cast

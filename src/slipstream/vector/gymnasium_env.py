@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +72,7 @@ class GymnasiumVectorEnv(VectorEnv):
         limit: int | None = None,
         metrics: Sequence[str] = (),
     ) -> None:
+        self._hand: Any = PULSES.pop() if PULSES else [0] * WORDS
         self.env_id, self._source = name_of(env), env
         self.num_envs = len(seeds)
         self.envs: list[Any] = []
@@ -94,7 +96,7 @@ class GymnasiumVectorEnv(VectorEnv):
         longest, width = log_shape(self.spec, at_end)
         # Actions of the newest steps, in turn; they are of all copies that go on.
         self._log = np.zeros((longest, self.num_envs, width), log_dtype(self.spec))
-        self._paid, self._hand = [0.0] * self.num_envs, PULSES.pop() if PULSES else [0] * WORDS
+        self._paid = [0.0] * self.num_envs
         leaf = self.observations.leaves[0]
         # Arrays of numbers, which need no more than to be copied into their row.
         self._only = len(self.observations.leaves) == 1 and not leaf.path and leaf.sizes is None
@@ -159,12 +161,20 @@ class GymnasiumVectorEnv(VectorEnv):
         elif not _finite(self._seen[e]):
             raise copy.misfit("reset", MisfitError(_NOT_FINITE))
 
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """`BEAT` is odd while copies are called."""
+        self._hand[BEAT] |= 1
+        try:
+            yield
+        finally:
+            self._hand[BEAT] += 1
+
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self._finals, self._episodes = [], []
-        self._hand[BEAT] |= 1
-        for e in range(self.num_envs):
-            self._begin(e)
-        self._hand[BEAT] += 1
+        with self._calling():
+            for e in range(self.num_envs):
+                self._begin(e)
         obs[...] = self._seen
 
     def begin(
@@ -175,12 +185,11 @@ class GymnasiumVectorEnv(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        self._hand[BEAT] |= 1
-        for e, j in zip(copies.tolist(), episodes.tolist(), strict=True):
-            self._seeds[e], self._indices[e], self._episode[e] = int(seed) % 2**64, j, 0
-            self._begin(e)
-            obs[e] = self._seen[e]
-        self._hand[BEAT] += 1
+        with self._calling():
+            for e, j in zip(copies.tolist(), episodes.tolist(), strict=True):
+                self._seeds[e], self._indices[e], self._episode[e] = int(seed) % 2**64, j, 0
+                self._begin(e)
+                obs[e] = self._seen[e]
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
         out.valid.fill(True)
@@ -199,16 +208,15 @@ class GymnasiumVectorEnv(VectorEnv):
             out.terminated[copy.number], out.truncated[copy.number] = terminated, truncated
             self._end(copy, t, terminated)
 
-        self._hand[BEAT] |= 1  # odd while copies are called
         try:
-            step_each(stepping, actions, self._paid, self._hand, t, self._store, ended)
+            with self._calling():
+                step_each(stepping, actions, self._paid, self._hand, t, self._store, ended)
         except BaseException as error:
             at = self._hand[AT]
             found = self._copies[at].explained(error, actions[at].tolist(), t)
             if found is error:
                 raise
             raise found from error
-        self._hand[BEAT] += 1
         if self._only and not _finite(self._flat):
             self._name_bad()
         out.reward[...] = self._paid
@@ -312,6 +320,9 @@ class GymnasiumVectorEnv(VectorEnv):
         return bool(same_return and np.array_equal(self._seen[e], state["seen"][e]))
 
     def close(self) -> None:
+        if not isinstance(self._hand, list):  # words that a parent watches
+            PULSES.append(self._hand)
+            self._hand = [0] * WORDS
         for env in self.envs:
             try:
                 env.close()

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import pytest
 
-from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.core.process import ending
 from slipstream.training.processes.child import Child, portable
 
@@ -135,3 +136,21 @@ def test_users_mistakes_travel_as_they_are_and_others_with_their_trace():
         told = portable(error)
     assert isinstance(told, RuntimeError) and "KeyError: 'inside'" in str(told)
     assert str(os.getpid()) in str(told)
+
+
+def test_what_an_error_was_raised_from_travels_as_a_note():
+    def fail(pipe):
+        try:
+            try:
+                raise KeyError("an environment's own")
+            except KeyError as error:
+                raise KernelError("gym:Own-v0 raised") from error
+        except KernelError as error:
+            pipe.send(portable(error))
+
+    child = Child(fail, "fails", REMEDY)
+    told = child.receive()
+    child.end(5.0)
+    assert isinstance(told, KernelError) and str(told) == "gym:Own-v0 raised"
+    assert 'KeyError: "an environment\'s own"' in "".join(traceback.format_exception(told))
+    assert "in fail" in "".join(told.__notes__)

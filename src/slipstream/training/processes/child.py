@@ -125,8 +125,13 @@ def _abandon(pipe: Connection, process: Any) -> None:
 
 
 def portable(error: Exception) -> Exception:
-    """What a parent is sent of an error: users' mistakes as they are, others with their trace."""
+    """What a parent is sent of an error: users' mistakes as they are, others with their trace.
+
+    A pipe loses what an error was raised from, so the trace of that goes along as a note.
+    """
     if isinstance(error, SlipstreamError):
+        if error.__cause__ is not None:
+            error.add_note("".join(traceback.format_exception(error.__cause__)))
         return error
     name = multiprocessing.current_process().name
     return RuntimeError(f"{name} (process {os.getpid()}):\n{traceback.format_exc()}")

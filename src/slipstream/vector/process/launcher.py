@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -35,6 +36,8 @@ class Launcher:
         self.method = method
         self._line: socket.socket | None = None
         self._server: subprocess.Popen[bytes] | None = None
+        # Also when nobody closes this launcher.
+        self._end_server: weakref.finalize[..., Launcher] | None = None
         self._own: set[int] = set()  # forked from here
 
     def start(self, fds: Sequence[int], close: Sequence[int] = ()) -> int:
@@ -85,7 +88,7 @@ class Launcher:
         except OSError:
             answer = b""
         if len(answer) < server.ANSWER.size:  # the server was killed, and its workers with it
-            self._end_server()
+            self._forget()
             raise ConnectionError("the process that starts workers is gone")
         return int(server.ANSWER.unpack(answer)[0])
 
@@ -104,18 +107,12 @@ class Launcher:
         finally:
             theirs.close()
         self._line = mine
+        self._end_server = weakref.finalize(self, _end, mine, self._server)
 
-    def _end_server(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
-        if self._server is not None:
-            try:
-                self._server.wait(PATIENCE_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._server.kill()
-                self._server.wait()
-            self._server = None
+    def _forget(self) -> None:
+        if self._end_server is not None:
+            self._end_server()
+        self._line = self._server = self._end_server = None
 
     def close(self) -> None:
         """Ends the server and every worker that still runs."""
@@ -123,7 +120,17 @@ class Launcher:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             self.ending(pid)
-        self._end_server()
+        self._forget()
+
+
+def _end(line: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    """The server ends when its line does, and its workers with it."""
+    line.close()
+    try:
+        process.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def check_method(method: str) -> None:
