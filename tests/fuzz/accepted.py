@@ -10,6 +10,9 @@ import re
 REASONS: dict[str, str] = {
     r"train --out nothing": "an empty name is the folder one is in, as everywhere",
     r"config \S+: training\.num_envs = 7 .*": "where it stands for itself (`auto`), seven copies",
+    r"config \S+: evaluation\.(episodes|max_steps) = 7 .*": (
+        "where it stands for itself (`auto`), seven episodes, or episodes of seven steps"
+    ),
     r"config \S+: training\.(workers|shards) = 7 .*": "fewer are used where there is less to do",
     r"config \S+: training\.hang_seconds = 1e\+308 .*": "nothing is ever given up for hanging",
     r"init of prices: .*": "init describes what it finds; loading judges the prices",
@@ -41,6 +44,7 @@ REASONS: dict[str, str] = {
     r"stopped: (metrics|evaluations)\.csv .*: resume .*": (
         "the table is moved aside and kept, and a line says so"
     ),
+    r"study: machine\.csv .*": "what a study took of its machine is drawn, and decides nothing",
     r"study: study\.db.*": "the mirror for Optuna's tools decides nothing",
     r"study: ledger\.db-(shm|wal) .*": "SQLite makes them anew",
     r"study: ledger\.db bits flipped: study (status|best|report)": (

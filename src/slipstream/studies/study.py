@@ -243,13 +243,15 @@ class Study:
                     study_config=digest(self._identity),
                     prices=survey.prices,
                 )
+                nodes = tuple(pool.nodes)
         finally:
             try:
                 mirror.flush(last=True)  # after a signal or an error, too
             finally:
                 mirror.close()
         result = result_of(self.folder, plan, survey.facts, ledger, confirmed, deployed)
-        self._logbook.show(replace(session.found, phases=dict(session.meter.seconds)), at_once=True)
+        phases = dict(session.meter.seconds)
+        self._logbook.show(replace(session.found, phases=phases, nodes=nodes), at_once=True)
         self.folder.save_result(result)
         for sentence in result["sentences"]:
             self._logbook.say(sentence)

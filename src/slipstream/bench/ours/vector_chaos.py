@@ -67,6 +67,7 @@ def measure(faults: int, seed: int = 0, workers: int = 4, steps: int = 8_000) ->
     counted = made = lost = runs = 0
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "slipstream_chaos.py").write_text(_ENV)
+        sys.modules.pop("slipstream_chaos", None)  # of an earlier measurement, in another folder
         sys.path.insert(0, folder)
         try:
             while counted < faults:

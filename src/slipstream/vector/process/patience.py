@@ -48,4 +48,4 @@ def spin(ready: Callable[[], bool], seconds: float) -> bool:
 
 def look_ms(hang_seconds: float) -> int:
     """Longest sleep between two looks at workers that say nothing."""
-    return min(LOOK_MS, max(1, int(hang_seconds * 250)))
+    return int(min(LOOK_MS, max(1.0, 250.0 * hang_seconds)))
