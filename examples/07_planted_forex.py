@@ -9,7 +9,12 @@ import tempfile
 import numpy as np
 
 import slipstream
-from slipstream.market.planted import optimal_positions, planted_forex, score, write_planted_forex
+from slipstream.market.planted.forex import (
+    optimal_positions,
+    planted_forex,
+    score,
+    write_planted_forex,
+)
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
 bars = int(sys.argv[2]) if len(sys.argv) > 2 else 60_000

@@ -12,8 +12,8 @@ from gymnasium.utils.env_checker import check_env
 from slipstream.adapters.errors import ActionError, ClosedError, UnreadyError
 from slipstream.adapters.gymnasium_env import EnvFace
 from slipstream.core.errors import ConfigError
-from slipstream.market.planted import write_planted_forex
-from slipstream.market.planted_crypto import write_planted_crypto
+from slipstream.market.planted.crypto import write_planted_crypto
+from slipstream.market.planted.forex import write_planted_forex
 
 # Advice that cannot be followed: observations of rules without bounds, a pendulum's torque in N m.
 ADVICE = ("infinity", "symmetric and normalized")

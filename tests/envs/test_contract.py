@@ -7,7 +7,7 @@ import pytest
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import KernelError
 from slipstream.envs.probes import NAMES
-from slipstream.market.planted import write_planted_forex
+from slipstream.market.planted.forex import write_planted_forex
 from slipstream.vector.contract import check_environment
 
 KERNELS = Path(__file__).parents[1] / "vector" / "kernels"

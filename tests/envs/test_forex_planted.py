@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.core.discover import load_kernel
 from slipstream.envs.forex.record import CLOSE, OPEN
-from slipstream.market.planted import optimal_positions, write_planted_forex
+from slipstream.market.planted.forex import optimal_positions, write_planted_forex
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, member_indices
 

@@ -15,7 +15,7 @@ from slipstream.core.kernel import Loaded
 from slipstream.envs.portfolio import kernel as portfolio
 from slipstream.envs.portfolio.config import UnitOrders
 from slipstream.market.folds import FoldPlan
-from slipstream.market.planted_crypto import write_planted_crypto
+from slipstream.market.planted.crypto import write_planted_crypto
 from slipstream.vector.contract import blank, check_environment, compare, random_actions
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.records import Records

@@ -5,7 +5,7 @@ import pytest
 
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.envs.probes import NAMES
-from slipstream.market.planted import write_planted_forex
+from slipstream.market.planted.forex import write_planted_forex
 from slipstream.vector.contract import blank, compare, random_actions
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL

@@ -9,8 +9,8 @@ import pytest
 
 from slipstream.cli import main
 from slipstream.core.discover import list_kernels
-from slipstream.market.planted import write_planted_forex
-from slipstream.market.planted_crypto import write_planted_crypto
+from slipstream.market.planted.crypto import write_planted_crypto
+from slipstream.market.planted.forex import write_planted_forex
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.record import checkpoint
 from slipstream.training.runs.run import Run

@@ -77,7 +77,7 @@ def pendulum(folder: Path) -> str:
 
 def forex(folder: Path) -> str:
     """Two symbols that pay a spread."""
-    from slipstream.market.planted import write_planted_forex
+    from slipstream.market.planted.forex import write_planted_forex
 
     for seed, symbol in enumerate(("EURUSD", "GBPUSD")):
         write_planted_forex(folder / "market", 3_000, seed, symbol=symbol)
@@ -217,7 +217,7 @@ def _ledger_hash(path: Path) -> str:
 
 
 def _portfolio(folder: Path, **env: Any) -> dict[str, Any]:
-    from slipstream.market.planted_crypto import write_planted_crypto
+    from slipstream.market.planted.crypto import write_planted_crypto
 
     write_planted_crypto(folder / "market", 4_000, 3)
     features = ["log_return_1", "log_return_5", "range_rel", "rsi_3", "volume_z_20"]

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.features.sets import FEATURE_SETS
-from slipstream.market import planted_crypto as crypto
-from slipstream.market import planted_reversion as reversion
 from slipstream.market.config import DataConfig
 from slipstream.market.panel import load_panel
-from slipstream.market.planted_assets import BASIS_POINT
+from slipstream.market.planted import crypto, reversion
+from slipstream.market.planted.prices import BASIS_POINT
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment

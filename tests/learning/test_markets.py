@@ -8,7 +8,7 @@ import pytest
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.envs.forex import kernel as forex
-from slipstream.market.planted import (
+from slipstream.market.planted.forex import (
     NOISE_COLUMNS,
     PlantedForex,
     optimal_positions,

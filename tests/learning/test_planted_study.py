@@ -7,7 +7,7 @@ import pytest
 from planted_world import environment_of, settings_of, share_of_optimum
 
 import slipstream
-from slipstream.market.planted_crypto import PlantedCrypto
+from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.training.environments.evaluation import Evaluator
 
 SPACE = {

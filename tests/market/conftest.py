@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.market.planted import PlantedForex, planted_forex
+from slipstream.market.planted.forex import PlantedForex, planted_forex
 
 sys.path.insert(0, str(Path(__file__).parent))  # for vendors
 

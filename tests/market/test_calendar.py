@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.market import calendar as cal
-from slipstream.market.zone import clock, validate_zone
+from slipstream.market.calendar import clock, validate_zone
 
 NEW_YORK = ZoneInfo("America/New_York")
 

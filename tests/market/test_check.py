@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.market.check import check, render
+from slipstream.market.checks.check import check, render
 from slipstream.market.config import DataConfig
 
 PRICES = ("open", "high", "low", "close")

@@ -6,9 +6,9 @@ from vendors import HOUR, binance, iso, metatrader_5, truth
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
-from slipstream.market.check import check, render
+from slipstream.market.checks.check import check, render
+from slipstream.market.checks.discover import describe_folder, missing_pairs, propose
 from slipstream.market.config import DataConfig
-from slipstream.market.discover import describe_folder, missing_pairs, propose
 from slipstream.market.market import load_market
 from slipstream.market.symbols import market_kind
 

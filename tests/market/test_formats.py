@@ -12,15 +12,14 @@ import pytest
 from vendors import HOUR, Truth, binance_months, second, truth, units
 
 from slipstream.core.errors import DataError, ResourceError
-from slipstream.market import table
-from slipstream.market.calendar import local_time
-from slipstream.market.check import check, render
+from slipstream.market.calendar import DAY, NEW_YORK, local_time
+from slipstream.market.checks.check import check, render
+from slipstream.market.checks.discover import describe_folder, propose
 from slipstream.market.config import DataConfig
-from slipstream.market.discover import describe_folder, propose
 from slipstream.market.market import load_market
-from slipstream.market.source import price_files
-from slipstream.market.table import read
-from slipstream.market.zone import DAY, NEW_YORK
+from slipstream.market.reading import table
+from slipstream.market.reading.source import price_files
+from slipstream.market.reading.table import read
 
 PRICES = "1.10,1.12,1.09,1.11"
 JAN3 = 1577999700  # 2020-01-02 21:15 UTC

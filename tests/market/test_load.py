@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.market.check import check
+from slipstream.market.checks.check import check
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
 

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from slipstream.market.check import check
+from slipstream.market.checks.check import check
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
-from slipstream.market.planted import (
+from slipstream.market.planted.forex import (
     LEVELS,
     PlantedForex,
     optimal_positions,

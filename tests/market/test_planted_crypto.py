@@ -8,11 +8,11 @@ import pytest
 from slipstream.core.errors import DataError
 from slipstream.features.panel import panel_features
 from slipstream.market.bars import FloatArray, IntArray
-from slipstream.market.check import check
+from slipstream.market.checks.check import check
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market, market_of
 from slipstream.market.panel import load_panel, panel_of
-from slipstream.market.planted_crypto import (
+from slipstream.market.planted.crypto import (
     SYMBOLS,
     PlantedCrypto,
     drift_of,

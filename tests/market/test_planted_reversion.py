@@ -13,7 +13,7 @@ from slipstream.market.bars import FloatArray
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market, market_of
 from slipstream.market.panel import load_panel, panel_of
-from slipstream.market.planted_reversion import (
+from slipstream.market.planted.reversion import (
     STANDARD,
     PlantedReversion,
     drift_of,

@@ -6,9 +6,9 @@ import pytest
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.market.bars import Bars
+from slipstream.market.folds import SplitConfig, split_times
 from slipstream.market.market import market_of
-from slipstream.market.planted import planted_forex
-from slipstream.market.split import SplitConfig, split_times
+from slipstream.market.planted.forex import planted_forex
 
 SPLIT = SplitConfig()
 

@@ -3,7 +3,8 @@
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.market import symbols, timeframe
+from slipstream.market import symbols
+from slipstream.market.bars import timeframe_name, timeframe_seconds
 
 
 @pytest.mark.parametrize(
@@ -53,11 +54,11 @@ def test_pairs_hidden_in_file_names():
     [("M15", 900), ("15m", 900), ("15min", 900), ("1h", 3600), ("H4", 14400), ("1d", 86400)],
 )
 def test_timeframes(text, seconds):
-    assert timeframe.seconds(text) == seconds
+    assert timeframe_seconds(text) == seconds
 
 
 def test_timeframe_names():
-    assert [timeframe.name(s) for s in (30, 300, 3600, 86400, 604800, 5400)] == [
+    assert [timeframe_name(s) for s in (30, 300, 3600, 86400, 604800, 5400)] == [
         "30s",
         "5m",
         "1h",
@@ -66,4 +67,4 @@ def test_timeframe_names():
         "90m",
     ]
     with pytest.raises(ConfigError, match="such as 15m"):
-        timeframe.seconds("m0")
+        timeframe_seconds("m0")

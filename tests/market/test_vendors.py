@@ -31,12 +31,12 @@ from vendors import (
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
+from slipstream.market.calendar import DAY
+from slipstream.market.checks.discover import describe_folder, propose
+from slipstream.market.checks.inspect import inspect
 from slipstream.market.config import DataConfig
-from slipstream.market.discover import describe_folder, propose
-from slipstream.market.inspect import inspect
 from slipstream.market.market import Market, load_market
 from slipstream.market.symbols import pip
-from slipstream.market.zone import DAY
 from slipstream.training.record import yaml_file
 
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from slipstream.market.calendar import in_weekend, local_time
-from slipstream.market.zone import DAY, NEW_YORK, clock
+from slipstream.market.calendar import DAY, NEW_YORK, clock, in_weekend, local_time
 
 HOUR = 3600
 PRICES = ("open", "high", "low", "close")

@@ -12,7 +12,7 @@ import pytest
 import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.market.planted import write_planted_forex
+from slipstream.market.planted.forex import write_planted_forex
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack
 from slipstream.report import report

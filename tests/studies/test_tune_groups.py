@@ -15,7 +15,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError
-from slipstream.market.planted_crypto import write_planted_crypto
+from slipstream.market.planted.crypto import write_planted_crypto
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.engine.stretch import Task, run_stretch

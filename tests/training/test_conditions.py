@@ -10,8 +10,8 @@ import pytest
 import slipstream
 from slipstream.core.conditions import check_conditions, differences
 from slipstream.core.errors import ConfigError
-from slipstream.market.planted import write_planted_forex
-from slipstream.market.planted_crypto import write_planted_crypto
+from slipstream.market.planted.crypto import write_planted_crypto
+from slipstream.market.planted.forex import write_planted_forex
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
 from slipstream.training.environments.factory import make_environment

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from slipstream.features.sets import FEATURE_SETS
-from slipstream.market.planted_crypto import write_planted_crypto
+from slipstream.market.planted.crypto import write_planted_crypto
 
 BARS = 125_000  # of five minutes; the hold-out leaves some 100,000 to develop on
 FOLDS = 6

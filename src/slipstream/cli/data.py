@@ -54,8 +54,8 @@ def check(
     """
     from slipstream.core.config import validate
     from slipstream.core.errors import ConfigError
-    from slipstream.market.check import check as check_data
-    from slipstream.market.check import render
+    from slipstream.market.checks.check import check as check_data
+    from slipstream.market.checks.check import render
     from slipstream.market.config import DataConfig
 
     given: dict[str, Any] = {
@@ -112,7 +112,7 @@ def planted_forex(
     seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
 ) -> None:
     """Writes prices with a planted edge whose best return is known exactly."""
-    from slipstream.market.planted import optimum, write_planted_forex
+    from slipstream.market.planted.forex import optimum, write_planted_forex
     from slipstream.training.record.files import disk_errors
 
     with disk_errors(folder):
@@ -132,7 +132,7 @@ def planted_crypto(
 ) -> None:
     """Writes prices of seven assets with a planted edge whose best return is known exactly."""
     from slipstream.core.errors import ConfigError
-    from slipstream.market.planted_crypto import PlantedCrypto, optimum, write_planted_crypto
+    from slipstream.market.planted.crypto import PlantedCrypto, optimum, write_planted_crypto
     from slipstream.training.record.files import disk_errors
 
     market = PlantedCrypto(strength=strength * 1e-4)
@@ -163,11 +163,7 @@ def planted_reversion(
     """Writes prices of seven assets that give back a part of every move one bar later."""
     from dataclasses import replace
 
-    from slipstream.market.planted_reversion import (
-        STANDARD,
-        optimum,
-        write_planted_reversion,
-    )
+    from slipstream.market.planted.reversion import STANDARD, optimum, write_planted_reversion
     from slipstream.training.record.files import disk_errors
 
     market = replace(STANDARD, share=share)

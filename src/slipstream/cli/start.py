@@ -12,7 +12,7 @@ from slipstream.cli.arguments import markets
 from slipstream.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from slipstream.market.discover import FileDescription, FolderDescription, Proposal
+    from slipstream.market.checks.discover import FileDescription, FolderDescription, Proposal
 
 
 _FEE_PER_MILLION = 1_000.0  # of notional: what exchanges of coins usually take from each side
@@ -59,7 +59,7 @@ def _reads_prices(environment: str) -> bool:
 
 def _market(environment: str, folder: str) -> str:
     from slipstream.cli.annotated import annotated
-    from slipstream.market.discover import describe_folder, propose
+    from slipstream.market.checks.discover import describe_folder, propose
     from slipstream.training.settings.config import resolve
 
     found = describe_folder(folder, "fx" if environment == "forex" else None)
@@ -158,7 +158,7 @@ def _account(found: FolderDescription, names: list[str]) -> tuple[str, dict[str,
 
 def _convertible(found: FolderDescription, names: list[str], account: str) -> dict[str, str]:
     """Why some symbols cannot be traded: nothing here turns their profits into `account`."""
-    from slipstream.market.discover import missing_pairs
+    from slipstream.market.checks.discover import missing_pairs
     from slipstream.market.symbols import parse
 
     missing = missing_pairs(found.usable, account)
@@ -221,14 +221,14 @@ def _without_pips(section: dict[str, Any], env: dict[str, Any]) -> list[str]:
 
 
 def _file_line(one: FileDescription) -> str:
-    from slipstream.market import timeframe
+    from slipstream.market.bars import timeframe_name
 
     if one.problem is not None:
         return f"{one.file}: cannot be read: {one.problem}"
     first, last = (
         datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in (one.first, one.last)
     )
-    bars = f"{one.rows:,} bars of {timeframe.name(one.bar_seconds)}"
+    bars = f"{one.rows:,} bars of {timeframe_name(one.bar_seconds)}"
     line = f"{one.file}: {one.symbol}, {bars}, {first} to {last}"
     if one.extra:
         line += f"; columns usable as features: {', '.join(one.extra)}"

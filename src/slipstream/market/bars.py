@@ -1,18 +1,26 @@
-"""Bars: the prices of one symbol."""
+"""Bars: the prices of one symbol, and the names of their lengths (``M15``, ``15m``, ``1h``)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import DataError
+from slipstream.core.errors import ConfigError, DataError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+_SECONDS = {
+    **dict.fromkeys(("s", "sec"), 1),
+    **dict.fromkeys(("m", "min", "t"), 60),
+    **dict.fromkeys(("h", "hour"), 3600),
+    **dict.fromkeys(("d", "day"), 86400),
+    **dict.fromkeys(("w", "week"), 604800),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,3 +100,25 @@ def _locked(column: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[np.
     view = np.ascontiguousarray(column, dtype=dtype).view()
     view.flags.writeable = False
     return view
+
+
+def timeframe_seconds(timeframe: str) -> int:
+    """Seconds in a bar length written as ``15m``, ``15min``, ``M15``, ``1h``, ``H1``, ``1d`` ..."""
+    text = timeframe.strip().lower()
+    match = re.fullmatch(r"(\d+)\s*([a-z]+)", text) or re.fullmatch(r"([a-z]+)\s*(\d+)", text)
+    if match:
+        first, second = match.groups()
+        count, unit = (first, second) if first.isdigit() else (second, first)
+        if unit in _SECONDS and int(count) > 0:
+            return int(count) * _SECONDS[unit]
+    raise ConfigError(
+        f"`timeframe` must be a bar length such as 15m, M15, 1h or 1d, got {timeframe!r}."
+    )
+
+
+def timeframe_name(bar_seconds: int) -> str:
+    """The shortest name of a bar length: 900 -> ``15m``."""
+    for unit, size in (("w", 604800), ("d", 86400), ("h", 3600), ("m", 60)):
+        if bar_seconds % size == 0:
+            return f"{bar_seconds // size}{unit}"
+    return f"{bar_seconds}s"

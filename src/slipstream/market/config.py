@@ -12,9 +12,9 @@ from slipstream.core.bounds import Factor, SpreadPips
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 from slipstream.market import symbols as names
-from slipstream.market import timeframe as timeframes
+from slipstream.market.bars import timeframe_seconds
+from slipstream.market.calendar import validate_zone
 from slipstream.market.catalogue import ACCEPTABLE, CATALOGUE
-from slipstream.market.zone import validate_zone
 
 Point = Annotated[float, Field(ge=1e-12, le=1e6)]
 
@@ -115,7 +115,7 @@ class DataConfig(Config):
     @field_validator("timeframe")
     @classmethod
     def _known_timeframe(cls, value: str | None) -> str | None:
-        return _checked(timeframes.seconds, value)
+        return _checked(timeframe_seconds, value)
 
     @field_validator("time_zone")
     @classmethod

@@ -1,23 +1,31 @@
-"""Finding: one thing about the data that its user should know."""
+"""Finding: one thing about the data that its user should know, and the remedies that mend it.
+
+A remedy is keys of the `data` section, printed so that they can be pasted.
+"""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from slipstream.core.errors import DataError
 from slipstream.core.printable import printable
 from slipstream.market.bars import BoolArray, IntArray
 from slipstream.market.catalogue import CATALOGUE
-from slipstream.market.remedy import Remedy, advice
 
 Severity = Literal["error", "warning", "info"]
+Remedy = Mapping[str, Any]
 ALL = "all"
 _KEPT_TIMES = 10
+# What both YAML 1.1 and 1.2 read as text: no digits in front, no colons, no lone keyword.
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+=-]*")
+_KEYWORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
 @dataclass(frozen=True)
@@ -70,35 +78,6 @@ def joined(findings: Iterable[Finding], everyone: tuple[str, ...]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class CheckReport:
-    """Everything `check` found, the facts about each symbol that it rests on, and remedies.
-
-    `ways` are alternatives for the `data` section; each mends all errors that it can.
-    `environment` is the one that trades such a market.
-    """
-
-    folder: str
-    findings: tuple[Finding, ...]
-    symbols: tuple[str, ...]
-    summary: tuple[str, ...] = ()
-    ways: tuple[Remedy, ...] = ()
-    environment: str = "portfolio"
-
-    @property
-    def loadable(self) -> bool:
-        """Whether loading would accept this data."""
-        return not any(finding.severity == "error" for finding in self.findings)
-
-    def of(self, kind: str, symbol: str | None = None) -> tuple[Finding, ...]:
-        """The findings of one kind, of one symbol if given."""
-        return tuple(
-            finding
-            for finding in self.findings
-            if finding.kind == kind and symbol in (None, finding.symbol)
-        )
-
-
 def first_times(time: IntArray, mask: BoolArray) -> tuple[int, ...]:
     """The first few moments at which `mask` holds."""
     return tuple(int(moment) for moment in time[np.flatnonzero(mask)[:_KEPT_TIMES]])
@@ -114,39 +93,51 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def render(report: CheckReport) -> str:
-    """The report as plain text; a finding shared by several symbols takes one line."""
-    lines = [f"Data check of {printable(report.folder)}"]
-    lines += [f"  {printable(line)}" for line in report.summary]
-    for severity, title in (
-        ("error", "Errors: loading refuses this data"),
-        ("warning", "Warnings"),
-        ("info", "For your information"),
-    ):
-        chosen = [finding for finding in report.findings if finding.severity == severity]
-        if chosen:
-            lines += ["", f"{title}:"]
-            lines += [f"  {line}" for line in joined(chosen, report.symbols)]
-        if severity == "error" and report.ways:
-            lines.append(f"  {advice(report.ways)}")
-    lines += ["", _verdict(report)]
-    if not report.summary:
-        return "\n".join(lines)
-    command = f"slipstream init {report.environment} {shlex.quote(report.folder)} > my.yaml"
-    lines.append(f"`{printable(command)}` writes a config of all that these files prove.")
-    return "\n".join(lines)
-
-
 def _names(names: Iterable[str], everyone: tuple[str, ...]) -> str:
     listed = list(dict.fromkeys(names))
     return "all symbols" if len(listed) == len(everyone) > 1 else ", ".join(listed)
 
 
-def _verdict(report: CheckReport) -> str:
-    counts = {
-        severity: sum(finding.severity == severity for finding in report.findings)
-        for severity in ("error", "warning")
-    }
-    if counts["error"]:
-        return f"Not loadable: {plural(counts['error'], 'error')}, {counts['warning']} warnings."
-    return f"Loadable, with {plural(counts['warning'], 'warning')}."
+class RemedyError(DataError):
+    """An error that the `data` section can mend.
+
+    Attributes:
+        kind: name of the finding.
+        remedies: alternatives; empty where only the user can know.
+    """
+
+    def __init__(self, kind: str, message: str, *remedies: Remedy) -> None:
+        super().__init__(message)
+        self.kind, self.remedies = kind, remedies
+
+
+def pasted(remedy: Remedy) -> str:
+    """A remedy as YAML in backticks, one pair for each key."""
+    return " and ".join(f"`{key}: {_flow(value)}`" for key, value in remedy.items())
+
+
+def advice(ways: Sequence[Remedy]) -> str:
+    """Alternatives in a sentence; the last one may be to accept what was found."""
+    accepting = [way for way in ways if "accept" in way]
+    mending = " or ".join(pasted(way) for way in ways if "accept" not in way)
+    if not accepting:
+        return f"Set {mending} in the `data` section."
+    last = f"{pasted(accepting[0])} if the files are right"
+    return f"Set {mending}{mending and ', or '}{last}, in the `data` section."
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_flow(k)}: {_flow(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_flow(one) for one in value) + "]"
+    if isinstance(value, (bool, int)):
+        return str(value).lower()
+    if isinstance(value, float):
+        return np.format_float_positional(value, trim="-")
+    text = str(value)
+    if _PLAIN.fullmatch(text) and text.lower() not in _KEYWORDS:
+        return text
+    if text.isprintable() and "'" not in text and text:
+        return f"'{text}'"
+    return json.dumps(text)

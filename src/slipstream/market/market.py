@@ -12,12 +12,11 @@ from slipstream.core.errors import DataError
 from slipstream.core.printable import printable
 from slipstream.market.bars import Bars
 from slipstream.market.catalogue import CATALOGUE
+from slipstream.market.checks.inspect import Inspection, inspect
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import joined, plural
-from slipstream.market.inspect import Inspection, inspect
-from slipstream.market.remedy import advice
+from slipstream.market.finding import advice, joined, plural
+from slipstream.market.reading.table import RawTable
 from slipstream.market.symbols import MarketKind, pip
-from slipstream.market.table import RawTable
 
 _TOLD = 5  # errors that a refusal names
 _SAID = ("calendar", "broker_time", "bid_only", "ask_only")  # warnings told in full when loading
@@ -60,8 +59,8 @@ class Market:
 def load_market(config: DataConfig) -> Market:
     """Loads the prices that `config` names, after the whole data check.
 
-    `slipstream.market.catalogue` names what stops loading, `slipstream.market.clean` states what
-    happens to each kind of bad data.
+    `slipstream.market.catalogue` names what stops loading, `slipstream.market.checks.clean` states
+    what happens to each kind of bad data.
 
     Raises:
         DataError: everything that stops it, and what to write so that it does not.

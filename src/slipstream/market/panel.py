@@ -23,8 +23,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
-from slipstream.market import timeframe
-from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
+from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
 from slipstream.market.calendar import in_weekend
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import plural, stamp
@@ -163,7 +162,7 @@ def _on_one_grid(market: Market, drop: bool, notes: list[str]) -> tuple[Bars, ..
             assets.append(one)
             continue
         what = (
-            f"{one.symbol}: {plural(int(stray.sum()), 'bar')} of {timeframe.name(size)} open "
+            f"{one.symbol}: {plural(int(stray.sum()), 'bar')} of {timeframe_name(size)} open "
             f"between two bars of the other assets, the first at "
             f"{stamp(int(one.time[stray][0]))} UTC"
         )

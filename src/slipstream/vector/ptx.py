@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.market.planted import write_planted_forex
+from slipstream.market.planted.forex import write_planted_forex
 from slipstream.vector.compile import entry_arguments
 from slipstream.vector.cuda import device_module
 from slipstream.vector.kernel_env import KernelVectorEnv

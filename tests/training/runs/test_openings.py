@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from slipstream.market.calendar import in_weekend
-from slipstream.market.planted_crypto import write_planted_crypto
-from slipstream.market.price_file import is_planted
+from slipstream.market.planted.crypto import write_planted_crypto
+from slipstream.market.planted.prices import is_planted
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs import openings
 from slipstream.training.runs.openings import Opening, PriceSeries, look, open_days, price_series

@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.market.planted import write_planted_forex
+from slipstream.market.planted.forex import write_planted_forex
 from slipstream.nets.policy_file import pack
 from slipstream.training.environments import suggested
 from slipstream.training.environments.factory import resolve_environment

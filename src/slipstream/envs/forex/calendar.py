@@ -9,7 +9,9 @@ from slipstream.core.errors import ConfigError
 from slipstream.envs.forex.config import Config, clock_minutes
 from slipstream.envs.forex.record import FLAT, NIGHT, ROLL
 from slipstream.market.calendar import (
+    DAY,
     FRIDAY,
+    NEW_YORK,
     NEW_YORK_ROLL,
     SATURDAY,
     DayRoll,
@@ -18,7 +20,6 @@ from slipstream.market.calendar import (
     local_time,
     swap_nights,
 )
-from slipstream.market.zone import DAY, NEW_YORK
 
 
 def calendar_bits(

@@ -21,7 +21,7 @@ from slipstream.core.bounds import (
 )
 from slipstream.features.registry import DEFAULT_FEATURES
 from slipstream.market.config import DataConfig
-from slipstream.market.split import SplitConfig
+from slipstream.market.folds import SplitConfig
 
 # Stops: pips, multiples of ATR, or a fraction of the price.
 Distance = Annotated[float, Field(gt=0.0, le=100_000.0)]

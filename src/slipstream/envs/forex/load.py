@@ -14,8 +14,8 @@ from slipstream.envs.forex.facts import bars_in, conditions_of, facts_of, featur
 from slipstream.envs.forex.params import params_of
 from slipstream.envs.forex.table import SymbolTable, memory_of, tables_of
 from slipstream.market.calendar import calendar
+from slipstream.market.folds import split_times
 from slipstream.market.market import Market, load_market
-from slipstream.market.split import split_times
 
 Times = dict[str, tuple[int, int]]
 

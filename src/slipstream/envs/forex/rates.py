@@ -11,7 +11,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.market.bars import Bars
 from slipstream.market.config import DataConfig
 from slipstream.market.market import Market, load_market
-from slipstream.market.source import find_files
+from slipstream.market.reading.source import find_files
 from slipstream.market.symbols import parse
 
 MAX_AGE = 4  # bars of the traded pair since the converting pair's last close

@@ -21,7 +21,7 @@ from slipstream.core.bounds import (
     SomeBars,
 )
 from slipstream.market.config import DataConfig
-from slipstream.market.split import SplitConfig
+from slipstream.market.folds import SplitConfig
 
 BelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
 Rate = Annotated[float, Field(ge=0.0, lt=0.1)]

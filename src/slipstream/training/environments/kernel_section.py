@@ -11,7 +11,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.market.config import DataConfig
 from slipstream.market.folds import FoldPlan
-from slipstream.market.source import price_files
+from slipstream.market.reading.source import price_files
 from slipstream.training.self_play.line_up import anchored
 
 

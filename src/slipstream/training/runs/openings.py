@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.market_pass import SymbolPass
 from slipstream.market.calendar import DayRoll, day_number
-from slipstream.market.price_file import is_planted
+from slipstream.market.planted.prices import is_planted
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.record.register import state_folder

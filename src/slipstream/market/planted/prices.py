@@ -1,22 +1,26 @@
-"""What planted markets of several assets share: bars from growth, files, a score of weights."""
+"""Prices of planted markets: bars from growth, files known to be theirs, a score of weights."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from slipstream.core.errors import DataError
 from slipstream.market.bars import Bars, FloatArray
 from slipstream.market.panel import Panel
-from slipstream.market.price_file import write_prices
+from slipstream.market.reading.source import SUFFIXES, resolve_folder
 
 BASIS_POINT = 1e-4
 SYMBOLS = ("AAVE", "AVAX", "BTC", "ETH", "LINK", "LTC", "UNI")
 LOG_VOLUME = 10.0  # mean logarithm of a bar's volume
 _START = 1_640_995_200  # 2022-01-01 00:00 UTC
 _FIRST_PRICE = 100.0
+_MARK = ".planted"  # beside the files: the sha256 of each that a generator wrote
 
 
 def bars_of(
@@ -94,3 +98,41 @@ def expected_growth(
     if traded is None:
         traded = np.abs(np.diff(held, axis=0, prepend=0.0)).sum(axis=1)
     return float((held * drift).sum() - fee * np.sum(traded))
+
+
+def write_prices(folder: Path, bars: Bars) -> Path:
+    """Writes `SYMBOL.parquet` with stamps in UTC and all columns but the spread; returns its path.
+
+    Raises:
+        OSError: the folder cannot be written, or its disk is full; then there is no such file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = {name: pl.Series(column) for name, column in bars.columns().items()}
+    moments = pl.from_epoch(columns.pop("time"), "s").dt.replace_time_zone("UTC")
+    del columns["spread"]
+    content = io.BytesIO()  # polars itself would not say what the system said
+    pl.DataFrame({"timestamp": moments, **columns}).write_parquet(content)
+    file = folder / f"{bars.symbol}.parquet"
+    try:
+        file.write_bytes(content.getvalue())
+        with (folder / _MARK).open("a") as mark:
+            mark.write(hashlib.sha256(content.getvalue()).hexdigest() + "\n")
+    except OSError:
+        file.unlink(missing_ok=True)
+        raise
+    return file
+
+
+def is_planted(folder: str) -> bool:
+    """Whether generators wrote every file of prices in a folder as it is: nothing is traded there.
+
+    Args:
+        folder: as a config's `env.data.folder` names it.
+    """
+    root = resolve_folder(folder)
+    place = root if root.is_dir() else root.parent
+    files = [path for path in place.iterdir() if path.suffix.lower() in SUFFIXES]
+    if not (files and (place / _MARK).is_file()):
+        return False
+    known = set((place / _MARK).read_text().split())
+    return all(hashlib.sha256(path.read_bytes()).hexdigest() in known for path in files)

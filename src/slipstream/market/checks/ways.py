@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from slipstream.market.catalogue import CATALOGUE
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import Finding
-from slipstream.market.remedy import Remedy, merged
+from slipstream.market.finding import Finding, Remedy
 
 _BY_SYMBOL = ("price_scale", "point")
 
@@ -78,3 +77,33 @@ def _renamed(
         way["symbols"] = [s for s in config.symbols if s in way["files"]]
         way["symbols"] += [s for s in value if s not in way["symbols"]]
     return way
+
+
+def merged(remedies: Iterable[Remedy]) -> dict[str, Any] | None:
+    """All of them at once, `symbols` those that all name; None where two contradict each other."""
+    result: dict[str, Any] = {}
+    for remedy in remedies:
+        for key, value in remedy.items():
+            before = result.get(key, value)
+            if isinstance(value, Mapping) and isinstance(before, Mapping):
+                if any(before.get(name, one) != one for name, one in value.items()):
+                    return None
+                result[key] = {**before, **value}
+            elif key == "symbols":
+                result[key] = [name for name in before if name in value]
+            elif before != value:
+                return None
+            else:
+                result[key] = value
+    return None if result.get("symbols") == [] else result
+
+
+def revokes(remedy: Remedy, way: Remedy) -> bool:
+    """Whether a remedy gives a key that `way` sets another value; fewer symbols are none."""
+    for key in remedy.keys() & way.keys() - {"symbols", "files"}:
+        new, old = remedy[key], way[key]
+        if not isinstance(new, Mapping) or not isinstance(old, Mapping):
+            return True
+        if any(old.get(name, one) != one for name, one in new.items()):
+            return True
+    return False

@@ -9,17 +9,22 @@ import numpy as np
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
-from slipstream.market import symbols, timeframe
-from slipstream.market.clean import bar_length
-from slipstream.market.columns import bare_names
+from slipstream.market import symbols
+from slipstream.market.bars import timeframe_name
+from slipstream.market.checks.inspect import inspect
+from slipstream.market.checks.ways import complete, merged
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import joined
-from slipstream.market.inspect import inspect
-from slipstream.market.remedy import Remedy, RemedyError, advice, merged, pasted
-from slipstream.market.source import SUFFIXES, no_files, parts_of, price_files, resolve_folder
-from slipstream.market.stamps import MISSING
-from slipstream.market.table import RawTable, read, read_frame
-from slipstream.market.ways import complete
+from slipstream.market.finding import Remedy, RemedyError, advice, joined, pasted
+from slipstream.market.reading.columns import bare_names
+from slipstream.market.reading.source import (
+    SUFFIXES,
+    no_files,
+    parts_of,
+    price_files,
+    resolve_folder,
+)
+from slipstream.market.reading.stamps import MISSING, bar_length
+from slipstream.market.reading.table import RawTable, read, read_frame
 
 # Keys that are written where the files prove them; all others are the user's to decide.
 _PROVEN = {"time_zone", "time_is", "price_scale", "point", "columns"}
@@ -103,7 +108,7 @@ class FolderDescription:
         renamed = {file.symbol: file.file for file in usable if file.symbol != Path(file.file).stem}
         if renamed:
             section["files"] = renamed
-        section["timeframe"] = timeframe.name(usable[0].bar_seconds)
+        section["timeframe"] = timeframe_name(usable[0].bar_seconds)
         columns = {theirs: ours for file in usable for theirs, ours in file.columns}
         if columns:
             section["columns"] = columns

@@ -22,7 +22,7 @@ import numpy as np
 
 from slipstream.market.bars import Bars, FloatArray, IntArray
 from slipstream.market.panel import Panel
-from slipstream.market.planted_assets import (
+from slipstream.market.planted.prices import (
     BASIS_POINT,
     LOG_VOLUME,
     SYMBOLS,

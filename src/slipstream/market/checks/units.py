@@ -1,19 +1,23 @@
-"""Spreads: which unit a file's spread column is in, and spreads that are too wide."""
+"""Units: prices in points, pips or cents, jumps of scale, spreads in another unit."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from slipstream.market import symbols
-from slipstream.market.bars import Bars, FloatArray
+from slipstream.market.bars import FloatArray, IntArray
 from slipstream.market.config import DataConfig
-from slipstream.market.dialect import rename
-from slipstream.market.finding import Finding, first_times, plural, stamp
-from slipstream.market.remedy import Remedy
-from slipstream.market.table import RawTable, Spread
-from slipstream.market.units import resolution, whole_numbers
+from slipstream.market.finding import Finding, Remedy, first_times, plural, stamp
+from slipstream.market.reading.dialect import rename
+from slipstream.market.reading.table import RawTable, Spread
 
-_WIDE_PIPS, _WIDE_SHARE = 50.0, 1e-3
+_JUMP_TOLERANCE = 0.15  # in log10: ratios within 10**(1 +- 0.15) of a power of ten
+# How far beyond the range of three decades a price may lie. A wrong unit is off by ten or more;
+# the majors' ranges are less than a factor of 2.5 wide, so that nothing passes in between.
+_BEYOND = 2.0
+_NOISE = 1e-7  # relative: 103428.00000000001 and float32 points are whole numbers
+_CHECKED = 5000  # rows that tell how fine prices are
+_MOST_DIGITS = 9
 # Of the price, in the median over bars. Retail spreads of exotic pairs stay below 0.5 %.
 _NONSENSE = 0.01
 # Whole numbers beside finer prices are points above this share; 5 rupiah of 16,000 are not.
@@ -23,6 +27,101 @@ _POINTS = 4.0
 _NOTHING = 1e-7  # of the price: a hundredth of a pip of EURUSD
 _FRACTION = 0.1  # of a point, less than which spreads in points cannot be in the median
 _FEWEST = 100  # bars that tell the last digit of a quote
+
+
+def unit_findings(table: RawTable, close: FloatArray, config: DataConfig) -> list[Finding]:
+    """Prices beyond any that the pair has had: they are in another unit.
+
+    Args:
+        table: the file.
+        close: mid closes of its usable bars, float64 [n].
+        config: for the scale that the remedy replaces.
+    """
+    usual = symbols.usual_range(table.symbol)
+    if usual is None or len(close) == 0 or config.market == "24/7":
+        return []
+    low, high = usual
+    median = float(np.median(close))
+    if low / _BEYOND <= median <= high * _BEYOND:
+        return []
+    whole = bool(whole_numbers(table.quoted).all())
+    return [
+        Finding(
+            table.symbol,
+            "integer_prices" if whole else "units",
+            "error",
+            len(close),
+            f"prices near {median:g} where {_usual(low, high)} is usual"
+            + (", all of them whole numbers: these are points" if whole else ": another unit")
+            + ", and pips and costs would be off by as much",
+            "loading refuses",
+            remedies=_scales(table, median, usual, config),
+        )
+    ]
+
+
+def _usual(low: float, high: float) -> str:
+    return f"{low:.3g} to {high:.3g}"
+
+
+def _scales(
+    table: RawTable, median: float, usual: tuple[float, float], config: DataConfig
+) -> tuple[Remedy, ...]:
+    """The power of ten that brings prices into their range; or the pair the other way round."""
+    low, high = usual
+    centre = 0.5 * (np.log10(low) + np.log10(high))
+    power = round(centre - np.log10(median))
+    pair = symbols.pair_in(table.symbol)
+    if pair is not None and low <= 1.0 / median <= high and not low <= median * 10.0**power <= high:
+        turned = pair.quote + pair.base
+        return ({"files": {turned: table.path.name}},)
+    if not low / _BEYOND <= median * 10.0**power <= high * _BEYOND:
+        return ()
+    scale = float(f"{config.scale_of(table.symbol) * 10.0**power:.12g}")
+    return ({"price_scale": {table.symbol: scale}},)
+
+
+def jump_findings(symbol: str, close: FloatArray, time: IntArray) -> list[Finding]:
+    """Closes that jump by a power of ten."""
+    if len(close) < 2:
+        return []
+    step = np.log10(close[1:] / close[:-1])
+    jump = np.append(False, (np.abs(step) > 0.7) & (np.abs(step - np.rint(step)) < _JUMP_TOLERANCE))
+    if not jump.any():
+        return []
+    times = first_times(time, jump)
+    ratio = 10.0 ** float(step[np.flatnonzero(jump)[0] - 1])
+    return [
+        Finding(
+            symbol,
+            "scale_jump",
+            "error",
+            int(jump.sum()),
+            f"the close jumps by a power of ten {plural(int(jump.sum()), 'time')}, first "
+            f"x{ratio:.4g} at {stamp(times[0])}: the unit of the prices changes inside the file",
+            "loading refuses",
+            times,
+        )
+    ]
+
+
+def whole_numbers(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which values are whole but for the noise of floats, bool [n]."""
+    return np.abs(values - np.rint(values)) <= _NOISE * np.maximum(np.abs(values), 1.0)
+
+
+def resolution(prices: FloatArray) -> float:
+    """The power of ten that all prices are multiples of, price units: 1.10342 -> 0.00001.
+
+    1e-9 where they are finer than that, as computed prices are.
+    """
+    some = prices[:: max(len(prices) // _CHECKED, 1)]
+    some = some[np.isfinite(some)]
+    for digits in range(_MOST_DIGITS):
+        scaled = some * 10.0**digits
+        if (np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.abs(scaled) + 1e-6).all():
+            return float(10.0**-digits)
+    return float(10.0**-_MOST_DIGITS)
 
 
 def spread_findings(table: RawTable, config: DataConfig) -> list[Finding]:
@@ -155,26 +254,3 @@ def _coarser_point(table: RawTable, spread: Spread, config: DataConfig) -> Findi
         "loading refuses",
         remedies=({"point": {table.symbol: own}},),
     )
-
-
-def wide_findings(bars: Bars) -> list[Finding]:
-    """Single bars of a pair with a spread above 50 pips."""
-    # Fifty pips of an ounce of gold are half a cent: wide in pips and in the price, too.
-    limit = np.maximum(_WIDE_PIPS * symbols.pip(bars.symbol), _WIDE_SHARE * bars.close)
-    wide = bars.spread > limit
-    if symbols.market_kind(bars.symbol) != "fx" or not wide.any():
-        return []
-    times = first_times(bars.time, wide)
-    widest = float(bars.spread.max()) / symbols.pip(bars.symbol)
-    return [
-        Finding(
-            bars.symbol,
-            "wide_spread",
-            "warning",
-            int(wide.sum()),
-            f"{plural(int(wide.sum()), 'bar')} with a spread above 50 pips, the widest "
-            f"{widest:.0f} pips, first {stamp(times[0])} UTC",
-            "loading keeps them",
-            times,
-        )
-    ]

@@ -5,7 +5,7 @@ Nothing stops at the first problem. Whoever loads refuses what is an error in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,20 +15,16 @@ import numpy as np
 from slipstream.core.advice import did_you_mean
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError, SlipstreamError
-from slipstream.market import timeframe
-from slipstream.market.bars import Bars
-from slipstream.market.clean import Cleaned, clean
+from slipstream.market.bars import Bars, timeframe_name, timeframe_seconds
+from slipstream.market.checks.clean import Cleaned, clean
+from slipstream.market.checks.holes import hole_findings
+from slipstream.market.checks.quality import outage_bars, quality_findings
+from slipstream.market.checks.ways import revokes, ways_out
+from slipstream.market.checks.week import Proof, among_others, prove, week_findings
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import ALL, Finding, plural, stamp
-from slipstream.market.holes import hole_findings
-from slipstream.market.proof import Proof, among_others, prove
-from slipstream.market.quality import outage_bars, quality_findings
-from slipstream.market.remedy import Remedy, RemedyError, revokes
-from slipstream.market.source import find_files, price_files, resolve_folder
-from slipstream.market.table import RawTable, read
-from slipstream.market.units import agreed_length
-from slipstream.market.ways import ways_out
-from slipstream.market.week import week_findings
+from slipstream.market.finding import ALL, Finding, Remedy, RemedyError, stamp
+from slipstream.market.reading.source import find_files, price_files, resolve_folder
+from slipstream.market.reading.table import RawTable, read
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,17 +323,42 @@ def _ends(markets: list[Bars]) -> list[Finding]:
     ]
 
 
-def facts(one: Inspected) -> str:
-    """A file in a line: format, bars, range, market, spread."""
-    table, bars = one.table, one.cleaned.bars
-    if bars is None:
-        return f"{table.symbol}: {table.dialect.name}, no usable bars"
-    spread = f"spread: {table.spread_source}"
-    if table.spread is not None:
-        spread += f" (median {float(np.median(bars.spread)):.3g})"
-    note = f", if stamps are {one.assumed}" if one.assumed else ""
-    return (
-        f"{bars.symbol}: {table.dialect.name}, {plural(len(bars), 'bar')} of "
-        f"{timeframe.name(one.cleaned.bar_seconds)}, {stamp(int(bars.time[0]))} to "
-        f"{stamp(int(bars.time[-1]))} UTC{note}, market {one.cleaned.kind}, {spread}"
-    )
+def agreed_length(
+    lengths: dict[str, int], wanted: str | None, bars: Mapping[str, int]
+) -> Finding | None:
+    """A finding when symbols disagree about the bar length, or with the config's `timeframe`.
+
+    The remedy is the length of most symbols; of as many, of most bars.
+    """
+    names = {symbol: timeframe_name(length) for symbol, length in lengths.items() if length > 0}
+    if wanted is not None:
+        expected = timeframe_seconds(wanted)
+        wrong = [symbol for symbol in names if lengths[symbol] != expected]
+        if wrong:
+            right = [symbol for symbol in names if lengths[symbol] == expected]
+            alike = len(set(names.values())) == 1
+            remedy: Remedy = {"timeframe": names[wrong[0]]} if alike else {"symbols": right}
+            return Finding(
+                wrong[0],
+                "timeframe",
+                "error",
+                len(wrong),
+                f"bars of {names[wrong[0]]} where `timeframe: {wanted}` asks for "
+                f"{timeframe_name(expected)}",
+                "loading refuses: bars are never resampled",
+                remedies=(remedy,) if alike or right else (),
+            )
+    if len(set(names.values())) > 1:
+        listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
+        lists = [[s for s in names if names[s] == one] for one in dict.fromkeys(names.values())]
+        lists.sort(key=lambda some: (len(some), sum(bars[s] for s in some)), reverse=True)
+        return Finding(
+            ALL,
+            "timeframe",
+            "error",
+            len(names),
+            f"bars of different lengths ({listed})",
+            "loading refuses: name symbols of one length",
+            remedies=tuple({"symbols": one} for one in lists),
+        )
+    return None

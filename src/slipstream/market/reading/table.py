@@ -14,13 +14,21 @@ import psutil
 
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.core.reader import UnreadableError, regular_file
-from slipstream.market import stamps, symbols
+from slipstream.market import symbols
 from slipstream.market.bars import BoolArray, FloatArray, IntArray
-from slipstream.market.cells import is_blank, is_clock, is_numeric, numbers
-from slipstream.market.columns import PRICES, named, of_symbol
 from slipstream.market.config import DataConfig
-from slipstream.market.dialect import Dialect, refuse_twins, sniff, with_header
-from slipstream.market.source import parts_of
+from slipstream.market.reading import stamps
+from slipstream.market.reading.columns import (
+    PRICES,
+    is_blank,
+    is_clock,
+    is_numeric,
+    named,
+    numbers,
+    of_symbol,
+)
+from slipstream.market.reading.dialect import Dialect, refuse_twins, sniff, with_header
+from slipstream.market.reading.source import parts_of
 
 SPREADS = ("spread", "spread_points", "spread_pips")
 _CORE = {"time", "date", *PRICES, "volume", *SPREADS}

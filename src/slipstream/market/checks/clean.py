@@ -27,15 +27,13 @@ import numpy as np
 
 from slipstream.market import symbols
 from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
-from slipstream.market.calendar import in_weekend
+from slipstream.market.calendar import DAY, in_weekend
+from slipstream.market.checks.units import jump_findings, spread_findings, unit_findings
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, first_times, plural, stamp
-from slipstream.market.source import parts_of
-from slipstream.market.spreads import spread_findings
-from slipstream.market.stamps import MISSING
-from slipstream.market.table import PRICES, RawTable
-from slipstream.market.units import jump_findings, unit_findings
-from slipstream.market.zone import DAY
+from slipstream.market.reading.source import parts_of
+from slipstream.market.reading.stamps import bar_length
+from slipstream.market.reading.table import PRICES, RawTable
 
 _LARGEST, _SMALLEST_PRICE = 1e100, 1e-20  # beyond: a sentinel of somebody's database
 _ROUNDING = 1e-9  # relative: files written with float32 or scaled prices
@@ -58,16 +56,6 @@ class Cleaned:
 def kind_of(symbol: str, config: DataConfig) -> symbols.MarketKind:
     """The market kind of a symbol under this config."""
     return symbols.market_kind(symbol) if config.market == "auto" else config.market
-
-
-def bar_length(time: IntArray) -> int:
-    """The most common distance between neighbouring stamps, seconds; 0 when there is none."""
-    steps = np.diff(np.sort(time[time != MISSING]))
-    steps = steps[steps > 0]
-    if len(steps) == 0:
-        return 0
-    lengths, counts = np.unique(steps, return_counts=True)
-    return int(lengths[np.argmax(counts)])
 
 
 def clean(table: RawTable, config: DataConfig) -> Cleaned:

@@ -10,8 +10,8 @@ import polars as pl
 
 from slipstream.core.errors import DataError
 from slipstream.market.bars import BoolArray, IntArray
-from slipstream.market.remedy import RemedyError
-from slipstream.market.zone import clock
+from slipstream.market.calendar import clock
+from slipstream.market.finding import RemedyError
 
 _DATES = ("%Y-%m-%d", "%Y.%m.%d", "%Y/%m/%d", "%Y%m%d", "%d.%m.%Y")
 _CLOCKS = (" %H:%M:%S%.f", " %H:%M", "T%H:%M:%S%.f", "T%H:%M", " %H%M%S", " %H%M", "%H%M%S", "")
@@ -243,3 +243,13 @@ def _strptime(text: pl.Series, form: str, aware: bool) -> pl.Series:
         return text.str.strptime(dtype, form, strict=False, ambiguous="raise")
     except pl.exceptions.PolarsError:
         return pl.Series([None] * len(text), dtype=dtype)
+
+
+def bar_length(time: IntArray) -> int:
+    """The most common distance between neighbouring stamps, seconds; 0 when there is none."""
+    steps = np.diff(np.sort(time[time != MISSING]))
+    steps = steps[steps > 0]
+    if len(steps) == 0:
+        return 0
+    lengths, counts = np.unique(steps, return_counts=True)
+    return int(lengths[np.argmax(counts)])

@@ -16,7 +16,7 @@ from pathlib import Path
 from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import DataError
 from slipstream.market.config import DataConfig
-from slipstream.market.remedy import RemedyError
+from slipstream.market.finding import RemedyError
 
 SUFFIXES = (".parquet", ".csv", ".feather")
 _PACKED = (".gz", ".zip", ".7z", ".bz2", ".xz", ".zst", ".tar", ".tgz", ".rar")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.market import symbols, timeframe
-from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
+from slipstream.market import symbols
+from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
 from slipstream.market.calendar import calendar, calendar_warning
-from slipstream.market.finding import Finding, Severity, first_times, plural, stamp
-from slipstream.market.holes import find_holes, silent
-from slipstream.market.remedy import pasted
-from slipstream.market.spreads import wide_findings
+from slipstream.market.checks.holes import find_holes, silent
+from slipstream.market.finding import Finding, Severity, first_times, pasted, plural, stamp
 from slipstream.market.symbols import MarketKind
 
 _STRETCH = 60  # steps of another length that are no accident
@@ -19,6 +17,7 @@ _LARGE_MOVE = 0.10
 _COARSE_TICK = 5e-4
 _BOUNCE = -0.02
 _NOISE = 3.0  # deviations, 1 / sqrt(n) each, that chance may show
+_WIDE_PIPS, _WIDE_SHARE = 50.0, 1e-3
 
 
 def quality_findings(
@@ -243,7 +242,7 @@ def _spacing(bars: Bars, bar_seconds: int) -> list[Finding]:
         sizes, counts = np.unique(steps[start:stop], return_counts=True)
         if 2 * counts.max() < stop - start:
             continue
-        length = timeframe.name(int(sizes[np.argmax(counts)]))
+        length = timeframe_name(int(sizes[np.argmax(counts)]))
         findings.append(
             Finding(
                 bars.symbol,
@@ -251,7 +250,7 @@ def _spacing(bars: Bars, bar_seconds: int) -> list[Finding]:
                 "error",
                 stop - start,
                 f"{plural(stop - start, 'bar')} of {length} from {stamp(int(bars.time[start]))} to "
-                f"{stamp(int(bars.time[stop]))} UTC among bars of {timeframe.name(bar_seconds)}",
+                f"{stamp(int(bars.time[stop]))} UTC among bars of {timeframe_name(bar_seconds)}",
                 "loading refuses: take them out of the file",
                 (int(bars.time[start]),),
             )
@@ -276,6 +275,29 @@ def _alignment(bars: Bars, bar_seconds: int) -> list[Finding]:
             int(off.sum()),
             f"{plural(int(off.sum()), 'stamp')} off the {grid}-second grid of the others, first "
             f"{stamp(times[0])} UTC",
+            "loading keeps them",
+            times,
+        )
+    ]
+
+
+def wide_findings(bars: Bars) -> list[Finding]:
+    """Single bars of a pair with a spread above 50 pips."""
+    # Fifty pips of an ounce of gold are half a cent: wide in pips and in the price, too.
+    limit = np.maximum(_WIDE_PIPS * symbols.pip(bars.symbol), _WIDE_SHARE * bars.close)
+    wide = bars.spread > limit
+    if symbols.market_kind(bars.symbol) != "fx" or not wide.any():
+        return []
+    times = first_times(bars.time, wide)
+    widest = float(bars.spread.max()) / symbols.pip(bars.symbol)
+    return [
+        Finding(
+            bars.symbol,
+            "wide_spread",
+            "warning",
+            int(wide.sum()),
+            f"{plural(int(wide.sum()), 'bar')} with a spread above 50 pips, the widest "
+            f"{widest:.0f} pips, first {stamp(times[0])} UTC",
             "loading keeps them",
             times,
         )

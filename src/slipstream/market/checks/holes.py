@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.market.bars import Bars, BoolArray, IntArray
-from slipstream.market.calendar import closed_seconds, local_time
+from slipstream.market.calendar import DAY, NEW_YORK, closed_seconds, local_time
 from slipstream.market.finding import Finding, plural, stamp
 from slipstream.market.symbols import MarketKind
-from slipstream.market.zone import DAY, NEW_YORK
 
 _KEPT_SIZES = 8
 _HOLIDAY_SECONDS = 3 * 3600  # shorter holes around Christmas are ordinary gaps

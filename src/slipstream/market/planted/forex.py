@@ -19,7 +19,7 @@ import numpy as np
 
 from slipstream.market.bars import Bars, FloatArray, IntArray
 from slipstream.market.calendar import in_weekend
-from slipstream.market.price_file import write_prices
+from slipstream.market.planted.prices import write_prices
 
 LEVELS = np.linspace(-1.0, 1.0, 7)
 POSITIONS = np.array([-1.0, 0.0, 1.0])

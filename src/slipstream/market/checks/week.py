@@ -1,0 +1,485 @@
+"""Edges of the forex week in a file's own clock, and which zone puts them where they belong.
+
+The market is open from Sunday to Friday 17:00 New York. A bar that lies wholly outside proves a
+zone wrong; a missing bar at an edge proves nothing, for vendors start late and stop early. So a
+zone is judged by how many weekends hold a bar *outside* under it, and only among equals by how many
+lack an hour at an edge. Christmas and New Year end at 17:00 New York too, but not at every broker:
+they decide only between zones that all weekends fit equally well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from slipstream.market import symbols
+from slipstream.market.bars import Bars, IntArray
+from slipstream.market.calendar import DAY, NEW_YORK, clock, day_number, in_weekend, local_time
+from slipstream.market.checks.clean import kind_of
+from slipstream.market.config import DataConfig
+from slipstream.market.finding import Finding, Remedy, first_times, plural, stamp
+from slipstream.market.reading.stamps import MISSING, Readings, bar_length
+from slipstream.market.reading.table import RawTable
+
+HOUR = 3600
+LONGEST_BAR = 4 * HOUR  # longer bars do not show when a week begins
+_WEEK = 7 * DAY
+_SUNDAY = 3 * DAY + 17 * HOUR  # 1970-01-04 17:00
+# A weekend's hole: 48 hours, 47 or 49 when clocks change, less a bar of any length that spans an
+# edge, more where a vendor starts late or stops early.
+_SHORTEST, _LONGEST = 40 * HOUR, 58 * HOUR
+_HOLIDAY = (8 * HOUR, 34 * HOUR)
+_HOLIDAYS = {(12, 25), (1, 1)}
+
+# Zones that price files are known to come in, likelier ones first.
+ZONES = (
+    "UTC",
+    "America/New_York+7",
+    "America/New_York",
+    "Etc/GMT+5",
+    "Europe/London",
+    "Europe/Berlin",
+    "Europe/Athens",
+    "Etc/GMT-2",
+    "Etc/GMT-3",
+    "America/Chicago",
+    "America/Los_Angeles",
+    "Asia/Dubai",
+    "Asia/Kolkata",
+    "Asia/Shanghai",
+    "Asia/Tokyo",
+    "Australia/Sydney",
+    "Pacific/Auckland",
+)
+# Weekends by which another zone must be worse, and by which the proven one may be wrong.
+FEWEST = 2
+SLOPPY = 0.02  # a vendor's mistakes: one weekend of a year
+# Share of weekends whose first bar must open with the market before stamps are said to mark closes:
+# a last tick at 17:00 sharp does not make them.
+EXACT = 0.2
+
+
+class Edges(NamedTuple):
+    """Where weeks end and begin in the readings of one file or of several.
+
+    Attributes:
+        last, first: stamps of the bars before and after each weekend, seconds of the file's clock,
+            int64 [k].
+        reopened: stamps of the first bars after Christmas and New Year, int64 [h].
+        opens: seconds after Sunday 17:00 New York at which the market opens, int64 [k].
+        size: length of a bar of each weekend's file, int64 [k].
+        holiday_size: the same for `reopened`, int64 [h].
+    """
+
+    last: IntArray
+    first: IntArray
+    reopened: IntArray
+    opens: IntArray
+    size: IntArray
+    holiday_size: IntArray
+
+    def __len__(self) -> int:  # type: ignore[override]
+        return len(self.last)
+
+
+class Fit(NamedTuple):
+    """How well one reading of the stamps fits the week.
+
+    Attributes:
+        zone, time_is: the reading.
+        outside: weekends with a bar wholly outside trading hours.
+        lacking: weekends at which an hour or more is missing at an edge.
+        holidays: those with a bar before their evening.
+        exact: share of weekends whose first bar opens with the market.
+        moments: UTC seconds of all edges under this reading, int64 [2 k + h].
+    """
+
+    zone: str
+    time_is: str
+    outside: int
+    lacking: int
+    holidays: int
+    exact: float
+    moments: IntArray
+
+
+def edges_of(table: RawTable, bar_seconds: int) -> Edges:
+    """The edges in one file's readings; none where its market or its bars do not show them."""
+    # Where only some stamps need a zone, the readings are of two clocks.
+    mixed = table.readings.origin == "mixed"
+    seconds = table.stamps.time if mixed else table.readings.seconds
+    seconds = np.unique(seconds[(seconds != MISSING) & ~table.silent])
+    nothing = np.zeros(0, dtype=np.int64)
+    if not 0 < bar_seconds <= LONGEST_BAR or len(seconds) < 2:
+        return Edges(*(nothing,) * 6)
+    hole = np.diff(seconds) - bar_seconds
+    row = np.flatnonzero((hole >= _SHORTEST) & (hole <= _LONGEST))
+    after = seconds[1:][(hole >= _HOLIDAY[0]) & (hole <= _HOLIDAY[1])]
+    reopened = after[[_is_holiday(second) for second in after.tolist()]] if len(after) else nothing
+    pair = symbols.pair_in(table.symbol)
+    late = HOUR if pair is not None and pair.base in symbols.METALS else 0
+    return Edges(
+        seconds[row],
+        seconds[row + 1],
+        reopened,
+        np.full(len(row), late),
+        np.full(len(row), bar_seconds),
+        np.full(len(reopened), bar_seconds),
+    )
+
+
+def _is_holiday(second: int) -> bool:
+    """Whether a stamp is the evening of a closed day, or the day after in a zone further east."""
+    for back in (0, DAY // 2):
+        day = np.datetime64(second - back, "s").astype("datetime64[D]").item()
+        if (day.month, day.day) in _HOLIDAYS:
+            return True
+    return False
+
+
+def pooled(edges: Sequence[Edges]) -> Edges:
+    """The edges of several files of one source."""
+    return Edges(*(np.concatenate(columns) for columns in zip(*edges, strict=True)))
+
+
+def fit(edges: Edges, zone: str, time_is: str) -> Fit:
+    """Judges one reading."""
+    back = time_is == "close"
+    last, first, again = (
+        _utc(stamps, zone) - back * size
+        for stamps, size in (
+            (edges.last, edges.size),
+            (edges.first, edges.size),
+            (edges.reopened, edges.holiday_size),
+        )
+    )
+    late = _centred(local_time(first, NEW_YORK) - _SUNDAY - edges.opens, _WEEK)
+    early = _centred(_SUNDAY + 5 * DAY - local_time(last, NEW_YORK) - edges.size, _WEEK)
+    evening = _centred(local_time(again, NEW_YORK) - 17 * HOUR, DAY)
+    outside = (late <= -edges.size) | (early <= -edges.size)
+    lacking = (late >= HOUR) | (early >= HOUR)
+    return Fit(
+        zone,
+        time_is,
+        int(outside.sum()),
+        int(lacking.sum()),
+        int((evening <= -edges.holiday_size).sum()),
+        float(np.mean(late == 0)) if len(late) else 0.0,
+        np.concatenate([last, first, again]),
+    )
+
+
+def fits(edges: Edges, time_is: str) -> list[Fit]:
+    """All known zones, the best first, those that mean the same moments once."""
+    found: list[Fit] = []
+    for zone in ZONES:
+        one = fit(edges, zone, time_is)
+        if not any(np.array_equal(one.moments, other.moments) for other in found):
+            found.append(one)
+    return sorted(found, key=likelier)
+
+
+def likelier(one: Fit) -> tuple[int, int, int]:
+    """Sorts readings, the best first."""
+    return one.outside, one.lacking, one.holidays
+
+
+def alike(edges: Edges, chosen: Fit) -> list[str]:
+    """All known zones under which the edges are the same moments."""
+    readings = (fit(edges, zone, chosen.time_is) for zone in ZONES)
+    return [one.zone for one in readings if np.array_equal(one.moments, chosen.moments)]
+
+
+def _utc(stamps: IntArray, zone: str) -> IntArray:
+    return stamps if zone == "UTC" else clock(zone, stamps).utc(stamps)[0]
+
+
+def _centred(seconds: IntArray, period: int) -> IntArray:
+    return (seconds + period // 2) % period - period // 2
+
+
+class Proof(NamedTuple):
+    """What is known about the zone of some files.
+
+    Attributes:
+        zone: the proven one, else None.
+        time_is: what the stamps then mark.
+        words: how it is proven, or why not.
+        contenders: where none is proven, zones to name as examples: the likeliest that no file
+            contradicts; None where the files say nothing about any.
+    """
+
+    zone: str | None
+    time_is: str
+    words: str
+    contenders: tuple[str, ...] | None = None
+
+    @property
+    def remedy(self) -> Remedy | None:
+        """What to write; None where nothing is proven."""
+        if self.zone is None:
+            return None
+        if self.time_is == "open":
+            return {"time_zone": self.zone}
+        return {"time_zone": self.zone, "time_is": self.time_is}
+
+
+def tolerated(edges: Edges) -> int:
+    """Weekends with bars outside that a right zone may have."""
+    return int(SLOPPY * len(edges))
+
+
+def prove(tables: Sequence[RawTable], config: DataConfig) -> Proof:
+    """Finds the zone of files of one source from all their weekends together."""
+    forex = [table for table in tables if kind_of(table.symbol, config) == "fx"]
+    if not forex:
+        return Proof(None, "open", "a market that never closes does not show it")
+    each = [edges_of(table, bar_length(table.readings.seconds)) for table in forex]
+    proof = _judged(pooled(each), forex, config)
+    if proof.zone is not None or not len(pooled(each)):
+        return proof
+    likely = (one.zone for one in fits(pooled(each), config.time_is))
+    named = proof.contenders or (forex[0].dialect.zone_hint, *likely)
+    allowed = tuple(
+        zone
+        for zone in named
+        if all(fit(one, zone, config.time_is).outside <= tolerated(one) for one in each)
+    )
+    return proof._replace(contenders=allowed if proof.contenders else allowed[:1])
+
+
+def _judged(edges: Edges, tables: Sequence[RawTable], config: DataConfig) -> Proof:
+    if len(edges) < FEWEST:
+        return Proof(None, "open", f"{plural(len(edges), 'weekend')} cannot show it")
+    found = fits(edges, config.time_is)
+    if found[0].outside > tolerated(edges) or 10 * found[0].lacking > len(edges):
+        # Or stamps of the bars' other end: then they must be told from a missing first bar.
+        found += fits(edges, "open" if config.time_is == "close" else "close")
+        found.sort(key=likelier)
+        if found[0].time_is != config.time_is and found[0].exact < EXACT:
+            return Proof(None, "open", f"{plural(len(edges), 'weekend')} fit no known zone well")
+    best = found[0]
+    hints = [table.dialect.zone_hint for table in tables]
+    weekends = plural(len(edges), "weekend")
+    if len(tables) > 1:
+        weekends += f" of {len(tables)} files"
+    if best.outside > tolerated(edges):
+        return Proof(None, "open", f"the openings and closings of {weekends} fit no known zone")
+    rivals = [one for one in found[1:] if not beaten(one, best, edges)]
+    names = alike(edges, best)
+    zone = next((hint for hint in hints if hint in names), names[0])
+    if rivals:
+        contenders = tuple(dict.fromkeys([zone, *(one.zone for one in rivals)]))
+        listed = " and ".join(contenders)
+        return Proof(None, best.time_is, f"{weekends} fit {listed} equally well", contenders)
+    same = [name for name in names if name != zone]
+    words = f"the openings and closings of {weekends} fit {zone} and no other known zone"
+    if same:
+        words = (
+            f"the openings and closings of {weekends} fit {zone}, which over these bars means the "
+            f"same as {' and '.join(same)}, and no other known zone"
+        )
+    if best.time_is == "close":
+        words += ", if stamps mark the closes of bars"
+    return Proof(zone, best.time_is, words)
+
+
+def beaten(one: Fit, best: Fit, edges: Edges) -> bool:
+    """Whether `one` is so much worse than `best` that chance or a vendor cannot explain it.
+
+    A week under other clocks has a bar outside at one end and lacks one at the other: two marks.
+    Bars that a right zone may have outside leave none.
+    """
+    outside, lacking = one.outside - best.outside, one.lacking - best.lacking
+    if outside >= 1 and outside + lacking >= FEWEST + tolerated(edges):
+        return True
+    if outside == lacking == 0:
+        return one.holidays - best.holidays >= FEWEST
+    # Equally possible, but an hour would have to be missing at most weekends.
+    return outside >= 0 and lacking >= max(FEWEST, len(edges) // 2)
+
+
+def among_others(table: RawTable, config: DataConfig) -> Proof:
+    """The zone of naive stamps among others, from their own weekends or from where they go on."""
+    naive = table.readings.naive
+    part = replace(
+        table,
+        readings=Readings(table.readings.seconds[naive], naive[naive], "naive"),
+        columns={name: column[naive] for name, column in table.columns.items()},
+    )
+    own = prove([part], config)
+    return own if own.zone is not None else _continued(table)
+
+
+def _continued(table: RawTable) -> Proof:
+    """The zone in which naive stamps go on where the others leave off."""
+    seconds, naive = table.readings.seconds, table.readings.naive
+    known = seconds != MISSING
+    seconds, naive = seconds[known], naive[known]
+    seam = np.flatnonzero(naive[1:] != naive[:-1])
+    size = bar_length(seconds)
+    counts = {}
+    for zone in ZONES:
+        moments = seconds.copy()
+        moments[naive] = clock(zone, seconds[naive]).utc(seconds[naive])[0]
+        counts[zone] = int((np.abs(moments[seam + 1] - moments[seam]) == size).sum())
+    best = max(counts, key=counts.__getitem__)
+    ties = tuple(zone for zone in ZONES if counts[zone] == counts[best])
+    if 2 * counts[best] <= len(seam):
+        return Proof(None, "open", "under no known zone would they go on where those leave off")
+    moved = {clock(zone, seconds[naive]).utc(seconds[naive])[0].tobytes() for zone in ties}
+    if len(moved) > 1:
+        return Proof(None, "open", f"{' and '.join(ties)} fit equally well", ties)
+    return Proof(best, "open", f"under {best} they go on where those leave off")
+
+
+def week_findings(
+    table: RawTable, bars: Bars, bar_seconds: int, config: DataConfig
+) -> list[Finding]:
+    """Stamps in a wrong zone, of the wrong end of the bar, weekend bars of one forex symbol."""
+    edges = edges_of(table, bar_seconds)
+    if len(edges) >= FEWEST:
+        zone = "UTC" if table.readings.origin in ("aware", "mixed") else table.zone or "UTC"
+        current = fit(edges, zone, config.time_is)
+        found = _other_end(table, edges, current) or _other_zone(table, edges, current)
+        if found is not None:
+            return [found]
+    return _broker_time(table, edges, config) + _weekend_bars(bars, bar_seconds)
+
+
+def _explains(other: Fit, current: Fit, edges: Edges) -> bool:
+    """Whether under another reading hardly a bar lies in the weekend, where now many do.
+
+    Or, for bars of hours, whether all weeks begin and end to the bar, where now most lack an hour.
+    A few bars outside are a vendor's mistakes, and no reason to look for another reading.
+    """
+    if other.outside > tolerated(edges) or not beaten(current, other, edges):
+        return False
+    if current.outside > tolerated(edges):
+        return True
+    most = 2 * (current.lacking - other.lacking) >= len(edges)
+    return most and 10 * other.lacking <= len(edges)
+
+
+def _other_end(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
+    """Stamps that mark the closes of bars where opens were expected, or the reverse."""
+    time_is = "open" if current.time_is == "close" else "close"
+    other = fit(edges, current.zone, time_is)
+    if not _explains(other, current, edges) or 2 * current.outside < len(edges):
+        return None
+    if time_is == "close" and other.exact < EXACT:
+        return None
+    what = (
+        "the week's first stamp is one bar after 17:00 New York and its last at 17:00: stamps "
+        "mark the close of the bars"
+        if time_is == "close"
+        else "with `time_is: close` the week would open and close one bar before 17:00 New York: "
+        "stamps mark the open of the bars"
+    )
+    return Finding(
+        table.symbol,
+        f"{time_is}_labelled",
+        "error",
+        current.outside,
+        what,
+        "loading refuses",
+        remedies=({"time_is": time_is},),
+    )
+
+
+def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
+    """A zone under which no bar lies in the weekend, where many do as the stamps are."""
+    found = [one for one in fits(edges, current.time_is) if _explains(one, current, edges)]
+    if not found and current.time_is == "open":
+        found = [one for one in fits(edges, "close") if _explains(one, current, edges)]
+        found = [one for one in found if one.exact >= EXACT]
+    stated = table.readings.origin in ("aware", "mixed")
+    if stated:  # a file that says its zone is believed but for weeks that begin and end elsewhere
+        found = [one for one in found if 10 * one.lacking <= len(edges)]
+    if not found:
+        return None
+    best = found[0]
+    moved = current.moments - best.moments
+    hours = float(np.median(moved[moved != 0])) / HOUR
+    # One season off by an hour may be a vendor who keeps UTC hours; a file that states its zone is
+    # then believed, unless the hour comes and goes with another zone's clocks.
+    changes = min(int((moved == 0).sum()), int((moved != 0).sum())) >= FEWEST
+    believed = table.readings.origin in ("aware", "mixed", "epoch")
+    doubtful = believed and abs(hours) < 2.0 and not changes
+    remedies: list[Remedy] = []
+    if not stated:
+        end = fit(edges, current.zone, "open" if current.time_is == "close" else "close")
+        if _explains(end, current, edges) and not beaten(end, best, edges):
+            remedies.append({"time_is": end.time_is})
+        ways = [best, *(one for one in found[1:] if not beaten(one, best, edges))]
+        for one in ways:
+            marks = {} if one.time_is == current.time_is else {"time_is": one.time_is}
+            remedies.append({"time_zone": one.zone, **marks})
+    count, of = current.outside, plural(len(edges), "weekend")
+    odd = "have bars while the market is closed"
+    if not count:
+        count, of = current.lacking, plural(len(edges), "weekend")
+        odd = "lack bars while the market is open"
+    shift = f"{abs(hours):.3g} hour{'s' if abs(hours) > 1 else ''}"
+    return Finding(
+        table.symbol,
+        "local_time",
+        "warning" if doubtful else "error",
+        count,
+        f"{count} of {of} {odd}, and none would if the stamps there "
+        f"were {shift} {'earlier' if hours > 0 else 'later'}: they are in another zone"
+        + (" than they state, so write the file anew" if stated else f" than {current.zone}"),
+        "loading takes them as they are" if doubtful else "loading refuses",
+        remedies=() if doubtful else tuple(remedies),
+    )
+
+
+def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Finding]:
+    """MetaTrader's epochs that nothing places."""
+    broker = table.dialect.name == "MetaTrader" and table.readings.origin == "epoch"
+    if not broker or config.time_zone is not None:
+        return []
+    if len(edges) >= FEWEST:
+        utc, *others = sorted(fits(edges, config.time_is), key=lambda one: one.zone != "UTC")
+        if utc.zone == "UTC" and all(beaten(one, utc, edges) for one in others):
+            return []
+    return [
+        Finding(
+            table.symbol,
+            "broker_time",
+            "warning",
+            len(table),
+            "MetaTrader counts the seconds of the broker's clock, which is rarely UTC (most "
+            "brokers keep America/New_York+7), and these weekends do not show which: set "
+            "`time_zone`",
+            "loading takes them as UTC",
+        )
+    ]
+
+
+def _weekend_bars(bars: Bars, bar_seconds: int) -> list[Finding]:
+    """Bars while the market is closed; at half the weekends they are no vendor's mistakes."""
+    if bar_seconds > 4 * HOUR:
+        return []
+    inside = in_weekend(bars.time) & in_weekend(bars.time + bar_seconds - 1)
+    if not inside.any():
+        return []
+    times = first_times(bars.time, inside)
+    week = day_number(bars.time) // 7
+    bad, of = len(np.unique(week[inside])), int(week[-1] - week[0]) + 1
+    wrong = bad >= FEWEST and 2 * bad >= of
+    return [
+        Finding(
+            bars.symbol,
+            "weekend_bars",
+            "error" if wrong else "warning",
+            int(inside.sum()),
+            f"{plural(int(inside.sum()), 'bar')} between Friday and Sunday 17:00 New York, at "
+            f"{bad} of {plural(of, 'weekend')}, first {stamp(times[0])} UTC",
+            "loading refuses: no known zone explains them" if wrong else "loading keeps them",
+            times,
+        )
+    ]

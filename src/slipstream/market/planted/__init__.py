@@ -1,0 +1,1 @@
+"""Planted markets: prices with an edge whose best return is known."""
