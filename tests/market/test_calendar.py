@@ -114,8 +114,8 @@ def test_years():
 
 def test_a_warning_when_the_year_is_not_the_calendars():
     time = np.arange(1546300800, 1546300800 + 200 * 86400, 300, dtype=np.int64)
-    assert cal.calendar_warning("BTC", time, 300, cal.calendar("24/7", 300)) is None
+    assert cal.calendar_warning(time, 300, cal.calendar("24/7", 300)) is None
     assert "off by more than 2 %" in (
-        cal.calendar_warning("BTC", time, 300, cal.calendar("fx", 300)) or ""
+        cal.calendar_warning(time, 300, cal.calendar("fx", 300)) or ""
     )
-    assert cal.calendar_warning("BTC", time[:288], 300, cal.calendar("fx", 300)) is None
+    assert cal.calendar_warning(time[:288], 300, cal.calendar("fx", 300)) is None

@@ -61,6 +61,12 @@ class Bars:
     def __len__(self) -> int:
         return len(self.time)
 
+    @property
+    def silent(self) -> BoolArray:
+        """Bars in which nothing traded: flat, without volume, bool [n]."""
+        quiet: BoolArray = (self.high == self.low) & (self.volume == 0.0)
+        return quiet
+
     def columns(self) -> dict[str, NDArray[np.generic]]:
         """Every column by name, extra columns last."""
         return {

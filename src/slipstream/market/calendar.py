@@ -93,26 +93,21 @@ def calendar(kind: MarketKind, bar_seconds: int) -> Calendar:
     return Calendar(kind, NEW_YORK_ROLL if kind == "fx" else UTC_ROLL, per_year, days)
 
 
-def measured_bars_per_year(time: IntArray, bar_seconds: int) -> float:
-    """Bars per year of 365.25 days that a series really has, first open to last close."""
-    span = float(time[-1] - time[0]) + bar_seconds
-    return len(time) * 365.25 * DAY / span
+def calendar_warning(time: IntArray, bar_seconds: int, days: Calendar) -> str | None:
+    """A sentence when a series and its calendar differ by more than 2 % in bars per year.
 
-
-def calendar_warning(symbol: str, time: IntArray, bar_seconds: int, days: Calendar) -> str | None:
-    """A sentence when measured and nominal bars per year differ by more than 2 %, else None.
-
-    Series shorter than 90 days are not judged: one holiday would decide.
+    Years of 365.25 days, from the first open to the last close. Series shorter than 90 days are
+    not judged: one holiday would decide.
     """
     if len(time) < 2 or time[-1] - time[0] < 90 * DAY:
         return None
-    measured = measured_bars_per_year(time, bar_seconds)
+    measured = len(time) * 365.25 * DAY / (float(time[-1] - time[0]) + bar_seconds)
     if abs(measured / days.bars_per_year - 1.0) <= 0.02:
         return None
     return (
-        f"{symbol} has {measured:,.0f} bars per year, its {days.kind} calendar says "
+        f"has {measured:,.0f} bars per year, its {days.kind} calendar says "
         f"{days.bars_per_year:,.0f}: annualised figures use the calendar and are off by more "
-        "than 2 %."
+        "than 2 %"
     )
 
 

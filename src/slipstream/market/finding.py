@@ -17,12 +17,19 @@ import numpy as np
 from slipstream.core.errors import DataError
 from slipstream.core.printable import printable
 from slipstream.market.bars import BoolArray, IntArray
-from slipstream.market.catalogue import CATALOGUE
+from slipstream.market.catalogue import CATALOGUE, Effect
 
 Severity = Literal["error", "warning", "info"]
 Remedy = Mapping[str, Any]
 ALL = "all"
 _KEPT_TIMES = 10
+# Severity and action by what loading does.
+_USUAL: dict[Effect, tuple[Severity, str]] = {
+    "stops": ("error", "loading refuses"),
+    "mends": ("warning", "loading mends it"),
+    "warns": ("warning", "loading keeps them"),
+    "tells": ("info", "loading keeps them"),
+}
 # What both YAML 1.1 and 1.2 read as text: no digits in front, no colons, no lone keyword.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+=-]*")
 _KEYWORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
@@ -60,6 +67,53 @@ class Finding:
     def __post_init__(self) -> None:
         effect = CATALOGUE[self.kind].effect
         assert self.severity != "error" or effect == "stops", f"{self.kind} {effect}"
+
+    @classmethod
+    def of(
+        cls,
+        symbol: str,
+        kind: str,
+        message: str,
+        count: int = 1,
+        action: str | None = None,
+        severity: Severity | None = None,
+        times: tuple[int, ...] = (),
+        size: int = 0,
+        remedies: Iterable[Remedy] = (),
+    ) -> Finding:
+        """A finding with the severity and the action that are usual for what loading does."""
+        usual, does = _USUAL[CATALOGUE[kind].effect]
+        severity, action = severity or usual, action or does
+        return cls(symbol, kind, severity, count, message, action, times, size, tuple(remedies))
+
+    @classmethod
+    def where(
+        cls,
+        symbol: str,
+        kind: str,
+        time: IntArray,
+        mask: BoolArray,
+        noun: str,
+        said: str = "",
+        first: str = ", first {} UTC",
+        **others: Any,
+    ) -> list[Finding]:
+        """A finding that counts the bars at which `mask` holds; none where it holds nowhere.
+
+        Args:
+            symbol, kind: whose bars, and the name in the catalogue.
+            time: UTC seconds of the bars, int64 [n].
+            mask: bool [n].
+            noun: what is counted.
+            said: what follows the count.
+            first: what follows that, with the moment of the first of them.
+            others: as for `of`.
+        """
+        if not mask.any():
+            return []
+        times, count = first_times(time, mask), int(mask.sum())
+        message = plural(count, noun) + said + first.replace("{}", stamp(times[0]), 1)
+        return [cls.of(symbol, kind, message, count, times=times, **others)]
 
     def sentence(self) -> str:
         """The finding as one sentence with its action."""

@@ -22,6 +22,7 @@ Nothing is ever filled, interpolated or resampled.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +32,10 @@ from slipstream.market.calendar import DAY, in_weekend
 from slipstream.market.checks.units import jump_findings, spread_findings, unit_findings
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, first_times, plural, stamp
+from slipstream.market.reading.dialect import PRICES
 from slipstream.market.reading.source import parts_of
 from slipstream.market.reading.stamps import bar_length
-from slipstream.market.reading.table import PRICES, RawTable
+from slipstream.market.reading.table import RawTable
 
 _LARGEST, _SMALLEST_PRICE = 1e100, 1e-20  # beyond: a sentinel of somebody's database
 _ROUNDING = 1e-9  # relative: files written with float32 or scaled prices
@@ -82,31 +84,23 @@ def clean(table: RawTable, config: DataConfig) -> Cleaned:
     findings += units or spread_findings(table, config)
     findings += jumps
     keep = ~_weekend_candles(kind, time, bar_seconds, columns)
-    if not keep.all():
-        findings.append(
-            Finding(
-                table.symbol,
-                "weekend_flat",
-                "warning",
-                int((~keep).sum()),
-                f"{plural(int((~keep).sum()), 'flat candle')} without volume while the forex "
-                "market was closed",
-                "loading drops them",
-                first_times(time, ~keep),
-            )
-        )
+    findings += Finding.where(
+        table.symbol,
+        "weekend_flat",
+        time,
+        ~keep,
+        "flat candle",
+        " without volume while the forex market was closed",
+        first="",
+        action="loading drops them",
+    )
     if int(keep.sum()) < 2 or bar_seconds == 0:
-        findings.append(
-            Finding(
-                table.symbol,
-                "too_few",
-                "error",
-                int(keep.sum()),
-                f"{plural(int(keep.sum()), 'usable bar')}, at least two are needed: leave the "
-                "symbol out of `symbols`",
-                "loading refuses",
-            )
+        usable = int(keep.sum())
+        message = (
+            f"{plural(usable, 'usable bar')}, at least two are needed: leave the symbol out of "
+            "`symbols`"
         )
+        findings.append(Finding.of(table.symbol, "too_few", message, usable))
         return Cleaned(None, bar_seconds, kind, tuple(findings))
     bars = Bars(
         table.symbol,
@@ -122,34 +116,20 @@ def _readable_rows(table: RawTable, config: DataConfig, findings: list[Finding])
     """File rows whose stamp says when they happened."""
     missing, skipped = table.stamps.missing, table.stamps.skipped
     if missing.any():
-        first = int(np.flatnonzero(missing)[0]) + 1
-        findings.append(
-            _bad(
-                table.symbol,
-                "bad_time",
-                config,
-                int(missing.sum()),
-                f"{plural(int(missing.sum()), 'unreadable time stamp')}, the first in data row "
-                f"{first:,}",
-                (),
-                len(table),
-            )
-        )
-    if skipped.any():
-        times = first_times(table.stamps.time, skipped)
-        findings.append(
-            _bad(
-                table.symbol,
-                "nonexistent_time",
-                config,
-                int(skipped.sum()),
-                f"{plural(int(skipped.sum()), 'stamp')} in an hour that the clocks of "
-                f"{table.zone} skipped, the first near {stamp(times[0])} UTC: that is not the zone "
-                "of this file",
-                times,
-                len(table),
-            )
-        )
+        count, first = int(missing.sum()), int(np.flatnonzero(missing)[0]) + 1
+        message = f"{plural(count, 'unreadable time stamp')}, the first in data row {first:,}"
+        choice = _choice(config, count, len(table))
+        findings.append(Finding.of(table.symbol, "bad_time", message, count, **choice))
+    findings += Finding.where(
+        table.symbol,
+        "nonexistent_time",
+        table.stamps.time,
+        skipped,
+        "stamp",
+        f" in an hour that the clocks of {table.zone} skipped",
+        ", the first near {} UTC: that is not the zone of this file",
+        **_choice(config, int(skipped.sum()), len(table)),
+    )
     return np.flatnonzero(~missing & ~skipped)
 
 
@@ -164,17 +144,10 @@ def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Findi
     symbol, part = table.symbol, table.part[rows]
     backwards = (np.diff(time, prepend=time[:1]) < 0) & (np.diff(part, prepend=part[:1]) == 0)
     if backwards.any():
+        count, times = int(backwards.sum()), first_times(time, backwards)
+        message = f"time runs backwards {plural(count, 'time')}, first at {stamp(times[0])}"
         findings.append(
-            Finding(
-                symbol,
-                "unsorted",
-                "warning",
-                int(backwards.sum()),
-                f"time runs backwards {plural(int(backwards.sum()), 'time')}, first at "
-                f"{stamp(int(time[backwards][0]))}",
-                "loading sorts the bars",
-                first_times(time, backwards),
-            )
+            Finding.of(symbol, "unsorted", message, count, "loading sorts the bars", times=times)
         )
     order = np.argsort(time, kind="stable")
     ordered = time[order]
@@ -191,32 +164,21 @@ def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Findi
     if differ.any():
         first = int(np.flatnonzero(differ)[0])
         names = [parts_of(table.path)[k].name for k in part[order][first : first + 2]]
-        findings.append(
-            Finding(
-                symbol,
-                "overlap",
-                "error",
-                int(differ.sum()),
-                f"{plural(int(differ.sum()), 'bar')} of {plural(int(across.sum()), 'bar')} that "
-                f"two of its files hold differ, first at {stamp(int(ordered[first]))} in "
-                f"{names[0]} and {names[1]}, whose bars stay where this is accepted",
-                "loading refuses",
-                first_times(ordered, differ),
-            )
+        said = f" of {plural(int(across.sum()), 'bar')} that two of its files hold differ"
+        where = f" in {names[0]} and {names[1]}, whose bars stay where this is accepted"
+        findings += Finding.where(
+            symbol, "overlap", ordered, differ, "bar", said, ", first at {}" + where
         )
-    if superseded.any():
-        findings.append(
-            Finding(
-                symbol,
-                "duplicate",
-                "warning",
-                int(superseded.sum()),
-                f"{plural(int(superseded.sum()), 'bar')} with the stamp of another bar, first at "
-                f"{stamp(int(ordered[superseded][0]))}",
-                "loading keeps the last of each",
-                first_times(ordered, superseded),
-            )
-        )
+    findings += Finding.where(
+        symbol,
+        "duplicate",
+        ordered,
+        superseded,
+        "bar",
+        " with the stamp of another bar",
+        ", first at {}",
+        action="loading keeps the last of each",
+    )
     return kept
 
 
@@ -231,11 +193,13 @@ def _sound_rows(
 
     def report(kind: str, bad: BoolArray, what: str) -> None:
         bad = bad & good  # a bar that is bad twice is counted once
-        if bad.any():
-            count, times = int(bad.sum()), first_times(time, bad)
-            message = f"{plural(count, 'bar')} with {what}, the first at {stamp(times[0])}"
-            findings.append(_bad(table.symbol, kind, config, count, message, times, len(bad)))
-            np.logical_and(good, ~bad, out=good)
+        choice = _choice(config, int(bad.sum()), len(bad))
+        findings.extend(
+            Finding.where(
+                table.symbol, kind, time, bad, "bar", f" with {what}", ", the first at {}", **choice
+            )
+        )
+        np.logical_and(good, ~bad, out=good)
 
     for name, column in columns.items():
         report("nan", ~(np.abs(column) <= _LARGEST), f"no number in column {name}")
@@ -261,18 +225,12 @@ def _sound_rows(
 def _one_sided(table: RawTable, config: DataConfig) -> list[Finding]:
     if config.price_side == "mid" or table.spread is not None:
         return []
-    return [
-        Finding(
-            table.symbol,
-            "no_spread",
-            "error",
-            len(table),
-            f"{config.price_side} prices without a spread to shift them to mid: say your broker's "
-            "in `spread_pips`, or name the file's spread column in `columns`",
-            "loading refuses",
-            remedies=({"spread_pips": 1.0}, {"price_side": "mid"}),
-        )
-    ]
+    message = (
+        f"{config.price_side} prices without a spread to shift them to mid: say your broker's in "
+        "`spread_pips`, or name the file's spread column in `columns`"
+    )
+    ways = ({"spread_pips": 1.0}, {"price_side": "mid"})
+    return [Finding.of(table.symbol, "no_spread", message, len(table), remedies=ways)]
 
 
 def _weekend_candles(
@@ -286,27 +244,13 @@ def _weekend_candles(
     return closed
 
 
-def _bad(
-    symbol: str,
-    kind: str,
-    config: DataConfig,
-    count: int,
-    message: str,
-    times: tuple[int, ...],
-    of: int,
-) -> Finding:
-    """A finding about `count` of `of` bars, which `bad_bars` decides on."""
+def _choice(config: DataConfig, count: int, of: int) -> dict[str, Any]:
+    """What `bad_bars` does about `count` of `of` bars: fields of their finding."""
     if config.bad_bars == "drop":
-        return Finding(symbol, kind, "warning", count, message, "loading drops them", times)
+        return {"severity": "warning", "action": "loading drops them"}
     if 2 * count >= of:  # nothing worth loading would be left
-        return Finding(symbol, kind, "error", count, message, "loading refuses", times)
-    return Finding(
-        symbol,
-        kind,
-        "error",
-        count,
-        message,
-        "loading refuses, or drops them with `bad_bars: drop`",
-        times,
-        remedies=({"bad_bars": "drop"},),
-    )
+        return {}
+    return {
+        "action": "loading refuses, or drops them with `bad_bars: drop`",
+        "remedies": ({"bad_bars": "drop"},),
+    }

@@ -8,13 +8,14 @@ import numpy as np
 
 from slipstream.market.bars import Bars, BoolArray, IntArray
 from slipstream.market.calendar import DAY, NEW_YORK, closed_seconds, local_time
-from slipstream.market.finding import Finding, plural, stamp
+from slipstream.market.finding import Finding, first_times, plural, stamp
 from slipstream.market.symbols import MarketKind
 
 _KEPT_SIZES = 8
 _HOLIDAY_SECONDS = 3 * 3600  # shorter holes around Christmas are ordinary gaps
 _OUTAGE_BARS = 3  # bars without trading before a hole that make it an outage
 _WEEKEND_SECONDS = 40 * 3600
+_LEFT = "loading leaves the hole: nothing is filled"
 _CLOSED_DAYS = {"Christmas": (12, 25), "New Year": (1, 1)}
 
 
@@ -53,106 +54,67 @@ def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Findin
     holes = find_holes(bars.time, bar_seconds, kind)
     findings = _weekends(bars.symbol, holes) if kind == "fx" else []
     open_holes = holes.in_session > 0
-    quiet_run = _run_length(silent(bars))
-    for index in np.flatnonzero(open_holes):
-        holiday = _holiday(holes, int(index), bar_seconds) if kind == "fx" else None
-        quiet = int(quiet_run[holes.row[index]])
-        size = int(holes.in_session[index])
-        begin, end = int(holes.start[index]), int(holes.stop[index])
+    quiet_run = _run_length(bars.silent)
+    for index in np.flatnonzero(open_holes).tolist():
+        holiday = _holiday(holes, index, bar_seconds) if kind == "fx" else None
+        row, size = int(holes.row[index]), int(holes.in_session[index])
+        begin, last, quiet = int(holes.start[index]), int(bars.time[row]), int(quiet_run[row])
+        missing, end = plural(size, "missing bar"), stamp(int(holes.stop[index]))
         if holiday is not None:
-            open_holes[index] = False
-            findings.append(
-                Finding(
-                    bars.symbol,
-                    "holiday",
-                    "info",
-                    1,
-                    f"{holiday} hole of {plural(size, 'missing bar')}, {stamp(begin)} to "
-                    f"{stamp(end)} UTC",
-                    "loading leaves the hole: nothing is filled",
-                    (begin,),
-                    size,
-                )
-            )
+            kind_of_hole, since, action = "holiday", begin, _LEFT
+            message = f"{holiday} hole of {missing}, {stamp(begin)} to {end} UTC"
         elif quiet >= _OUTAGE_BARS:
-            open_holes[index] = False
-            last = int(bars.time[holes.row[index]])
-            findings.append(
-                Finding(
-                    bars.symbol,
-                    "outage",
-                    "warning",
-                    1,
-                    f"exchange outage: {plural(size, 'missing bar')} between {stamp(last)} and "
-                    f"{stamp(end)} UTC, after {quiet} flat zero-volume bars",
-                    "loading leaves the hole and keeps the flat bars",
-                    (last,),
-                    size,
-                )
+            kind_of_hole, since = "outage", last
+            action = "loading leaves the hole and keeps the flat bars"
+            message = (
+                f"exchange outage: {missing} between {stamp(last)} and {end} UTC, after {quiet} "
+                "flat zero-volume bars"
             )
+        else:
+            continue
+        open_holes[index] = False
+        findings.append(
+            Finding.of(bars.symbol, kind_of_hole, message, 1, action, times=(since,), size=size)
+        )
     return findings + _gaps(bars.symbol, holes, open_holes)
 
 
-def is_weekend_hole(holes: Holes) -> BoolArray:
-    """Which holes span a forex weekend."""
-    return closed_seconds(holes.start, holes.stop) >= _WEEKEND_SECONDS
-
-
-def silent(bars: Bars) -> BoolArray:
-    """Bars in which nothing traded: flat, without volume, bool [n]."""
-    quiet: BoolArray = (bars.high == bars.low) & (bars.volume == 0.0)
-    return quiet
-
-
 def _weekends(symbol: str, holes: Holes) -> list[Finding]:
-    weekend = is_weekend_hole(holes)
+    weekend = closed_seconds(holes.start, holes.stop) >= _WEEKEND_SECONDS
     if not weekend.any():
         return []
     sizes, counts = np.unique((holes.missing - holes.in_session)[weekend], return_counts=True)
-    usual = int(sizes[np.argmax(counts)])
+    usual, count = int(sizes[np.argmax(counts)]), int(weekend.sum())
     others = [
-        f"{size} once" if count == 1 else f"{size} in {count}"
-        for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
+        f"{size} once" if times == 1 else f"{size} in {times}"
+        for size, times in zip(sizes.tolist(), counts.tolist(), strict=True)
         if size != usual
     ]
     exceptions = f" ({' and '.join(others)}, when clocks change)" if others else ""
-    return [
-        Finding(
-            symbol,
-            "weekend",
-            "info",
-            int(weekend.sum()),
-            f"{plural(int(weekend.sum()), 'weekend')} of {usual} bars{exceptions}",
-            "they count as one step",
-            tuple(holes.start[weekend][:10].tolist()),
-            usual,
-        )
-    ]
+    message = f"{plural(count, 'weekend')} of {usual} bars{exceptions}"
+    first = first_times(holes.start, weekend)
+    action = "they count as one step"
+    return [Finding.of(symbol, "weekend", message, count, action, times=first, size=usual)]
 
 
 def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[Finding]:
     sizes, counts = np.unique(holes.in_session[chosen], return_counts=True)
-    findings = []
     listed = sizes if len(sizes) <= _KEPT_SIZES else sizes[np.argsort(counts)[-_KEPT_SIZES:]]
-    action = "loading leaves the hole: nothing is filled"
+    findings = []
+
+    def report(rows: BoolArray, said: str, size: int) -> None:
+        count, times = int(rows.sum()), first_times(holes.start, rows)
+        message = f"{plural(count, 'hole')} of {said}"
+        if size in listed:  # the rows are those of one size
+            message += f", {'at' if count == 1 else 'first'} {stamp(times[0])} UTC"
+        findings.append(Finding.of(symbol, "gap", message, count, _LEFT, times=times, size=size))
+
     for size in np.sort(listed).tolist():
-        starts = holes.start[chosen & (holes.in_session == size)]
-        first = (
-            f"at {stamp(int(starts[0]))}" if len(starts) == 1 else f"first {stamp(int(starts[0]))}"
-        )
-        message = f"{plural(len(starts), 'hole')} of {plural(size, 'missing bar')}, {first} UTC"
-        times = tuple(starts[:10].tolist())
-        findings.append(
-            Finding(symbol, "gap", "warning", len(starts), message, action, times, size)
-        )
+        report(chosen & (holes.in_session == size), plural(size, "missing bar"), size)
     rest = chosen & ~np.isin(holes.in_session, listed)
     if rest.any():
-        starts, largest = holes.start[rest], int(holes.in_session[rest].max())
-        message = f"{plural(len(starts), 'hole')} of other sizes, up to {largest:,} missing bars"
-        times = tuple(starts[:10].tolist())
-        findings.append(
-            Finding(symbol, "gap", "warning", len(starts), message, action, times, largest)
-        )
+        largest = int(holes.in_session[rest].max())
+        report(rest, f"other sizes, up to {largest:,} missing bars", largest)
     return findings
 
 

@@ -143,8 +143,7 @@ def _files(config: DataConfig, findings: list[Finding]) -> dict[str, Path]:
             try:
                 files |= find_files(config.model_copy(update={"symbols": (name,)}))
             except DataError as problem:
-                remedies = problem.remedies if isinstance(problem, RemedyError) else ()
-                findings.append(_refusal(name, "file", str(problem), remedies))
+                findings.append(_refusal(name, "file", problem))
         if not files:
             raise error
         return files
@@ -152,26 +151,24 @@ def _files(config: DataConfig, findings: list[Finding]) -> dict[str, Path]:
 
 def _tables(files: dict[str, Path], config: DataConfig, findings: list[Finding]) -> list[RawTable]:
     tables = []
-    problems: list[tuple[str, DataError]] = []
+    problems: dict[str, DataError] = {}
     for symbol, path in files.items():
         try:
             tables.append(read(symbol, path, config))
         except DataError as error:
-            problems.append((symbol, error))
-    readable: Remedy = {"symbols": [table.symbol for table in tables]}
-    for symbol, error in problems:
-        if isinstance(error, RemedyError):
-            findings.append(_refusal(symbol, error.kind, str(error), error.remedies))
-        else:
-            ways = (readable,) if tables else ()
-            findings.append(_refusal(symbol, "unreadable", str(error), ways))
+            problems[symbol] = error
+    ways: list[Remedy] = [{"symbols": [table.symbol for table in tables]}] if tables else []
+    findings += [_refusal(name, "unreadable", problem, ways) for name, problem in problems.items()]
     return tables
 
 
-def _refusal(symbol: str, kind: str, message: str, remedies: Sequence[Remedy]) -> Finding:
-    return Finding(
-        symbol, kind, "error", 1, message.rstrip("."), "loading refuses", remedies=tuple(remedies)
-    )
+def _refusal(
+    symbol: str, kind: str, problem: DataError | str, remedies: Sequence[Remedy] = ()
+) -> Finding:
+    """What stops; an error may know its own kind and remedies."""
+    if isinstance(problem, RemedyError):
+        kind, remedies = problem.kind, problem.remedies
+    return Finding.of(symbol, kind, str(problem).rstrip("."), remedies=remedies)
 
 
 def _unknown_names(tables: Sequence[RawTable], config: DataConfig) -> list[Finding]:
@@ -242,9 +239,7 @@ def _naive(table: RawTable, proof: Proof) -> Finding:
         example = f", for example {listed}" if usual else ""
         what += f": set `time_zone` to that of the source{example}"
     remedies = () if proof.remedy is None else (proof.remedy,)
-    return Finding(
-        table.symbol, "naive_time", "error", count, what, "loading refuses", remedies=remedies
-    )
+    return Finding.of(table.symbol, "naive_time", what, count, remedies=remedies)
 
 
 def _odd(
@@ -265,16 +260,9 @@ def _declared(table: RawTable, config: DataConfig) -> list[Finding]:
     if side is None or config.price_side != "mid":
         return []
     source = table.dialect.name if table.dialect.bid else "a file of this name"
-    return [
-        Finding(
-            table.symbol,
-            f"{side}_only",
-            "warning",
-            len(table),
-            f"{source} holds {side} prices only: set `price_side: {side}` and a spread",
-            "loading takes them as mid",
-        )
-    ]
+    message = f"{source} holds {side} prices only: set `price_side: {side}` and a spread"
+    action = "loading takes them as mid"
+    return [Finding.of(table.symbol, f"{side}_only", message, len(table), action)]
 
 
 def _ends(markets: list[Bars]) -> list[Finding]:
@@ -290,6 +278,7 @@ def _ends(markets: list[Bars]) -> list[Finding]:
         low, high = min(moments), max(moments)
         return f"at {stamp(low)}" if low == high else f"between {stamp(low)} and {stamp(high)}"
 
+    ends = f"symbols start {describe(first)} and end {describe(last)} UTC"
     if max(first) > min(last):
         # As many as are listed at one moment, and it is a beginning.
         together = max(
@@ -297,30 +286,13 @@ def _ends(markets: list[Bars]) -> list[Finding]:
             key=lambda some: (len(some), sum(map(len, some))),
         )
         names = [one.symbol for one in together]
-        return [
-            Finding(
-                ALL,
-                "no_common_period",
-                "error",
-                len(markets),
-                f"symbols start {describe(first)} and end {describe(last)} UTC: there is no moment "
-                "at which all have bars",
-                "loading refuses",
-                remedies=({"symbols": names},),
-            )
-        ]
-    return [
-        Finding(
-            ALL,
-            "unequal_ends",
-            "info",
-            len(markets),
-            f"symbols start {describe(first)} and end {describe(last)} UTC; all have bars from "
-            f"{stamp(max(first))} to {stamp(min(last))}",
-            "loading keeps all bars; splits are by time",
-            (max(first), min(last)),
-        )
-    ]
+        message = f"{ends}: there is no moment at which all have bars"
+        ways = ({"symbols": names},)
+        return [Finding.of(ALL, "no_common_period", message, len(markets), remedies=ways)]
+    common = (max(first), min(last))
+    message = f"{ends}; all have bars from {stamp(common[0])} to {stamp(common[1])}"
+    action = "loading keeps all bars; splits are by time"
+    return [Finding.of(ALL, "unequal_ends", message, len(markets), action, times=common)]
 
 
 def agreed_length(
@@ -331,34 +303,33 @@ def agreed_length(
     The remedy is the length of most symbols; of as many, of most bars.
     """
     names = {symbol: timeframe_name(length) for symbol, length in lengths.items() if length > 0}
+    alike = len(set(names.values())) == 1
     if wanted is not None:
         expected = timeframe_seconds(wanted)
         wrong = [symbol for symbol in names if lengths[symbol] != expected]
+        right = [symbol for symbol in names if lengths[symbol] == expected]
         if wrong:
-            right = [symbol for symbol in names if lengths[symbol] == expected]
-            alike = len(set(names.values())) == 1
-            remedy: Remedy = {"timeframe": names[wrong[0]]} if alike else {"symbols": right}
-            return Finding(
+            own = names[wrong[0]]
+            asked = f"`timeframe: {wanted}` asks for {timeframe_name(expected)}"
+            ways: list[Remedy] = [{"symbols": right}] if right else []
+            return Finding.of(
                 wrong[0],
                 "timeframe",
-                "error",
+                f"bars of {own} where {asked}",
                 len(wrong),
-                f"bars of {names[wrong[0]]} where `timeframe: {wanted}` asks for "
-                f"{timeframe_name(expected)}",
                 "loading refuses: bars are never resampled",
-                remedies=(remedy,) if alike or right else (),
+                remedies=[{"timeframe": own}] if alike else ways,
             )
-    if len(set(names.values())) > 1:
-        listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
-        lists = [[s for s in names if names[s] == one] for one in dict.fromkeys(names.values())]
-        lists.sort(key=lambda some: (len(some), sum(bars[s] for s in some)), reverse=True)
-        return Finding(
-            ALL,
-            "timeframe",
-            "error",
-            len(names),
-            f"bars of different lengths ({listed})",
-            "loading refuses: name symbols of one length",
-            remedies=tuple({"symbols": one} for one in lists),
-        )
-    return None
+    if alike or not names:
+        return None
+    listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
+    lists = [[s for s in names if names[s] == one] for one in dict.fromkeys(names.values())]
+    lists.sort(key=lambda some: (len(some), sum(bars[s] for s in some)), reverse=True)
+    return Finding.of(
+        ALL,
+        "timeframe",
+        f"bars of different lengths ({listed})",
+        len(names),
+        "loading refuses: name symbols of one length",
+        remedies=[{"symbols": one} for one in lists],
+    )

@@ -7,7 +7,7 @@ import numpy as np
 from slipstream.market import symbols
 from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
 from slipstream.market.calendar import calendar, calendar_warning
-from slipstream.market.checks.holes import find_holes, silent
+from slipstream.market.checks.holes import find_holes
 from slipstream.market.finding import Finding, Severity, first_times, pasted, plural, stamp
 from slipstream.market.symbols import MarketKind
 
@@ -32,23 +32,26 @@ def quality_findings(
         ignore: bars already reported as part of an outage, bool [n].
         file: name of its file.
     """
-    findings = _silence(bars)
-    findings += _stale(bars, ignore)
-    findings += _moves(bars, bar_seconds)
-    findings += _bounce(bars)
-    findings += wide_findings(bars)
-    findings += _alignment(bars, bar_seconds)
-    findings += _spacing(bars, bar_seconds)
-    findings += _name(bars.symbol, kind, file)
-    warning = calendar_warning(bars.symbol, bars.time, bar_seconds, calendar(kind, bar_seconds))
-    if warning is not None:
-        message = warning.removeprefix(f"{bars.symbol} ").rstrip(".")
-        findings.append(
-            Finding(
-                bars.symbol, "calendar", "warning", 1, message, "loading takes the bars as they are"
-            )
-        )
-    return findings
+    return [
+        *_silence(bars),
+        *_stale(bars, ignore),
+        *_moves(bars, bar_seconds),
+        *_bounce(bars),
+        *_wide(bars),
+        *_alignment(bars, bar_seconds),
+        *_spacing(bars, bar_seconds),
+        *_name(bars.symbol, kind, file),
+        *_years(bars, bar_seconds, kind),
+    ]
+
+
+def _years(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Finding]:
+    warning = calendar_warning(bars.time, bar_seconds, calendar(kind, bar_seconds))
+    if warning is None:
+        return []
+    return [
+        Finding.of(bars.symbol, "calendar", warning, action="loading takes the bars as they are")
+    ]
 
 
 def _name(symbol: str, kind: MarketKind, file: str) -> list[Finding]:
@@ -57,23 +60,16 @@ def _name(symbol: str, kind: MarketKind, file: str) -> list[Finding]:
     guess = symbols.find_pair(symbol)
     named = pasted({"files": {guess: file}})
     advice = f", though it contains {guess}: {named} names it" if guess else ""
+    message = f"the name does not parse into two currencies{advice}"
+    action = f"loading takes it as a {kind} market; a forex account cannot convert its profit"
     severity: Severity = "warning" if guess or kind == "fx" else "info"
-    return [
-        Finding(
-            symbol,
-            "symbol_name",
-            severity,
-            1,
-            f"the name does not parse into two currencies{advice}",
-            f"loading takes it as a {kind} market; a forex account cannot convert its profit",
-        )
-    ]
+    return [Finding.of(symbol, "symbol_name", message, 1, action, severity)]
 
 
 def outage_bars(bars: Bars, bar_seconds: int, kind: MarketKind) -> BoolArray:
     """Silent bars that lead into a hole, bool [n]."""
     holes = find_holes(bars.time, bar_seconds, kind)
-    quiet = silent(bars)
+    quiet = bars.silent
     run_id = _runs(quiet)
     return quiet & np.isin(run_id, run_id[holes.row[quiet[holes.row]]])
 
@@ -84,55 +80,21 @@ def _runs(mask: BoolArray) -> IntArray:
 
 
 def _silence(bars: Bars) -> list[Finding]:
-    findings = []
-    has_volume = bool((bars.volume > 0.0).any())
-    empty = bars.volume == 0.0
-    if not has_volume:
-        findings.append(
-            Finding(
-                bars.symbol,
-                "no_volume",
-                "info",
-                len(bars),
-                "there is no volume",
-                "loading sets it to 0; leave volume features out",
-            )
-        )
-    elif empty.any():
-        share = float(empty.mean())
-        findings.append(
-            _share(
-                bars,
-                "zero_volume",
-                empty,
-                share,
-                "zero-volume bar",
-                "warning" if share >= 1e-3 else "info",
-            )
-        )
-    flat = bars.high == bars.low
-    if flat.any():
-        share = float(flat.mean())
-        findings.append(
-            _share(bars, "flat", flat, share, "flat bar", "warning" if share >= 0.01 else "info")
-        )
-    return findings
+    flat, empty = bars.high == bars.low, bars.volume == 0.0
+    if (bars.volume > 0.0).any():
+        findings = _share(bars, "zero_volume", empty, "zero-volume bar", 1e-3)
+    else:
+        action = "loading sets it to 0; leave volume features out"
+        findings = [Finding.of(bars.symbol, "no_volume", "there is no volume", len(bars), action)]
+    return findings + _share(bars, "flat", flat, "flat bar", 0.01)
 
 
-def _share(
-    bars: Bars, kind: str, mask: BoolArray, share: float, noun: str, severity: Severity
-) -> Finding:
-    times = first_times(bars.time, mask)
-    count = int(mask.sum())
-    return Finding(
-        bars.symbol,
-        kind,
-        severity,
-        count,
-        f"{plural(count, noun)} ({100 * share:.2g} %), first {stamp(times[0])} UTC",
-        "loading keeps them",
-        times,
-    )
+def _share(bars: Bars, kind: str, mask: BoolArray, noun: str, many: float) -> list[Finding]:
+    """Bars that are worth a warning where their share is `many` or more."""
+    share = float(mask.mean())
+    severity = "warning" if share >= many else "info"
+    said = f" ({100 * share:.2g} %)"
+    return Finding.where(bars.symbol, kind, bars.time, mask, noun, said, severity=severity)
 
 
 def _stale(bars: Bars, ignore: BoolArray) -> list[Finding]:
@@ -144,76 +106,41 @@ def _stale(bars: Bars, ignore: BoolArray) -> list[Finding]:
     stale = same & (lengths >= _STALE_RUN)
     if not stale.any():
         return []
-    times = first_times(bars.time, stale & np.append(True, run[1:] != run[:-1]))
-    longest = int(lengths[stale].max())
-    runs = len(np.unique(run[stale]))
-    return [
-        Finding(
-            bars.symbol,
-            "stale",
-            "warning",
-            int(stale.sum()),
-            f"{plural(int(stale.sum()), 'stale bar')} repeating the price before them, in "
-            f"{plural(runs, 'run')} of up to {longest}, first {stamp(times[0])} UTC",
-            "loading keeps them",
-            times,
-        )
-    ]
+    starts = stale & np.append(True, run[1:] != run[:-1])
+    times = first_times(bars.time, starts)
+    count, longest = int(stale.sum()), int(lengths[stale].max())
+    message = (
+        f"{plural(count, 'stale bar')} repeating the price before them, in "
+        f"{plural(int(starts.sum()), 'run')} of up to {longest}, first {stamp(times[0])} UTC"
+    )
+    return [Finding.of(bars.symbol, "stale", message, count, times=times)]
 
 
 def _moves(bars: Bars, bar_seconds: int) -> list[Finding]:
     limit = _LARGE_MOVE * max(1.0, (bar_seconds / 3600.0) ** 0.5)
     move = np.append(0.0, bars.close[1:] / bars.close[:-1] - 1.0)
-    large = np.abs(move) > limit
-    if not large.any():
-        return []
-    times = first_times(bars.time, large)
     largest = float(move[np.argmax(np.abs(move))])
-    return [
-        Finding(
-            bars.symbol,
-            "large_move",
-            "warning",
-            int(large.sum()),
-            f"{plural(int(large.sum()), 'close')} more than {100 * limit:.0f} % away from the "
-            f"close before, the largest {100 * largest:+.1f} %, first {stamp(times[0])} UTC",
-            "loading keeps them",
-            times,
-        )
-    ]
+    said = (
+        f" more than {100 * limit:.0f} % away from the close before, the largest "
+        f"{100 * largest:+.1f} %"
+    )
+    large = np.abs(move) > limit
+    return Finding.where(bars.symbol, "large_move", bars.time, large, "close", said)
 
 
 def _bounce(bars: Bars) -> list[Finding]:
     """Signs that a fill at the close that was just seen would earn the bid-ask bounce."""
-    findings = []
-    median = float(np.median(bars.close))
-    tick = smallest_step(bars.close)
+    signs = []
+    tick, median = smallest_step(bars.close), float(np.median(bars.close))
     if tick / median > _COARSE_TICK:
-        findings.append(
-            Finding(
-                bars.symbol,
-                "coarse_tick",
-                "warning",
-                1,
-                f"the tick of {tick:g} is {1e4 * tick / median:.1f} bp of the price: fills at "
-                "the same close would earn the bounce",
-                "loading keeps the prices; fill at the next open",
-            )
-        )
+        sign = f"the tick of {tick:g} is {1e4 * tick / median:.1f} bp of the price"
+        signs.append(("coarse_tick", sign))
     correlation = lag_one(np.diff(np.log(bars.close)))
     if correlation < min(_BOUNCE, -_NOISE / max(len(bars) - 1, 1) ** 0.5):
-        findings.append(
-            Finding(
-                bars.symbol,
-                "bounce",
-                "warning",
-                1,
-                f"lag-1 autocorrelation of returns is {correlation:.3f}: fills at the same close "
-                "would earn the bounce",
-                "loading keeps the prices; fill at the next open",
-            )
-        )
-    return findings
+        signs.append(("bounce", f"lag-1 autocorrelation of returns is {correlation:.3f}"))
+    bounce = "fills at the same close would earn the bounce"
+    action = "loading keeps the prices; fill at the next open"
+    return [Finding.of(bars.symbol, kind, f"{sign}: {bounce}", 1, action) for kind, sign in signs]
 
 
 def smallest_step(close: FloatArray) -> float:
@@ -243,17 +170,14 @@ def _spacing(bars: Bars, bar_seconds: int) -> list[Finding]:
         if 2 * counts.max() < stop - start:
             continue
         length = timeframe_name(int(sizes[np.argmax(counts)]))
+        first, last = int(bars.time[start]), int(bars.time[stop])
+        message = (
+            f"{plural(stop - start, 'bar')} of {length} from {stamp(first)} to {stamp(last)} UTC "
+            f"among bars of {timeframe_name(bar_seconds)}"
+        )
+        action = "loading refuses: take them out of the file"
         findings.append(
-            Finding(
-                bars.symbol,
-                "spacing",
-                "error",
-                stop - start,
-                f"{plural(stop - start, 'bar')} of {length} from {stamp(int(bars.time[start]))} to "
-                f"{stamp(int(bars.time[stop]))} UTC among bars of {timeframe_name(bar_seconds)}",
-                "loading refuses: take them out of the file",
-                (int(bars.time[start]),),
-            )
+            Finding.of(bars.symbol, "spacing", message, stop - start, action, times=(first,))
         )
     return findings
 
@@ -264,41 +188,16 @@ def _alignment(bars: Bars, bar_seconds: int) -> list[Finding]:
     phase = bars.time % grid
     phases, counts = np.unique(phase, return_counts=True)
     off = phase != phases[np.argmax(counts)]
-    if not off.any():
-        return []
-    times = first_times(bars.time, off)
-    return [
-        Finding(
-            bars.symbol,
-            "misaligned",
-            "warning",
-            int(off.sum()),
-            f"{plural(int(off.sum()), 'stamp')} off the {grid}-second grid of the others, first "
-            f"{stamp(times[0])} UTC",
-            "loading keeps them",
-            times,
-        )
-    ]
+    said = f" off the {grid}-second grid of the others"
+    return Finding.where(bars.symbol, "misaligned", bars.time, off, "stamp", said)
 
 
-def wide_findings(bars: Bars) -> list[Finding]:
+def _wide(bars: Bars) -> list[Finding]:
     """Single bars of a pair with a spread above 50 pips."""
-    # Fifty pips of an ounce of gold are half a cent: wide in pips and in the price, too.
-    limit = np.maximum(_WIDE_PIPS * symbols.pip(bars.symbol), _WIDE_SHARE * bars.close)
-    wide = bars.spread > limit
-    if symbols.market_kind(bars.symbol) != "fx" or not wide.any():
+    if symbols.market_kind(bars.symbol) != "fx":
         return []
-    times = first_times(bars.time, wide)
-    widest = float(bars.spread.max()) / symbols.pip(bars.symbol)
-    return [
-        Finding(
-            bars.symbol,
-            "wide_spread",
-            "warning",
-            int(wide.sum()),
-            f"{plural(int(wide.sum()), 'bar')} with a spread above 50 pips, the widest "
-            f"{widest:.0f} pips, first {stamp(times[0])} UTC",
-            "loading keeps them",
-            times,
-        )
-    ]
+    # Fifty pips of an ounce of gold are half a cent: wide in pips and in the price, too.
+    pip = symbols.pip(bars.symbol)
+    wide = bars.spread > np.maximum(_WIDE_PIPS * pip, _WIDE_SHARE * bars.close)
+    said = f" with a spread above 50 pips, the widest {float(bars.spread.max()) / pip:.0f} pips"
+    return Finding.where(bars.symbol, "wide_spread", bars.time, wide, "bar", said)

@@ -45,23 +45,13 @@ def unit_findings(table: RawTable, close: FloatArray, config: DataConfig) -> lis
     if low / _BEYOND <= median <= high * _BEYOND:
         return []
     whole = bool(whole_numbers(table.quoted).all())
-    return [
-        Finding(
-            table.symbol,
-            "integer_prices" if whole else "units",
-            "error",
-            len(close),
-            f"prices near {median:g} where {_usual(low, high)} is usual"
-            + (", all of them whole numbers: these are points" if whole else ": another unit")
-            + ", and pips and costs would be off by as much",
-            "loading refuses",
-            remedies=_scales(table, median, usual, config),
-        )
-    ]
-
-
-def _usual(low: float, high: float) -> str:
-    return f"{low:.3g} to {high:.3g}"
+    message = (
+        f"prices near {median:g} where {low:.3g} to {high:.3g} is usual"
+        + (", all of them whole numbers: these are points" if whole else ": another unit")
+        + ", and pips and costs would be off by as much"
+    )
+    kind, ways = "integer_prices" if whole else "units", _scales(table, median, usual, config)
+    return [Finding.of(table.symbol, kind, message, len(close), remedies=ways)]
 
 
 def _scales(
@@ -89,20 +79,13 @@ def jump_findings(symbol: str, close: FloatArray, time: IntArray) -> list[Findin
     jump = np.append(False, (np.abs(step) > 0.7) & (np.abs(step - np.rint(step)) < _JUMP_TOLERANCE))
     if not jump.any():
         return []
-    times = first_times(time, jump)
+    count, times = int(jump.sum()), first_times(time, jump)
     ratio = 10.0 ** float(step[np.flatnonzero(jump)[0] - 1])
-    return [
-        Finding(
-            symbol,
-            "scale_jump",
-            "error",
-            int(jump.sum()),
-            f"the close jumps by a power of ten {plural(int(jump.sum()), 'time')}, first "
-            f"x{ratio:.4g} at {stamp(times[0])}: the unit of the prices changes inside the file",
-            "loading refuses",
-            times,
-        )
-    ]
+    message = (
+        f"the close jumps by a power of ten {plural(count, 'time')}, first x{ratio:.4g} at "
+        f"{stamp(times[0])}: the unit of the prices changes inside the file"
+    )
+    return [Finding.of(symbol, "scale_jump", message, count, times=times)]
 
 
 def whole_numbers(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -129,62 +112,33 @@ def spread_findings(table: RawTable, config: DataConfig) -> list[Finding]:
     spread = table.spread
     if spread is None:
         return []
-    close = table.columns["close"]
+    share = _share(spread.width, table.columns["close"])
     if spread.column is None:
-        share = _share(spread.width, close)
-        return (
-            [_beyond(table, f"`spread_pips: {config.spread_pips:g}` is", share)]
-            if (share > _NONSENSE)
-            else []
-        )
+        if share <= _NONSENSE:
+            return []
+        message = f"`spread_pips: {config.spread_pips:g}` is {100.0 * share:.3g} % of the price"
+        action = "loading refuses: a pip is 0.01 where the quote is JPY, else 0.0001"
+        return [Finding.of(table.symbol, "spread_unit", message, len(table), action)]
     if spread.meaning == "spread_points":
         found = _coarser_point(table, spread, config)
         if found is not None:
             return [found]
-    share = _share(spread.width, close)
     column = spread.column[np.isfinite(spread.column)]
     typical = _median(column[column > 0.0])
     whole = bool(len(column) > 0 and whole_numbers(column).all())
     finer = resolution(table.quoted) < 1.0
     if spread.meaning == "spread" and whole and finer and share > _WHOLE:
         what = f"whole numbers (median {typical:g}) beside finer prices: these are points"
-        remedies = _readings(table, spread, config)
     elif spread.meaning == "spread_points" and 0.0 < typical < _FRACTION:
         what = f"{typical:g} in the median: no broker quotes a fraction of its last digit"
-        remedies = _readings(table, spread, config)
     elif share > _NONSENSE:
         what = f"{100.0 * share:.3g} % of the price in the median ({typical:g})"
-        remedies = _readings(table, spread, config)
     else:
         return []
-    return [
-        Finding(
-            table.symbol,
-            "spread_unit",
-            "error",
-            len(table),
-            f"the column of spreads, read as {_meant(spread)}, holds {what}",
-            "loading refuses",
-            remedies=remedies,
-        )
-    ]
-
-
-def _meant(spread: Spread) -> str:
-    return {"spread": "price units", "spread_points": "points", "spread_pips": "pips"}[
-        spread.meaning
-    ]
-
-
-def _beyond(table: RawTable, what: str, share: float) -> Finding:
-    return Finding(
-        table.symbol,
-        "spread_unit",
-        "error",
-        len(table),
-        f"{what} {100.0 * share:.3g} % of the price",
-        "loading refuses: a pip is 0.01 where the quote is JPY, else 0.0001",
-    )
+    meant = "price units" if spread.meaning == "spread" else spread.meaning.removeprefix("spread_")
+    message = f"the column of spreads, read as {meant}, holds {what}"
+    ways = _readings(table, spread, config)
+    return [Finding.of(table.symbol, "spread_unit", message, len(table), remedies=ways)]
 
 
 def _share(width: FloatArray, close: FloatArray) -> float:
@@ -244,13 +198,9 @@ def _coarser_point(table: RawTable, spread: Spread, config: DataConfig) -> Findi
     if own == given:
         return None
     typical = _median(spread.column[spread.column > 0.0]) if spread.column is not None else 0.0
-    return Finding(
-        table.symbol,
-        "point_size",
-        "error",
-        len(table),
+    message = (
         f"spreads are in points of {given:g} (median {typical:g} points), and the prices' own last "
-        f"digit is {own:g}",
-        "loading refuses",
-        remedies=({"point": {table.symbol: own}},),
+        f"digit is {own:g}"
     )
+    ways = ({"point": {table.symbol: own}},)
+    return Finding.of(table.symbol, "point_size", message, len(table), remedies=ways)

@@ -84,7 +84,7 @@ def merged(remedies: Iterable[Remedy]) -> dict[str, Any] | None:
     result: dict[str, Any] = {}
     for remedy in remedies:
         for key, value in remedy.items():
-            before = result.get(key, value)
+            before: Any = result.get(key, value)
             if isinstance(value, Mapping) and isinstance(before, Mapping):
                 if any(before.get(name, one) != one for name, one in value.items()):
                     return None

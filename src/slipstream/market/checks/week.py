@@ -20,7 +20,7 @@ from slipstream.market.bars import Bars, IntArray
 from slipstream.market.calendar import DAY, NEW_YORK, clock, day_number, in_weekend, local_time
 from slipstream.market.checks.clean import kind_of
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import Finding, Remedy, first_times, plural, stamp
+from slipstream.market.finding import Finding, Remedy, plural
 from slipstream.market.reading.stamps import MISSING, Readings, bar_length
 from slipstream.market.reading.table import RawTable
 
@@ -81,7 +81,7 @@ class Edges(NamedTuple):
     size: IntArray
     holiday_size: IntArray
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.last)
 
 
@@ -379,15 +379,8 @@ def _other_end(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
         else "with `time_is: close` the week would open and close one bar before 17:00 New York: "
         "stamps mark the open of the bars"
     )
-    return Finding(
-        table.symbol,
-        f"{time_is}_labelled",
-        "error",
-        current.outside,
-        what,
-        "loading refuses",
-        remedies=({"time_is": time_is},),
-    )
+    kind, ways = f"{time_is}_labelled", ({"time_is": time_is},)
+    return Finding.of(table.symbol, kind, what, current.outside, remedies=ways)
 
 
 def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
@@ -424,17 +417,15 @@ def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
         count, of = current.lacking, plural(len(edges), "weekend")
         odd = "lack bars while the market is open"
     shift = f"{abs(hours):.3g} hour{'s' if abs(hours) > 1 else ''}"
-    return Finding(
-        table.symbol,
-        "local_time",
-        "warning" if doubtful else "error",
-        count,
+    message = (
         f"{count} of {of} {odd}, and none would if the stamps there "
         f"were {shift} {'earlier' if hours > 0 else 'later'}: they are in another zone"
-        + (" than they state, so write the file anew" if stated else f" than {current.zone}"),
-        "loading takes them as they are" if doubtful else "loading refuses",
-        remedies=() if doubtful else tuple(remedies),
+        + (" than they state, so write the file anew" if stated else f" than {current.zone}")
     )
+    if doubtful:
+        action = "loading takes them as they are"
+        return Finding.of(table.symbol, "local_time", message, count, action, "warning")
+    return Finding.of(table.symbol, "local_time", message, count, remedies=remedies)
 
 
 def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Finding]:
@@ -446,18 +437,12 @@ def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Find
         utc, *others = sorted(fits(edges, config.time_is), key=lambda one: one.zone != "UTC")
         if utc.zone == "UTC" and all(beaten(one, utc, edges) for one in others):
             return []
-    return [
-        Finding(
-            table.symbol,
-            "broker_time",
-            "warning",
-            len(table),
-            "MetaTrader counts the seconds of the broker's clock, which is rarely UTC (most "
-            "brokers keep America/New_York+7), and these weekends do not show which: set "
-            "`time_zone`",
-            "loading takes them as UTC",
-        )
-    ]
+    message = (
+        "MetaTrader counts the seconds of the broker's clock, which is rarely UTC (most brokers "
+        "keep America/New_York+7), and these weekends do not show which: set `time_zone`"
+    )
+    action = "loading takes them as UTC"
+    return [Finding.of(table.symbol, "broker_time", message, len(table), action)]
 
 
 def _weekend_bars(bars: Bars, bar_seconds: int) -> list[Finding]:
@@ -467,19 +452,12 @@ def _weekend_bars(bars: Bars, bar_seconds: int) -> list[Finding]:
     inside = in_weekend(bars.time) & in_weekend(bars.time + bar_seconds - 1)
     if not inside.any():
         return []
-    times = first_times(bars.time, inside)
     week = day_number(bars.time) // 7
     bad, of = len(np.unique(week[inside])), int(week[-1] - week[0]) + 1
-    wrong = bad >= FEWEST and 2 * bad >= of
-    return [
-        Finding(
-            bars.symbol,
-            "weekend_bars",
-            "error" if wrong else "warning",
-            int(inside.sum()),
-            f"{plural(int(inside.sum()), 'bar')} between Friday and Sunday 17:00 New York, at "
-            f"{bad} of {plural(of, 'weekend')}, first {stamp(times[0])} UTC",
-            "loading refuses: no known zone explains them" if wrong else "loading keeps them",
-            times,
-        )
-    ]
+    said = f" between Friday and Sunday 17:00 New York, at {bad} of {plural(of, 'weekend')}"
+    kept = bad < FEWEST or 2 * bad < of
+    if kept:
+        does = {"severity": "warning", "action": "loading keeps them"}
+    else:
+        does = {"action": "loading refuses: no known zone explains them"}
+    return Finding.where(bars.symbol, "weekend_bars", bars.time, inside, "bar", said, **does)

@@ -19,7 +19,6 @@ from slipstream.market.bars import BoolArray, FloatArray, IntArray
 from slipstream.market.config import DataConfig
 from slipstream.market.reading import stamps
 from slipstream.market.reading.columns import (
-    PRICES,
     is_blank,
     is_clock,
     is_numeric,
@@ -27,7 +26,7 @@ from slipstream.market.reading.columns import (
     numbers,
     of_symbol,
 )
-from slipstream.market.reading.dialect import Dialect, refuse_twins, sniff, with_header
+from slipstream.market.reading.dialect import PRICES, Dialect, refuse_twins, sniff, with_header
 from slipstream.market.reading.source import parts_of
 
 SPREADS = ("spread", "spread_points", "spread_pips")
@@ -103,8 +102,9 @@ class RawTable:
     @property
     def silent(self) -> BoolArray:
         """Rows in which nothing traded: flat, without volume, bool [n]."""
-        flat: BoolArray = self.columns["high"] == self.columns["low"]
-        return flat & (self.columns["volume"] == 0.0)
+        columns = self.columns
+        quiet: BoolArray = (columns["high"] == columns["low"]) & (columns["volume"] == 0.0)
+        return quiet
 
 
 def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
