@@ -9,19 +9,14 @@ import tempfile
 import numpy as np
 
 import slipstream
-from slipstream.market.planted.forex import (
-    optimal_positions,
-    planted_forex,
-    score,
-    write_planted_forex,
-)
+from slipstream.market.planted.forex import PlantedForex
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
 bars = int(sys.argv[2]) if len(sys.argv) > 2 else 60_000
-seed = 7
+seed, market = 7, PlantedForex()
 
 with tempfile.TemporaryDirectory() as folder:
-    write_planted_forex(folder, bars, seed)  # 15-minute bars of EURUSD, as a Parquet file
+    market.write(folder, bars, seed)  # 15-minute bars of EURUSD, as a Parquet file
     run = slipstream.train(
         {
             "env": {
@@ -39,9 +34,10 @@ with tempfile.TemporaryDirectory() as folder:
     (track,) = slipstream.evaluate(run)["test"][0]
 
 # The test split ends with the file, and a position decided on bar t is held through bar t + 1.
-signal = planted_forex(bars, seed).extra["signal"][-track.length - 1 : -1]
+signal = market.path(bars, seed)[0].extra["signal"][-track.length - 1 : -1]
 positions = np.sign(np.round(track.trace["exposure"], 3))
-share = score(positions, signal) / score(optimal_positions(signal), signal)
+best = market.score(market.optimal_positions(signal), signal)
+share = market.score(positions, signal) / best
 fills, total = track.metrics["fills"], track.metrics["total_return"]
 print(f"{track.length:,} bars of test, {fills:.0f} fills, return {total:+.1%}")
 print(f"expected earnings after costs: {share:.0%} of the optimum")

@@ -12,8 +12,8 @@ from gymnasium.utils.env_checker import check_env
 from slipstream.adapters.errors import ActionError, ClosedError, UnreadyError
 from slipstream.adapters.gymnasium_env import EnvFace
 from slipstream.core.errors import ConfigError
-from slipstream.market.planted.crypto import write_planted_crypto
-from slipstream.market.planted.forex import write_planted_forex
+from slipstream.market.planted.crypto import PlantedCrypto
+from slipstream.market.planted.forex import PlantedForex
 
 # Advice that cannot be followed: observations of rules without bounds, a pendulum's torque in N m.
 ADVICE = ("infinity", "symmetric and normalized")
@@ -23,8 +23,8 @@ ADVICE = ("infinity", "symmetric and normalized")
 def settings(tmp_path_factory):
     """What each environment needs to be told."""
     forex, crypto = tmp_path_factory.mktemp("forex"), tmp_path_factory.mktemp("crypto")
-    write_planted_forex(forex, 3_000, 1)
-    write_planted_crypto(crypto, 9_000, 1)
+    PlantedForex().write(forex, 3_000, 1)
+    PlantedCrypto().write(crypto, 9_000, 1)
     return {
         "forex": {
             "data": {"folder": str(forex), "spread_pips": 0.5},

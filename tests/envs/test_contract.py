@@ -7,7 +7,7 @@ import pytest
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import KernelError
 from slipstream.envs.probes import NAMES
-from slipstream.market.planted.forex import write_planted_forex
+from slipstream.market.planted.forex import PlantedForex
 from slipstream.vector.contract import check_environment
 
 KERNELS = Path(__file__).parents[1] / "vector" / "kernels"
@@ -36,7 +36,7 @@ def test_probes(probe):
 
 @pytest.mark.parametrize("action", ["discrete", "continuous"])
 def test_forex(tmp_path, action):
-    write_planted_forex(tmp_path, bars=1500)
+    PlantedForex().write(tmp_path, bars=1500)
     config = {
         "data": {"folder": str(tmp_path), "spread_pips": 1.0},
         "features": ["rsi_14", "return_1"],

@@ -15,7 +15,7 @@ from slipstream.core.kernel import Loaded
 from slipstream.envs.portfolio import kernel as portfolio
 from slipstream.envs.portfolio.config import UnitOrders
 from slipstream.market.folds import FoldPlan
-from slipstream.market.planted.crypto import write_planted_crypto
+from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.vector.contract import blank, check_environment, compare, random_actions
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.records import Records
@@ -503,7 +503,7 @@ def test_what_remembers_longest_is_named(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bars", [8_760, 10_000])
 def test_folds_fit_a_year_of_hours_or_a_month_of_five_minutes(tmp_path: Path, bars: int) -> None:
-    write_planted_crypto(tmp_path, bars, 1)
+    PlantedCrypto().write(tmp_path, bars, 1)
     config = KERNEL.configure({"data": {"folder": str(tmp_path)}})
     assert KERNEL.load_folds is not None
     facts = KERNEL.load_folds(config, FoldPlan()).provenance["folds"]

@@ -5,7 +5,7 @@ import pytest
 
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.envs.probes import NAMES
-from slipstream.market.planted.forex import write_planted_forex
+from slipstream.market.planted.forex import PlantedForex
 from slipstream.vector.contract import blank, compare, random_actions
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
@@ -63,7 +63,7 @@ def prices(tmp_path_factory):
     """Two pairs of planted prices."""
     folder = tmp_path_factory.mktemp("prices")
     for seed, symbol in enumerate(("EURUSD", "GBPUSD")):
-        write_planted_forex(folder, bars=2500, seed=seed, symbol=symbol)
+        PlantedForex().write(folder, bars=2500, seed=seed, symbols=(symbol,))
     return {"data": {"folder": str(folder), "spread_pips": 1.0}}
 
 

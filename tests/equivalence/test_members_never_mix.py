@@ -9,8 +9,8 @@ import pytest
 
 from slipstream.cli import main
 from slipstream.core.discover import list_kernels
-from slipstream.market.planted.crypto import write_planted_crypto
-from slipstream.market.planted.forex import write_planted_forex
+from slipstream.market.planted.crypto import PlantedCrypto
+from slipstream.market.planted.forex import PlantedForex
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.record import checkpoint
 from slipstream.training.runs.run import Run
@@ -19,7 +19,7 @@ from slipstream.training.settings.sizing import resolve_num_envs
 from slipstream.training.trainer import train
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "kernels" / "shop.py")
-PRICES = {"forex": write_planted_forex, "portfolio": write_planted_crypto}
+PRICES = {"forex": PlantedForex().write, "portfolio": PlantedCrypto().write}
 VARIANTS = [
     ("forex", {"env.action": "continuous"}),
     ("portfolio", {"env.orders": "units"}),

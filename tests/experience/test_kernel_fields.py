@@ -16,7 +16,7 @@ from slipstream.experience.replay.replay import Replay
 from slipstream.experience.replay.sizes import replay_bytes
 from slipstream.experience.replay.storage import DenseRows
 from slipstream.experience.rollout import Rollout
-from slipstream.market.planted.forex import write_planted_forex
+from slipstream.market.planted.forex import PlantedForex
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.steps import join_finals
 from slipstream.vector.vector_env import member_indices
@@ -26,7 +26,7 @@ MEMBERS, COPIES = 2, 4
 
 
 def forex(folder, bars=1_500, **settings):
-    write_planted_forex(folder, bars=bars)
+    PlantedForex().write(folder, bars=bars)
     return {"data": {"folder": str(folder)}, "max_steps": 30, **settings}
 
 

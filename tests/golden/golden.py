@@ -77,10 +77,10 @@ def pendulum(folder: Path) -> str:
 
 def forex(folder: Path) -> str:
     """Two symbols that pay a spread."""
-    from slipstream.market.planted.forex import write_planted_forex
+    from slipstream.market.planted.forex import PlantedForex
 
     for seed, symbol in enumerate(("EURUSD", "GBPUSD")):
-        write_planted_forex(folder / "market", 3_000, seed, symbol=symbol)
+        PlantedForex().write(folder / "market", 3_000, seed, symbols=(symbol,))
     data = {"folder": str(folder / "market"), "spread_pips": 0.5}
     env = {"name": "forex", "data": data, "lookback": 3, "max_steps": 100}
     return _trained(folder, {"env": env, "agent": _AGENT}, num_envs=8, members=2, total_steps=2_560)
@@ -217,9 +217,9 @@ def _ledger_hash(path: Path) -> str:
 
 
 def _portfolio(folder: Path, **env: Any) -> dict[str, Any]:
-    from slipstream.market.planted.crypto import write_planted_crypto
+    from slipstream.market.planted.crypto import PlantedCrypto
 
-    write_planted_crypto(folder / "market", 4_000, 3)
+    PlantedCrypto().write(folder / "market", 4_000, 3)
     features = ["log_return_1", "log_return_5", "range_rel", "rsi_3", "volume_z_20"]
     own = {
         "data": {"folder": str(folder / "market")},

@@ -11,10 +11,6 @@ from slipstream.envs.forex import kernel as forex
 from slipstream.market.planted.forex import (
     NOISE_COLUMNS,
     PlantedForex,
-    optimal_positions,
-    planted_forex,
-    score,
-    write_planted_forex,
 )
 from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.factory import resolve_environment
@@ -33,7 +29,7 @@ FRESH_BARS, FRESH_SEED = 23_000, 2  # some 20,500 of them are the test split
 
 def _environment(folder, bars, seed, market, split):
     folder.mkdir()
-    write_planted_forex(folder, bars, seed, market)
+    market.write(folder, bars, seed)
     settings = {
         "data": {"folder": str(folder), "spread_pips": 0.0},
         "features": ["signal", *(f"noise_{i}" for i in range(NOISE_COLUMNS))],
@@ -56,14 +52,14 @@ def _tracks(train, tmp_path, market, seeds, steps, agent=None, num_envs=12, lear
 
 def _shares_of_optimum(tracks, fresh):
     """Drift earned after costs, over that of the optimal policy on the same path."""
-    signal = planted_forex(FRESH_BARS, FRESH_SEED, STANDARD).extra["signal"]
+    signal = STANDARD.path(FRESH_BARS, FRESH_SEED)[0].extra["signal"]
     skipped = len(signal) - len(fresh.loaded.data.bars)  # warm-up rows that loading dropped
     shares = []
     for track in tracks:
         seen = signal[skipped + track.trace["bar"].astype(int) - 1]
         positions = np.sign(np.round(track.trace["exposure"], 3))
-        best = score(optimal_positions(seen, STANDARD), seen, 0, STANDARD)
-        shares.append(score(positions, seen, 0, STANDARD) / best)
+        best = STANDARD.score(STANDARD.optimal_positions(seen), seen)
+        shares.append(STANDARD.score(positions, seen) / best)
     return np.array(shares)
 
 

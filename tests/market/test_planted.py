@@ -8,20 +8,13 @@ import pytest
 from slipstream.market.checks.check import check
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
-from slipstream.market.planted.forex import (
-    LEVELS,
-    PlantedForex,
-    optimal_positions,
-    optimum,
-    planted_forex,
-    score,
-    transition,
-    write_planted_forex,
-)
+from slipstream.market.planted.forex import LEVELS, PlantedForex, transition
+
+MARKET = PlantedForex()
 
 
 def test_the_process_is_the_one_that_was_promised():
-    bars = planted_forex(60_000, seed=5)
+    (bars,) = MARKET.path(60_000, seed=5)
     signal = bars.extra["signal"]
     assert len(bars.extra) == 15
     np.testing.assert_array_equal(bars.open[1:], bars.close[:-1])
@@ -39,13 +32,14 @@ def test_the_process_is_the_one_that_was_promised():
 
 
 def test_paths_repeat_and_differ_by_seed():
-    one, again, other = planted_forex(500, 1), planted_forex(500, 1), planted_forex(500, 2)
+    one, again, other = (MARKET.path(500, seed)[0] for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.close, again.close)
     assert not np.array_equal(one.close, other.close)
 
 
 def test_the_optimum_is_the_published_one():
-    best = optimum()
+    best = MARKET.optimum()
+    assert best.gain == MARKET.gain
     assert best.gain * 1e4 == pytest.approx(0.4654, abs=5e-5)
     np.testing.assert_array_equal(best.policy, -best.policy[::-1, ::-1])  # the market is symmetric
 
@@ -60,7 +54,7 @@ def test_no_stationary_policy_with_hysteresis_beats_the_optimum():
             held = p if p != 0 and p * lean > leave else 0
             policy[x, p + 1] = np.sign(lean) if abs(lean) > enter else held
         gains[enter, leave] = _gain(policy)
-    best = optimum()
+    best = MARKET.optimum()
     assert max(gains.values()) <= best.gain + 1e-15
     assert _gain(best.policy) == pytest.approx(best.gain, rel=1e-9)
 
@@ -86,25 +80,25 @@ def test_scores():
     signal = np.array([1.0, 1.0, -1.0])
     positions = np.array([1.0, 1.0, 0.0])
     expected = 2 * (1e-4 - 0.5 * 25e-8) - 2e-4 * 2
-    assert score(positions, signal) == pytest.approx(expected)
-    assert score(positions, signal, initial_position=1.0) == pytest.approx(expected + 2e-4)
-    path = planted_forex(20_000, seed=9).extra["signal"]
-    per_bar = score(optimal_positions(path), path) / len(path)
-    assert per_bar == pytest.approx(optimum().gain, rel=0.05)
-    assert score(np.zeros(20_000), path) == 0.0
+    assert MARKET.score(positions, signal) == pytest.approx(expected)
+    assert MARKET.score(positions, signal, initial_position=1.0) == pytest.approx(expected + 2e-4)
+    path = MARKET.path(20_000, seed=9)[0].extra["signal"]
+    per_bar = MARKET.score(MARKET.optimal_positions(path), path) / len(path)
+    assert per_bar == pytest.approx(MARKET.optimum().gain, rel=0.05)
+    assert MARKET.score(np.zeros(20_000), path) == 0.0
 
 
 def test_without_an_edge_the_optimum_is_to_stay_flat():
     market = PlantedForex(beta=0.0)
-    assert optimum(market).gain == pytest.approx(0.0, abs=1e-15)
-    assert (optimum(market).policy[:, 1] == 0.0).all()
+    assert market.optimum().gain == pytest.approx(0.0, abs=1e-15)
+    assert (market.optimum().policy[:, 1] == 0.0).all()
 
 
 def test_written_files_load_unchanged_and_the_check_is_content(tmp_path):
-    write_planted_forex(tmp_path, bars=3000, seed=4)
+    MARKET.write(tmp_path, bars=3000, seed=4)
     config = DataConfig(folder=str(tmp_path), timeframe="15m", spread_pips=0.0)
     loaded = load_market(config).symbol("EURUSD")
-    drawn = planted_forex(3000, seed=4)
+    (drawn,) = MARKET.path(3000, seed=4)
     assert list(loaded.extra) == list(drawn.extra)
     for name, column in drawn.columns().items():
         np.testing.assert_array_equal(loaded.columns()[name], column)

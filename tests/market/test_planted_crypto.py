@@ -7,39 +7,27 @@ import pytest
 
 from slipstream.core.errors import DataError
 from slipstream.features.panel import panel_features
-from slipstream.market.bars import FloatArray, IntArray
+from slipstream.market.bars import FloatArray
 from slipstream.market.checks.check import check
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market, market_of
 from slipstream.market.panel import load_panel, panel_of
-from slipstream.market.planted.crypto import (
-    SYMBOLS,
-    PlantedCrypto,
-    drift_of,
-    hot_assets,
-    optimum,
-    planted_crypto,
-    score,
-    write_planted_crypto,
-)
+from slipstream.market.planted.crypto import PlantedCrypto
 
 BP = 1e-4
+MARKET = PlantedCrypto()
+SYMBOLS = MARKET.symbols
 
 
 def table(name: str, bars: int = 200_000, seed: int = 3, **market: float) -> FloatArray:
-    path = planted_crypto(bars, seed, PlantedCrypto(**market))
+    path = PlantedCrypto(**market).path(bars, seed)
     if name == "hot":
         return np.stack([one.extra["hot"] for one in path], axis=1)
     return np.stack([getattr(one, name) for one in path], axis=1)
 
 
-def follower(hot: IntArray) -> FloatArray:
-    """Weights of the policy that sees the state."""
-    return (hot[:, None] == np.arange(7)).astype(float)
-
-
 def test_the_process_is_the_one_that_was_promised():
-    path = planted_crypto(200_000, seed=3)
+    path = MARKET.path(200_000, seed=3)
     assert tuple(one.symbol for one in path) == SYMBOLS
     close = np.stack([one.close for one in path], axis=1)
     opens = np.stack([one.open for one in path], axis=1)
@@ -80,48 +68,50 @@ def test_paths_repeat_and_differ_by_seed():
 
 
 def test_the_optimum_is_the_published_one():
-    assert optimum() * 1e4 == pytest.approx(19.93, abs=0.005)
-    assert optimum() == pytest.approx((20 - 2 * 10 / 288) * BP)
-    assert optimum(PlantedCrypto(strength=8 * BP)) == pytest.approx((8 - 20 / 288) * BP)
-    assert optimum(PlantedCrypto(strength=0.0)) == 0.0
+    assert MARKET.gain * 1e4 == pytest.approx(19.93, abs=0.005)
+    assert MARKET.gain == pytest.approx((20 - 2 * 10 / 288) * BP)
+    assert PlantedCrypto(strength=8 * BP).gain == pytest.approx((8 - 20 / 288) * BP)
+    assert PlantedCrypto(strength=0.0).gain == 0.0
 
 
 def test_scores_by_hand():
-    hot = np.array([0, 0, 2])
+    hot = np.eye(7)[[0, 0, 2]]
     weights = np.zeros((3, 7))
     weights[0, 0], weights[1, 0], weights[1, 1], weights[2, 2] = 1.0, 0.5, 0.25, 1.0
     earned = 20 + (0.5 * 20 - 0.25 * 20 / 6) + 20
     traded = 1.0 + 0.75 + 1.75
-    assert score(weights, hot) == pytest.approx((earned - 10 * traded) * BP)
-    assert score(weights, hot, np.array([1.0, 0.0, 0.5])) == pytest.approx((earned - 15) * BP)
-    assert score(np.zeros((3, 7)), hot) == 0.0
-    np.testing.assert_allclose(drift_of(hot, 7).sum(axis=1), 0.0, atol=1e-18)
+    assert MARKET.score(weights, hot) == pytest.approx((earned - 10 * traded) * BP)
+    assert MARKET.score(weights, hot, np.array([1.0, 0.0, 0.5])) == pytest.approx(
+        (earned - 15) * BP
+    )
+    assert MARKET.score(np.zeros((3, 7)), hot) == 0.0
+    np.testing.assert_allclose(MARKET.drift(hot).sum(axis=1), 0.0, atol=1e-18)
 
 
 def test_following_the_state_earns_the_optimum_and_nothing_earns_more():
-    hot = table("hot", bars=300_000).argmax(axis=1)
-    weights = follower(hot)
-    best = score(weights, hot) / len(hot)
-    assert best == pytest.approx(optimum(), rel=0.002)
+    hot = weights = table("hot", bars=300_000)
+    best = MARKET.score(weights, hot) / len(hot)
+    assert best == pytest.approx(MARKET.gain, rel=0.002)
     late = np.roll(weights, 1, axis=0)
     late[0] = weights[0]
-    assert score(late, hot) / len(hot) == pytest.approx(
-        optimum() - (20 + 20 / 6) / 288 * BP, rel=0.002
+    assert MARKET.score(late, hot) / len(hot) == pytest.approx(
+        MARKET.gain - (20 + 20 / 6) / 288 * BP, rel=0.002
     )
-    assert score(0.99 * weights, hot) / len(hot) < best
+    assert MARKET.score(0.99 * weights, hot) / len(hot) < best
     equal = np.full_like(weights, 1 / 7)
-    assert abs(score(equal, hot)) / len(hot) < 0.001 * best
+    assert abs(MARKET.score(equal, hot)) / len(hot) < 0.001 * best
 
 
 def test_prices_pay_what_the_score_promises():
     """The follower's log growth in actual prices, fees included, is the score plus noise."""
-    path = planted_crypto(100_000, seed=8)
+    path = MARKET.path(100_000, seed=8)
     close = np.stack([one.close for one in path], axis=1)
-    hot = np.stack([one.extra["hot"] for one in path], axis=1).argmax(axis=1)
-    growth = np.log(close[1:] / close[:-1])[np.arange(99_999), hot[:-1]]
-    switches = 2 * np.count_nonzero(np.diff(hot[:-1])) + 1
+    hot = np.stack([one.extra["hot"] for one in path], axis=1)[:-1]
+    asset = hot.argmax(axis=1)
+    growth = np.log(close[1:] / close[:-1])[np.arange(99_999), asset]
+    switches = 2 * np.count_nonzero(np.diff(asset)) + 1
     real = growth.sum() + switches * np.log1p(-10 * BP)
-    promised = score(follower(hot[:-1]), hot[:-1])
+    promised = MARKET.score(hot, hot)
     assert real == pytest.approx(promised, abs=4 * 28.3 * BP * np.sqrt(100_000))
     assert promised > 30 * 28.3 * BP * np.sqrt(100_000) / 2
 
@@ -139,10 +129,10 @@ def test_without_an_edge_volume_tells_nothing_about_prices():
 
 
 def test_written_files_load_unchanged_and_the_check_is_content(tmp_path):
-    files = write_planted_crypto(tmp_path, bars=3000, seed=4)
+    files = MARKET.write(tmp_path, bars=3000, seed=4)
     assert [file.name for file in files] == [f"{symbol}.parquet" for symbol in SYMBOLS]
     config = DataConfig(folder=str(tmp_path), timeframe="5m")
-    drawn = planted_crypto(3000, seed=4)
+    drawn = MARKET.path(3000, seed=4)
     for one in drawn:
         loaded = load_market(config).symbol(one.symbol)
         for name, column in one.columns().items():
@@ -152,13 +142,13 @@ def test_written_files_load_unchanged_and_the_check_is_content(tmp_path):
     assert panel.symbols == SYMBOLS
     assert panel.segments.tolist() == [[0, 3000]]
     np.testing.assert_array_equal(
-        hot_assets(panel), np.stack([one.extra["hot"] for one in drawn], axis=1).argmax(axis=1)
+        MARKET.state(panel), np.stack([one.extra["hot"] for one in drawn], axis=1)
     )
 
 
 def test_other_files_have_no_state(frame, folder):
     with pytest.raises(DataError, match="column `hot`"):
-        hot_assets(load_panel(DataConfig(folder=folder(A=frame()))))
+        MARKET.state(load_panel(DataConfig(folder=folder(A=frame()))))
 
 
 def test_the_default_features_show_the_hot_asset():
@@ -167,7 +157,7 @@ def test_the_default_features_show_the_hot_asset():
     Measured: 0.76 of the optimum, and 0.91 with a score over 1,440 bars, in which long regimes
     do not become the mean. A network on all features sees more: tests/learning/test_portfolio.py.
     """
-    panel = panel_of(market_of(planted_crypto(60_000, seed=1), 300, "24/7"))
+    panel = panel_of(market_of(MARKET.path(60_000, seed=1), 300, "24/7"))
     features = panel_features(("portfolio",), panel)
     assert features.values.shape == (60_000, 7, 14)
     rows = np.arange(features.warm_up, 60_000)
@@ -180,4 +170,4 @@ def test_the_default_features_show_the_hot_asset():
         if seen[best] > seen[held] + 3.0:
             held = best
         weights[row, held] = 1.0
-    assert score(weights, hot_assets(panel)[rows]) / len(rows) >= 0.7 * optimum()
+    assert MARKET.score(weights, MARKET.state(panel)[rows]) / len(rows) >= 0.7 * MARKET.gain

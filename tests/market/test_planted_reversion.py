@@ -13,23 +13,15 @@ from slipstream.market.bars import FloatArray
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market, market_of
 from slipstream.market.panel import load_panel, panel_of
-from slipstream.market.planted.reversion import (
-    STANDARD,
-    PlantedReversion,
-    drift_of,
-    optimum,
-    planted_reversion,
-    score,
-    shocks,
-    write_planted_reversion,
-)
+from slipstream.market.planted.reversion import PlantedReversion
 
 BP = 1e-4
+STANDARD = PlantedReversion()
 CHEAP, DEAR = PlantedReversion(fee=1 * BP), PlantedReversion(fee=10 * BP)
 
 
 def table(name: str, bars: int = 200_000, seed: int = 3) -> FloatArray:
-    path = planted_reversion(bars, seed)
+    path = STANDARD.path(bars, seed)
     if name == "shock":
         return np.stack([one.extra["shock"] for one in path], axis=1)
     return np.stack([getattr(one, name) for one in path], axis=1)
@@ -58,8 +50,8 @@ def test_paths_repeat_and_differ_by_seed():
 
 def optimal_weights(shock, market):
     """Weights of the best policy along a path of shocks, all cash before, float64 [n, A]."""
-    drift = drift_of(shock, market)
-    lead, fee = optimum(market, drift.shape[1]).lead, market.fee
+    drift = market.drift(shock)
+    lead, fee = market.optimum(drift.shape[1]).lead, market.fee
     weights = np.zeros(drift.shape)
     held = -1
     for row, seen in enumerate(drift):
@@ -81,14 +73,14 @@ def optimal_weights(shock, market):
 @pytest.mark.parametrize("market", [CHEAP, DEAR], ids=["1bp", "10bp"])
 def test_the_best_policy_earns_the_optimum(market):
     shock = table("shock", 400_000)
-    earned = score(optimal_weights(shock, market), shock, market=market) / len(shock)
-    assert earned == pytest.approx(optimum(market).gain, rel=0.005)
+    earned = market.score(optimal_weights(shock, market), shock) / len(shock)
+    assert earned == pytest.approx(market.gain, rel=0.005)
 
 
 def test_without_fees_the_best_asset_is_held_whenever_it_rises():
     """E max(0, M): of the largest of seven normals, here by sampling."""
     largest = np.random.default_rng(0).standard_normal((2_000_000, 7)).max(axis=1)
-    free = optimum(PlantedReversion(fee=0.0)).gain
+    free = PlantedReversion(fee=0.0).optimum().gain
     expected = STANDARD.share * STANDARD.noise * np.maximum(largest, 0.0).mean()
     assert free == pytest.approx(expected, rel=2e-3)
 
@@ -114,7 +106,7 @@ def test_the_optimum_is_that_of_value_iteration():
             ]
             after[held] = (weight * np.max(choices, axis=0)).sum()
         gain, value = after[0], after - after[0]
-    best = optimum(market, assets=2)
+    best = market.optimum(assets=2)
     assert best.gain == pytest.approx(gain, rel=2e-4)
     assert best.lead == pytest.approx(value[1], rel=5e-3)
 
@@ -122,8 +114,8 @@ def test_the_optimum_is_that_of_value_iteration():
 @pytest.mark.parametrize("market", [CHEAP, DEAR], ids=["1bp", "10bp"])
 def test_no_rule_with_other_thresholds_earns_more(market):
     shock = table("shock", 60_000)
-    drift = drift_of(shock, market)
-    best = score(optimal_weights(shock, market), shock, market=market)
+    drift = market.drift(shock)
+    best = market.score(optimal_weights(shock, market), shock)
     others = []
     for enter, change in itertools.product((0.5, 1.0, 2.0), (0.8, 1.5, 2.0, 3.0)):
         weights, held = np.zeros_like(shock), -1
@@ -135,7 +127,7 @@ def test_no_rule_with_other_thresholds_earns_more(market):
                 held = top
             if held >= 0:
                 weights[row, held] = 1.0
-        others.append(score(weights, shock, market=market))
+        others.append(market.score(weights, shock))
     assert max(others) < best
     assert max(others) > 0.9 * best  # the yardstick of a tuned rule is near
 
@@ -144,29 +136,29 @@ def test_scores_by_hand_and_no_edge():
     shock = np.array([[-1.0, 0.0], [0.0, -2.0]]) * 100 * BP
     weights = np.array([[1.0, 0.0], [0.0, 0.5]])
     earned = STANDARD.share * (100 + 0.5 * 200) * BP
-    assert score(weights, shock) == pytest.approx(earned - STANDARD.fee * (1 + 1.5))
-    assert optimum(PlantedReversion(share=0.0)).gain == 0.0
+    assert STANDARD.score(weights, shock) == pytest.approx(earned - STANDARD.fee * (1 + 1.5))
+    assert PlantedReversion(share=0.0).optimum().gain == 0.0
     assert not optimal_weights(table("shock", 1_000), PlantedReversion(share=0.0)).any()
 
 
 def test_written_files_hold_the_state_and_the_default_features_show_it(tmp_path):
-    files = write_planted_reversion(tmp_path, bars=3000, seed=4)
+    files = STANDARD.write(tmp_path, bars=3000, seed=4)
     assert len(files) == 7
     panel = load_panel(DataConfig(folder=str(tmp_path), timeframe="5m"))
-    np.testing.assert_array_equal(shocks(panel), table("shock", 3000, 4))
+    np.testing.assert_array_equal(STANDARD.state(panel), table("shock", 3000, 4))
     assert load_market(DataConfig(folder=str(tmp_path))).bar_seconds == 300
     features = panel_features(("portfolio",), panel)
     rows = np.arange(features.warm_up, 3000)
     seen = features.values[rows, :, features.names.index("log_return_1")]
-    found = np.corrcoef(seen.ravel(), shocks(panel)[rows].ravel())[0, 1]
+    found = np.corrcoef(seen.ravel(), STANDARD.state(panel)[rows].ravel())[0, 1]
     assert found > 0.95
 
 
 def test_other_files_have_no_shocks(frame, folder):
     with pytest.raises(DataError, match="column `shock` that the generator of planted-reversion"):
-        shocks(load_panel(DataConfig(folder=folder(A=frame()))))
+        STANDARD.state(load_panel(DataConfig(folder=folder(A=frame()))))
 
 
 def test_panels_of_the_generator_need_no_files():
-    panel = panel_of(market_of(planted_reversion(500, seed=1), 300, "24/7"))
-    np.testing.assert_array_equal(shocks(panel), table("shock", 500, 1))
+    panel = panel_of(market_of(STANDARD.path(500, seed=1), 300, "24/7"))
+    np.testing.assert_array_equal(STANDARD.state(panel), table("shock", 500, 1))

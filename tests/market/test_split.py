@@ -8,7 +8,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.market.bars import Bars
 from slipstream.market.folds import SplitConfig, split_times
 from slipstream.market.market import market_of
-from slipstream.market.planted.forex import planted_forex
+from slipstream.market.planted.forex import PlantedForex
 
 SPLIT = SplitConfig()
 
@@ -31,7 +31,7 @@ def test_fractions_of_time_and_an_embargo_after_each_boundary():
 
 
 def test_the_embargo_counts_bars_not_hours_over_weekends():
-    bars = planted_forex(4800, seed=1)
+    (bars,) = PlantedForex().path(4800, seed=1)
     market = market_of((bars,), 900)
     times = split_times(market, SPLIT, embargo_bars=300)
     for before, after in (("train", "validation"), ("validation", "test")):

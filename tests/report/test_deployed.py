@@ -12,7 +12,7 @@ import pytest
 import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.market.planted.forex import write_planted_forex
+from slipstream.market.planted.forex import PlantedForex
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack
 from slipstream.report import report
@@ -49,9 +49,9 @@ class OnePolicy:
 def prices(tmp_path_factory):
     """Hourly and half-hourly bars by name; `newer` begins where `own` ends."""
     root = tmp_path_factory.mktemp("prices")
-    write_planted_forex(root / "own", 2_400, 0, bar_seconds=HOUR)
-    write_planted_forex(root / "other", 2_400, 1, bar_seconds=HOUR)
-    write_planted_forex(root / "shorter", 2_400, 1, bar_seconds=HOUR // 2)
+    PlantedForex().write(root / "own", 2_400, 0, bar_seconds=HOUR)
+    PlantedForex().write(root / "other", 2_400, 1, bar_seconds=HOUR)
+    PlantedForex().write(root / "shorter", 2_400, 1, bar_seconds=HOUR // 2)
     return root
 
 

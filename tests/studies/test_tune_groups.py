@@ -15,7 +15,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError
-from slipstream.market.planted.crypto import write_planted_crypto
+from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.engine.stretch import Task, run_stretch
@@ -56,7 +56,7 @@ CONFIG = {
 def config(tmp_path_factory):
     """The config, on a small planted market."""
     data = tmp_path_factory.mktemp("market")
-    write_planted_crypto(data, 4_000, 3)
+    PlantedCrypto().write(data, 4_000, 3)
     return {**CONFIG, "env": {**CONFIG["env"], "data": {"folder": str(data)}}}
 
 

@@ -10,8 +10,8 @@ import pytest
 import slipstream
 from slipstream.core.conditions import check_conditions, differences
 from slipstream.core.errors import ConfigError
-from slipstream.market.planted.crypto import write_planted_crypto
-from slipstream.market.planted.forex import write_planted_forex
+from slipstream.market.planted.crypto import PlantedCrypto
+from slipstream.market.planted.forex import PlantedForex
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
 from slipstream.training.environments.factory import make_environment
@@ -28,11 +28,11 @@ def folders(tmp_path_factory):
     """Prices by name: hourly, half-hourly, others of the same kind, coins."""
     root = tmp_path_factory.mktemp("prices")
     for name, seed, seconds in (("hours", 0, HOUR), ("shorter", 0, HOUR // 2), ("newer", 1, HOUR)):
-        write_planted_forex(root / name, 3_000, seed, bar_seconds=seconds)
+        PlantedForex().write(root / name, 3_000, seed, bar_seconds=seconds)
     shutil.copytree(root / "hours", root / "pounds")
     (root / "pounds/EURUSD.parquet").rename(root / "pounds/GBPUSD.parquet")
-    write_planted_crypto(root / "coins", 2_000, 0, symbols=COINS)
-    write_planted_crypto(root / "others", 2_000, 0, symbols=("ADAUSD", "DOTUSD", "XRPUSD"))
+    PlantedCrypto().write(root / "coins", 2_000, 0, symbols=COINS)
+    PlantedCrypto().write(root / "others", 2_000, 0, symbols=("ADAUSD", "DOTUSD", "XRPUSD"))
     return root
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from slipstream.features.sets import FEATURE_SETS
-from slipstream.market.planted.crypto import write_planted_crypto
+from slipstream.market.planted.crypto import PlantedCrypto
 
 BARS = 125_000  # of five minutes; the hold-out leaves some 100,000 to develop on
 FOLDS = 6
@@ -102,7 +102,7 @@ def market(data_dir: str | None) -> Iterator[dict[str, Any]]:
         return
     folder = tempfile.mkdtemp(prefix="slipstream-bench-")
     try:
-        write_planted_crypto(folder, BARS)
+        PlantedCrypto().write(folder, BARS)
         yield {"data": {"folder": folder}, "features": list(PLANTED_FEATURES)}
     finally:
         shutil.rmtree(folder)

@@ -112,12 +112,12 @@ def planted_forex(
     seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
 ) -> None:
     """Writes prices with a planted edge whose best return is known exactly."""
-    from slipstream.market.planted.forex import optimum, write_planted_forex
+    from slipstream.market.planted.forex import PlantedForex
     from slipstream.training.record.files import disk_errors
 
     with disk_errors(folder):
-        file = write_planted_forex(folder, bars, seed)
-    best = optimum().gain
+        (file,) = PlantedForex().write(folder, bars, seed)
+    best = PlantedForex().gain
     tell(f"{file}: {bars:,} bars; the best policy earns {best * 1e4:.4f} basis points a bar.")
 
 
@@ -132,7 +132,7 @@ def planted_crypto(
 ) -> None:
     """Writes prices of seven assets with a planted edge whose best return is known exactly."""
     from slipstream.core.errors import ConfigError
-    from slipstream.market.planted.crypto import PlantedCrypto, optimum, write_planted_crypto
+    from slipstream.market.planted.crypto import PlantedCrypto
     from slipstream.training.record.files import disk_errors
 
     market = PlantedCrypto(strength=strength * 1e-4)
@@ -142,8 +142,8 @@ def planted_crypto(
             f"take at most {_MOST_GROWTH / bars * 1e4:g} basis points, or fewer --bars."
         )
     with disk_errors(folder):
-        files = write_planted_crypto(folder, bars, seed, market)
-    best = optimum(market)
+        files = market.write(folder, bars, seed)
+    best = market.gain
     tell(
         f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best * 1e4:.2f} "
         f"basis points a bar at a fee of {market.fee * 1e4:g} basis points a side."
@@ -163,13 +163,13 @@ def planted_reversion(
     """Writes prices of seven assets that give back a part of every move one bar later."""
     from dataclasses import replace
 
-    from slipstream.market.planted.reversion import STANDARD, optimum, write_planted_reversion
+    from slipstream.market.planted.reversion import PlantedReversion
     from slipstream.training.record.files import disk_errors
 
-    market = replace(STANDARD, share=share)
+    market = PlantedReversion(share=share)
     with disk_errors(folder):
-        files = write_planted_reversion(folder, bars, seed, market)
-    best = [1e4 * optimum(replace(market, fee=fee)).gain for fee in (1e-4, 10e-4)]
+        files = market.write(folder, bars, seed)
+    best = [1e4 * replace(market, fee=fee).gain for fee in (1e-4, 10e-4)]
     tell(
         f"{folder}: {len(files)} assets, {bars:,} bars; the best policy earns {best[0]:.2f} basis "
         f"points a bar at a fee of 1 basis point a side, {best[1]:.2f} at 10."

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.market.planted.forex import write_planted_forex
+from slipstream.market.planted.forex import PlantedForex
 from slipstream.vector.compile import entry_arguments
 from slipstream.vector.cuda import device_module
 from slipstream.vector.kernel_env import KernelVectorEnv
@@ -75,7 +75,7 @@ def examples(folder: Path) -> Iterator[tuple[str, Kernel, Loaded]]:
             kernel.Config()
         except ValidationError:  # it needs prices
             if not any(folder.iterdir()):
-                write_planted_forex(folder, bars=10_000)
+                PlantedForex().write(folder, bars=10_000)
             settings = {"data": {"folder": str(folder), "spread_pips": 1.0}}
         try:
             config = kernel.configure(settings)

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from slipstream.market.calendar import in_weekend
-from slipstream.market.planted.crypto import write_planted_crypto
+from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.market.planted.prices import is_planted
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs import openings
@@ -175,7 +175,7 @@ def test_looks_are_listed_and_take_no_day_away(tmp_path):
 
 
 def test_markets_of_our_own_generators_are_exempt(tmp_path):
-    write_planted_crypto(tmp_path / "planted", 9_000, 0)
+    PlantedCrypto().write(tmp_path / "planted", 9_000, 0)
     assert is_planted(str(tmp_path / "planted"))
     environment = resolve_environment("portfolio", {"data": {"folder": str(tmp_path / "planted")}})
     assert price_series(environment, "test") == []

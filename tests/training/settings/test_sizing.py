@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.market.planted.forex import write_planted_forex
+from slipstream.market.planted.forex import PlantedForex
 from slipstream.nets.policy_file import pack
 from slipstream.training.environments import suggested
 from slipstream.training.environments.factory import resolve_environment
@@ -85,7 +85,7 @@ def test_copies_follow_from_the_budget(target, settings, copies):
 @pytest.mark.parametrize(("symbols", "copies"), [(1, 1), (3, 4)])
 def test_every_symbol_is_traded_by_an_agent_that_needs_one_copy(tmp_path, symbols, copies):
     for k in range(symbols):
-        write_planted_forex(tmp_path, 3000, k, symbol=f"{['AUD', 'EUR', 'GBP'][k]}USD")
+        PlantedForex().write(tmp_path, 3000, k, symbols=(f"{['AUD', 'EUR', 'GBP'][k]}USD",))
     env = {"name": "forex", "data": {"folder": str(tmp_path), "spread_pips": 0.0}}
     values = {"env": env, "training": {"num_envs": "auto"}}
     config = resolve({**values, "agent": {"name": "dqn"}})

@@ -12,40 +12,18 @@ the 21-state chain (signal, position). With `beta = 0` the market has no edge.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
-from slipstream.market.bars import Bars, FloatArray, IntArray
+from slipstream.market.bars import FloatArray, IntArray
 from slipstream.market.calendar import in_weekend
-from slipstream.market.planted.prices import write_prices
+from slipstream.market.planted.prices import BASIS_POINT, Drawn, PlantedMarket
 
 LEVELS = np.linspace(-1.0, 1.0, 7)
 POSITIONS = np.array([-1.0, 0.0, 1.0])
 STAY = 0.6
 NOISE_COLUMNS = 14
-BASIS_POINT = 1e-4
 _START = 1_577_916_000  # Wednesday 2020-01-01 22:00 UTC = 17:00 New York
-_FIRST_PRICE = 1.1
-
-
-@dataclass(frozen=True)
-class PlantedForex:
-    """Parameters of the generator, as fractions (1 bp = 1e-4).
-
-    Attributes:
-        beta: log drift of the next bar per unit of signal.
-        sigma: standard deviation of a bar's log return.
-        cost: fraction of equity paid per unit of exposure change.
-    """
-
-    beta: float = 1.0 * BASIS_POINT
-    sigma: float = 5.0 * BASIS_POINT
-    cost: float = 2.0 * BASIS_POINT
-
-
-STANDARD = PlantedForex()
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,76 +39,105 @@ class Optimum:
     policy: FloatArray
 
 
-def planted_forex(
-    bars: int,
-    seed: int,
-    market: PlantedForex = STANDARD,
-    symbol: str = "EURUSD",
-    bar_seconds: int = 900,
-) -> Bars:
-    """Draws a path of `bars` bars; extra columns `signal` and `noise_0` ... `noise_13`.
+@dataclass(frozen=True)
+class PlantedForex(PlantedMarket):
+    """Parameters of the generator, as fractions (1 bp = 1e-4).
 
-    Stamps follow the forex week, so that the data check finds nothing to complain about; the
-    process itself knows no weekends. Equal arguments give equal bars.
+    Its state is the column `signal`; `noise_0` ... `noise_13` tell nothing.
+
+    Attributes:
+        beta: log drift of the next bar per unit of signal.
+        sigma: standard deviation of a bar's log return.
+        cost: fraction of equity paid per unit of exposure change.
     """
-    draw = np.random.default_rng(np.random.SeedSequence([seed, 0x91A27ED]))
-    signal = LEVELS[_walk(bars, draw)]
-    seen = np.concatenate([[0.0], signal[:-1]])  # what moved each bar; nothing moved the first
-    growth = market.beta * seen - 0.5 * market.sigma**2
-    growth = growth + market.sigma * draw.standard_normal(bars)
-    close = _FIRST_PRICE * np.exp(np.cumsum(growth))
-    opens = np.concatenate([[_FIRST_PRICE], close[:-1]])
-    noise = draw.standard_normal((NOISE_COLUMNS, bars))
-    return Bars(
-        symbol=symbol,
-        time=_forex_times(bars, bar_seconds),
-        open=opens,
-        high=np.maximum(opens, close),
-        low=np.minimum(opens, close),
-        close=close,
-        volume=np.exp(draw.standard_normal(bars)),
-        spread=np.zeros(bars),
-        extra={"signal": signal, **{f"noise_{k}": noise[k] for k in range(NOISE_COLUMNS)}},
-    )
 
+    name, stream = "planted-forex", 0x91A27ED
+    symbols, bars, bar_seconds, first_price = ("EURUSD",), 60_000, 900, 1.1
+    beta: float = 1.0 * BASIS_POINT
+    sigma: float = 5.0 * BASIS_POINT
+    cost: float = 2.0 * BASIS_POINT
 
-def write_planted_forex(
-    folder: str | Path,
-    bars: int = 60_000,
-    seed: int = 0,
-    market: PlantedForex = STANDARD,
-    symbol: str = "EURUSD",
-    bar_seconds: int = 900,
-) -> Path:
-    """Writes one path as ``{symbol}.parquet`` into `folder` and returns the file."""
-    return write_prices(Path(folder), planted_forex(bars, seed, market, symbol, bar_seconds))
+    def draw(self, bars: int, assets: int, random: np.random.Generator) -> Drawn:
+        """Draws the signal of one pair."""
+        assert assets == 1
+        signal = LEVELS[_walk(bars, random)]
+        seen = np.concatenate([[0.0], signal[:-1]])  # what moved each bar; nothing moved the first
+        growth = self.beta * seen - 0.5 * self.sigma**2
+        growth = growth + self.sigma * random.standard_normal(bars)
+        noise = random.standard_normal((NOISE_COLUMNS, bars))
+        extra = {"signal": signal, **{f"noise_{k}": noise[k] for k in range(NOISE_COLUMNS)}}
+        columns = {name: column[:, None] for name, column in extra.items()}
+        return Drawn(growth[:, None], random.standard_normal((bars, 1)), columns)
 
+    def times(self, bars: int, bar_seconds: int) -> IntArray:
+        """The forex week, so that the data check finds nothing to complain about.
 
-@lru_cache(maxsize=16)
-def optimum(market: PlantedForex = STANDARD) -> Optimum:
-    """The average-reward optimum by relative value iteration, to a span of 1e-14.
+        The process itself knows no weekends.
+        """
+        weeks = bars * bar_seconds // (5 * 86400) + 2
+        grid = _START + np.arange(weeks * 7 * 86400 // bar_seconds, dtype=np.int64) * bar_seconds
+        return grid[~in_weekend(grid)][:bars]
 
-    In state (x, position) the agent chooses a; it earns
-    a beta x - a^2 sigma^2 / 2 - cost |a - position|, then x moves. Rewards are scaled to
-    units of `sigma` so that 1e-14 is a meaningful span.
-    """
-    scale = market.sigma
-    earned = (
-        POSITIONS[None, :] * market.beta * LEVELS[:, None]
-        - 0.5 * (POSITIONS[None, :] * market.sigma) ** 2
-    ) / scale  # [x, a]
-    paid = market.cost * np.abs(POSITIONS[None, :] - POSITIONS[:, None]) / scale  # [position, a]
-    moves = transition()
-    value = np.zeros((len(LEVELS), len(POSITIONS)))
-    while True:
-        choices = earned[:, None, :] - paid[None, :, :] + (moves @ value)[:, None, :]
-        best = choices.max(axis=2)
-        change = best - value
-        value = best - best[0, 0]
-        if np.ptp(change) < 1e-14:
-            break
-    gain = 0.5 * (change.max() + change.min()) * scale
-    return Optimum(float(gain), POSITIONS[choices.argmax(axis=2)])
+    @property
+    def gain(self) -> float:
+        """What the best policy that sees the signal earns a bar, a fraction of equity."""
+        return self.optimum().gain
+
+    def optimum(self) -> Optimum:
+        """The average-reward optimum by relative value iteration, to a span of 1e-14.
+
+        In state (x, position) the agent chooses a; it earns
+        a beta x - a^2 sigma^2 / 2 - cost |a - position|, then x moves. Rewards are scaled to
+        units of `sigma` so that 1e-14 is a meaningful span.
+        """
+        scale = self.sigma
+        earned = (
+            POSITIONS[None, :] * self.beta * LEVELS[:, None]
+            - 0.5 * (POSITIONS[None, :] * self.sigma) ** 2
+        ) / scale  # [x, a]
+        change = np.abs(POSITIONS[None, :] - POSITIONS[:, None])
+        paid = self.cost * change / scale  # [position, a]
+        moves = transition()
+        value = np.zeros((len(LEVELS), len(POSITIONS)))
+        while True:
+            choices = earned[:, None, :] - paid[None, :, :] + (moves @ value)[:, None, :]
+            best = choices.max(axis=2)
+            grown = best - value
+            value = best - best[0, 0]
+            if np.ptp(grown) < 1e-14:
+                break
+        gain = 0.5 * (grown.max() + grown.min()) * scale
+        return Optimum(float(gain), POSITIONS[choices.argmax(axis=2)])
+
+    def optimal_positions(self, signal: FloatArray, initial_position: float = 0.0) -> FloatArray:
+        """The optimal policy's positions along a path of signals, float64 [n]."""
+        policy = self.optimum().policy
+        levels = np.rint((np.asarray(signal) + 1.0) * 3.0).astype(np.int64)
+        positions = np.empty(len(levels))
+        held = round(initial_position) + 1
+        for row, level in enumerate(levels):
+            positions[row] = policy[level, held]
+            held = int(positions[row]) + 1
+        return positions
+
+    def score(
+        self, positions: FloatArray, signal: FloatArray, initial_position: float = 0.0
+    ) -> float:
+        """What positions earn in expectation: conditional drift, not the noisy return.
+
+        Args:
+            positions: exposure decided on bar t and held through bar t + 1, fractions of equity,
+                [n].
+            signal: x_t of the same bars, [n].
+            initial_position: exposure before the first decision.
+
+        Returns:
+            Sum over bars of position beta x - position^2 sigma^2 / 2 - cost |change|.
+        """
+        held = np.asarray(positions, dtype=np.float64)
+        change = np.abs(np.diff(held, prepend=initial_position))
+        drift = held * self.beta * np.asarray(signal) - 0.5 * (held * self.sigma) ** 2
+        return float(np.sum(drift - self.cost * change))
 
 
 def transition() -> FloatArray:
@@ -145,42 +152,6 @@ def transition() -> FloatArray:
     return moves
 
 
-def optimal_positions(
-    signal: FloatArray, market: PlantedForex = STANDARD, initial_position: float = 0.0
-) -> FloatArray:
-    """The optimal policy's positions along a path of signals, float64 [n]."""
-    policy = optimum(market).policy
-    levels = np.rint((np.asarray(signal) + 1.0) * 3.0).astype(np.int64)
-    positions = np.empty(len(levels))
-    held = round(initial_position) + 1
-    for row, level in enumerate(levels):
-        positions[row] = policy[level, held]
-        held = int(positions[row]) + 1
-    return positions
-
-
-def score(
-    positions: FloatArray,
-    signal: FloatArray,
-    initial_position: float = 0.0,
-    market: PlantedForex = STANDARD,
-) -> float:
-    """What positions earn in expectation given the signal: conditional drift, not the noisy return.
-
-    Args:
-        positions: exposure decided on bar t and held through bar t + 1, fractions of equity, [n].
-        signal: x_t of the same bars, [n].
-        initial_position: exposure before the first decision.
-
-    Returns:
-        Sum over bars of position beta x - position^2 sigma^2 / 2 - cost |change|.
-    """
-    held = np.asarray(positions, dtype=np.float64)
-    change = np.abs(np.diff(held, prepend=initial_position))
-    drift = held * market.beta * np.asarray(signal) - 0.5 * (held * market.sigma) ** 2
-    return float(np.sum(drift - market.cost * change))
-
-
 def _walk(bars: int, draw: np.random.Generator) -> IntArray:
     """Level indices of the signal, started from its stationary (uniform) distribution."""
     steps = draw.choice([-1, 0, 1], size=bars, p=[(1 - STAY) / 2, STAY, (1 - STAY) / 2])
@@ -190,10 +161,3 @@ def _walk(bars: int, draw: np.random.Generator) -> IntArray:
         levels[row] = level
         level = min(max(level + step, 0), len(LEVELS) - 1)
     return levels
-
-
-def _forex_times(bars: int, bar_seconds: int) -> IntArray:
-    """The first `bars` stamps of the forex week's grid, UTC seconds."""
-    weeks = bars * bar_seconds // (5 * 86400) + 2
-    grid = _START + np.arange(weeks * 7 * 86400 // bar_seconds, dtype=np.int64) * bar_seconds
-    return grid[~in_weekend(grid)][:bars]

@@ -1,107 +1,175 @@
-"""Prices of planted markets: bars from growth, files known to be theirs, a score of weights."""
+"""PlantedMarket: prices with an edge whose best return is known, drawn, and written as files.
+
+Every open is the close before; a bar's growth is what the signal of a subclass promised, and noise.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from slipstream.core.errors import DataError
-from slipstream.market.bars import Bars, FloatArray
+from slipstream.market.bars import Bars, FloatArray, IntArray
 from slipstream.market.panel import Panel
 from slipstream.market.reading.source import SUFFIXES, resolve_folder
 
 BASIS_POINT = 1e-4
-SYMBOLS = ("AAVE", "AVAX", "BTC", "ETH", "LINK", "LTC", "UNI")
 LOG_VOLUME = 10.0  # mean logarithm of a bar's volume
 _START = 1_640_995_200  # 2022-01-01 00:00 UTC
-_FIRST_PRICE = 100.0
 _MARK = ".planted"  # beside the files: the sha256 of each that a generator wrote
 
 
-def bars_of(
-    growth: FloatArray,
-    log_volume: FloatArray,
-    extra: Mapping[str, FloatArray],
-    symbols: Sequence[str],
-    bar_seconds: int,
-) -> tuple[Bars, ...]:
-    """Bars whose every open is the close before.
+class Drawn(NamedTuple):
+    """One draw of a signal and of what it moves.
 
-    Args:
+    Attributes:
         growth: log(close / open) of each bar, float64 [T, A].
         log_volume: float64 [T, A].
         extra: columns that hold the state, float64 [T, A], by name.
-        symbols: A names.
-        bar_seconds: length of a bar.
     """
-    bars, assets = growth.shape
-    close = _FIRST_PRICE * np.exp(np.cumsum(growth, axis=0))
-    opens = np.concatenate([np.full((1, assets), _FIRST_PRICE), close[:-1]])
-    time = _START + bar_seconds * np.arange(bars, dtype=np.int64)
-    return tuple(
-        Bars(
-            symbol,
-            time,
-            open=opens[:, a],
-            high=np.maximum(opens, close)[:, a],
-            low=np.minimum(opens, close)[:, a],
-            close=close[:, a],
-            volume=np.exp(log_volume[:, a]),
-            spread=np.zeros(bars),
-            extra={name: column[:, a] for name, column in extra.items()},
-        )
-        for a, symbol in enumerate(symbols)
-    )
+
+    growth: FloatArray
+    log_volume: FloatArray
+    extra: Mapping[str, FloatArray]
 
 
-def write_bars(folder: str | Path, path: Sequence[Bars]) -> tuple[Path, ...]:
-    """Writes one ``{symbol}.parquet`` file for each asset into `folder` and returns them."""
-    return tuple(write_prices(Path(folder), one) for one in path)
+@dataclass(frozen=True)
+class PlantedMarket(ABC):
+    """A generator of prices; what differs between the markets is the signal.
 
-
-def state_of(panel: Panel, column: str, generator: str) -> FloatArray:
-    """The column of a planted panel that holds its state, float64 [T, A].
-
-    Raises:
-        DataError: the panel has no such column.
+    Attributes:
+        name: what it is called, as in `slipstream data planted-forex`.
+        stream: number of its random stream.
+        symbols, bars, bar_seconds, first_price: what it writes unless asked for something else.
     """
-    if column not in panel.extra:
-        raise DataError(
-            f"The files must have the column `{column}` that the generator of {generator} writes; "
-            f"these have {', '.join(panel.extra) or 'no columns beside prices and volume'}."
+
+    name: ClassVar[str]
+    stream: ClassVar[int]
+    symbols: ClassVar[tuple[str, ...]] = ("AAVE", "AVAX", "BTC", "ETH", "LINK", "LTC", "UNI")
+    bars: ClassVar[int] = 125_000
+    bar_seconds: ClassVar[int] = 300
+    first_price: ClassVar[float] = 100.0
+
+    @abstractmethod
+    def draw(self, bars: int, assets: int, random: np.random.Generator) -> Drawn:
+        """Draws the signal and what it moves."""
+
+    @property
+    @abstractmethod
+    def gain(self) -> float:
+        """What the best policy that sees the state earns a bar."""
+
+    def times(self, bars: int, bar_seconds: int) -> IntArray:
+        """The stamps of the bars, UTC seconds."""
+        return _START + bar_seconds * np.arange(bars, dtype=np.int64)
+
+    def path(
+        self, bars: int, seed: int, symbols: Sequence[str] = (), bar_seconds: int = 0
+    ) -> tuple[Bars, ...]:
+        """Draws one path of `bars` bars a symbol.
+
+        Equal arguments give equal bars; a longer path is another one.
+        """
+        symbols = symbols or self.symbols
+        random = np.random.default_rng(np.random.SeedSequence([seed, self.stream]))
+        growth, log_volume, extra = self.draw(bars, len(symbols), random)
+        close = self.first_price * np.exp(np.cumsum(growth, axis=0))
+        opens = np.concatenate([np.full((1, len(symbols)), self.first_price), close[:-1]])
+        time = self.times(bars, bar_seconds or self.bar_seconds)
+        return tuple(
+            Bars(
+                symbol,
+                time,
+                open=opens[:, a],
+                high=np.maximum(opens, close)[:, a],
+                low=np.minimum(opens, close)[:, a],
+                close=close[:, a],
+                volume=np.exp(log_volume[:, a]),
+                spread=np.zeros(bars),
+                extra={name: column[:, a] for name, column in extra.items()},
+            )
+            for a, symbol in enumerate(symbols)
         )
-    return panel.extra[column]
+
+    def write(
+        self,
+        folder: str | Path,
+        bars: int = 0,
+        seed: int = 0,
+        symbols: Sequence[str] = (),
+        bar_seconds: int = 0,
+    ) -> tuple[Path, ...]:
+        """Writes one path as ``{symbol}.parquet`` files into `folder` and returns them.
+
+        Raises:
+            OSError: the folder cannot be written, or its disk is full.
+        """
+        drawn = self.path(bars or self.bars, seed, symbols, bar_seconds)
+        return tuple(_write(Path(folder), one) for one in drawn)
 
 
-def expected_growth(
-    weights: FloatArray, drift: FloatArray, fee: float, traded: FloatArray | None = None
-) -> float:
-    """What weights earn in expectation given the state: conditional drift, not the noisy return.
+@dataclass(frozen=True)
+class PlantedAssets(PlantedMarket):
+    """A planted market of several assets, whose weights earn by their conditional drift.
 
-    Args:
-        weights: shares of equity held through bar t + 1, decided on bar t, [n, A]; the rest is
-            cash.
-        drift: expected log growth of each asset in bar t + 1, [n, A].
+    Attributes:
+        column: the extra column that holds the state.
         fee: fraction of notional, each side.
-        traded: share of equity bought plus sold at each bar, [n]. None: what the weights change,
-            from cash alone before the first bar, without the drift of weights that nobody trades.
-
-    Returns:
-        Sum over bars of weights . drift - fee x traded.
     """
-    held = np.asarray(weights, dtype=np.float64)
-    if traded is None:
-        traded = np.abs(np.diff(held, axis=0, prepend=0.0)).sum(axis=1)
-    return float((held * drift).sum() - fee * np.sum(traded))
+
+    column: ClassVar[str]
+    fee: float = 0.0
+
+    @abstractmethod
+    def drift(self, state: FloatArray) -> FloatArray:
+        """Log drift of every asset in the bar after each of these states, float64 [n, A]."""
+
+    def state(self, panel: Panel) -> FloatArray:
+        """The state at each row of a planted panel, float64 [T, A].
+
+        Raises:
+            DataError: the panel has no such column.
+        """
+        if self.column not in panel.extra:
+            raise DataError(
+                f"The files must have the column `{self.column}` that the generator of "
+                f"{self.name} writes; these have "
+                f"{', '.join(panel.extra) or 'no columns beside prices and volume'}."
+            )
+        return panel.extra[self.column]
+
+    def score(
+        self, weights: FloatArray, state: FloatArray, traded: FloatArray | None = None
+    ) -> float:
+        """What weights earn in expectation: conditional drift, not the noisy return.
+
+        Args:
+            weights: shares of equity held through bar t + 1, decided on bar t, [n, A]; the rest
+                is cash.
+            state: of the bars on which they were decided, [n, A].
+            traded: share of equity bought plus sold at each bar, [n]. None: what the weights
+                change, from cash alone before the first bar, without the drift of weights that
+                nobody trades.
+
+        Returns:
+            Sum over bars of weights . drift - fee x traded.
+        """
+        held = np.asarray(weights, dtype=np.float64)
+        if traded is None:
+            traded = np.abs(np.diff(held, axis=0, prepend=0.0)).sum(axis=1)
+        return float((held * self.drift(state)).sum() - self.fee * np.sum(traded))
 
 
-def write_prices(folder: Path, bars: Bars) -> Path:
-    """Writes `SYMBOL.parquet` with stamps in UTC and all columns but the spread; returns its path.
+def _write(folder: Path, bars: Bars) -> Path:
+    """Writes stamps in UTC and all columns but the spread; returns the file.
 
     Raises:
         OSError: the folder cannot be written, or its disk is full; then there is no such file.

@@ -17,42 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from slipstream.market.bars import Bars, FloatArray
-from slipstream.market.panel import Panel
-from slipstream.market.planted.prices import (
-    BASIS_POINT,
-    LOG_VOLUME,
-    SYMBOLS,
-    bars_of,
-    expected_growth,
-    state_of,
-    write_bars,
-)
+from slipstream.market.bars import FloatArray
+from slipstream.market.planted.prices import BASIS_POINT, LOG_VOLUME, Drawn, PlantedAssets
 
-SHOCK = "shock"  # the column that holds the state: the part of a bar's growth that was new
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(400)  # of the integrals: exact to rounding
-
-
-@dataclass(frozen=True)
-class PlantedReversion:
-    """Parameters of the generator, as fractions (1 bp = 1e-4).
-
-    Attributes:
-        share: of a shock, what the next bar gives back.
-        noise: standard deviation of a bar's shock.
-        fee: fraction of notional, each side.
-    """
-
-    share: float = 0.3
-    noise: float = 100.0 * BASIS_POINT
-    fee: float = 1.0 * BASIS_POINT
-
-
-STANDARD = PlantedReversion()
 
 
 @dataclass(frozen=True)
@@ -69,92 +40,73 @@ class ReversionOptimum:
     lead: float
 
 
-def planted_reversion(
-    bars: int,
-    seed: int,
-    market: PlantedReversion = STANDARD,
-    symbols: Sequence[str] = SYMBOLS,
-    bar_seconds: int = 300,
-) -> tuple[Bars, ...]:
-    """Draws one path of `bars` bars a symbol; the extra column `shock` is the state.
+@dataclass(frozen=True)
+class PlantedReversion(PlantedAssets):
+    """Parameters of the generator, as fractions (1 bp = 1e-4).
 
-    Equal arguments give equal bars; a longer path is another one.
+    Its state, the column `shock`, is the part of a bar's growth that was new.
+
+    Attributes:
+        share: of a shock, what the next bar gives back.
+        noise: standard deviation of a bar's shock.
     """
-    draw = np.random.default_rng(np.random.SeedSequence([seed, 0x2E7E2]))
-    shock = market.noise * draw.standard_normal((bars, len(symbols)))
-    growth = shock.copy()
-    growth[1:] -= market.share * shock[:-1]
-    log_volume = LOG_VOLUME + draw.standard_normal(shock.shape)
-    return bars_of(growth, log_volume, {SHOCK: shock}, symbols, bar_seconds)
 
+    name, column, stream = "planted-reversion", "shock", 0x2E7E2
+    fee: float = 1.0 * BASIS_POINT
+    share: float = 0.3
+    noise: float = 100.0 * BASIS_POINT
 
-def write_planted_reversion(
-    folder: str | Path,
-    bars: int = 125_000,
-    seed: int = 0,
-    market: PlantedReversion = STANDARD,
-) -> tuple[Path, ...]:
-    """Writes one path as ``{symbol}.parquet`` files into `folder` and returns them."""
-    return write_bars(folder, planted_reversion(bars, seed, market))
+    def draw(self, bars: int, assets: int, random: np.random.Generator) -> Drawn:
+        """Draws the shocks."""
+        shock = self.noise * random.standard_normal((bars, assets))
+        growth = shock.copy()
+        growth[1:] -= self.share * shock[:-1]
+        log_volume = LOG_VOLUME + random.standard_normal(shock.shape)
+        return Drawn(growth, log_volume, {self.column: shock})
 
+    def drift(self, state: FloatArray) -> FloatArray:
+        """Log drift of every asset in the bar after each of these shocks, float64 [n, A]."""
+        return -self.share * np.asarray(state, dtype=np.float64)
 
-def optimum(market: PlantedReversion = STANDARD, assets: int = len(SYMBOLS)) -> ReversionOptimum:
-    """The average-reward optimum (Puterman 1994, chapter 8), exact but for rounding.
+    @property
+    def gain(self) -> float:
+        """Log growth a bar of the best policy that sees the shocks of all assets."""
+        return self.optimum().gain
 
-    Growth less fees is linear in the weights, so all in one asset or all in cash is best. Drifts
-    D_i = -share x shock_i are independent from bar to bar, so the value of a position before they
-    are seen is one number: 0 in cash, v (`lead`) in an asset. With M the largest of A drifts, M'
-    of the A - 1 other ones, D the own one and f the fee, the optimality equations are
+    def optimum(self, assets: int = len(PlantedAssets.symbols)) -> ReversionOptimum:
+        """The average-reward optimum (Puterman 1994, chapter 8), exact but for rounding.
 
-        cash:  g     = E max(0, M - f + v)
-        asset: g + v = E max(D + v, M' - 2 f + v, -f)
+        Growth less fees is linear in the weights, so all in one asset or all in cash is best.
+        Drifts D_i = -share x shock_i are independent from bar to bar, so the value of a position
+        before they are seen is one number: 0 in cash, v (`lead`) in an asset. With M the largest
+        of A drifts, M' of the A - 1 other ones, D the own one and f the fee, the optimality
+        equations are
 
-    Their difference falls in v and changes sign between -f and f: v is found by bisection, and each
-    expectation of a maximum Z >= c is c plus the integral of P(Z > z) from c on.
-    """
-    deviation, fee = market.share * market.noise, market.fee
-    if deviation == 0.0:
-        return ReversionOptimum(0.0, 0.0)
+            cash:  g     = E max(0, M - f + v)
+            asset: g + v = E max(D + v, M' - 2 f + v, -f)
 
-    def cash(v: float) -> float:
-        return _mean_above(0.0, [(v - fee, assets)], deviation)
+        Their difference falls in v and changes sign between -f and f: v is found by bisection, and
+        each expectation of a maximum Z >= c is c plus the integral of P(Z > z) from c on.
+        """
+        deviation, fee = self.share * self.noise, self.fee
+        if deviation == 0.0:
+            return ReversionOptimum(0.0, 0.0)
 
-    def asset(v: float) -> float:
-        return _mean_above(-fee, [(v, 1), (v - 2.0 * fee, assets - 1)], deviation)
+        def cash(v: float) -> float:
+            return _mean_above(0.0, [(v - fee, assets)], deviation)
 
-    low, high = -fee, fee
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        if asset(middle) - middle > cash(middle):
-            low = middle
-        else:
-            high = middle
-    lead = 0.5 * (low + high)
-    return ReversionOptimum(cash(lead), lead)
+        def asset(v: float) -> float:
+            return _mean_above(-fee, [(v, 1), (v - 2.0 * fee, assets - 1)], deviation)
 
-
-def shocks(panel: Panel) -> FloatArray:
-    """What was new in each bar's growth at each row of a planted panel, float64 [T, A].
-
-    Raises:
-        DataError: the panel has no column `shock`.
-    """
-    return state_of(panel, SHOCK, "planted-reversion")
-
-
-def drift_of(shock: FloatArray, market: PlantedReversion = STANDARD) -> FloatArray:
-    """Log drift of every asset in the bar after each of these shocks, float64 [n, A]."""
-    return -market.share * np.asarray(shock, dtype=np.float64)
-
-
-def score(
-    weights: FloatArray,
-    shock: FloatArray,
-    traded: FloatArray | None = None,
-    market: PlantedReversion = STANDARD,
-) -> float:
-    """What weights earn in expectation given the shocks; arguments as for `expected_growth`."""
-    return expected_growth(weights, drift_of(shock, market), market.fee, traded)
+        low, high = -fee, fee
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            if asset(middle) - middle > cash(middle):
+                low = middle
+            else:
+                high = middle
+        lead = 0.5 * (low + high)
+        return ReversionOptimum(cash(lead), lead)
 
 
 def _mean_above(floor: float, groups: Sequence[tuple[float, int]], deviation: float) -> float:
