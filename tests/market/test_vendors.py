@@ -32,8 +32,8 @@ from vendors import (
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
 from slipstream.market.calendar import DAY
+from slipstream.market.checks.check import check
 from slipstream.market.checks.discover import describe_folder, propose
-from slipstream.market.checks.inspect import inspect
 from slipstream.market.config import DataConfig
 from slipstream.market.market import Market, load_market
 from slipstream.market.symbols import pip
@@ -217,7 +217,7 @@ def subsets(path: Path) -> dict[str, pl.DataFrame]:
 
 def judged(folder: Path, symbol: str, part: pl.DataFrame, **options: object) -> set[str]:
     part.write_parquet(folder / f"{symbol}.parquet")
-    found = inspect(DataConfig(folder=str(folder), symbols=(symbol,), **options))
+    found = check(DataConfig(folder=str(folder), symbols=(symbol,), **options))
     assert not found.stops, (symbol, found.stops)
     return {one.kind for one in found.findings if one.severity == "warning"}
 
@@ -252,7 +252,7 @@ def test_real_forex_prices_prove_their_zone(tmp_path, forex_m15, zone):
 def test_clean_files_raise_no_alarm(tmp_path, symbol, span):
     bar_seconds, start, days = SHORT[span]
     units(1.0, spread="price")(tmp_path, truth(symbol, bar_seconds, start, days))
-    found = inspect(DataConfig(folder=str(tmp_path)))
+    found = check(DataConfig(folder=str(tmp_path)))
     assert {one.kind for one in found.findings} <= {"weekend", "gap", "coarse_tick", "calendar"}
     assert not found.stops
 
@@ -356,8 +356,7 @@ def test_sloppy_vendors_raise_no_alarm(tmp_path):
         zone = ["UTC", "America/New_York", "America/New_York+7", "Europe/London"][seed % 4]
         iso(NAIVE, "time", zone)(tmp_path, padded)
         kinds = {
-            found.kind
-            for found in inspect(DataConfig(folder=str(tmp_path), time_zone=zone)).findings
+            found.kind for found in check(DataConfig(folder=str(tmp_path), time_zone=zone)).findings
         }
         assert "weekend_bars" in kinds and not kinds & {"local_time", "close_labelled"}
 

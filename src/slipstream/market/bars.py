@@ -14,6 +14,7 @@ from slipstream.core.errors import ConfigError, DataError
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+NUMBERS = ("open", "high", "low", "close", "volume", "spread")
 _SECONDS = {
     **dict.fromkeys(("s", "sec"), 1),
     **dict.fromkeys(("m", "min", "t"), 60),
@@ -48,7 +49,7 @@ class Bars:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "time", _locked(self.time, np.int64))
-        for name in ("open", "high", "low", "close", "volume", "spread"):
+        for name in NUMBERS:
             object.__setattr__(self, name, _locked(getattr(self, name), np.float64))
         extra = {name: _locked(column, np.float64) for name, column in self.extra.items()}
         object.__setattr__(self, "extra", extra)
@@ -69,31 +70,17 @@ class Bars:
 
     def columns(self) -> dict[str, NDArray[np.generic]]:
         """Every column by name, extra columns last."""
-        return {
-            "time": self.time,
-            "open": self.open,
-            "high": self.high,
-            "low": self.low,
-            "close": self.close,
-            "volume": self.volume,
-            "spread": self.spread,
-            **self.extra,
-        }
+        return {"time": self.time, **{name: getattr(self, name) for name in NUMBERS}, **self.extra}
 
     def rows(self, start: int, stop: int | None = None) -> Bars:
         """The bars ``start:stop`` as views of the same memory."""
-        part = slice(start, stop)
-        return Bars(
-            self.symbol,
-            self.time[part],
-            self.open[part],
-            self.high[part],
-            self.low[part],
-            self.close[part],
-            self.volume[part],
-            self.spread[part],
-            {name: column[part] for name, column in self.extra.items()},
-        )
+        return self.at(slice(start, stop))
+
+    def at(self, rows: slice | IntArray) -> Bars:
+        """The bars of some rows."""
+        extra = {name: column[rows] for name, column in self.extra.items()}
+        numbers = {name: getattr(self, name)[rows] for name in NUMBERS}
+        return Bars(self.symbol, self.time[rows], **numbers, extra=extra)
 
     def between(self, start: int, stop: int) -> Bars:
         """The bars whose open lies in [start, stop), UTC seconds."""

@@ -12,7 +12,7 @@ from slipstream.core.errors import DataError
 from slipstream.core.printable import printable
 from slipstream.market.bars import Bars
 from slipstream.market.catalogue import CATALOGUE
-from slipstream.market.checks.inspect import Inspection, inspect
+from slipstream.market.checks.check import Check, check
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import advice, joined, plural
 from slipstream.market.reading.table import RawTable
@@ -65,12 +65,12 @@ def load_market(config: DataConfig) -> Market:
     Raises:
         DataError: everything that stops it, and what to write so that it does not.
     """
-    found = inspect(config)
+    found = check(config)
     _refuse(found)
     tables = [one.table for one in found.inspected]
     cleaned = [one.cleaned for one in found.inspected]
     bars = tuple(one.bars for one in cleaned if one.bars is not None)
-    accepted = tuple(joined([one for one in found.findings if one.accepted], tuple(found.files)))
+    accepted = tuple(joined([one for one in found.findings if one.accepted], found.symbols))
     kind: MarketKind = "fx" if all(one.kind == "fx" for one in cleaned) else "24/7"
     notes = (*accepted, *_mended(found), *_spread_notes(tables, config), *_odd_notes(found))
     return Market(bars, cleaned[0].bar_seconds, kind, content_hash(bars), notes, accepted)
@@ -92,7 +92,7 @@ def content_hash(bars: tuple[Bars, ...]) -> str:
     return digest.hexdigest()
 
 
-def _refuse(found: Inspection) -> None:
+def _refuse(found: Check) -> None:
     """Everything that stops, in one paragraph with its remedies."""
     if not found.stops:
         return
@@ -113,7 +113,7 @@ def _refuse(found: Inspection) -> None:
     raise DataError(" ".join([*told, f"`slipstream data check {folder}` lists everything."]))
 
 
-def _mended(found: Inspection) -> list[str]:
+def _mended(found: Check) -> list[str]:
     """What loading changed, and figures that the calendar makes wrong."""
     chosen = [
         one
@@ -122,10 +122,10 @@ def _mended(found: Inspection) -> list[str]:
         and not one.accepted
         and (CATALOGUE[one.kind].effect in ("mends", "stops") or one.kind in _SAID)
     ]
-    return joined(chosen, tuple(found.files))
+    return joined(chosen, found.symbols)
 
 
-def _odd_notes(found: Inspection) -> list[str]:
+def _odd_notes(found: Check) -> list[str]:
     """One sentence that counts what loading keeps."""
     kinds = [
         one.kind

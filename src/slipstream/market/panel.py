@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
-from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
+from slipstream.market.bars import NUMBERS, Bars, BoolArray, FloatArray, IntArray, timeframe_name
 from slipstream.market.calendar import in_weekend
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import plural, stamp
@@ -34,7 +34,6 @@ Universe = Literal["common", "union"]
 
 LONGEST_HOLE = 12  # bars that all assets may lack inside a segment
 SHORT_GAP = 3  # bars that one asset may lack without being named in the notes
-_COLUMNS = ("open", "high", "low", "close", "volume", "spread")
 
 
 class Panel(NamedTuple):
@@ -80,7 +79,7 @@ class Panel(NamedTuple):
     def bars(self, asset: int, start: int, stop: int) -> Bars:
         """Rows ``start:stop`` of one asset; gaps are the flat bars without volume of the panel."""
         part = slice(start, stop)
-        columns = {name: getattr(self, name)[part, asset] for name in _COLUMNS}
+        columns = {name: getattr(self, name)[part, asset] for name in NUMBERS}
         extra = {name: column[part, asset] for name, column in self.extra.items()}
         return Bars(self.symbols[asset], self.time[part], **columns, extra=extra)
 
@@ -173,10 +172,7 @@ def _on_one_grid(market: Market, drop: bool, notes: list[str]) -> tuple[Bars, ..
                 "with `bad_bars: drop`."
             )
         notes.append(f"{what}: dropped.")
-        keep = np.flatnonzero(~stray)
-        columns = {name: column[keep] for name, column in one.columns().items()}
-        extra = {name: columns.pop(name) for name in one.extra}
-        assets.append(Bars(one.symbol, **columns, extra=extra))  # type: ignore[arg-type]
+        assets.append(one.at(np.flatnonzero(~stray)))
     return tuple(assets)
 
 

@@ -1,61 +1,92 @@
-"""The data check: says what is odd in the files and what loading will do."""
+"""The data check: reads a market's files and finds all that is odd, as loading does, too.
+
+Nothing stops at the first problem. Whoever loads refuses what is an error in the end.
+"""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
+from slipstream.core.advice import did_you_mean
+from slipstream.core.config import validate
+from slipstream.core.errors import DataError, SlipstreamError
 from slipstream.core.printable import printable
-from slipstream.market.bars import timeframe_name
-from slipstream.market.checks.clean import kind_of
-from slipstream.market.checks.inspect import Inspected, inspect
+from slipstream.market.bars import Bars, timeframe_name, timeframe_seconds
+from slipstream.market.checks.clean import Cleaned, clean, kind_of
+from slipstream.market.checks.quality import hole_findings, quality_findings
+from slipstream.market.checks.ways import revokes, ways_out
+from slipstream.market.checks.week import Proof, among_others, prove, week_findings
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import Finding, Remedy, advice, joined, plural, stamp
-from slipstream.market.reading.source import resolve_folder
-
-__all__ = ["CheckReport", "Finding", "check", "render"]
-
-
-def check(config: DataConfig) -> CheckReport:
-    """Checks the prices that `config` names; never stops at the first problem.
-
-    Raises:
-        DataError: only when there is nothing to check: no folder, no files.
-    """
-    found = inspect(config)
-    kinds = [kind_of(symbol, config) for symbol in found.files]
-    return CheckReport(
-        str(resolve_folder(config.folder)),
-        found.findings,
-        tuple(found.files),
-        tuple(facts(one) for one in found.inspected),
-        found.ways,
-        # A single coin cannot be balanced against others.
-        "portfolio" if len(kinds) > 1 and set(kinds) == {"24/7"} else "forex",
-    )
+from slipstream.market.finding import (
+    ALL,
+    Finding,
+    Remedy,
+    RemedyError,
+    advice,
+    joined,
+    plural,
+    stamp,
+)
+from slipstream.market.reading.source import find_files, price_files, resolve_folder
+from slipstream.market.reading.table import RawTable, read
 
 
-@dataclass(frozen=True)
-class CheckReport:
-    """Everything `check` found, the facts about each symbol that it rests on, and remedies.
+@dataclass(frozen=True, eq=False)
+class Inspected:
+    """One file that could be read.
 
-    `ways` are alternatives for the `data` section; each mends all errors that it can.
-    `environment` is the one that trades such a market.
+    Attributes:
+        table: as it is; stamps without a zone are placed as if in `assumed`.
+        cleaned: its usable bars.
+        assumed: a zone that nobody has confirmed; empty where none had to be assumed.
     """
 
-    folder: str
+    table: RawTable
+    cleaned: Cleaned
+    assumed: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A market's files and everything that was found in them.
+
+    Attributes:
+        config: what was asked for.
+        files: by symbol, readable or not.
+        inspected: the readable ones.
+        findings: in the order of the files, then of all.
+    """
+
+    config: DataConfig
+    files: dict[str, Path]
+    inspected: tuple[Inspected, ...]
     findings: tuple[Finding, ...]
-    symbols: tuple[str, ...]
-    summary: tuple[str, ...] = ()
-    ways: tuple[Remedy, ...] = ()
-    environment: str = "portfolio"
+
+    @property
+    def stops(self) -> tuple[Finding, ...]:
+        """What loading refuses."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
 
     @property
     def loadable(self) -> bool:
         """Whether loading would accept this data."""
-        return not any(finding.severity == "error" for finding in self.findings)
+        return not self.stops
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols of all files."""
+        return tuple(self.files)
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """A line for each readable file."""
+        return tuple(_facts(one) for one in self.inspected)
 
     def of(self, kind: str, symbol: str | None = None) -> tuple[Finding, ...]:
         """The findings of one kind, of one symbol if given."""
@@ -65,41 +96,93 @@ class CheckReport:
             if finding.kind == kind and symbol in (None, finding.symbol)
         )
 
+    @cached_property
+    def ways(self) -> tuple[Remedy, ...]:
+        """Alternatives for the `data` section that mend all of that, each tried on the folder."""
+        ways = ways_out(self.findings, self.config, self.files)
+        return tuple(way for way in ways if self.mended_by(way))
 
-def render(report: CheckReport) -> str:
+    def mended_by(self, way: Remedy) -> bool:
+        """Whether the folder, read so, has nothing of what stops now, and wants no other value.
+
+        A remedy may bring to light what stops next.
+        """
+        try:
+            tried = validate(DataConfig, {**self.config.model_dump(), **way}, "data")
+            left = check(tried).stops
+        except SlipstreamError:
+            return False
+        mended = {(one.symbol, one.kind) for one in self.stops if one.remedies}
+        return not any(
+            (one.symbol, one.kind) in mended or any(revokes(other, way) for other in one.remedies)
+            for one in left
+        )
+
+
+def check(config: DataConfig) -> Check:
+    """Reads and checks the prices that `config` names; never stops at the first problem.
+
+    Raises:
+        DataError: only where there is nothing to check: no folder, no files, none of the symbols.
+    """
+    findings: list[Finding] = []
+    files = _files(config, findings)
+    tables = _tables(files, config, findings)
+    findings += _unknown_names(tables, config)
+    naive = [one for one in tables if one.needs_zone and one.readings.origin != "mixed"]
+    proof = prove(naive, config)
+    inspected = [_inspected(table, config, proof, findings) for table in tables]
+    usable = [one.table.symbol for one in inspected if one.cleaned.bars is not None]
+    if usable:
+        leave_out: Remedy = {"symbols": usable}
+        findings = [
+            replace(one, remedies=(leave_out,)) if one.kind == "too_few" else one
+            for one in findings
+        ]
+    lengths = {one.table.symbol: one.cleaned.bar_seconds for one in inspected}
+    bars = {one.table.symbol: len(one.table) for one in inspected}
+    disagreement = agreed_length(lengths, config.timeframe, bars)
+    findings += [disagreement] if disagreement is not None else []
+    findings += _ends([one.cleaned.bars for one in inspected if one.cleaned.bars is not None])
+    accepted = tuple(_accepted(one, config) for one in findings)
+    return Check(config, files, tuple(inspected), accepted)
+
+
+def render(found: Check) -> str:
     """The report as plain text; a finding shared by several symbols takes one line."""
-    lines = [f"Data check of {printable(report.folder)}"]
-    lines += [f"  {printable(line)}" for line in report.summary]
+    folder = str(resolve_folder(found.config.folder))
+    lines = [f"Data check of {printable(folder)}"]
+    lines += [f"  {printable(line)}" for line in found.summary]
     for severity, title in (
         ("error", "Errors: loading refuses this data"),
         ("warning", "Warnings"),
         ("info", "For your information"),
     ):
-        chosen = [finding for finding in report.findings if finding.severity == severity]
+        chosen = [finding for finding in found.findings if finding.severity == severity]
         if chosen:
             lines += ["", f"{title}:"]
-            lines += [f"  {line}" for line in joined(chosen, report.symbols)]
-        if severity == "error" and report.ways:
-            lines.append(f"  {advice(report.ways)}")
-    lines += ["", _verdict(report)]
-    if not report.summary:
+            lines += [f"  {line}" for line in joined(chosen, found.symbols)]
+        if severity == "error" and found.ways:
+            lines.append(f"  {advice(found.ways)}")
+    lines += ["", _verdict(found)]
+    if not found.inspected:
         return "\n".join(lines)
-    command = f"slipstream init {report.environment} {shlex.quote(report.folder)} > my.yaml"
+    kinds = [kind_of(symbol, found.config) for symbol in found.files]
+    # A single coin cannot be balanced against others.
+    environment = "portfolio" if len(kinds) > 1 and set(kinds) == {"24/7"} else "forex"
+    command = f"slipstream init {environment} {shlex.quote(folder)} > my.yaml"
     lines.append(f"`{printable(command)}` writes a config of all that these files prove.")
     return "\n".join(lines)
 
 
-def _verdict(report: CheckReport) -> str:
-    counts = {
-        severity: sum(finding.severity == severity for finding in report.findings)
-        for severity in ("error", "warning")
-    }
-    if counts["error"]:
-        return f"Not loadable: {plural(counts['error'], 'error')}, {counts['warning']} warnings."
-    return f"Loadable, with {plural(counts['warning'], 'warning')}."
+def _verdict(found: Check) -> str:
+    warnings = sum(one.severity == "warning" for one in found.findings)
+    if found.stops:
+        return f"Not loadable: {plural(len(found.stops), 'error')}, {warnings} warnings."
+    return f"Loadable, with {plural(warnings, 'warning')}."
 
 
-def facts(one: Inspected) -> str:
+def _facts(one: Inspected) -> str:
     """A file in a line: format, bars, range, market, spread."""
     table, bars = one.table, one.cleaned.bars
     if bars is None:
@@ -112,4 +195,222 @@ def facts(one: Inspected) -> str:
         f"{bars.symbol}: {table.dialect.name}, {plural(len(bars), 'bar')} of "
         f"{timeframe_name(one.cleaned.bar_seconds)}, {stamp(int(bars.time[0]))} to "
         f"{stamp(int(bars.time[-1]))} UTC{note}, market {one.cleaned.kind}, {spread}"
+    )
+
+
+def _accepted(finding: Finding, config: DataConfig) -> Finding:
+    if finding.severity != "error" or finding.kind not in config.accept:
+        return finding
+    return replace(
+        finding,
+        severity="warning",
+        action=f"loaded all the same, for `accept` names {finding.kind}",
+        accepted=True,
+    )
+
+
+def _files(config: DataConfig, findings: list[Finding]) -> dict[str, Path]:
+    """The files to look at; a symbol with two files or none becomes a finding."""
+    try:
+        return find_files(config)
+    except DataError as error:
+        root = resolve_folder(config.folder)
+        if not root.is_dir():
+            raise
+        names = config.symbols
+        if names is None:
+            names = tuple(sorted({symbol for symbol, _ in price_files(root)}))
+        files: dict[str, Path] = {}
+        for name in names:
+            try:
+                files |= find_files(config.model_copy(update={"symbols": (name,)}))
+            except DataError as problem:
+                findings.append(_refusal(name, "file", problem))
+        if not files:
+            raise error
+        return files
+
+
+def _tables(files: dict[str, Path], config: DataConfig, findings: list[Finding]) -> list[RawTable]:
+    tables = []
+    problems: dict[str, DataError] = {}
+    for symbol, path in files.items():
+        try:
+            tables.append(read(symbol, path, config))
+        except DataError as error:
+            problems[symbol] = error
+    ways: list[Remedy] = [{"symbols": [table.symbol for table in tables]}] if tables else []
+    findings += [_refusal(name, "unreadable", problem, ways) for name, problem in problems.items()]
+    return tables
+
+
+def _refusal(
+    symbol: str, kind: str, problem: DataError | str, remedies: Sequence[Remedy] = ()
+) -> Finding:
+    """What stops; an error may know its own kind and remedies."""
+    if isinstance(problem, RemedyError):
+        kind, remedies = problem.kind, problem.remedies
+    return Finding.of(symbol, kind, str(problem).rstrip("."), remedies=remedies)
+
+
+def _unknown_names(tables: Sequence[RawTable], config: DataConfig) -> list[Finding]:
+    """Entries of the config that name what no file has."""
+    if not tables:
+        return []
+    have = [name for table in tables for name in table.dialect.columns]
+    findings = []
+    root = resolve_folder(config.folder)
+    known = {name for name, _ in price_files(root)} if root.is_dir() else set()
+    known |= {*config.files, *(table.symbol for table in tables)}
+    for key in ("price_scale", "point"):
+        given = getattr(config, key)
+        strange = [name for name in given if name not in known] if isinstance(given, dict) else []
+        if strange:
+            message = f"`{key}` names {strange[0]!r}, which has no file; "
+            message += did_you_mean(strange[0], sorted(known))
+            findings.append(_refusal(ALL, "file", message, ({key: dict.fromkeys(strange)},)))
+    missing = [name for name in config.columns if name not in have]
+    if missing:
+        table = tables[0]
+        findings.append(
+            _refusal(
+                ALL if len(tables) > 1 else table.symbol,
+                "columns",
+                f"`columns` names {missing[0]!r}, which {table.path.name} does not have: its "
+                f"columns are {', '.join(table.dialect.columns)}",
+                ({"columns": dict.fromkeys(missing)},),
+            )
+        )
+    return findings
+
+
+def _inspected(
+    table: RawTable, config: DataConfig, proof: Proof, findings: list[Finding]
+) -> Inspected:
+    assumed = ""
+    if table.needs_zone:
+        own = among_others(table, config) if table.readings.origin == "mixed" else proof
+        findings.append(_naive(table, own))
+        assumed = own.zone or "UTC"
+        table = replace(table, zone=assumed)
+    cleaned = clean(table, config)
+    findings += [*cleaned.findings, *_declared(table, config)]
+    if cleaned.bars is not None:
+        findings += _odd(table, cleaned, cleaned.bars, config, bool(assumed))
+    return Inspected(table, cleaned, assumed)
+
+
+def _naive(table: RawTable, proof: Proof) -> Finding:
+    """Stamps without a zone: which one is proven, or what would be usual."""
+    naive = table.readings.naive
+    first = np.datetime64(int(table.readings.seconds[np.flatnonzero(naive)[0]]), "s")
+    example = str(first).replace("T", " ")
+    count = int(naive.sum())
+    if table.readings.origin == "mixed":
+        what = (
+            f"{count:,} of {len(table):,} time stamps, such as {example!r}, carry no zone and "
+            f"stand among others that do; `time_zone` reads those that have none: {proof.words}"
+        )
+    else:
+        what = (
+            f"time stamps must say which zone they are in, and {example!r} does not; {proof.words}"
+        )
+    if proof.zone is None:
+        usual = (table.dialect.zone_hint,) if proof.contenders is None else proof.contenders
+        listed = " or ".join(f"`time_zone: {zone}`" for zone in usual)
+        example = f", for example {listed}" if usual else ""
+        what += f": set `time_zone` to that of the source{example}"
+    remedies = () if proof.remedy is None else (proof.remedy,)
+    return Finding.of(table.symbol, "naive_time", what, count, remedies=remedies)
+
+
+def _odd(
+    table: RawTable, cleaned: Cleaned, bars: Bars, config: DataConfig, assumed: bool
+) -> list[Finding]:
+    seconds, kind = cleaned.bar_seconds, cleaned.kind
+    findings = hole_findings(bars, seconds, kind)
+    if kind == "fx" and not assumed:
+        findings += week_findings(table, bars, seconds, config)
+    return findings + quality_findings(bars, seconds, kind, table.path.name)
+
+
+def _declared(table: RawTable, config: DataConfig) -> list[Finding]:
+    """Bid or ask prices that the config calls mid."""
+    name = table.path.stem.upper()
+    side = "bid" if table.dialect.bid or "BID" in name else "ask" if "ASK" in name else None
+    if side is None or config.price_side != "mid":
+        return []
+    source = table.dialect.name if table.dialect.bid else "a file of this name"
+    message = f"{source} holds {side} prices only: set `price_side: {side}` and a spread"
+    action = "loading takes them as mid"
+    return [Finding.of(table.symbol, f"{side}_only", message, len(table), action)]
+
+
+def _ends(markets: list[Bars]) -> list[Finding]:
+    """Symbols that start later or end earlier than others."""
+    if len(markets) < 2:
+        return []
+    first = [int(bars.time[0]) for bars in markets]
+    last = [int(bars.time[-1]) for bars in markets]
+    if len(set(first)) == 1 and len(set(last)) == 1:
+        return []
+
+    def describe(moments: list[int]) -> str:
+        low, high = min(moments), max(moments)
+        return f"at {stamp(low)}" if low == high else f"between {stamp(low)} and {stamp(high)}"
+
+    ends = f"symbols start {describe(first)} and end {describe(last)} UTC"
+    if max(first) > min(last):
+        # As many as are listed at one moment, and it is a beginning.
+        together = max(
+            ([one for one in markets if one.time[0] <= t <= one.time[-1]] for t in sorted(first)),
+            key=lambda some: (len(some), sum(map(len, some))),
+        )
+        names = [one.symbol for one in together]
+        message = f"{ends}: there is no moment at which all have bars"
+        ways = ({"symbols": names},)
+        return [Finding.of(ALL, "no_common_period", message, len(markets), remedies=ways)]
+    common = (max(first), min(last))
+    message = f"{ends}; all have bars from {stamp(common[0])} to {stamp(common[1])}"
+    action = "loading keeps all bars; splits are by time"
+    return [Finding.of(ALL, "unequal_ends", message, len(markets), action, times=common)]
+
+
+def agreed_length(
+    lengths: dict[str, int], wanted: str | None, bars: Mapping[str, int]
+) -> Finding | None:
+    """A finding when symbols disagree about the bar length, or with the config's `timeframe`.
+
+    The remedy is the length of most symbols; of as many, of most bars.
+    """
+    names = {symbol: timeframe_name(length) for symbol, length in lengths.items() if length > 0}
+    alike = len(set(names.values())) == 1
+    if wanted is not None:
+        expected = timeframe_seconds(wanted)
+        wrong = [symbol for symbol in names if lengths[symbol] != expected]
+        right = [symbol for symbol in names if lengths[symbol] == expected]
+        if wrong:
+            own = names[wrong[0]]
+            asked = f"`timeframe: {wanted}` asks for {timeframe_name(expected)}"
+            ways: list[Remedy] = [{"symbols": right}] if right else []
+            return Finding.of(
+                wrong[0],
+                "timeframe",
+                f"bars of {own} where {asked}",
+                len(wrong),
+                "loading refuses: bars are never resampled",
+                remedies=[{"timeframe": own}] if alike else ways,
+            )
+    if alike or not names:
+        return None
+    listed = ", ".join(f"{symbol} {name}" for symbol, name in names.items())
+    lists = [[s for s in names if names[s] == one] for one in dict.fromkeys(names.values())]
+    lists.sort(key=lambda some: (len(some), sum(bars[s] for s in some)), reverse=True)
+    return Finding.of(
+        ALL,
+        "timeframe",
+        f"bars of different lengths ({listed})",
+        len(names),
+        "loading refuses: name symbols of one length",
+        remedies=[{"symbols": one} for one in lists],
     )

@@ -11,7 +11,7 @@ from slipstream.core.config import validate
 from slipstream.core.errors import DataError
 from slipstream.market import symbols
 from slipstream.market.bars import timeframe_name
-from slipstream.market.checks.inspect import inspect
+from slipstream.market.checks.check import check
 from slipstream.market.checks.ways import complete, merged
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Remedy, RemedyError, advice, joined, pasted
@@ -140,7 +140,7 @@ def propose(section: dict[str, object]) -> Proposal:
     section, reasons = dict(section), []
     for _ in range(_ROUNDS):
         config = validate(DataConfig, section, "data")
-        found = inspect(config)
+        found = check(config)
         proven = [one for one in found.stops if _is_proven(one.remedies)]
         remedy = merged(one.remedies[0] for one in proven)
         if not remedy or not replace(found, findings=tuple(proven)).mended_by(
@@ -154,7 +154,7 @@ def propose(section: dict[str, object]) -> Proposal:
             names = ", ".join(one.symbol for one in group)
             reasons.append(f"{pasted(together)}: {names}: {message}.")
         section |= way
-    left = joined(found.stops, tuple(found.files))
+    left = joined(found.stops, found.symbols)
     if found.ways:
         left.append(advice(found.ways))
     return Proposal(section, tuple(reasons), tuple(left))
@@ -219,7 +219,7 @@ def _one(symbol: str, path: Path, config: DataConfig) -> FileDescription:
             return _described(read(symbol, path, renamed), renamed)
     except DataError as error:
         alone = {"symbols": (symbol,), "files": {symbol: path.name}}
-        ways = inspect(config.model_copy(update=alone)).ways
+        ways = check(config.model_copy(update=alone)).ways
         advised = f" {advice(ways)}" if ways else ""
         return FileDescription(symbol, path.name, problem=f"{error}{advised}")
 

@@ -1,16 +1,33 @@
-"""Quality: odd prices and volumes that loading keeps."""
+"""Quality: holes, odd prices and odd volumes, all of which loading keeps.
+
+Holes are bars that are not there; they are told apart into weekends, holidays, outages and gaps.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from slipstream.market import symbols
 from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
-from slipstream.market.calendar import calendar, calendar_warning
-from slipstream.market.checks.holes import find_holes
+from slipstream.market.calendar import (
+    DAY,
+    NEW_YORK,
+    calendar,
+    calendar_warning,
+    closed_seconds,
+    local_time,
+)
 from slipstream.market.finding import Finding, Severity, first_times, pasted, plural, stamp
 from slipstream.market.symbols import MarketKind
 
+_KEPT_SIZES = 8
+_HOLIDAY_SECONDS = 3 * 3600  # shorter holes around Christmas are ordinary gaps
+_OUTAGE_BARS = 3  # bars without trading before a hole that make it an outage
+_WEEKEND_SECONDS = 40 * 3600
+_LEFT = "loading leaves the hole: nothing is filled"
+_CLOSED_DAYS = {"Christmas": (12, 25), "New Year": (1, 1)}
 _STRETCH = 60  # steps of another length that are no accident
 _STALE_RUN = 5  # bars with one and the same price
 _LARGE_MOVE = 0.10
@@ -20,21 +37,18 @@ _NOISE = 3.0  # deviations, 1 / sqrt(n) each, that chance may show
 _WIDE_PIPS, _WIDE_SHARE = 50.0, 1e-3
 
 
-def quality_findings(
-    bars: Bars, bar_seconds: int, kind: MarketKind, ignore: BoolArray, file: str
-) -> list[Finding]:
+def quality_findings(bars: Bars, bar_seconds: int, kind: MarketKind, file: str) -> list[Finding]:
     """Everything about one symbol's numbers that its user should know.
 
     Args:
         bars: the cleaned bars.
         bar_seconds: length of a bar.
         kind: trading hours.
-        ignore: bars already reported as part of an outage, bool [n].
         file: name of its file.
     """
     return [
         *_silence(bars),
-        *_stale(bars, ignore),
+        *_stale(bars, _outage_bars(bars, bar_seconds, kind)),
         *_moves(bars, bar_seconds),
         *_bounce(bars),
         *_wide(bars),
@@ -66,19 +80,6 @@ def _name(symbol: str, kind: MarketKind, file: str) -> list[Finding]:
     return [Finding.of(symbol, "symbol_name", message, 1, action, severity)]
 
 
-def outage_bars(bars: Bars, bar_seconds: int, kind: MarketKind) -> BoolArray:
-    """Silent bars that lead into a hole, bool [n]."""
-    holes = find_holes(bars.time, bar_seconds, kind)
-    quiet = bars.silent
-    run_id = _runs(quiet)
-    return quiet & np.isin(run_id, run_id[holes.row[quiet[holes.row]]])
-
-
-def _runs(mask: BoolArray) -> IntArray:
-    """A number for each stretch of equal values, int64 [n]."""
-    return np.cumsum(np.append(True, mask[1:] != mask[:-1]))
-
-
 def _silence(bars: Bars) -> list[Finding]:
     flat, empty = bars.high == bars.low, bars.volume == 0.0
     if (bars.volume > 0.0).any():
@@ -98,7 +99,7 @@ def _share(bars: Bars, kind: str, mask: BoolArray, noun: str, many: float) -> li
 
 
 def _stale(bars: Bars, ignore: BoolArray) -> list[Finding]:
-    """Runs of bars that repeat one price exactly."""
+    """Runs of bars that repeat one price exactly, but for those to `ignore`, bool [n]."""
     same = (bars.high == bars.low) & ~ignore
     same[1:] &= bars.close[1:] == bars.close[:-1]
     run = _runs(same)
@@ -201,3 +202,134 @@ def _wide(bars: Bars) -> list[Finding]:
     wide = bars.spread > np.maximum(_WIDE_PIPS * pip, _WIDE_SHARE * bars.close)
     said = f" with a spread above 50 pips, the widest {float(bars.spread.max()) / pip:.0f} pips"
     return Finding.where(bars.symbol, "wide_spread", bars.time, wide, "bar", said)
+
+
+@dataclass(frozen=True, eq=False)
+class Holes:
+    """Places where the next bar is late.
+
+    Attributes:
+        row: row of the bar before each hole, int64 [k].
+        start, stop: UTC seconds of the first missing open and of the bar after the hole, int64 [k].
+        missing: bars missing in all, int64 [k].
+        in_session: those of them that fall into trading hours, int64 [k].
+    """
+
+    row: IntArray
+    start: IntArray
+    stop: IntArray
+    missing: IntArray
+    in_session: IntArray
+
+
+def find_holes(time: IntArray, bar_seconds: int, kind: MarketKind) -> Holes:
+    """All holes of a series of bar opens."""
+    row = np.flatnonzero(np.diff(time) > bar_seconds)
+    start, stop = time[row] + bar_seconds, time[row + 1]
+    missing = -((start - stop) // bar_seconds)
+    closed = closed_seconds(start, stop) if kind == "fx" else np.zeros_like(start)
+    in_session = -((start - stop + closed) // bar_seconds)
+    return Holes(row, start, stop, missing, np.maximum(in_session, 0))
+
+
+def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Finding]:
+    """Weekends counted; holidays, outages and gaps reported, gaps by size."""
+    if bar_seconds > DAY:
+        return []
+    holes = find_holes(bars.time, bar_seconds, kind)
+    findings = _weekends(bars.symbol, holes) if kind == "fx" else []
+    open_holes = holes.in_session > 0
+    quiet_run = _run_length(bars.silent)
+    for index in np.flatnonzero(open_holes).tolist():
+        holiday = _holiday(holes, index, bar_seconds) if kind == "fx" else None
+        row, size = int(holes.row[index]), int(holes.in_session[index])
+        begin, last, quiet = int(holes.start[index]), int(bars.time[row]), int(quiet_run[row])
+        missing, end = plural(size, "missing bar"), stamp(int(holes.stop[index]))
+        if holiday is not None:
+            kind_of_hole, since, action = "holiday", begin, _LEFT
+            message = f"{holiday} hole of {missing}, {stamp(begin)} to {end} UTC"
+        elif quiet >= _OUTAGE_BARS:
+            kind_of_hole, since = "outage", last
+            action = "loading leaves the hole and keeps the flat bars"
+            message = (
+                f"exchange outage: {missing} between {stamp(last)} and {end} UTC, after {quiet} "
+                "flat zero-volume bars"
+            )
+        else:
+            continue
+        open_holes[index] = False
+        findings.append(
+            Finding.of(bars.symbol, kind_of_hole, message, 1, action, times=(since,), size=size)
+        )
+    return findings + _gaps(bars.symbol, holes, open_holes)
+
+
+def _weekends(symbol: str, holes: Holes) -> list[Finding]:
+    weekend = closed_seconds(holes.start, holes.stop) >= _WEEKEND_SECONDS
+    if not weekend.any():
+        return []
+    sizes, counts = np.unique((holes.missing - holes.in_session)[weekend], return_counts=True)
+    usual, count = int(sizes[np.argmax(counts)]), int(weekend.sum())
+    others = [
+        f"{size} once" if times == 1 else f"{size} in {times}"
+        for size, times in zip(sizes.tolist(), counts.tolist(), strict=True)
+        if size != usual
+    ]
+    exceptions = f" ({' and '.join(others)}, when clocks change)" if others else ""
+    message = f"{plural(count, 'weekend')} of {usual} bars{exceptions}"
+    first = first_times(holes.start, weekend)
+    action = "they count as one step"
+    return [Finding.of(symbol, "weekend", message, count, action, times=first, size=usual)]
+
+
+def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[Finding]:
+    sizes, counts = np.unique(holes.in_session[chosen], return_counts=True)
+    listed = sizes if len(sizes) <= _KEPT_SIZES else sizes[np.argsort(counts)[-_KEPT_SIZES:]]
+    findings = []
+
+    def report(rows: BoolArray, said: str, size: int) -> None:
+        count, times = int(rows.sum()), first_times(holes.start, rows)
+        message = f"{plural(count, 'hole')} of {said}"
+        if size in listed:  # the rows are those of one size
+            message += f", {'at' if count == 1 else 'first'} {stamp(times[0])} UTC"
+        findings.append(Finding.of(symbol, "gap", message, count, _LEFT, times=times, size=size))
+
+    for size in np.sort(listed).tolist():
+        report(chosen & (holes.in_session == size), plural(size, "missing bar"), size)
+    rest = chosen & ~np.isin(holes.in_session, listed)
+    if rest.any():
+        largest = int(holes.in_session[rest].max())
+        report(rest, f"other sizes, up to {largest:,} missing bars", largest)
+    return findings
+
+
+def _holiday(holes: Holes, index: int, bar_seconds: int) -> str | None:
+    """Name of the closed day that a hole overlaps (from 17:00 the day before), if long enough."""
+    if holes.in_session[index] * bar_seconds < _HOLIDAY_SECONDS:
+        return None
+    moments = np.arange(holes.start[index], holes.stop[index], 3600, dtype=np.int64)[: 24 * 14]
+    days = np.unique((local_time(moments, NEW_YORK) + 7 * 3600) // DAY)
+    dates = [(day.month, day.day) for day in days.astype("datetime64[D]").tolist()]
+    for name, date in _CLOSED_DAYS.items():
+        if date in dates:
+            return name
+    return None
+
+
+def _run_length(mask: BoolArray) -> IntArray:
+    """For each row the number of true values in a row that end there, int64 [n]."""
+    rows = np.arange(1, len(mask) + 1)
+    return rows - np.maximum.accumulate(np.where(mask, 0, rows))
+
+
+def _outage_bars(bars: Bars, bar_seconds: int, kind: MarketKind) -> BoolArray:
+    """Silent bars that lead into a hole, bool [n]."""
+    holes = find_holes(bars.time, bar_seconds, kind)
+    quiet = bars.silent
+    run_id = _runs(quiet)
+    return quiet & np.isin(run_id, run_id[holes.row[quiet[holes.row]]])
+
+
+def _runs(mask: BoolArray) -> IntArray:
+    """A number for each stretch of equal values, int64 [n]."""
+    return np.cumsum(np.append(True, mask[1:] != mask[:-1]))
