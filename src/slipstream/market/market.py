@@ -172,7 +172,7 @@ def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:
     ignored = [
         table.symbol
         for table in tables
-        if config.time_zone not in (None, "UTC") and table.stamps.origin == "aware"
+        if config.time_zone not in (None, "UTC") and table.readings.origin == "aware"
     ]
     if ignored:
         notes.append(

@@ -25,27 +25,20 @@ def ways_out(
     """
     stops = [finding for finding in findings if finding.severity == "error"]
     ways: list[Remedy] = []
+
+    def add(found: Remedy | None) -> None:
+        way = complete(found or {}, config, files)
+        if way and way not in ways:
+            ways.append(way)
+
     for k in range(max((len(one.remedies) for one in stops), default=0)):
-        chosen = [one.remedies[min(k, len(one.remedies) - 1)] for one in stops if one.remedies]
-        _add(ways, merged(chosen), config, files)
+        add(merged(one.remedies[min(k, len(one.remedies) - 1)] for one in stops if one.remedies))
     accepted = tuple(dict.fromkeys(one.kind for one in stops if CATALOGUE[one.kind].acceptable))
     if accepted:
         others = [one.remedies[0] for one in stops if one.remedies and one.kind not in accepted]
         if complete(merged(others) or {}, config, files) not in ways:  # which mends them, too
-            _add(ways, merged([*others, {"accept": [*config.accept, *accepted]}]), config, files)
+            add(merged([*others, {"accept": [*config.accept, *accepted]}]))
     return tuple(ways)
-
-
-def _add(
-    ways: list[Remedy],
-    found: dict[str, Any] | None,
-    config: DataConfig,
-    files: Mapping[str, Path],
-) -> None:
-    if found:
-        way = complete(found, config, files)
-        if way not in ways:
-            ways.append(way)
 
 
 def complete(found: Remedy, config: DataConfig, files: Mapping[str, Path]) -> dict[str, Any]:
@@ -85,25 +78,26 @@ def merged(remedies: Iterable[Remedy]) -> dict[str, Any] | None:
     for remedy in remedies:
         for key, value in remedy.items():
             before: Any = result.get(key, value)
-            if isinstance(value, Mapping) and isinstance(before, Mapping):
-                if any(before.get(name, one) != one for name, one in value.items()):
-                    return None
-                result[key] = {**before, **value}
-            elif key == "symbols":
+            if key == "symbols":
                 result[key] = [name for name in before if name in value]
-            elif before != value:
+            elif _differ(before, value):
                 return None
             else:
-                result[key] = value
+                result[key] = {**before, **value} if isinstance(value, Mapping) else value
     return None if result.get("symbols") == [] else result
 
 
 def revokes(remedy: Remedy, way: Remedy) -> bool:
     """Whether a remedy gives a key that `way` sets another value; fewer symbols are none."""
     for key in remedy.keys() & way.keys() - {"symbols", "files"}:
-        new, old = remedy[key], way[key]
-        if not isinstance(new, Mapping) or not isinstance(old, Mapping):
-            return True
-        if any(old.get(name, one) != one for name, one in new.items()):
+        mappings = isinstance(remedy[key], Mapping) and isinstance(way[key], Mapping)
+        if not mappings or _differ(way[key], remedy[key]):
             return True
     return False
+
+
+def _differ(old: Any, new: Any) -> bool:
+    """Whether two values contradict each other; mappings where they share a name."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return any(old.get(name, one) != one for name, one in new.items())
+    return bool(old != new)

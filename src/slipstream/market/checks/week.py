@@ -1,4 +1,4 @@
-"""Edges of the forex week in a file's own clock, and which zone puts them where they belong.
+"""The forex week in a file's stamps: its edges, the zone that they prove, and what contradicts it.
 
 The market is open from Sunday to Friday 17:00 New York. A bar that lies wholly outside proves a
 zone wrong; a missing bar at an edge proves nothing, for vendors start late and stop early. So a
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +61,7 @@ SLOPPY = 0.02  # a vendor's mistakes: one weekend of a year
 # Share of weekends whose first bar must open with the market before stamps are said to mark closes:
 # a last tick at 17:00 sharp does not make them.
 EXACT = 0.2
+_OTHER_END = {"open": "close", "close": "open"}
 
 
 class Edges(NamedTuple):
@@ -133,11 +135,8 @@ def edges_of(table: RawTable, bar_seconds: int) -> Edges:
 
 def _is_holiday(second: int) -> bool:
     """Whether a stamp is the evening of a closed day, or the day after in a zone further east."""
-    for back in (0, DAY // 2):
-        day = np.datetime64(second - back, "s").astype("datetime64[D]").item()
-        if (day.month, day.day) in _HOLIDAYS:
-            return True
-    return False
+    days = (datetime.fromtimestamp(second - back, UTC) for back in (0, DAY // 2))
+    return any((day.month, day.day) in _HOLIDAYS for day in days)
 
 
 def pooled(edges: Sequence[Edges]) -> Edges:
@@ -148,14 +147,8 @@ def pooled(edges: Sequence[Edges]) -> Edges:
 def fit(edges: Edges, zone: str, time_is: str) -> Fit:
     """Judges one reading."""
     back = time_is == "close"
-    last, first, again = (
-        _utc(stamps, zone) - back * size
-        for stamps, size in (
-            (edges.last, edges.size),
-            (edges.first, edges.size),
-            (edges.reopened, edges.holiday_size),
-        )
-    )
+    last, first = (_utc(one, zone) - back * edges.size for one in (edges.last, edges.first))
+    again = _utc(edges.reopened, zone) - back * edges.holiday_size
     late = _centred(local_time(first, NEW_YORK) - _SUNDAY - edges.opens, _WEEK)
     early = _centred(_SUNDAY + 5 * DAY - local_time(last, NEW_YORK) - edges.size, _WEEK)
     evening = _centred(local_time(again, NEW_YORK) - 17 * HOUR, DAY)
@@ -205,16 +198,16 @@ class Proof(NamedTuple):
     """What is known about the zone of some files.
 
     Attributes:
+        words: how it is proven, or why not.
         zone: the proven one, else None.
         time_is: what the stamps then mark.
-        words: how it is proven, or why not.
         contenders: where none is proven, zones to name as examples: the likeliest that no file
             contradicts; None where the files say nothing about any.
     """
 
-    zone: str | None
-    time_is: str
     words: str
+    zone: str | None = None
+    time_is: str = "open"
     contenders: tuple[str, ...] | None = None
 
     @property
@@ -222,9 +215,8 @@ class Proof(NamedTuple):
         """What to write; None where nothing is proven."""
         if self.zone is None:
             return None
-        if self.time_is == "open":
-            return {"time_zone": self.zone}
-        return {"time_zone": self.zone, "time_is": self.time_is}
+        marks = {} if self.time_is == "open" else {"time_is": self.time_is}
+        return {"time_zone": self.zone, **marks}
 
 
 def tolerated(edges: Edges) -> int:
@@ -236,7 +228,7 @@ def prove(tables: Sequence[RawTable], config: DataConfig) -> Proof:
     """Finds the zone of files of one source from all their weekends together."""
     forex = [table for table in tables if kind_of(table.symbol, config) == "fx"]
     if not forex:
-        return Proof(None, "open", "a market that never closes does not show it")
+        return Proof("a market that never closes does not show it")
     each = [edges_of(table, bar_length(table.readings.seconds)) for table in forex]
     proof = _judged(pooled(each), forex, config)
     if proof.zone is not None or not len(pooled(each)):
@@ -253,38 +245,35 @@ def prove(tables: Sequence[RawTable], config: DataConfig) -> Proof:
 
 def _judged(edges: Edges, tables: Sequence[RawTable], config: DataConfig) -> Proof:
     if len(edges) < FEWEST:
-        return Proof(None, "open", f"{plural(len(edges), 'weekend')} cannot show it")
+        return Proof(f"{plural(len(edges), 'weekend')} cannot show it")
     found = fits(edges, config.time_is)
     if found[0].outside > tolerated(edges) or 10 * found[0].lacking > len(edges):
         # Or stamps of the bars' other end: then they must be told from a missing first bar.
-        found += fits(edges, "open" if config.time_is == "close" else "close")
+        found += fits(edges, _OTHER_END[config.time_is])
         found.sort(key=likelier)
         if found[0].time_is != config.time_is and found[0].exact < EXACT:
-            return Proof(None, "open", f"{plural(len(edges), 'weekend')} fit no known zone well")
+            return Proof(f"{plural(len(edges), 'weekend')} fit no known zone well")
     best = found[0]
     hints = [table.dialect.zone_hint for table in tables]
     weekends = plural(len(edges), "weekend")
     if len(tables) > 1:
         weekends += f" of {len(tables)} files"
     if best.outside > tolerated(edges):
-        return Proof(None, "open", f"the openings and closings of {weekends} fit no known zone")
+        return Proof(f"the openings and closings of {weekends} fit no known zone")
     rivals = [one for one in found[1:] if not beaten(one, best, edges)]
     names = alike(edges, best)
     zone = next((hint for hint in hints if hint in names), names[0])
     if rivals:
         contenders = tuple(dict.fromkeys([zone, *(one.zone for one in rivals)]))
         listed = " and ".join(contenders)
-        return Proof(None, best.time_is, f"{weekends} fit {listed} equally well", contenders)
-    same = [name for name in names if name != zone]
-    words = f"the openings and closings of {weekends} fit {zone} and no other known zone"
-    if same:
-        words = (
-            f"the openings and closings of {weekends} fit {zone}, which over these bars means the "
-            f"same as {' and '.join(same)}, and no other known zone"
-        )
+        words = f"{weekends} fit {listed} equally well"
+        return Proof(words, time_is=best.time_is, contenders=contenders)
+    same = " and ".join(name for name in names if name != zone)
+    also = f", which over these bars means the same as {same}," if same else ""
+    words = f"the openings and closings of {weekends} fit {zone}{also} and no other known zone"
     if best.time_is == "close":
         words += ", if stamps mark the closes of bars"
-    return Proof(zone, best.time_is, words)
+    return Proof(words, zone, best.time_is)
 
 
 def beaten(one: Fit, best: Fit, edges: Edges) -> bool:
@@ -329,11 +318,11 @@ def _continued(table: RawTable) -> Proof:
     best = max(counts, key=counts.__getitem__)
     ties = tuple(zone for zone in ZONES if counts[zone] == counts[best])
     if 2 * counts[best] <= len(seam):
-        return Proof(None, "open", "under no known zone would they go on where those leave off")
+        return Proof("under no known zone would they go on where those leave off")
     moved = {clock(zone, seconds[naive]).utc(seconds[naive])[0].tobytes() for zone in ties}
     if len(moved) > 1:
-        return Proof(None, "open", f"{' and '.join(ties)} fit equally well", ties)
-    return Proof(best, "open", f"under {best} they go on where those leave off")
+        return Proof(f"{' and '.join(ties)} fit equally well", contenders=ties)
+    return Proof(f"under {best} they go on where those leave off", best)
 
 
 def week_findings(
@@ -366,7 +355,7 @@ def _explains(other: Fit, current: Fit, edges: Edges) -> bool:
 
 def _other_end(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
     """Stamps that mark the closes of bars where opens were expected, or the reverse."""
-    time_is = "open" if current.time_is == "close" else "close"
+    time_is = _OTHER_END[current.time_is]
     other = fit(edges, current.zone, time_is)
     if not _explains(other, current, edges) or 2 * current.outside < len(edges):
         return None
@@ -404,21 +393,19 @@ def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
     doubtful = believed and abs(hours) < 2.0 and not changes
     remedies: list[Remedy] = []
     if not stated:
-        end = fit(edges, current.zone, "open" if current.time_is == "close" else "close")
+        end = fit(edges, current.zone, _OTHER_END[current.time_is])
         if _explains(end, current, edges) and not beaten(end, best, edges):
             remedies.append({"time_is": end.time_is})
         ways = [best, *(one for one in found[1:] if not beaten(one, best, edges))]
         for one in ways:
             marks = {} if one.time_is == current.time_is else {"time_is": one.time_is}
             remedies.append({"time_zone": one.zone, **marks})
-    count, of = current.outside, plural(len(edges), "weekend")
-    odd = "have bars while the market is closed"
+    count, odd = current.outside, "have bars while the market is closed"
     if not count:
-        count, of = current.lacking, plural(len(edges), "weekend")
-        odd = "lack bars while the market is open"
+        count, odd = current.lacking, "lack bars while the market is open"
     shift = f"{abs(hours):.3g} hour{'s' if abs(hours) > 1 else ''}"
     message = (
-        f"{count} of {of} {odd}, and none would if the stamps there "
+        f"{count} of {plural(len(edges), 'weekend')} {odd}, and none would if the stamps there "
         f"were {shift} {'earlier' if hours > 0 else 'later'}: they are in another zone"
         + (" than they state, so write the file anew" if stated else f" than {current.zone}")
     )
@@ -447,7 +434,7 @@ def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Find
 
 def _weekend_bars(bars: Bars, bar_seconds: int) -> list[Finding]:
     """Bars while the market is closed; at half the weekends they are no vendor's mistakes."""
-    if bar_seconds > 4 * HOUR:
+    if bar_seconds > LONGEST_BAR:
         return []
     inside = in_weekend(bars.time) & in_weekend(bars.time + bar_seconds - 1)
     if not inside.any():
@@ -455,8 +442,7 @@ def _weekend_bars(bars: Bars, bar_seconds: int) -> list[Finding]:
     week = day_number(bars.time) // 7
     bad, of = len(np.unique(week[inside])), int(week[-1] - week[0]) + 1
     said = f" between Friday and Sunday 17:00 New York, at {bad} of {plural(of, 'weekend')}"
-    kept = bad < FEWEST or 2 * bad < of
-    if kept:
+    if bad < FEWEST or 2 * bad < of:
         does = {"severity": "warning", "action": "loading keeps them"}
     else:
         does = {"action": "loading refuses: no known zone explains them"}

@@ -15,41 +15,24 @@ SEPARATORS = ("\t", ";", ",", "|")
 # Lower-case header names without <> and punctuation -> our column.
 ALIASES = {
     "time": (
-        "time",
-        "timestamp",
-        "datetime",
-        "date time",
-        "gmt time",
-        "time eet",
-        "local time",
-        "utc",
-        "utc time",
-        "time utc",
-        "date utc",
-        "datetime utc",
-        "open time",
-        "opentime",
-        "unix",
-        "epoch",
-        "window start",
-        "ts",
-        "t",
+        "time, timestamp, datetime, date time, gmt time, time eet, local time, utc, utc time, "
+        "time utc, date utc, datetime utc, open time, opentime, unix, epoch, window start, ts, t"
     ),
-    "date": ("date", "day"),
-    "open": ("open", "o", "open price", "mid o", "mid open"),
-    "high": ("high", "h", "max", "mid h", "mid high"),
-    "low": ("low", "l", "min", "mid l", "mid low"),
-    "close": ("close", "c", "close price", "last", "price", "mid c", "mid close"),
-    "volume": ("volume", "tickvol", "tick volume", "tickvolume", "vol", "v"),
-    "spread": ("spread",),
-    "spread_points": ("spread points", "spreadpoints"),
-    "spread_pips": ("spread pips", "spreadpips"),
+    "date": "date, day",
+    "open": "open, o, open price, mid o, mid open",
+    "high": "high, h, max, mid h, mid high",
+    "low": "low, l, min, mid l, mid low",
+    "close": "close, c, close price, last, price, mid c, mid close",
+    "volume": "volume, tickvol, tick volume, tickvolume, vol, v",
+    "spread": "spread",
+    "spread_points": "spread points, spreadpoints",
+    "spread_pips": "spread pips, spreadpips",
 }
 # Columns whose cells name a symbol.
 SYMBOL_NAMES = ("symbol", "ticker", "tic", "pair", "instrument", "asset", "coin")
 _QUOTES = ("usd", "usdt", "usdc", "busd", "eur", "quote")
 _PREAMBLE = 5  # lines before the header, at most
-_OURS = {alias: ours for ours, aliases in ALIASES.items() for alias in aliases}
+_OURS = {alias: ours for ours, names in ALIASES.items() for alias in names.split(", ")}
 _NUMBER_OR_TIME = re.compile(r"[\d\s.,:/+\-eETZ]*")
 _BINANCE = (
     *("open_time", "open", "high", "low", "close", "volume", "close_time", "quote_volume"),
@@ -189,7 +172,7 @@ def _rank(name: str) -> int:
     """Aliases in their order of preference, so that <TICKVOL> beats <VOL>."""
     plain = simple(name)
     ours = _OURS.get(plain)
-    return ALIASES[ours].index(plain) if ours else 99
+    return ALIASES[ours].split(", ").index(plain) if ours else 99
 
 
 def _separator(lines: list[str]) -> str:

@@ -51,12 +51,10 @@ class Stamps:
     Attributes:
         time: UTC seconds, int64 [n]; MISSING where there is none.
         skipped: rows whose wall-clock time does not exist in the zone (spring), bool [n].
-        origin: what the file itself says about the zone.
     """
 
     time: IntArray
     skipped: BoolArray
-    origin: Origin
 
     @property
     def missing(self) -> BoolArray:
@@ -74,7 +72,7 @@ def placed(readings: Readings, zone: str) -> Stamps:
     if zone != "UTC" and chosen.any():
         time = local.copy()
         time[chosen], skipped[chosen] = clock(zone, local[chosen]).utc(local[chosen])
-    return Stamps(time, skipped, readings.origin)
+    return Stamps(time, skipped)
 
 
 def parse(column: pl.Series, time_format: str | None, label: str) -> Readings:
