@@ -1,4 +1,4 @@
-"""The data check: reads a market's files and finds all that is odd, as loading does, too.
+"""The data check: reads a market's files and finds all that is odd; loading goes through it, too.
 
 Nothing stops at the first problem. Whoever loads refuses what is an error in the end.
 """

@@ -77,9 +77,9 @@ def jump_findings(symbol: str, close: FloatArray, time: IntArray) -> list[Findin
         return []
     step = np.log10(close[1:] / close[:-1])
     jump = np.append(False, (np.abs(step) > 0.7) & (np.abs(step - np.rint(step)) < _JUMP_TOLERANCE))
-    if not jump.any():
-        return []
     count, times = int(jump.sum()), first_times(time, jump)
+    if not count:
+        return []
     ratio = 10.0 ** float(step[np.flatnonzero(jump)[0] - 1])
     message = (
         f"the close jumps by a power of ten {plural(count, 'time')}, first x{ratio:.4g} at "
