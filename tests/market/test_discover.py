@@ -15,9 +15,9 @@ from slipstream.market.symbols import market_kind
 
 def test_a_folder_of_named_pairs(folder, frame):
     found = describe_folder(folder(EURGBP=frame(), EURUSD=frame(seed=4)))
-    assert [(one.symbol, one.rows, one.bar_seconds, one.naive) for one in found.files] == [
-        ("EURGBP", 2400, 900, False),
-        ("EURUSD", 2400, 900, False),
+    assert [(one.symbol, one.rows, one.bar_seconds) for one in found.files] == [
+        ("EURGBP", 2400, 900),
+        ("EURUSD", 2400, 900),
     ]
     assert missing_pairs(found.usable, "USD") == ("GBPUSD",)
     market = load_market(validate(DataConfig, found.data_section))
@@ -27,7 +27,7 @@ def test_a_folder_of_named_pairs(folder, frame):
 def test_the_demos_package_is_described_and_loads():
     found = describe_folder("package:gym_anytrading/datasets/data")
     one = found.files[0]
-    assert (one.symbol, one.format, one.price_side, one.naive) == ("EURUSD", "CSV", "ask", True)
+    assert (one.symbol, one.price_side) == ("EURUSD", "ask")
     section = found.data_section
     assert section["files"] == {"EURUSD": "FOREX_EURUSD_1H_ASK.csv"}
     assert "time_zone" not in section

@@ -14,7 +14,7 @@ from slipstream.market.bars import timeframe_name
 from slipstream.market.checks.check import check
 from slipstream.market.checks.ways import complete, merged
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import Remedy, RemedyError, advice, joined, pasted
+from slipstream.market.finding import Finding, Remedy, RemedyError, advice, joined, pasted
 from slipstream.market.reading.columns import bare_names
 from slipstream.market.reading.source import (
     SUFFIXES,
@@ -38,11 +38,9 @@ class FileDescription:
     Attributes:
         symbol: the name to use: that of the file, or the currency pair hidden in it.
         file: its name inside the folder.
-        format: MetaTrader, HistData, Dukascopy, CSV, Parquet or Feather.
         rows: number of bars.
-        first, last: UTC seconds of the first and last stamp (as if in UTC where `naive`).
+        first, last: UTC seconds of the first and last stamp (as if in UTC where they have no zone).
         bar_seconds: most common distance of stamps; 0 when there is none.
-        naive: whether stamps carry no zone, so that `time_zone` must be set.
         price_side: what the file says or its format implies.
         spread: ``spread``, ``spread_points``, ``spread_pips`` or None: the column that holds it.
         extra: other numeric columns.
@@ -52,12 +50,10 @@ class FileDescription:
 
     symbol: str
     file: str
-    format: str = ""
     rows: int = 0
     first: int = 0
     last: int = 0
     bar_seconds: int = 0
-    naive: bool = False
     price_side: str = "mid"
     spread: str | None = None
     extra: tuple[str, ...] = ()
@@ -147,9 +143,10 @@ def propose(section: dict[str, object]) -> Proposal:
             way := complete(remedy, config, found.files)
         ):
             break
-        for words in dict.fromkeys(f"{one.kind}|{one.message}" for one in proven):
-            kind, _, message = words.partition("|")
-            group = [one for one in proven if (one.kind, one.message) == (kind, message)]
+        groups: dict[tuple[str, str], list[Finding]] = {}
+        for one in proven:
+            groups.setdefault((one.kind, one.message), []).append(one)
+        for (_, message), group in groups.items():
             together = merged(one.remedies[0] for one in group) or {}
             names = ", ".join(one.symbol for one in group)
             reasons.append(f"{pasted(together)}: {names}: {message}.")
@@ -201,10 +198,9 @@ def _describe(name: str, path: Path) -> list[FileDescription]:
         named = bare_names(read_frame(parts_of(path)[0], config, path.name)[1])
     except DataError as error:
         return [FileDescription(own, path.name, problem=str(error))]
-    if (
-        len(named) == 1
-    ):  # CryptoDataDownload: Binance_BTCUSDT_1h.csv, and a column that says BTCUSDT
-        named = [own] if symbols.parse(own) is not None else named
+    # CryptoDataDownload: Binance_BTCUSDT_1h.csv, and a column that says BTCUSDT.
+    if len(named) == 1 and symbols.parse(own) is not None:
+        named = [own]
     return [_one(symbol, path, config) for symbol in named or [own]]
 
 
@@ -231,12 +227,10 @@ def _described(table: RawTable, config: DataConfig) -> FileDescription:
     return FileDescription(
         symbol=table.symbol,
         file=table.path.name,
-        format=table.dialect.name,
         rows=len(table),
         first=int(time.min(initial=np.iinfo(np.int64).max)) if len(time) else 0,
         last=int(time.max(initial=0)),
         bar_seconds=bar_length(time),
-        naive=table.needs_zone,
         price_side=side,
         spread=None if table.spread is None else table.spread.meaning,
         extra=tuple(table.extra),
