@@ -243,23 +243,24 @@ def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Findin
     for index in np.flatnonzero(open_holes).tolist():
         holiday = _holiday(holes, index, bar_seconds) if kind == "fx" else None
         row, size = int(holes.row[index]), int(holes.in_session[index])
-        begin, last, quiet = int(holes.start[index]), int(bars.time[row]), int(quiet_run[row])
+        quiet = int(quiet_run[row])
+        if holiday is None and quiet < _OUTAGE_BARS:
+            continue
+        open_holes[index] = False
+        begin, last = int(holes.start[index]), int(bars.time[row])
         missing, end = plural(size, "missing bar"), stamp(int(holes.stop[index]))
         if holiday is not None:
-            kind_of_hole, since, action = "holiday", begin, _LEFT
+            found, since, action = "holiday", begin, _LEFT
             message = f"{holiday} hole of {missing}, {stamp(begin)} to {end} UTC"
-        elif quiet >= _OUTAGE_BARS:
-            kind_of_hole, since = "outage", last
+        else:
+            found, since = "outage", last
             action = "loading leaves the hole and keeps the flat bars"
             message = (
                 f"exchange outage: {missing} between {stamp(last)} and {end} UTC, after {quiet} "
                 "flat zero-volume bars"
             )
-        else:
-            continue
-        open_holes[index] = False
         findings.append(
-            Finding.of(bars.symbol, kind_of_hole, message, 1, action, times=(since,), size=size)
+            Finding.of(bars.symbol, found, message, 1, action, times=(since,), size=size)
         )
     return findings + _gaps(bars.symbol, holes, open_holes)
 
