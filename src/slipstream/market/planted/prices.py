@@ -11,15 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from slipstream.core.errors import DataError
 from slipstream.market.bars import Bars, FloatArray, IntArray
-from slipstream.market.panel import Panel
 from slipstream.market.reading.source import SUFFIXES, resolve_folder
+
+if TYPE_CHECKING:  # whoever asks whether files are planted loads no panel
+    from slipstream.market.panel import Panel
 
 BASIS_POINT = 1e-4
 LOG_VOLUME = 10.0  # mean logarithm of a bar's volume
