@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -336,7 +336,8 @@ def week_findings(
         found = _other_end(table, edges, current) or _other_zone(table, edges, current)
         if found is not None:
             return [found]
-    return _broker_time(table, edges, config) + _weekend_bars(bars, bar_seconds)
+    broker = _broker_time(table, edges, config)
+    return broker + _weekend_bars(bars, bar_seconds, table.dialect.zone_hint if broker else None)
 
 
 def _explains(other: Fit, current: Fit, edges: Edges) -> bool:
@@ -432,8 +433,14 @@ def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Find
     return [Finding.of(table.symbol, "broker_time", message, len(table), action)]
 
 
-def _weekend_bars(bars: Bars, bar_seconds: int) -> list[Finding]:
-    """Bars while the market is closed; at half the weekends they are no vendor's mistakes."""
+def _weekend_bars(bars: Bars, bar_seconds: int, hint: str | None) -> list[Finding]:
+    """Bars while the market is closed; at half the weekends they are no vendor's mistakes.
+
+    Args:
+        bars: of one symbol.
+        bar_seconds: their length.
+        hint: the usual zone of stamps that nothing places; None where they are placed.
+    """
     if bar_seconds > LONGEST_BAR:
         return []
     inside = in_weekend(bars.time) & in_weekend(bars.time + bar_seconds - 1)
@@ -442,8 +449,12 @@ def _weekend_bars(bars: Bars, bar_seconds: int) -> list[Finding]:
     week = day_number(bars.time) // 7
     bad, of = len(np.unique(week[inside])), int(week[-1] - week[0]) + 1
     said = f" between Friday and Sunday 17:00 New York, at {bad} of {plural(of, 'weekend')}"
+    does: dict[str, Any]
     if bad < FEWEST or 2 * bad < of:
         does = {"severity": "warning", "action": "loading keeps them"}
+    elif hint and not in_weekend(clock(hint, bars.time).utc(bars.time)[0]).any():
+        action = "loading refuses: the broker's clock is in another zone than UTC"
+        does = {"action": action, "remedies": ({"time_zone": hint},)}
     else:
         does = {"action": "loading refuses: no known zone explains them"}
     return Finding.where(bars.symbol, "weekend_bars", bars.time, inside, "bar", said, **does)
