@@ -6,29 +6,37 @@ and infos are the environment's own. Training uses `VectorEnv` instead.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
+from slipstream.vector.driver import CopyDriver, SerialDriver
 from slipstream.vector.foreign import make_gymnasium, name_of
 from slipstream.vector.info_form import Signature
+from slipstream.vector.info_table import NOTHING
 from slipstream.vector.leaves import ENDLESS
-from slipstream.vector.native_form import NativeForm
+from slipstream.vector.native_form import NativeForm, native_layout
+from slipstream.vector.process.crowd import Crowd
+from slipstream.vector.process.driver import ProcessDriver
 from slipstream.vector.process.faults import Fault, FaultPolicy
-from slipstream.vector.process.job import AssignedNative, registered
-from slipstream.vector.process.native_copies import DISABLED, NEXT_STEP, SAME_STEP
+from slipstream.vector.process.job import AssignedNative, Assignment, registered
+from slipstream.vector.process.layout import Layout
+from slipstream.vector.process.native_copies import DISABLED, NEXT_STEP, SAME_STEP, NativeCopies
 from slipstream.vector.told import Told, ToldInfos
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
 RAISE = FaultPolicy("raise")
+_PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
 
 
-class NativeEnv(ABC):
+class NativeEnv:
     """Copies that are stepped together; see `native_env`.
 
     The arrays are overwritten by the next call; `observation` and its like return fresh ones.
@@ -36,17 +44,23 @@ class NativeEnv(ABC):
     Attributes:
         num_envs: E.
         observation_space, action_space: of the first copy; metadata, spec, render_mode: likewise.
-        arrays: ``obs.i`` and ``final.i`` of the observation's i-th leaf, ``reward`` float64,
-            ``terminated``, ``truncated``, ``ended``, ``kept`` (``final.i`` is of this step),
-            ``valid`` (false at a reset that stands in for a step, and after a fault), ``lost`` (the
-            episode was cut by a fault), each [E].
+        copies: who steps them.
     """
 
-    backend: str
-    arrays: Mapping[str, NDArray[Any]]
-
-    def __init__(self, probe: Any, what: AssignedNative, num_envs: int, at_end: int) -> None:
-        self.num_envs, self.what, self.at_end = num_envs, what, at_end
+    def __init__(
+        self,
+        probe: Any,
+        what: AssignedNative,
+        num_envs: int,
+        at_end: int,
+        policy: FaultPolicy,
+        *,
+        backend: str,
+        workers: int | None = None,
+        method: str = "forkserver",
+        crowd: Crowd | None = None,
+    ) -> None:
+        self.num_envs, self.what, self.at_end, self.backend = num_envs, what, at_end, backend
         # Clients may change theirs; copies that are made later are compared with the first one's.
         self.observation_space, self.action_space = deepcopy((what.shown, what.acted))
         self.metadata = dict(getattr(probe, "metadata", {}) or {})
@@ -55,6 +69,68 @@ class NativeEnv(ABC):
         self._observations = NativeForm(what.shown, what.fixed)
         self._actions = NativeForm(what.acted)
         self._told = ToldInfos(self)
+        self._restart = policy.on_fault == "restart"
+        self._pending: tuple[str, list[Any] | None] | None = None
+        self._found: list[Any] = []  # observations without a place in the arrays
+        self._assigned: dict[int, dict[str, Any]] = {}  # attributes by row: for new workers
+        layout = native_layout(what, num_envs)
+        self.copies: CopyDriver
+        if backend == "serial":
+            self.copies = SerialDriver(
+                layout,
+                self._job,
+                NativeCopies,
+                probe,
+                num_envs=num_envs,
+                name=what.name,
+                policy=policy,
+            )
+            return
+        try:
+            self.copies = driver = ProcessDriver(
+                layout,
+                num_envs,
+                self._job,
+                name=what.name,
+                leave=_leave,
+                describe=self._describe,
+                workers=workers,
+                method=method,
+                policy=policy,
+                crowd=crowd,
+            )
+            driver.start()
+        finally:
+            probe.close()
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """What copies wrote, each [E, ...].
+
+        ``obs.i`` and ``final.i`` of the observation's i-th leaf, ``reward`` float64,
+        ``terminated``, ``truncated``, ``ended``, ``kept`` (``final.i`` is of this step), ``valid``
+        (false at a reset that stands in for a step, and after a fault), ``lost`` (the episode was
+        cut by a fault).
+        """
+        return self.copies.arrays
+
+    def _job(
+        self,
+        layout: Layout,
+        number: int,
+        workers: int,
+        ranges: tuple[tuple[int, int], ...],
+        spin: float,
+    ) -> Assignment:
+        own = {row: self._assigned[row] for pair in ranges for row in range(*pair)
+               if row in self._assigned}  # fmt: skip
+        what = replace(self.what, assigned=own)
+        restart = self._restart
+        return Assignment(what, None, layout, number, workers, ranges, self.at_end, restart, spin)
+
+    def _describe(self, copy: int) -> tuple[int, int, list[Any]]:
+        acted = self.arrays.get("act")
+        return 0, 0, [] if acted is None else np.ravel(acted[copy]).tolist()
 
     # Steps and resets, in one call or begun and awaited.
 
@@ -79,7 +155,6 @@ class NativeEnv(ABC):
         self.step_async(actions)
         self.wait()
 
-    @abstractmethod
     def reset_async(
         self,
         seeds: Sequence[int | None] | None = None,
@@ -87,16 +162,45 @@ class NativeEnv(ABC):
         selected: NDArray[np.bool_] | None = None,
     ) -> None:
         """Begins `reset`; `wait` ends it."""
+        self._idle()
+        self.copies.settle()
+        every, each = list(seeds or [None] * self.num_envs), self._options(options)
+        self.arrays["selected"][:] = True if selected is None else selected
+        self._told.forget()
+        self.copies.begin_reset(
+            lambda rows: ([every[row] for row in rows], [each[row] for row in rows])
+        )
+        self._pending = ("reset", None)
 
-    @abstractmethod
     def step_async(self, actions: Any) -> None:
         """Begins `step`; `wait` ends it.
 
         Raises:
             ValueError, TypeError: too few or too many actions, or none; nothing was stepped.
         """
+        self._idle()
+        array, each = self._actions_of(actions)
+        self.copies.settle()  # refuses while steps are under way, which read these actions
+        self._told.forget()
+        if array is not None:
+            self.arrays["act"][...] = array
+        self._begin_step(each)
+        self._pending = ("step", each)
 
-    @abstractmethod
+    def _begin_step(self, each: list[Any] | None) -> None:
+        if each is not None:
+            self._hand_actions(dict(enumerate(each)))
+        self.copies.begin_step(0)
+
+    def _hand_actions(self, by_row: Mapping[int, Any]) -> None:
+        """Those that have no place in the arrays."""
+        self.copies.ask(
+            "act",
+            lambda rows: ({row: by_row[row] for row in rows if row in by_row},),
+            self._chosen(by_row),
+            spare=True,
+        )
+
     def wait(self, timeout: float | None = None) -> None:
         """Ends what was begun.
 
@@ -104,8 +208,35 @@ class NativeEnv(ABC):
             TimeoutError: after so many seconds; it is still under way, and can be awaited again.
             KernelError: a copy failed, where the policy is "raise"; its cause is what was raised.
         """
+        copies = self.copies
+        copies.check_open()
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            what, each = pending
+            over = copies.end_reset if what == "reset" else partial(self._end_step, each)
+            if not over(timeout):
+                self._pending = pending
+                raise TimeoutError(f"`{what}` is not over after {timeout:g} s.")
+            copies.ledger.good(self.arrays["valid"])
+        copies.ledger.check()
 
-    @abstractmethod
+    def _end_step(self, each: list[Any] | None, timeout: float | None) -> bool:
+        """Whether the step is over in time: of at least one copy, where any can be stepped."""
+        copies, until = self.copies, None if timeout is None else time.monotonic() + timeout
+        while copies.end_step(None if until is None else max(0.0, until - time.monotonic())):
+            if copies.stepped or self.arrays["lost"].any() or not self._restart:
+                return True
+            time.sleep(_PAUSE_SECONDS)  # all are being made anew
+            copies.ledger.check()
+            self._begin_step(each)
+        return False
+
+    def _idle(self) -> None:
+        """Ends what was begun and never awaited; its outcome is nobody's."""
+        self.copies.check_open()
+        if self._pending is not None:
+            self.wait()
+
     def send(self, actions: Any, copies: Any = None) -> None:
         """Asks for a step of some copies, at their own pace in worker processes.
 
@@ -113,29 +244,43 @@ class NativeEnv(ABC):
             actions: of these copies, as for `step`.
             copies: [n] which; all unless given.
         """
+        self._idle()
+        rows = self.copies.idle_rows(copies)
+        array = self._actions.as_array(actions, len(rows))
+        if array is not None:
+            self.arrays["act"][rows] = array
+        else:
+            each = self._actions.split(actions, len(rows))
+            self._hand_actions(dict(zip(rows.tolist(), each, strict=True)))
+        self.copies.send(rows)
 
-    @abstractmethod
     def recv(self, count: int | None = None, timeout: float | None = None) -> NDArray[np.int64]:
         """Waits for the first copies that are ready; which, in the order of their becoming so.
 
-        That order depends on timing. Their rows of the arrays hold the outcome until the next
-        `send` to them; so do `infos` and its like, which tell of all copies that are not under
-        way.
+        That order depends on timing; in this process it is that of `send`. Their rows of the
+        arrays hold the outcome until the next `send` to them; so do `infos` and its like, which
+        tell of all copies that are not under way.
 
         Args:
             count: how many; all that are under way unless given.
             timeout: seconds; TimeoutError after that.
         """
+        self.copies.check_open()
+        ready = self.copies.receive(count, timeout)
+        self._told.forget()
+        self.copies.ledger.good(self.arrays["valid"][ready], ready)
+        self.copies.ledger.check()
+        return ready
 
     @property
-    @abstractmethod
     def under_way(self) -> NDArray[np.bool_]:
         """Copies that were sent an action and not received since, bool [E]."""
+        return self.copies.under_way
 
     @property
     def writing(self) -> NDArray[np.bool_]:
         """Copies whose infos may be written at this moment, bool [E]."""
-        return self.under_way
+        return self.copies.under_way | self.copies.unseen
 
     # What came of it.
 
@@ -205,16 +350,32 @@ class NativeEnv(ABC):
         """
         return self._told.batch()
 
-    @abstractmethod
-    def _ask_told(self, selected: NDArray[np.bool_], signatures: Sequence[Signature]) -> list[Told]:
-        """Asks copies for what does not lie in the block, and hands the known forms over."""
+    def ask_told(self, selected: NDArray[np.bool_], signatures: Sequence[Signature]) -> list[Told]:
+        """Asks copies for what does not lie in the arrays, and hands the known forms over."""
+        told = list[Told]()
+        for rows, part in self.copies.ask("told", lambda _: (signatures,), selected, spare=True):
+            if part is None:  # what it said is lost with the worker
+                for name in ("told", "told_last"):
+                    self.arrays[name][rows] = NOTHING
+            told += part or []
+        # Environments in this process may fill the same dicts again.
+        return deepcopy(told) if self.backend == "serial" else told
 
-    @abstractmethod
-    def _objects(self) -> list[Any]: ...
+    def _objects(self) -> list[Any]:
+        found, new = self._found, self.num_envs - len(self._found)
+        if new > 0:  # of copies that were never shown
+            found += [None] * new
+            parts = self.copies.insist("objects", lambda _: ())
+        else:
+            parts = self.copies.ask("objects", lambda _: (), spare=True)
+        for rows, part in parts:
+            if part is not None:  # else its copies go on showing what they showed last
+                for row, value in zip(rows.tolist(), part, strict=True):
+                    found[row] = value
+        return found[: self.num_envs]
 
     # The copies themselves.
 
-    @abstractmethod
     def call(
         self,
         name: str,
@@ -223,12 +384,16 @@ class NativeEnv(ABC):
         copies: Sequence[int] | None = None,
     ) -> list[Any]:
         """An attribute of the copies, called where it can be; found through their wrappers."""
+        wanted = list(range(self.num_envs) if copies is None else copies)
+        values = self._each(
+            "call", {row: (row, name, tuple(args), dict(kwargs or {})) for row in wanted}
+        )
+        return [values[row] for row in wanted]
 
     def get_attr(self, name: str, copies: Sequence[int] | None = None) -> list[Any]:
         """An attribute of the copies, found through their wrappers."""
         return self.call("get_wrapper_attr", (name,), None, copies)
 
-    @abstractmethod
     def set_attr(
         self, name: str, values: Sequence[Any], copies: Sequence[int] | None = None
     ) -> None:
@@ -236,22 +401,52 @@ class NativeEnv(ABC):
 
         A copy that is made again after a failure is given it, too; what `call` did is not repeated.
         """
+        wanted = range(self.num_envs) if copies is None else copies
+        self._each("assign", dict(zip(wanted, zip(wanted, values, strict=True), strict=True)), name)
+        for row, value in zip(wanted, values, strict=True):
+            self._assigned.setdefault(row, {})[name] = value
 
-    @abstractmethod
+    def _each(self, method: str, by_row: Mapping[int, Any], *first: Any) -> dict[int, Any]:
+        """Calls a method of `Copies` with what each copy is to have; what it returns of each."""
+        self._idle()
+        self.copies.ready()
+        answers = self.copies.ask(
+            method,
+            lambda rows: (*first, [by_row[row] for row in rows if row in by_row]),
+            self._chosen(by_row),
+        )
+        return {
+            row: value
+            for rows, part in answers
+            if part is not None
+            for row, value in zip([r for r in rows.tolist() if r in by_row], part, strict=True)
+        }
+
+    def _chosen(self, by_row: Mapping[int, Any]) -> NDArray[np.bool_]:
+        chosen = np.zeros(self.num_envs, np.bool_)
+        chosen[list(by_row)] = True
+        return chosen
+
     def resize(self, num_envs: int) -> None:
         """More copies, or fewer: those of the highest rows are closed, the others go on.
 
         New ones are made as the first ones were, in turn; where the others have been reset, they
         are, too, without a seed. `arrays` are others after it.
         """
+        self._idle()
+        self._told.forget()
+        self.copies.resize(num_envs, partial(native_layout, self.what))
+        self.num_envs = num_envs
+        del self._found[num_envs:]
+        self._assigned = {row: own for row, own in self._assigned.items() if row < num_envs}
 
     def drain_faults(self) -> list[Fault]:
         """What failed in copies or their processes since the last call."""
-        return []
+        return self.copies.ledger.drain()
 
-    @abstractmethod
     def close(self) -> None:
         """Closes the copies; may be called again."""
+        self.copies.close()
 
     def __enter__(self) -> Self:
         return self
@@ -329,19 +524,22 @@ def native_env(
         wrap,
     )
     probe = probe if wrap is None else wrap(probe)
-    if backend == "serial":
-        from slipstream.vector.native_serial import NativeSerialEnv
-
-        return NativeSerialEnv(probe, what, len(envs), at_end, policy)
-    if backend != "process":
+    if backend not in ("serial", "process"):
         raise ConfigError(
             f"Foreign environments are stepped by `serial` or `process`; `{backend}` is neither."
         )
-    from slipstream.vector.process.native_env import NativeProcessEnv
+    return NativeEnv(
+        probe,
+        what,
+        len(envs),
+        at_end,
+        policy,
+        backend=backend,
+        workers=workers,
+        method=method,
+        crowd=crowd,
+    )
 
-    try:
-        return NativeProcessEnv(
-            probe, what, len(envs), at_end, policy, workers=workers, method=method, crowd=crowd
-        )
-    finally:
-        probe.close()
+
+def _leave(at: NDArray[np.int64]) -> None:
+    """Copies whose worker is lost go on showing what they showed last."""

@@ -117,7 +117,7 @@ class ToldInfos:
             asked = self._shown("told") == APART
             asked |= (self._shown("kept") != 0) & (self._env.arrays["told_last"] == APART)
             if asked.any():
-                for row, info, final in self._env._ask_told(asked, self._table.signatures):
+                for row, info, final in self._env.ask_told(asked, self._table.signatures):
                     self._handed[row] = info, final
                     self._table.note(info)
                     self._table.note(final and final[1])

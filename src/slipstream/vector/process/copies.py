@@ -131,6 +131,10 @@ class Copies(ABC, Generic[Copy]):
     def blank(self, i: int) -> None:
         """What a copy shows that failed."""
 
+    def adopt(self, copy: Copy) -> None:
+        """The first copy is there already."""
+        self.copies[0] = copy
+
     def make(self) -> None:
         """Makes all copies; one that fails is reported and down."""
         self.make_some(range(len(self.rows)))

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
+from slipstream.vector.driver import Arrays
 from slipstream.vector.foreign import name_of
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv, log_dtype, log_shape
 from slipstream.vector.info_table import NOTHING, InfoTable
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import RESET
-from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.job import AssignedForeign, registered
@@ -82,18 +82,17 @@ class ForeignProcessEnv(ProcessVectorEnv):
         self.copies.check_open()
         if not self.copies.begun:
             raise ConfigError("Call `reset()` before the first `send(actions)`.")
-        rows = self.copies.asked.idle_rows(copies)
+        rows = self.copies.idle_rows(copies)
         try:
             numbers = self.actions.rows(actions, (len(rows),), self.spec.action_width)
         except MisfitError as error:
             raise ConfigError(f"`send` to {len(rows)} copies was given {error}.") from None
         self.block["actions"][rows] = numbers
-        self.copies.asked.send(rows)
+        self.copies.send(rows)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> Received:
         self.copies.check_open()
-        asked, block = self.copies.asked, self.block
-        at = asked.receive(int(asked.out.sum()) if count is None else count, timeout)
+        block, at = self.block, self.copies.receive(count, timeout)
         self._collect(0, at)
         self.ended, self.finals = self.drain_episodes(), self.drain_finals()
         self.ledger.good(block["valid"][at], at)
@@ -135,20 +134,18 @@ class ForeignProcessEnv(ProcessVectorEnv):
             none of a worker that was lost.
         """
         self.copies.ready()
-        calls = [(link, (rows[:, link.rows],)) for link in self.copies.links]
-        parts = self.copies.talk("timed", calls, spare=True)
-        return [seconds for part in parts for seconds in part or []]
+        parts = self.copies.ask("timed", lambda own: (rows[:, own],), spare=True)
+        return [seconds for _, part in parts for seconds in part or []]
 
     def infos(self) -> dict[str, Any]:
         self.copies.check_open()
         asked = (self._table.signatures,)
-        links = self.workers.links
-        parts = self.copies.talk("infos", [(link, asked) for link in links], spare=True)
-        for link, part in zip(links, parts, strict=True):
+        parts = self.copies.ask("infos", lambda _: asked, spare=True)
+        for rows, part in parts:
             if part is None:  # what it said is lost with the worker
-                self.block["told"][link.rows] = NOTHING
-        self.block["told"][self.copies.losses.unseen] = NOTHING
-        apart = dict(one for part in parts for one in part or [])
+                self.block["told"][rows] = NOTHING
+        self.block["told"][self.copies.unseen] = NOTHING
+        apart = dict(one for _, part in parts for one in part or [])
         for info in apart.values():
             self._table.note(info)
         return self._table.batch(self.block["told"], self.block["info"], apart)
@@ -158,12 +155,12 @@ class ForeignProcessEnv(ProcessVectorEnv):
         before, old = self.num_envs, self.block
         last = int(old["index"].max())
 
-        def fill(block: Block) -> None:
+        def fill(arrays: Arrays) -> None:
             new = slice(before, num_envs)
-            block["seed"][new] = old["seed"][0]
-            block["index"][new] = np.arange(last + 1, last + 1 + max(0, num_envs - before))
+            arrays["seed"][new] = old["seed"][0]
+            arrays["index"][new] = np.arange(last + 1, last + 1 + max(0, num_envs - before))
 
-        self.copies.resize(num_envs, self._layout(num_envs), fill)
+        self.copies.resize(num_envs, self._layout, fill)
         self.num_envs = num_envs
         self._over = self.block["held"].copy()
         rows = blank(self).obs
@@ -207,15 +204,15 @@ class ForeignProcessEnv(ProcessVectorEnv):
             common = min(actions.shape[1], longest)
             block["log"][:, :common] = actions[:, :common]
             block["selected"][:] = able
-            self.copies.run(REPLAY, self.workers.links)
+            self.copies.run(REPLAY)
             self._show(obs)
             same = (obs == state["seen"]).reshape(self.num_envs, -1).all(axis=1)
             able &= ~block["astray"] & same & (block["ret"] == state["ret"])
-            able &= ~self.copies.losses.unseen  # their worker was lost over it
+            able &= ~self.copies.unseen  # their worker was lost over it
         self.fresh = int((~able).sum())
         if self.fresh:
             block["selected"][:] = ~able
             block["episode"][~able] = state["episode"][~able]
-            self.copies.run(BEGIN, self.workers.links)
+            self.copies.run(BEGIN)
         self._show(obs)
         self.ledger.check()

@@ -97,10 +97,6 @@ class NativeCopies(Copies[Any]):
         self._steps[i] = 0
         return env
 
-    def adopt(self, env: Any) -> None:
-        """The first copy is there already."""
-        self.copies[0] = env
-
     def end_copy(self, copy: Any) -> None:
         copy.close()
 

@@ -16,10 +16,10 @@ from slipstream.core.spec import Spec
 from slipstream.vector.loop import HOLD, RESET
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
+from slipstream.vector.process.driver import ProcessDriver
 from slipstream.vector.process.faults import Fault, FaultPolicy
 from slipstream.vector.process.job import AssignedForeign, Assignment
 from slipstream.vector.process.layout import Layout, copies_layout
-from slipstream.vector.process.process_copies import ProcessCopies
 from slipstream.vector.process.scheduler import CopyScheduler
 from slipstream.vector.process.worker import BEGIN
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
@@ -85,7 +85,7 @@ class ProcessVectorEnv(VectorEnv):
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
         self._episodes: list[tuple[Any, ...]] = []
         self._over = np.zeros(self.num_envs, np.bool_)  # held, and somebody has been told
-        self.copies = ProcessCopies(
+        self.copies = ProcessDriver(
             self._layout(self.num_envs),
             self.num_envs,
             self._job,
@@ -149,7 +149,7 @@ class ProcessVectorEnv(VectorEnv):
         self.block["selected"][:] = True
         self._over[:] = self.block["held"][:] = False
         self.block["tries"][:] = 0
-        self.copies.run(BEGIN, self.workers.links)
+        self.copies.run(BEGIN)
         self.copies.begun = True
         self._show(obs)
         self.ledger.check()
@@ -171,7 +171,7 @@ class ProcessVectorEnv(VectorEnv):
         block["episode"][copies] = 0
         self._over[copies] = block["held"][copies] = False
         block["tries"][copies] = 0
-        self.copies.run(BEGIN, self.copies.rows_of(self.block["selected"]))
+        self.copies.run(BEGIN)
         self.copies.begun = True
         obs[copies] = self._joined([part[copies] for part in self._obs])
         self.ledger.check()
@@ -187,7 +187,7 @@ class ProcessVectorEnv(VectorEnv):
                 f"{block['actions'].shape} and rows for each; it was given {actions.shape} and "
                 f"{len(out.obs)} rows."
             )
-        copies.asked.stop()  # refuses while steps are under way, which read these actions
+        copies.settle()  # refuses while steps are under way, which read these actions
         block["actions"][...] = actions
         while True:
             copies.begin_step(t)
