@@ -9,8 +9,7 @@ from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.core.random import stream
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.foreign import flat_spaces, make_gymnasium
-from slipstream.vector.foreign_copy import ForeignCopy, peeled
-from slipstream.vector.foreign_steps import step_each
+from slipstream.vector.foreign_copy import ForeignCopy, peeled, step_each
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.process.layout import AT, BEAT, WORDS

@@ -16,10 +16,16 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstream.vector.info_form import MOST_BYTES, InfoForm, signature_of
-from slipstream.vector.info_table import APART, FIRST, InfoTable
+from slipstream.vector.infos import (
+    APART,
+    FIRST,
+    MOST_BYTES,
+    InfoForm,
+    InfoTable,
+    batch_infos,
+    signature_of,
+)
 from slipstream.vector.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
-from slipstream.vector.native_infos import batch_infos
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.vector_env import member_indices

@@ -14,9 +14,8 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.vector.process import crowd
-from slipstream.vector.process.budget import Budget
 from slipstream.vector.process.foreign_env import ForeignProcessEnv
-from slipstream.vector.process.pool import WorkerPool, memory_of
+from slipstream.vector.process.pool import Budget, WorkerPool, memory_of
 from slipstream.vector.vector_env import member_indices
 
 

@@ -18,7 +18,7 @@ from slipstream.adapters.copies import make_batch
 from slipstream.adapters.errors import ActionError, UnreadyError
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
-from slipstream.vector.native_infos import batch_infos
+from slipstream.vector.infos import batch_infos
 
 
 class PoolRows(NamedTuple):

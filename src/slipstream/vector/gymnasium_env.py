@@ -24,12 +24,11 @@ from slipstream.vector.foreign import (
     short,
     theirs,
 )
-from slipstream.vector.foreign_copy import ForeignCopy
-from slipstream.vector.foreign_steps import PULSES, gone_astray, step_each
+from slipstream.vector.foreign_copy import PULSES, ForeignCopy, gone_astray, step_each
 from slipstream.vector.forms import observation_form
+from slipstream.vector.infos import batch_infos, episode_numbers
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.vector.native_infos import batch_infos, episode_numbers
 from slipstream.vector.process.layout import AT, BEAT, WORDS
 from slipstream.vector.steps import episodes_of, finals_of
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.vector.driver import CopyDriver, SerialDriver
 from slipstream.vector.foreign import make_gymnasium, name_of
-from slipstream.vector.info_form import Signature
-from slipstream.vector.info_table import NOTHING
+from slipstream.vector.infos import NOTHING, Signature, Told, ToldInfos
 from slipstream.vector.leaves import ENDLESS
 from slipstream.vector.native_form import NativeForm, native_layout
 from slipstream.vector.process.crowd import Crowd
@@ -29,7 +28,6 @@ from slipstream.vector.process.faults import Fault, FaultPolicy
 from slipstream.vector.process.job import AssignedNative, Assignment, registered
 from slipstream.vector.process.layout import Layout
 from slipstream.vector.process.native_copies import DISABLED, NEXT_STEP, SAME_STEP, NativeCopies
-from slipstream.vector.told import Told, ToldInfos
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
 RAISE = FaultPolicy("raise")

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import NDArray
 
-from slipstream.vector.info_form import MOST_BYTES
+from slipstream.vector.infos import MOST_BYTES
 from slipstream.vector.leaves import MisfitError, words_of
 from slipstream.vector.process.job import AssignedNative
 from slipstream.vector.process.layout import Layout, state_arrays

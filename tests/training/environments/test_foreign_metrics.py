@@ -12,7 +12,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.report.curves import episode_curves
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
-from slipstream.vector.native_infos import episode_numbers
+from slipstream.vector.infos import episode_numbers
 
 WORLD = """
 import gymnasium

@@ -33,7 +33,7 @@ from slipstream.training.processes.crew import Crew
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.training.shard import Shard, cut
-from slipstream.vector.foreign_steps import PULSES
+from slipstream.vector.foreign_copy import PULSES
 from slipstream.vector.process.layout import AT, BEAT, WORDS
 
 if TYPE_CHECKING:

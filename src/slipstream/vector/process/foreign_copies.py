@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.vector.foreign import make_gymnasium, name_of, same_spaces
-from slipstream.vector.foreign_copy import ForeignCopy
-from slipstream.vector.foreign_steps import gone_astray, step_each
+from slipstream.vector.foreign_copy import ForeignCopy, gone_astray, step_each
 from slipstream.vector.forms import action_form, observation_form
-from slipstream.vector.info_form import Signature
-from slipstream.vector.info_table import APART, NOTHING, InfoTable
+from slipstream.vector.infos import APART, NOTHING, InfoTable, Signature, episode_numbers
 from slipstream.vector.leaves import MisfitError, store
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.vector.native_infos import episode_numbers
 from slipstream.vector.process.copies import Copies, one_action
 from slipstream.vector.process.faults import TRIES
 from slipstream.vector.process.job import AssignedForeign, Assignment, register

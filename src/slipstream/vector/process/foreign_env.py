@@ -13,7 +13,7 @@ from slipstream.core.spec import Spec
 from slipstream.vector.driver import Arrays
 from slipstream.vector.foreign import name_of
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv, log_dtype, log_shape
-from slipstream.vector.info_table import NOTHING, InfoTable
+from slipstream.vector.infos import NOTHING, InfoTable
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.loop import RESET
 from slipstream.vector.process.crowd import Crowd

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.spec import Spec
-from slipstream.vector.info_form import MOST_BYTES
+from slipstream.vector.infos import MOST_BYTES
 from slipstream.vector.leaves import Leaf
 
 _LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
@@ -130,7 +130,7 @@ def state_arrays(num_envs: int) -> Arrays:
     flags = ("terminated", "truncated", "valid", "ended", "kept", "lost", "down", "held")
     arrays: dict[str, tuple[Sequence[int], Any]] = {}
     arrays |= dict.fromkeys((*flags, "selected"), ((num_envs,), np.bool_))
-    arrays["told"] = ((num_envs,), np.uint8)  # what it said besides: see `info_table.py`
+    arrays["told"] = ((num_envs,), np.uint8)  # what it said besides: see `infos.py`
     arrays["tries"] = ((num_envs,), np.int64)  # of its episode, that failed
     # Steps that were asked for one by one, and those of them that are done: `send`, `recv`.
     return arrays | dict.fromkeys(("wanted", "served"), ((num_envs,), np.uint64))

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.random import stream
 from slipstream.vector.foreign import flag, reward_of, text_of
-from slipstream.vector.info_form import Signature
-from slipstream.vector.info_table import APART, NOTHING, InfoTable
+from slipstream.vector.infos import APART, NOTHING, InfoTable, Signature
 from slipstream.vector.leaves import MisfitError, words_of
 from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.native_form import NativeForm

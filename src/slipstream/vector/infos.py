@@ -1,0 +1,501 @@
+"""Infos: what copies say besides, as arrays with masks, and as bytes in places of fixed size."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from slipstream.vector.native import NativeEnv
+
+
+_SCALARS = (int, float, bool)
+
+
+def batch_infos(rows: Sequence[tuple[int, dict[str, Any]]], num_envs: int) -> dict[str, Any]:
+    """Infos of some copies as one dict of arrays [E], each with a mask bool [E] called ``_key``.
+
+    Numbers become arrays of their own type, zero where absent; arrays are stacked; dicts are
+    treated alike; all else, and ``final_obs``, becomes an array of objects with None where absent.
+
+    Args:
+        rows: (copy, its info), in the order in which they are to be seen; the first with a key
+            decides about its dtype.
+        num_envs: E.
+    """
+    batch: dict[str, Any] = {}
+    for row, info in rows:
+        add_info(batch, info, row, num_envs)
+    return batch
+
+
+def episode_numbers(info: Any, names: Sequence[str]) -> list[float]:
+    """Numbers that the last info of an episode has under these names; NaN for what is none.
+
+    They are looked for in ``info["episode"]``, where wrappers put them, then in `info` itself.
+    """
+    outer = info if isinstance(info, Mapping) else {}
+    inner = outer.get("episode")
+    inner = inner if isinstance(inner, Mapping) else {}
+    return [_number(inner[name] if name in inner else outer.get(name)) for name in names]
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, (int, float, np.number, np.bool_, np.ndarray)) and np.size(value) == 1:
+        try:
+            return float(np.asarray(value).item())
+        except (TypeError, ValueError, OverflowError):
+            pass
+    return math.nan
+
+
+def add_info(batch: dict[str, Any], info: dict[str, Any], row: int, num_envs: int) -> None:
+    """Adds the info of one more copy; see `batch_infos`."""
+    for key, value in info.items():
+        if isinstance(value, dict) and key != "final_obs":
+            nested = batch.setdefault(key, {})
+            add_info(nested, value, row, num_envs)
+        else:
+            if key not in batch:
+                batch[key] = _empty(None if key == "final_obs" else value, num_envs)
+            batch[key][row] = value
+        batch.setdefault(f"_{key}", np.zeros(num_envs, np.bool_))[row] = True
+
+
+def _empty(value: Any, num_envs: int) -> Any:
+    if type(value) in _SCALARS or isinstance(value, np.number):
+        return np.zeros(num_envs, dtype=type(value))
+    if isinstance(value, np.ndarray):
+        return np.zeros((num_envs, *value.shape), dtype=value.dtype)
+    return np.full(num_envs, None, dtype=object)
+
+
+MOST_BYTES = 512
+"""Of one info; 64 numbers."""
+
+_CODES: Mapping[type, str] = {
+    int: "q", float: "d", bool: "?", np.bool_: "?",
+    np.int8: "b", np.int16: "h", np.int32: "i", np.int64: "q",
+    np.uint8: "B", np.uint16: "H", np.uint32: "I", np.uint64: "Q",
+    np.float16: "e", np.float32: "f", np.float64: "d",
+}  # fmt: skip
+_KINDS = "biufc"  # of arrays: bits, whole numbers, floats, complex ones
+
+
+class Dense(NamedTuple):
+    """An array within an info."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+Signature = tuple[tuple[str, Any], ...]
+"""Keys in their order, each with the type of its number, a `Dense`, or the signature of a dict."""
+
+
+def signature_of(info: Any) -> Signature | None:
+    """Of an info; None where it holds anything but numbers, arrays of them, and dicts of both."""
+    if type(info) is not dict:
+        return None
+    nodes = []
+    for key, value in info.items():
+        node: Any = type(value)
+        if node is dict:
+            node = signature_of(value)
+        elif node is np.ndarray:
+            node = Dense(value.dtype.str, value.shape) if value.dtype.kind in _KINDS else None
+        elif node not in _CODES:
+            node = None
+        # Gymnasium treats `final_obs` unlike any other key.
+        if node is None or type(key) is not str or key == "final_obs":
+            return None
+        nodes.append((key, node))
+    return tuple(nodes)
+
+
+class InfoForm:
+    """How infos of one signature lie in their place.
+
+    Attributes:
+        signature: keys and types.
+        size: bytes.
+        plain: keys and types where all are single numbers, side by side; else None.
+        record: the same as a dtype without gaps.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        leaves = list(_leaves(signature))
+        sizes = [_dtype(leaf).itemsize * int(np.prod(_shape(leaf))) for leaf in leaves]
+        pairs = zip(leaves, sizes, strict=True)
+        self._struct = struct.Struct(
+            "=" + "".join(_CODES.get(leaf, f"{size}s") for leaf, size in pairs)
+        )
+        self.size = self._struct.size
+        self.record = np.dtype([(f"f{i}", _dtype(x), _shape(x)) for i, x in enumerate(leaves)])
+        self.plain: tuple[Any, Any] | None = None
+        if all(node in _CODES for _, node in signature):
+            self.plain = tuple(key for key, _ in signature), tuple(node for _, node in signature)
+
+    def pack(self, info: Mapping[str, Any], memory: memoryview, offset: int) -> None:
+        """Writes an info of this signature.
+
+        Raises:
+            struct.error: a number is too large for 64 bits.
+        """
+        if self.plain is not None:
+            self._struct.pack_into(memory, offset, *info.values())
+        else:
+            self._struct.pack_into(memory, offset, *_values(info))
+
+    def unpack(self, memory: Any, offset: int) -> dict[str, Any]:
+        """An info as it was, a fresh one."""
+        return _rebuilt(self.signature, iter(self._struct.unpack_from(memory, offset)))
+
+    def add(
+        self, batch: dict[str, Any], rows: NDArray[np.int64], places: NDArray[np.uint8]
+    ) -> None:
+        """Adds infos to a batch as `batch_infos` would, key by key instead of copy by copy.
+
+        Args:
+            batch: what other copies have said already.
+            rows: [n] copies whose infos have this form, ascending.
+            places: [E, MOST_BYTES] where all lie.
+        """
+        own = np.ascontiguousarray(places[rows, : self.size])
+        records = own.view(self.record).reshape(len(rows))
+        columns = (records[name] for name in self.record.names or ())
+        _add(batch, self.signature, columns, rows, len(places))
+
+
+def mask_of(batch: dict[str, Any], key: str, size: int) -> Any:
+    """Which copies have a key, bool [E]."""
+    name = f"_{key}"
+    if name not in batch:
+        batch[name] = np.zeros(size, np.bool_)
+    return batch[name]
+
+
+def _leaves(signature: Signature) -> Iterator[Any]:
+    for _, node in signature:
+        if _nested(node):
+            yield from _leaves(node)
+        else:
+            yield node
+
+
+def _nested(node: Any) -> bool:
+    return type(node) is tuple
+
+
+def _dtype(leaf: Any) -> np.dtype[Any]:
+    return np.dtype(leaf.dtype if isinstance(leaf, Dense) else leaf)
+
+
+def _shape(leaf: Any) -> tuple[int, ...]:
+    return leaf.shape if isinstance(leaf, Dense) else ()
+
+
+def _values(info: Mapping[str, Any]) -> Iterator[Any]:
+    for value in info.values():
+        kind = type(value)
+        if kind is dict:
+            yield from _values(value)
+        else:
+            yield value.tobytes() if kind is np.ndarray else value
+
+
+def _rebuilt(signature: Signature, values: Iterator[Any]) -> dict[str, Any]:
+    return {
+        key: _rebuilt(node, values) if _nested(node) else _single(node, next(values))
+        for key, node in signature
+    }
+
+
+def _single(leaf: Any, value: Any) -> Any:
+    if isinstance(leaf, Dense):
+        return np.frombuffer(value, leaf.dtype).reshape(leaf.shape).copy()
+    return leaf(value)
+
+
+def _add(
+    batch: dict[str, Any],
+    signature: Signature,
+    columns: Iterator[NDArray[Any]],
+    rows: NDArray[np.int64],
+    size: int,
+) -> None:
+    for key, node in signature:
+        if _nested(node):
+            _add(batch.setdefault(key, {}), node, columns, rows, size)
+        else:
+            _put(batch, key, node, next(columns), rows, size)
+        mask_of(batch, key, size)[rows] = True
+
+
+def _put(
+    batch: dict[str, Any],
+    key: str,
+    leaf: Any,
+    column: NDArray[Any],
+    rows: NDArray[np.int64],
+    size: int,
+) -> None:
+    if key not in batch:
+        if leaf is np.bool_:  # to Gymnasium an object like any other
+            batch[key] = np.full(size, None, dtype=object)
+        else:
+            batch[key] = np.zeros((size, *column.shape[1:]), column.dtype)
+    array = batch[key]
+    if (
+        isinstance(array, np.ndarray)
+        and array.dtype == column.dtype
+        and array.shape[1:] == column.shape[1:]
+    ):
+        array[rows] = column
+        return
+    for row, value in zip(rows.tolist(), column, strict=True):  # another copy decided about it
+        array[row] = value if isinstance(leaf, Dense) else leaf(value)
+
+
+NOTHING, APART, FIRST = range(3)
+"""What a copy's entry in `told` says: it said nothing; its info is handed over on request; its info
+lies in the block in form 0. Entry 3 is form 1, and so on."""
+
+Part = tuple[NDArray[np.int64], Callable[[dict[str, Any]], None]]
+"""Rows of copies, and what adds their infos to a batch."""
+
+_MOST_FORMS = 64
+
+
+class InfoTable:
+    """Forms in the order in which they were first seen.
+
+    The reader of infos decides what they are: a writer that meets an info of another form says
+    `APART`, the reader asks for it, hands its own forms over with the question, and takes note of
+    the form. From the second time on the info lies in the block.
+    """
+
+    def __init__(self) -> None:
+        self.forms: list[InfoForm] = []
+        self._code_of: dict[Signature, int] = {}
+        self._plain: dict[Any, int] = {}
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        """Of all forms."""
+        return tuple(form.signature for form in self.forms)
+
+    def take(self, signatures: Sequence[Signature]) -> None:
+        """A writer's: the forms that the reader knows."""
+        for signature in signatures[len(self.forms) :]:
+            form = InfoForm(signature)
+            self._code_of[signature] = FIRST + len(self.forms)
+            if form.plain is not None:
+                self._plain[form.plain] = FIRST + len(self.forms)
+            self.forms.append(form)
+
+    def note(self, info: Any) -> None:
+        """The reader's: an info that was handed over, whose form may be written from now on."""
+        if not info or len(self.forms) == _MOST_FORMS:
+            return
+        signature = signature_of(info)
+        if signature is None or signature in self._code_of:
+            return
+        if 0 < InfoForm(signature).size <= MOST_BYTES:
+            self.take((*self.signatures, signature))
+
+    def write(self, info: Any, memory: memoryview, row: int) -> int:
+        """Writes a copy's info into its place; what `told` is to say of it.
+
+        Args:
+            info: not empty.
+            memory: bytes of the places of all copies.
+            row: of the copy.
+        """
+        if not self.forms or type(info) is not dict:
+            return APART
+        code = self._plain.get((tuple(info), tuple(map(type, info.values()))))
+        if code is None:
+            signature = signature_of(info)
+            code = None if signature is None else self._code_of.get(signature)
+            if code is None:
+                return APART
+        try:
+            self.forms[code - FIRST].pack(info, memory, row * MOST_BYTES)
+        except struct.error:  # beyond 64 bits
+            return APART
+        return code
+
+    def read(self, places: NDArray[np.uint8], row: int, code: int) -> dict[str, Any]:
+        """A copy's info, a fresh dict."""
+        return self.forms[code - FIRST].unpack(places[row].data, 0)
+
+    def batch(
+        self,
+        told: NDArray[np.uint8],
+        places: NDArray[np.uint8],
+        apart: Mapping[int, dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Infos of all copies in Gymnasium's form, see `batch_infos`.
+
+        Args:
+            told: [E] NOTHING, APART, or where the info lies.
+            places: [E, MOST_BYTES].
+            apart: infos that were handed over, by row.
+        """
+        batch: dict[str, Any] = {}
+        parts = self.parts(np.flatnonzero(told), told, places, apart)
+        for _, add in sorted(parts, key=lambda part: int(part[0][0])):
+            add(batch)
+        return batch
+
+    def parts(
+        self,
+        rows: NDArray[np.int64],
+        told: NDArray[np.uint8],
+        places: NDArray[np.uint8],
+        apart: Mapping[int, dict[str, Any]],
+    ) -> Iterator[Part]:
+        """Infos of some copies, those of one form together, to be added in the order of rows.
+
+        Args:
+            rows: of the copies, ascending.
+            told, places, apart: as for `batch`.
+        """
+        size, codes = len(told), told[rows]
+        for code in np.unique(codes).tolist():
+            own = rows[codes == code]
+            if code == NOTHING:
+                yield own, _nothing
+            elif code == APART:
+                for row in own.tolist():
+                    info = apart[row]
+                    yield np.array([row]), partial(_add_one, info=info, row=row, size=size)
+            else:
+                form = self.forms[code - FIRST]
+                yield own, partial(form.add, rows=own, places=places)
+
+
+def _nothing(batch: dict[str, Any]) -> None:
+    """An empty info."""
+
+
+def _add_one(batch: dict[str, Any], info: dict[str, Any], row: int, size: int) -> None:
+    add_info(batch, info, row, size)
+
+
+Final = tuple[Any, dict[str, Any]]
+"""The last observation of an episode, None where it lies in the block, and its info."""
+Told = tuple[int, dict[str, Any] | None, Final | None]
+"""A row, what its copy said, and how its episode ended, where that does not lie in the block."""
+
+
+class ToldInfos:
+    """Reads infos of one step. Those of numbers alone lie in the block; others are asked for.
+
+    Copies that may be writing at this moment have said nothing, until the next step.
+
+    Args:
+        env: whose copies' infos.
+    """
+
+    def __init__(self, env: NativeEnv) -> None:
+        self._env, self._table = env, InfoTable()
+        self._handed: dict[int, tuple[dict[str, Any] | None, Final | None]] | None = None
+        self._hidden: NDArray[np.bool_] | bool = False
+
+    def forget(self) -> None:
+        """Another step has been, or will be."""
+        self._handed, self._hidden = None, False
+
+    def final(self, row: int) -> Final | None:
+        """How the episode of a copy ended, where that does not lie in the block."""
+        handed = self._apart().get(row)
+        return None if handed is None else handed[1]
+
+    def each(self) -> list[dict[str, Any]]:
+        """The newest info of each copy, [E], fresh dicts."""
+        env = self._env
+        infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
+        self._apart()  # first: what a worker has to say is lost if it dies over the question
+        told = self._shown("told")
+        for row in np.flatnonzero(told).tolist():
+            infos[row] = self._read("info", row, int(told[row]))
+        return infos
+
+    def finals(self) -> list[dict[str, Any] | None]:
+        """The last info of episodes that ended at this step, [E], fresh dicts; None elsewhere."""
+        env = self._env
+        infos: list[dict[str, Any] | None] = [None] * env.num_envs
+        self._apart()
+        told = env.arrays["told_last"]
+        for row in np.flatnonzero(self._shown("kept")).tolist():
+            infos[row] = self._read("last_info", row, int(told[row]))
+        return infos
+
+    def _read(self, name: str, row: int, code: int) -> dict[str, Any]:
+        if code == NOTHING:
+            return {}
+        if code == APART:
+            info, final = self._apart()[row]
+            return dict((info if name == "info" else final and final[1]) or {})
+        return self._table.read(self._env.arrays[name], row, code)
+
+    def batch(self) -> dict[str, Any]:
+        """All of it in Gymnasium's form, see `batch_infos`."""
+        batch: dict[str, Any] = {}
+        arrays = self._env.arrays
+        if not (arrays["told"].any() or arrays["kept"].any()):
+            return batch
+        table, handed = self._table, self._apart()
+        told = self._shown("told")
+        infos = {row: info for row, (info, _) in handed.items() if info is not None}
+        parts = [
+            (int(own[0]), 1, add)
+            for own, add in table.parts(np.flatnonzero(told), told, arrays["info"], infos)
+        ]
+        kept, last = np.flatnonzero(self._shown("kept")), arrays["told_last"]
+        finals = {row: final[1] for row, (_, final) in handed.items() if final is not None}
+        for own, add in table.parts(kept, last, arrays["last_info"], finals):
+            parts.append((int(own[0]), 0, partial(self._add_finals, rows=own, add=add)))
+        for _, _, add in sorted(parts, key=lambda part: part[:2]):
+            add(batch)
+        return batch
+
+    def _add_finals(
+        self, batch: dict[str, Any], rows: NDArray[np.int64], add: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """How the episodes of some copies ended, before what their next ones begin with."""
+        size = self._env.num_envs
+        finals = batch.setdefault("final_obs", np.full(size, None, dtype=object))
+        for row in rows.tolist():
+            finals[row] = self._env.final_of(row)
+        mask_of(batch, "final_obs", size)[rows] = True
+        add(batch.setdefault("final_info", {}))
+        mask_of(batch, "final_info", size)[rows] = True
+
+    def _shown(self, name: str) -> NDArray[Any]:
+        array = self._env.arrays[name]
+        self._hidden = self._hidden | self._env.writing
+        return np.where(self._hidden, array.dtype.type(0), array) if self._hidden.any() else array
+
+    def _apart(self) -> dict[int, tuple[dict[str, Any] | None, Final | None]]:
+        """What copies could not write down, by row; asked for once a step."""
+        if self._handed is None:
+            self._handed = {}
+            asked = self._shown("told") == APART
+            asked |= (self._shown("kept") != 0) & (self._env.arrays["told_last"] == APART)
+            if asked.any():
+                for row, info, final in self._env.ask_told(asked, self._table.signatures):
+                    self._handed[row] = info, final
+                    self._table.note(info)
+                    self._table.note(final and final[1])
+                self._shown("told")  # workers that were lost over it
+        return self._handed
