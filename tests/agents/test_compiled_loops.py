@@ -6,8 +6,12 @@ import pytest
 import torch
 
 from slipstream.agents.ppo import learner
-from slipstream.agents.ppo.member_gradient import member_gradient
-from slipstream.agents.ppo.surrogate import explained_variance, minibatch_moments, pack_rows
+from slipstream.agents.ppo.update import (
+    explained_variance,
+    member_gradient,
+    minibatch_moments,
+    pack_rows,
+)
 from slipstream.core.spec import Spec
 from slipstream.experience.compiled import compile_loops
 from slipstream.nets import compiled as nets_compiled

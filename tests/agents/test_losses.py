@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo.losses import clipped_surrogate, value_error
+from slipstream.agents.ppo.update import clipped_surrogate, value_error
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo.tally import Tally, apply_gradient
+from slipstream.agents.ppo.update import Tally, apply_gradient
 from slipstream.experience.compiled import compile_loops
 from slipstream.nets.adam import LANES
 from slipstream.nets.parameters import Parameters

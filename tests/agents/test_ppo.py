@@ -3,9 +3,8 @@ import pytest
 import torch
 
 from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.ppo import PPO
+from slipstream.agents.ppo.ppo import PPO, update_bytes
 from slipstream.agents.ppo.torch_ppo import TorchPPO
-from slipstream.agents.ppo.update_bytes import update_bytes
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.experience.rollout import Rollout

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo import torch_form, torch_group
+from slipstream.agents.ppo import torch_form, torch_ppo
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.ppo import PPO
-from slipstream.agents.ppo.torch_group import PPOGroup
-from slipstream.agents.ppo.torch_ppo import TorchPPO
+from slipstream.agents.ppo.torch_ppo import PPOGroup, TorchPPO
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.nets import torch_adam
@@ -184,7 +183,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(monkeypatch, mistake):
     definition = torch_adam, torch_form
-    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_group])
+    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_ppo])
     assert any(difference(both(seed, at_once=True))[1] > TOLERANCE for seed in range(100, 124))
 
 

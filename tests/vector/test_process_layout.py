@@ -14,7 +14,7 @@ from slipstream.core.spec import Spec
 from slipstream.vector.foreign import flat_spaces
 from slipstream.vector.forms import observation_form
 from slipstream.vector.leaves import MisfitError, leaves_of, store
-from slipstream.vector.process import block, link
+from slipstream.vector.process import block, patience
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.layout import Layout, copies_layout
 
@@ -124,7 +124,7 @@ def test_a_view_holds_the_memory_of_a_closed_block():
 def test_where_the_system_has_no_memory_files(monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
     test_a_block_is_shared_by_its_descriptor_and_has_no_name()
-    one = link.Bell()
+    one = patience.Bell()
     assert one.fds[0] != one.fds[1]
     one.ring(), one.ring(), one.hush()
     with pytest.raises(BlockingIOError):

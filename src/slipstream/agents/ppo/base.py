@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.agent import Agent
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.settings import Settings
+from slipstream.agents.ppo.config import PPOConfig, Settings
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.experience.scaling import RewardScale

@@ -1,20 +1,75 @@
-"""What a user may say about PPO."""
+"""PPO's settings: what a config may say, what follows from it, and numbers for each member."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Container
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from slipstream.agents.agent import AgentConfig
-from slipstream.agents.ppo.rollout_rows import ROLLOUT_ROWS, fit_rollout
 from slipstream.core.bounds import Count, Epsilon, Fraction, NotNegative, Positive, StepSize
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
+
+ROLLOUT_ROWS = "rollout_rows"  # what a search may vary in place of the horizon
+
+_MUCH = 2  # times what was asked for, from which other sizes are recommended
+_COPIES = range(16, 7, -1)  # all learn equally well, the most are fastest (docs/rules.md, 16)
+
+
+def fit_rollout(
+    sizes: dict[str, Any], num_envs: int, horizon: int, minibatch: int | None
+) -> tuple[str, ...]:
+    """Rounds the rollout up until minibatches fill it, in place.
+
+        rows = horizon x num_envs, the smallest multiple of both num_envs and the minibatch that is
+        not below what was asked for
+
+    Args:
+        sizes: by name; `rollout_rows` leaves, `horizon` comes.
+        num_envs: N.
+        horizon, minibatch: where `sizes` does not say.
+
+    Returns:
+        A sentence if anything was rounded.
+
+    Raises:
+        ConfigError: both `rollout_rows` and `horizon` are given.
+    """
+    if ROLLOUT_ROWS in sizes and "horizon" in sizes:
+        raise ConfigError(
+            f"The search space names `agent.{ROLLOUT_ROWS}` and `agent.horizon`; the horizon "
+            "follows from the rows of a rollout: keep one of them."
+        )
+    minibatch = sizes.get("minibatch", minibatch)
+    asked = int(sizes.pop(ROLLOUT_ROWS, int(sizes.get("horizon", horizon)) * num_envs))
+    rows = _rows(asked, num_envs, minibatch)
+    sizes["horizon"] = rows // num_envs
+    if rows == asked:
+        return ()
+    whole = f"{num_envs} environments"
+    if minibatch is not None:
+        whole += f" and minibatches of {minibatch:,} rows"
+    note = f"Rollout of {asked:,} rows rounded up to {rows:,}: a multiple of {whole}"
+    if rows > _MUCH * asked:
+        better = min(_COPIES, key=lambda copies: _rows(asked, copies, minibatch))
+        fewer = _rows(asked, better, minibatch)
+        if fewer < rows:
+            note += f"; with {better} environments it would be {fewer:,}"
+    return (f"{note}.",)
+
+
+def _rows(asked: int, num_envs: int, minibatch: int | None) -> int:
+    """The smallest multiple of both sizes that is not below `asked`."""
+    unit = num_envs if minibatch is None else math.lcm(num_envs, minibatch)
+    return unit * math.ceil(asked / unit)
 
 
 class PPOConfig(AgentConfig):
@@ -204,7 +259,7 @@ class PPOConfig(AgentConfig):
 
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
         """Rollout, what an update keeps beside it, and weights with gradient and two moments."""
-        from slipstream.agents.ppo.update_bytes import (
+        from slipstream.agents.ppo.ppo import (
             update_bytes,
         )  # learning is not loaded to be sized
         from slipstream.experience.rollout import rollout_bytes
@@ -226,3 +281,39 @@ def _nearest_divisors(total: int, wanted: int) -> str:
 Config = PPOConfig
 
 _ROWS_TO_SHARE = 1024  # of a minibatch, from which on two cores gain more than they wait
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Per-member numbers of the config, float64 [M]; infinity where a limit is off."""
+
+    learning_rate: NDArray[np.float64]
+    clip_range: NDArray[np.float64]
+    value_clip_range: NDArray[np.float64]
+    entropy_coef: NDArray[np.float64]
+    value_coef: NDArray[np.float64]
+    discount: NDArray[np.float64]
+    gae_lambda: NDArray[np.float64]
+    max_grad_norm: NDArray[np.float64]
+    adam_eps: NDArray[np.float64]
+    target_kl: NDArray[np.float64]
+    epochs: int
+    normalize_advantage: bool
+
+    @classmethod
+    def of(cls, config: PPOConfig, members: int) -> Settings:
+        """Settings of M members."""
+        return cls(
+            learning_rate=config.per_member("learning_rate", members),
+            clip_range=config.per_member("clip_range", members),
+            value_clip_range=config.per_member("value_clip_range", members),
+            entropy_coef=config.per_member("entropy_coef", members),
+            value_coef=config.per_member("value_coef", members),
+            discount=config.per_member("discount", members),
+            gae_lambda=config.per_member("gae_lambda", members),
+            max_grad_norm=config.per_member("max_grad_norm", members),
+            adam_eps=config.per_member("adam_eps", members),
+            target_kl=config.per_member("target_kl", members),
+            epochs=config.epochs,
+            normalize_advantage=config.normalize_advantage,
+        )

@@ -9,13 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.off_policy.gate import make_gate, run_with_helpers
-from slipstream.agents.ppo.epochs import Epochs
-from slipstream.agents.ppo.loops import loops
-from slipstream.agents.ppo.member_gradient import Net, Space
-from slipstream.agents.ppo.member_rows import Experience, Rows
-from slipstream.agents.ppo.settings import Settings
-from slipstream.agents.ppo.surrogate import ACTION, STATISTICS
-from slipstream.agents.ppo.tally import Tally
+from slipstream.agents.ppo.config import Settings
+from slipstream.agents.ppo.update import (
+    ACTION,
+    STATISTICS,
+    Epochs,
+    Experience,
+    Net,
+    Rows,
+    Space,
+    Tally,
+    loops,
+)
 from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core import lines
 from slipstream.experience.rollout import Rollout

@@ -1,7 +1,4 @@
-"""Proximal policy optimisation, for choices and real actions where steps are cheap.
-
-The compiled form: a whole population at once, from rows of numbers.
-"""
+"""PPO: members that act, keep a rollout and learn from it. The compiled form."""
 
 from __future__ import annotations
 
@@ -19,8 +16,21 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.actor import Actor
-from slipstream.nets.networks import MlpNetwork
+from slipstream.nets.networks import MlpNetwork, input_width
 from slipstream.vector.fused import Acting
+
+
+def update_bytes(spec: Spec, horizon: int, members: int, num_envs: int) -> int:
+    """Bytes that an update keeps beside the rollout.
+
+    Scaled observations and the losses' rows are of one member at a time.
+    """
+    own = num_envs * (horizon + 1)
+    image = spec.observation_dtype == np.uint8 and len(spec.observation_shape) == 3
+    numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
+    # Packed columns and orders; the float copy of actions, reward, value, advantage, target and
+    # their temporaries.
+    return 4 * own * (numbers + spec.action_width + 9 + members * (spec.action_width + 6))
 
 
 class PPO(BasePPO):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from slipstream.agents.ppo.surrogate import STATISTICS
+from slipstream.agents.ppo.update import STATISTICS
 from slipstream.nets.torch_adam import Group, Weights, adam, differentiate, shortened
 from slipstream.nets.torch_distributions import Distribution
 

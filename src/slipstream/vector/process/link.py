@@ -1,4 +1,4 @@
-"""What a parent knows of one worker process: its pipe, its words, the bells that wake either."""
+"""One worker as its parent knows it."""
 
 from __future__ import annotations
 
@@ -29,52 +29,8 @@ from slipstream.vector.process.layout import (
     WARNED,
     WORDS,
 )
-from slipstream.vector.process.patience import ORDERED, fence
+from slipstream.vector.process.patience import ORDERED, Bell, fence
 from slipstream.vector.process.worker import HANG_SIGNAL
-
-
-class Bell:
-    """A pipe. Ringing never blocks and is never lost.
-
-    Linux takes a write into a pipe for a sign that who writes is about to sleep, as who rings is,
-    and wakes who listens on the same core, where it need not wait for another one to stir. Of an
-    eventfd it expects nothing, and puts two that are woken at once behind each other.
-
-    Args:
-        fds: (to hear, to ring) of a bell that was handed over; a new one unless given.
-    """
-
-    def __init__(self, fds: tuple[int, int] | None = None) -> None:
-        if fds is None:
-            fds = os.pipe()
-            for fd in fds:
-                os.set_blocking(fd, False)
-        self.fds = fds
-
-    def ring(self) -> None:
-        """Wakes who listens now or later."""
-        try:
-            os.write(self.fds[1], b"!")
-        except (BlockingIOError, BrokenPipeError):
-            return  # it rings already; nobody is left
-
-    def hush(self) -> None:
-        """Ends the ringing."""
-        try:
-            while len(os.read(self.fds[0], _MOST)) == _MOST:
-                pass
-        except BlockingIOError:
-            pass
-
-    def close(self) -> None:
-        """Once."""
-        for fd in self.fds:
-            with suppress(OSError):
-                os.close(fd)
-
-
-_MOST = 4096
-
 
 DOWN, IDLE, STARTING, UP = range(4)
 START_SECONDS = 120.0  # of imports and the first constructor, before a new worker has stirred

@@ -46,9 +46,8 @@ from slipstream.vector.process.layout import (
     WORDS,
     Layout,
 )
-from slipstream.vector.process.link import Bell
 from slipstream.vector.process.native_copies import NativeCopies
-from slipstream.vector.process.patience import ORDERED, SPIN_SECONDS, fence, spin
+from slipstream.vector.process.patience import ORDERED, SPIN_SECONDS, Bell, fence, spin
 from slipstream.vector.process.scheduler import CopyScheduler, LongestWaiting
 
 _FORGET = 0.9  # of a copy's measured cost that a new measurement leaves

@@ -15,8 +15,8 @@ from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultLog
 from slipstream.vector.process.layout import ANYWHERE, AT, AWAITED, HERE, NOT, REPORTS
-from slipstream.vector.process.link import DOWN, STARTING, UP, Bell, Link
-from slipstream.vector.process.patience import LOOK_MS, fence, look_ms, spin, spin_seconds
+from slipstream.vector.process.link import DOWN, STARTING, UP, Link
+from slipstream.vector.process.patience import LOOK_MS, Bell, fence, look_ms, spin, spin_seconds
 from slipstream.vector.process.worker import TALK
 
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for children
