@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from slipstream.agents.actor_critic.base import ActorCritic
 from slipstream.agents.sac.config import SACConfig
-from slipstream.agents.sac.learned import STATISTICS, Entropy
+from slipstream.agents.sac.gradients import STATISTICS, Entropy
 from slipstream.core.spec import Spec
 from slipstream.nets.parameters import Parameters
 

@@ -1,14 +1,12 @@
-"""What soft actor-critic's own actions are, and the gradient of one member's actor.
-
-Plain loops that `actor_critic/steps.py` calls by name; `torch_form.py` is what they calculate.
-"""
+"""What SAC learns with: its temperature, actions drawn in training, and gradients."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slipstream.agents.actor_critic.gradients import (
     ask_actor,
@@ -18,9 +16,11 @@ from slipstream.agents.actor_critic.gradients import (
     set_goals,
 )
 from slipstream.agents.actor_critic.learned import ACTOR_LOSS, CRITICS, NEXT, OWN
+from slipstream.agents.actor_critic.learned import STATISTICS as _OF_ALL
 from slipstream.agents.off_policy.steps import clipped_step
-from slipstream.agents.sac.learned import ENTROPY
 from slipstream.core.random import stream
+from slipstream.nets.adam import TrainState
+from slipstream.nets.drawing import draw_member_squashed
 from slipstream.nets.layers import OUTPUTS, PLACE, backward, forward, input_gradient, keep_rows
 from slipstream.nets.squashed import (
     LOG_STD_HIGH,
@@ -29,6 +29,47 @@ from slipstream.nets.squashed import (
     draw_component,
 )
 from slipstream.vector.draws import LEARN, normal_at
+
+STATISTICS = (*_OF_ALL, "entropy")
+ENTROPY = len(_OF_ALL)
+
+
+class Entropy(NamedTuple):
+    """Of each member: target float64 [M]; automatic: bool [M], is alpha learned? Or as tensors."""
+
+    target: Any
+    automatic: Any
+
+
+class SACOwn(NamedTuple):
+    """The temperature, and memory of one member's update.
+
+    Attributes:
+        temperature: a group of which only the first number, log alpha, counts.
+        entropy: what is wanted of it.
+        drawn: float64 [2, B, K], noise and u of the policy's own actions tanh(u).
+        log_prob: float64 [B], of them.
+        value: float64 [2, B], both critics' values of them.
+        d_action: float32 [B, K], the smaller one's derivatives with respect to them.
+        kept: int64 [parts, b], rows of a block that one of the critics judges.
+    """
+
+    temperature: TrainState
+    entropy: Entropy
+    drawn: NDArray[np.float64]
+    log_prob: NDArray[np.float64]
+    value: NDArray[np.float64]
+    d_action: NDArray[np.float32]
+    kept: NDArray[np.int64]
+
+
+def explore(
+    by: Any, m: int, key: Any, uniform: bool, lo: int, hi: int, obs: Any, action: Any,
+    log_prob: Any, out: Any,
+) -> None:  # fmt: skip
+    """See `actor_critic/act.py`."""
+    draw_member_squashed(by.decider, m, key, 0, lo, hi, obs, uniform, action, log_prob, out)
+
 
 NOISE = 0  # of `SACOwn.drawn`
 SQUASHED = 1

@@ -11,10 +11,8 @@ import numpy as np
 
 from slipstream.agents.actor_critic.compiled import CompiledActorCritic
 from slipstream.agents.actor_critic.learned import CRITICS, Space
-from slipstream.agents.sac.act import explore
 from slipstream.agents.sac.base import BaseSAC
-from slipstream.agents.sac.gradients import actor_gradient, move_rest, prepare
-from slipstream.agents.sac.learned import SACOwn
+from slipstream.agents.sac.gradients import SACOwn, actor_gradient, explore, move_rest, prepare
 
 
 class SAC(CompiledActorCritic, BaseSAC):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from slipstream.agents.actor_critic.torch_form import Members, Networks, goals, learn_values
 from slipstream.agents.off_policy.torch_form import Coefficients, Transitions, move
-from slipstream.agents.sac.learned import Entropy
+from slipstream.agents.sac.gradients import Entropy
 from slipstream.nets.squashed import LOG_STD_HIGH, LOG_STD_LOW
 
 

@@ -10,7 +10,7 @@ from slipstream.agents.actor_critic.torch_agent import TorchActorCritic
 from slipstream.agents.actor_critic.torch_members import TorchMembers
 from slipstream.agents.off_policy.torch_form import Target, Transitions
 from slipstream.agents.sac.base import BaseSAC
-from slipstream.agents.sac.learned import Entropy
+from slipstream.agents.sac.gradients import Entropy
 from slipstream.agents.sac.torch_form import draw, learn
 from slipstream.nets.torch_adam import Group
 
