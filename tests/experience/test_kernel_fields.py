@@ -11,9 +11,8 @@ from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.observed import observed_fields
 from slipstream.experience.replay.kernel_fields import KernelFields, kept_of
-from slipstream.experience.replay.plan import ReplayPlan
+from slipstream.experience.replay.plan import ReplayPlan, replay_bytes
 from slipstream.experience.replay.replay import Replay
-from slipstream.experience.replay.sizes import replay_bytes
 from slipstream.experience.replay.storage import DenseRows
 from slipstream.experience.rollout import Rollout
 from slipstream.market.planted.forex import PlantedForex

@@ -9,8 +9,8 @@ import pytest
 from slipstream.core.spec import Spec
 from slipstream.experience.compiled import compile_loops, of_float32, of_float64, of_int64
 from slipstream.experience.replay.plan import ReplayPlan
-from slipstream.experience.replay.powers import power
 from slipstream.experience.replay.replay import Replay
+from slipstream.experience.replay.sampling import power
 from slipstream.experience.replay.tree import (
     find_leaves,
     rebuild,

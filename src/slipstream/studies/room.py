@@ -10,7 +10,7 @@ import psutil
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import Spec
-from slipstream.experience.replay.sizes import replay_bytes
+from slipstream.experience.replay.plan import replay_bytes
 from slipstream.studies.search.plan import StudyPlan, steps_of
 from slipstream.training.settings.config import RunConfig
 

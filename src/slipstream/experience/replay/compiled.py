@@ -10,10 +10,9 @@ import numpy as np
 from slipstream.experience.compiled import Loops, of_bool, of_float32, of_float64, of_int64
 from slipstream.experience.replay.gather import Batch, gather, locate
 from slipstream.experience.replay.reflection import NOTHING, reflect
-from slipstream.experience.replay.ring import Ring
+from slipstream.experience.replay.ring import Ring, begin, write_choices, write_numbers
 from slipstream.experience.replay.sampling import draw, new_priorities
 from slipstream.experience.replay.tree import rebuild
-from slipstream.experience.replay.writing import begin, write_choices, write_numbers
 
 # Examples of types, for whoever compiles loops that take them.
 RING = Ring(

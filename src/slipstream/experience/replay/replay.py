@@ -15,10 +15,9 @@ from slipstream.experience.replay.chunks import Chunks, Made
 from slipstream.experience.replay.compiled import loops
 from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.kernel_fields import KernelFields
-from slipstream.experience.replay.plan import ReplayPlan
+from slipstream.experience.replay.plan import ReplayPlan, keeps_fields, slots_of
 from slipstream.experience.replay.reflection import NOTHING, signs_of
 from slipstream.experience.replay.ring import ENDING, GOES_ON, NONE, TRUNCATED, Ring, move_on
-from slipstream.experience.replay.sizes import keeps_fields, slots_of
 from slipstream.experience.replay.storage import DenseRows, Pixels, ReplayLoops, Storage
 from slipstream.experience.replay.tree import tree_levels
 from slipstream.experience.rollout import Rollout

@@ -10,7 +10,7 @@ import psutil
 
 from slipstream.agents.agent import AgentConfig
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.experience.replay.sizes import replay_bytes
+from slipstream.experience.replay.plan import replay_bytes
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.settings.config import RunConfig
 
