@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -337,6 +338,24 @@ def test_every_damaged_file_heals(cache, monkeypatch, caplog, how):
         assert [sum(f.stats.cache_hits.values()) for f in again.values()] == [1, 1], file
         assert not caplog.records and again["double"](2.0) == 4.0
     assert not list(cache.glob(".unfinished-*"))
+
+
+def test_types_that_have_moved_to_another_module_are_compiled_again(cache, monkeypatch, caplog):
+    """As after an update of slipstream: machine code names the module of a record."""
+    text = "def total(pair):\n    return pair.a + pair.b\n"
+    for home in ("first_home", "second_home"):
+        module = ModuleType(home)
+        exec("from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: float\n    b: float",
+             module.__dict__)  # fmt: skip
+        monkeypatch.delitem(sys.modules, "first_home", raising=False)
+        monkeypatch.setitem(sys.modules, home, module)
+        monkeypatch.setattr(render, "_loaded", {})
+        entries = {"total": (module.Pair(1.0, 2.0),)}
+        found = render.compile_module("moved", text, entries, {}, {})["total"]
+    assert found(module.Pair(2.0, 3.0)) == 5.0
+    (said,) = [r.message for r in caplog.records if "again" in r.message]
+    assert "first_home" in said
+    assert len(list(cache.glob("*/*.py"))) == 1
 
 
 def test_what_is_planted_in_the_cache_is_not_run(cache, tmp_path, monkeypatch):

@@ -251,7 +251,12 @@ def _found(name: str, folder: Path, load: _Load) -> dict[str, Any] | None:
         log.warning("the compiled code of %s in %s is damaged: compiling it again", name, folder)
         discard(folder)
         return None
-    result = load(folder)
+    try:
+        result = load(folder)
+    except KernelError as error:  # its types are of modules that have another name by now
+        log.warning("%s cannot be loaded from %s: compiling it again (%s)", name, folder, error)
+        discard(folder)
+        return None
     if any(function.stats.cache_misses for function in result.values()):
         seal(folder)  # Numba thought otherwise, and wrote it again
     return result
