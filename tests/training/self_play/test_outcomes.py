@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.report.game_outcomes import outcomes as outcomes_of
-from slipstream.report.game_outcomes import section
-from slipstream.report.report import evaluate_run
+from slipstream.report.game.outcomes import outcomes as outcomes_of
+from slipstream.report.game.outcomes import section
+from slipstream.report.run.report import evaluate_run
 from slipstream.training.record.track import Track
 from slipstream.training.runs.games import read_games
 from slipstream.training.self_play.line_up import LineUp

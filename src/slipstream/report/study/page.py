@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.report import wording
-from slipstream.report.machine_figure import machine_pictures
+from slipstream.report.market import wording
 from slipstream.report.page import Page, Picture, Section, Table, picture, write
+from slipstream.report.provenance import machine_pictures
 from slipstream.report.study import figures as study_figures
 from slipstream.report.study import screen as study_screen
 from slipstream.report.study import tables as study_tables

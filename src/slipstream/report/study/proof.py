@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from slipstream.report.confidence import sharpe_interval
+from slipstream.report.market.wording import BETTER_THAN_RANDOM, excludes_zero, number
 from slipstream.report.statistics import Floats, sharpe
 from slipstream.report.study.view import StudyView
-from slipstream.report.wording import BETTER_THAN_RANDOM, excludes_zero, number
 from slipstream.studies.statistics.deflated import smallest_confirmable
 
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.nets.policy_file import unpack
-from slipstream.report.passes import comparable, padded
-from slipstream.report.portfolio_passes import PortfolioPasses, passes_of
+from slipstream.report.market.passes import comparable, padded
+from slipstream.report.market.stress import RANDOM_DRAWS, percentile, random_returns
+from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints
-from slipstream.report.stress import RANDOM_DRAWS, percentile, random_returns
 from slipstream.report.study.environment import daily_returns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.search.plan import HOLDOUT

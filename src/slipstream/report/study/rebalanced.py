@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.report.portfolio_baselines import rebalanced
-from slipstream.report.portfolio_passes import PortfolioPasses, passes_of
+from slipstream.report.portfolio.baselines import rebalanced
+from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.environment import daily_returns
 from slipstream.studies.search.plan import HOLDOUT

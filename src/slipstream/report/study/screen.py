@@ -10,12 +10,12 @@ import numpy as np
 from slipstream.core.percent import NOTHING, percent
 from slipstream.market.calendar import span
 from slipstream.report.confidence import sharpe_interval
-from slipstream.report.first_screen import annual_sharpe
+from slipstream.report.market.first_screen import annual_sharpe
+from slipstream.report.market.wording import number, share
 from slipstream.report.page import KeyFigure
 from slipstream.report.statistics import sharpe
 from slipstream.report.study.view import Lines, StudyView
 from slipstream.report.study.wording import ranked_losers
-from slipstream.report.wording import number, share
 from slipstream.studies.statistics.deflated import smallest_confirmable
 
 

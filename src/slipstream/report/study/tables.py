@@ -11,13 +11,13 @@ import numpy as np
 from slipstream.core.percent import NOTHING, percent
 from slipstream.market.finding import plural
 from slipstream.report.confidence import sharpe_interval
-from slipstream.report.market_tables import fall, interval
+from slipstream.report.market.tables import fall, interval
+from slipstream.report.market.wording import number, share
 from slipstream.report.page import Table
-from slipstream.report.portfolio_baselines import REBALANCED
+from slipstream.report.portfolio.baselines import REBALANCED
 from slipstream.report.statistics import Floats, max_drawdown, sharpe
 from slipstream.report.study.figures import kind
 from slipstream.report.study.view import Axis, Lines, StudyView
-from slipstream.report.wording import number, share
 from slipstream.studies.record.reader import Trial
 from slipstream.studies.search.rung_log import rung_at
 

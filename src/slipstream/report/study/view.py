@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import CheckpointError
-from slipstream.report.machine_figure import machine_columns
 from slipstream.report.origin import origin
+from slipstream.report.provenance import machine_columns
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.environment import study_environment
 from slipstream.report.study.random_traders import RandomTraders, random_traders

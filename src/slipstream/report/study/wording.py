@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from slipstream.market.finding import plural
-from slipstream.report import wording
 from slipstream.report.confidence import sharpe_interval
+from slipstream.report.market import wording
+from slipstream.report.market.wording import number, share
 from slipstream.report.statistics import sharpe
 from slipstream.report.study.proof import lacking, outperformed
 from slipstream.report.study.view import Lines, StudyView
-from slipstream.report.wording import number, share
 from slipstream.studies.outcome.sentences import (
     chance_sentence,
     findable_sentence,
