@@ -209,6 +209,20 @@ def percent_label(value: float) -> str:
     return f"{shown:,.0f} %" if 1e3 <= abs(shown) < 1e9 else f"{shown:.4g} %"
 
 
+def count_axis(axes: Axes, axis: str = "x") -> None:
+    """Values are counts, such as steps, with short labels."""
+    target = axes.yaxis if axis == "y" else axes.xaxis
+    target.set_major_formatter(FuncFormatter(count))
+
+
+def count(value: float, _: object) -> str:
+    """ "1.5 M" for a tick."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g} {letter}"
+    return f"{value:g}"
+
+
 def legend(axes: Axes, columns: int = 4) -> None:
     """Names of the lines above the panel."""
     axes.legend(

@@ -1,16 +1,52 @@
-"""Means with their standard errors, written with the digits that the error allows."""
+"""Numbers as text: as many digits as they deserve, ranges, and means with their standard errors."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import NamedTuple
 
+import numpy as np
+
 from slipstream.core.percent import NOTHING
-from slipstream.report.market.wording import number
 from slipstream.report.statistics import Floats
 from slipstream.training.record.track import standard_error
 
 _MOST_DIGITS = 6  # after the point
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """ "0.8"; "n/a" where there is none; never "-0.0"."""
+    if value is None or math.isnan(value):
+        return NOTHING
+    if math.isinf(value):
+        return "infinite"
+    text = f"{value:,.{digits}f}"
+    return text.lstrip("-") if not any(c in text for c in "123456789") else text
+
+
+def share(value: float | None, digits: int = 0) -> str:
+    """ "62 %" of a fraction: never with a plus."""
+    return NOTHING if value is None else f"{number(100.0 * value, digits)} %"
+
+
+def spread(values: Collection[float], digits: int = 1) -> str:
+    """ "-0.3 to 1.2, median 0.8"."""
+    low, middle, high = np.quantile(list(values), (0.0, 0.5, 1.0))
+    return f"{interval((low, high), digits)}, median {number(float(middle), digits)}"
+
+
+def interval(values: Collection[float] | None, digits: int = 1) -> str:
+    """ "-1.1 to 2.7": the lowest and the highest value; "n/a" where there are none."""
+    if not values:
+        return NOTHING
+    return f"{number(min(values), digits)} to {number(max(values), digits)}"
+
+
+def band(values: Collection[float], digits: int = 1) -> str:
+    """ "0.70 to 0.76", or the one value."""
+    low, high = number(min(values), digits), number(max(values), digits)
+    return low if low == high else f"{low} to {high}"
 
 
 class Measured(NamedTuple):

@@ -1,13 +1,14 @@
-"""What a run or a study took of its machine: one picture."""
+"""Where results come from and what they took of their machine: the last section of a page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from slipstream.report.canvas import BLUE, canvas
-from slipstream.report.page import Picture, picture
+from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.statistics import Floats
 from slipstream.training.record.machine import COLUMNS, WALL
 
@@ -46,3 +47,55 @@ def machine_pictures(found: Mapping[str, Floats]) -> list[Picture]:
     panels[-1].set_xlabel(f"{unit} of training")
     words = "Processor and memory of all processes, and the machine's cards, over time"
     return [picture("machine", words, figure)]
+
+
+def origin(
+    facts: Mapping[str, Any], work: Mapping[str, str], config: str | None, data: str | None
+) -> dict[str, str]:
+    """Command, what was done, config, data, code, versions, machine; without the unknown.
+
+    Args:
+        facts: ``provenance.json`` of a run or a study.
+        work: what was done: label and text.
+        config, data: sha256.
+    """
+    git = (facts.get("git") or {}).get("slipstream") or {}
+    versions, machine = facts.get("versions") or {}, facts.get("machine") or {}
+    parts = (
+        machine.get("processor"),
+        f"{machine.get('cores')} cores",
+        f"{machine.get('memory_gib')} GiB",
+        *(card.get("name") for card in machine.get("gpus") or ()),
+        machine.get("system"),
+    )
+    lines = {
+        "Command": str(facts.get("command") or ""),
+        "Started": str(facts.get("started") or ""),
+        **work,
+        "Config": f"sha256 {config}" if config else "",
+        "Data": f"sha256 {data}" if data else "",
+        "Commit": git.get("commit", "") + (", with local changes" if git.get("dirty") else ""),
+        "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
+        "Machine": ", ".join(str(part) for part in parts if part) if machine else "",
+    }
+    return {label: text for label, text in lines.items() if text}
+
+
+def notes(
+    title: str,
+    sentences: Sequence[str],
+    lines: Mapping[str, str],
+    machine: Mapping[str, Floats],
+    tables: Sequence[Table] = (),
+) -> Section:
+    """What was done to the data, where the results came from, and the machine meanwhile.
+
+    Args:
+        title: of the section.
+        sentences: on the data.
+        lines: as `origin` gives them.
+        machine: as `machine_columns` gives it.
+        tables: that stand before the provenance.
+    """
+    known = [Table("Provenance", (), list(lines.items()))] if lines else []
+    return Section(title, sentences, [*tables, *known], machine_pictures(machine))

@@ -10,12 +10,11 @@ import pytest
 import slipstream
 from slipstream.core.errors import CheckpointError
 from slipstream.report.game import wording
-from slipstream.report.game.page import plain_page
+from slipstream.report.game.page import game_page
 from slipstream.report.inputs import Chosen, Curve, Game, Outcomes, RunEvaluation
 from slipstream.report.learning import numbers_of
 from slipstream.report.numbers import Measured
-from slipstream.report.run.evaluation import evaluate_run
-from slipstream.report.run.gather import gather, random_policy
+from slipstream.report.run.evaluation import evaluate_run, gather, random_policy
 from slipstream.report.run.report import write_report
 from slipstream.training.environments.episodes import run_episodes
 from slipstream.training.environments.factory import resolve_environment
@@ -65,7 +64,7 @@ def test_a_losing_game_is_not_called_even():
     draw = np.random.default_rng(0)
     game = Game((chosen(score=0.0, last=-0.1, error=0.09),), 1000, 10)
     fresh = draw.choice([-1.0, 1.0], 4000, p=[0.525, 0.475])
-    page = plain_page(evaluation(tracks(*fresh), game=game, random=draw.choice([-1.0, 1.0], 100)))
+    page = game_page(evaluation(tracks(*fresh), game=game, random=draw.choice([-1.0, 1.0], 100)))
     assert page.headline.startswith("Mean return -0.0") and "±" in page.headline
     assert "4000 fresh episodes" in page.headline
     assert "chose it, so it may be too good" in page.sentences[0]
@@ -77,14 +76,14 @@ def test_collapse_is_said_in_words():
     ends = (244.0, 149.0, 141.0, 490.0)
     game = Game(tuple(chosen(last=end, error=5.0) for end in ends), 1000, 10)
     members = [tracks(500.0, 499.0, 500.0)] * 4
-    page = plain_page(evaluation(*members, game=game))
+    page = game_page(evaluation(*members, game=game))
     (warning,) = page.warnings
     assert "collapsed for 3 of 4 members" in warning and "members 0, 1, 2" in warning
     assert "244.0 ± 5.0, 149.0 ± 5.0, 141.0 ± 5.0" in warning
     assert any("last policy, of step 1,000, scores 244.0" in line for line in page.sentences)
-    alone = plain_page(evaluation(members[0], game=replace(game, chosen=game.chosen[1:2])))
+    alone = game_page(evaluation(members[0], game=replace(game, chosen=game.chosen[1:2])))
     assert "collapsed: the last policy, of step 1,000, scores 149.0 ± 5.0" in alone.warnings[0]
-    assert not plain_page(
+    assert not game_page(
         evaluation(members[0], game=replace(game, chosen=game.chosen[3:]))
     ).warnings
 
@@ -127,7 +126,7 @@ def test_a_game_of_two_is_headed_by_who_was_beaten():
     none = np.empty(0), np.empty((0, 3))
     met = (Outcomes("weak", 17, 1, 2, *none), Outcomes("strong", 8, 4, 8, *none))
     game = Game((chosen(),), 1000, 10, outcomes=met)
-    page = plain_page(evaluation(tracks(*range(40)), game=game))
+    page = game_page(evaluation(tracks(*range(40)), game=game))
     assert page.headline == (
         "Wins 85 % of 20 fresh games against weak, 40 % of 20 fresh games against strong."
     )
@@ -138,10 +137,10 @@ def test_a_game_of_two_is_headed_by_who_was_beaten():
 def test_a_training_that_was_stopped_is_said_to_stand_where_it_stands():
     """ "It is also the last policy": of a run that had gone on to twice as many steps."""
     game = Game((chosen(steps=400),), 622, 10, budget=1000)
-    page = plain_page(evaluation(tracks(1.0, 2.0), game=game))
+    page = game_page(evaluation(tracks(1.0, 2.0), game=game))
     assert "Training stands at step 622 of 1,000." in page.sentences
     assert "It is also the last policy." not in page.sentences
-    ended = plain_page(evaluation(tracks(1.0), game=replace(game, steps=1000, budget=1000)))
+    ended = game_page(evaluation(tracks(1.0), game=replace(game, steps=1000, budget=1000)))
     assert not any("stands at step" in line for line in ended.sentences)
 
 
@@ -151,19 +150,19 @@ def test_a_sweep_shows_settings_and_averages_seeds():
     )
     members = [tracks(*(base + np.arange(4.0))) for base in (100, 110, 300, 330)]
     run = evaluation(*members, game=game, same_settings=False)
-    swept, each = plain_page(run).sections[0].tables
+    swept, each = game_page(run).sections[0].tables
     assert swept.columns[:3] == ("learning_rate", "seeds", "mean")
     assert [row[:2] for row in swept.rows] == [["0.0001", "2"], ["0.001", "2"]]
     assert [row[2] for row in swept.rows] == ["106.5 ± 5.0", "316 ± 15"]
     assert swept.emphasis == 1
     assert [row[1] for row in each.rows[:4]] == ["0.0001", "0.0001", "0.001", "0.001"]
     same = evaluation(*members, game=Game(tuple(chosen() for _ in RATES), 1000, 10))
-    assert len(plain_page(same).sections[0].tables) == 1
+    assert len(game_page(same).sections[0].tables) == 1
 
 
 def test_cut_episodes_are_said():
     game = Game((chosen(),), 1000, 10, longest=10)
-    page = plain_page(evaluation(tracks(1.0, 2.0), game=game))
+    page = game_page(evaluation(tracks(1.0, 2.0), game=game))
     assert "2 of 2 episodes did not end" in page.warnings[0]
 
 
@@ -210,7 +209,7 @@ def test_words_among_a_table_s_numbers_are_refused():
 
 def test_the_chosen_step_is_marked_on_the_curve(trained):
     run = evaluate_run(trained)
-    from slipstream.report.learning_figures import learning
+    from slipstream.report.learning import learning
 
     places = [(one.steps, one.score) for one in run.game.chosen]
     figure = learning(run.curves, places, run.member)
@@ -250,6 +249,6 @@ def test_tracks_alone_have_a_page(tmp_path):
     env = game.evaluation("test", 5, 1, "serial")
     curve = Curve("evaluation", np.array([1.0, 2.0]), np.array([[1.0], [2.0]]))
     found = {"test": run_episodes(env, act, 5, seed=1)}
-    run = gather(game, found, title="balance", curves=(curve,), backend="serial")
+    run = gather(game, RunEvaluation("balance", found, curves=(curve,)), backend="serial")
     text = write_report(run, tmp_path).read_text(encoding="utf-8")
     assert "Mean return 500.0 ± 0.0 on 5 fresh episodes" in text and "random policy gets" in text

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from slipstream.core.spec import MarketSpec
-from slipstream.report.market.account import account
-from slipstream.report.market.performance import (
+from slipstream.report.market.account import (
+    account,
     by_hour,
     by_symbol,
     by_weekday,

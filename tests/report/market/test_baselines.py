@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.report.market import baselines as ba
-from slipstream.report.market.passes import comparable, padded, round_trip
+from slipstream.report.market.passes import padded
 from slipstream.training.record.track import Track
 
 
@@ -109,12 +109,12 @@ def test_a_pass_that_ended_early_is_flat_afterwards(passes, some_agent):
 
 
 def test_round_trip_in_both_units(passes):
-    trip = round_trip(passes, 0, "EURUSD")
+    trip = passes.round_trips()[0]
     # 0.8 pips of spread, 0.1 pips of slippage and 20 per million on each leg
     assert trip.basis_points == pytest.approx(1e4 * 1e-4 * (0.8 + 0.2) / 1.1 + 0.4, rel=0.05)
     assert trip.pips == pytest.approx(1.0 + 2 * 20e-6 * 1.1 * 1e4, rel=0.05)
 
 
 def test_comparable_asks_for_one_position(passes, forex_continuous, passes_of):
-    assert comparable(passes)
-    assert comparable(passes_of(forex_continuous))
+    assert passes.comparable
+    assert passes_of(forex_continuous).comparable

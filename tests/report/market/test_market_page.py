@@ -9,12 +9,12 @@ import pytest
 
 from slipstream.core.spec import MarketSpec
 from slipstream.report.canvas import png
-from slipstream.report.inputs import Curve
+from slipstream.report.inputs import Curve, RunEvaluation
 from slipstream.report.market import figures as market_figures
-from slipstream.report.market import first_screen
+from slipstream.report.market import view
 from slipstream.report.market.account import Account
-from slipstream.report.market.page import views
-from slipstream.report.run.gather import gather
+from slipstream.report.market.page import verdict, views
+from slipstream.report.run.evaluation import gather
 from slipstream.report.run.report import build_page, write_report
 from slipstream.training.environments.factory import resolve_environment
 
@@ -33,11 +33,7 @@ def run(forex, passes_of, some_agent):
     }
     return gather(
         forex,
-        tracks,
-        title=EVIL,
-        curves=CURVES,
-        notes=(EVIL,),
-        provenance={"command": EVIL},
+        RunEvaluation(EVIL, tracks, curves=CURVES, notes=(EVIL,), provenance={"command": EVIL}),
         backend="serial",
         draws=4,
     )
@@ -154,7 +150,7 @@ def test_members_that_hold_the_market_are_said_to(forex, passes_of):
     passes = passes_of(forex)
     sides = [[passes.encode(np.full(b - a, side)) for a, b in windows(passes)] for side in (1, -1)]
     tracks = {"test": [passes.replay(actions) for actions in sides]}
-    page = build_page(gather(forex, tracks, title="two", backend="serial", draws=2))
+    page = build_page(gather(forex, RunEvaluation("two", tracks), backend="serial", draws=2))
     (line,) = [text for text in page.sentences if text.startswith("The market itself")]
     assert (
         "Member 0 moves with it (correlation of daily returns 1.00, mean net exposure 1.0" in line
@@ -231,8 +227,8 @@ def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
         passes.encode(np.zeros(last - first))
         for first, last in (passes.window(k) for k in range(2))
     ]
-    run = gather(forex, {"test": [passes.replay(still)]}, title="still", backend="serial", draws=3)
-    page = build_page(run)
+    run = RunEvaluation("still", {"test": [passes.replay(still)]})
+    page = build_page(gather(forex, run, backend="serial", draws=3))
     assert page.headline == "It never traded on the test bars: there is nothing to judge."
     assert page.sentences[0].startswith("Test Sharpe n/a")
     assert page.sentences[1].startswith("The agent never traded: its account stands where it began")
@@ -244,7 +240,7 @@ def test_a_ruined_account_is_said_to_be_ruined(run):
     held = views(run)[0]
     ruin = replace(held.found, total_return=-0.97)
     held.__dict__["every"] = [ruin] * len(held.members)
-    assert first_screen.verdict(held).startswith("The account is ruined: -97.0 % on the test bars")
+    assert verdict(held).startswith("The account is ruined: -97.0 % on the test bars")
 
 
 @pytest.mark.parametrize("interval", [(0.5, 9.0), (-0.5, 9.0), (-9.0, -0.5), (0.0, 1.0), None])
@@ -257,8 +253,8 @@ def test_a_runs_page_never_says_profitable(run, interval, total, sharpe, place, 
     size = {"total_return": total, "sharpe": sharpe, "interval": interval, "days": 80}
     found = replace(held.found, **size)
     held.__dict__["every"] = [found] * len(held.members)
-    monkeypatch.setattr(first_screen, "percentile", lambda value, draws: place)
-    text = first_screen.verdict(held)
+    monkeypatch.setattr(view, "percentile", lambda value, draws: place)
+    text = verdict(held)
     assert "profitable" not in text and "outperforms" not in text
     sure = interval == (0.5, 9.0) and total > 0.0 and sharpe == 9.0 and place == 99.0
     assert ("beyond what luck easily explains" in text) == sure

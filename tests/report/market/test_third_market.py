@@ -8,9 +8,9 @@ import pytest
 import slipstream
 from slipstream.core.errors import KernelError
 from slipstream.core.market_pass import SymbolPass
+from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market.baselines import BUY_AND_HOLD, ORACLE
-from slipstream.report.run.evaluation import evaluate_run
-from slipstream.report.run.gather import gather
+from slipstream.report.run.evaluation import evaluate_run, gather
 from slipstream.report.run.report import build_page
 from slipstream.training.environments.factory import resolve_environment
 
@@ -64,7 +64,9 @@ def test_without_its_declaration_it_is_shown_like_a_game(found, tmp_path):
     path.write_text(text[: text.index("def market_pass")])
     silent = resolve_environment(str(path), {})
     assert silent.kernel.market_pass is None and silent.spec.market is not None
-    shown = gather(silent, {"test": found.tracks["test"]}, title="silent", backend="serial")
+    shown = gather(
+        silent, RunEvaluation("silent", {"test": found.tracks["test"]}), backend="serial"
+    )
     assert shown.market is None and len(shown.random_policy) == 100
     assert build_page(shown).title == "silent"
 

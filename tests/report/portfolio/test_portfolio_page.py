@@ -8,10 +8,12 @@ import numpy as np
 import portfolio_world as pw
 import pytest
 
+from slipstream.report.inputs import Holdings, RunEvaluation
+from slipstream.report.market.account import chained
 from slipstream.report.market.baselines import ORACLE
 from slipstream.report.page import render
 from slipstream.report.portfolio import passes as portfolio_passes
-from slipstream.report.portfolio.account import by_asset, chained, gains
+from slipstream.report.portfolio.account import by_asset, gains
 from slipstream.report.portfolio.baselines import (
     CASH,
     EQUAL_WEIGHT,
@@ -21,9 +23,8 @@ from slipstream.report.portfolio.baselines import (
     computable,
     rivals,
 )
-from slipstream.report.portfolio.gather import holdings_of
 from slipstream.report.portfolio.passes import PortfolioPasses
-from slipstream.report.run.gather import gather
+from slipstream.report.run.evaluation import gather
 from slipstream.report.run.report import build_page
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 
@@ -202,7 +203,7 @@ def test_assets_add_up_to_the_result(orders):
     passes = passes_of(pw.random_panel(120, 3, 5), orders=orders)
     agent = some_agent(passes)
     metrics, initial = agent[0].metrics, passes.params[0].initial_equity
-    shares = by_asset(agent, holdings_of(passes), initial)
+    shares = by_asset(agent, passes.holdings, initial)
     gross = metrics["total_return"] + metrics["costs"] / initial
     moved = abs(agent[0].trace["units"][-2]).max()
     assert moved > 0
@@ -226,14 +227,14 @@ def test_random_draws_keep_what_was_held_and_for_how_long(passes):
 
 
 def gathered_holdings(close, fill):
-    from slipstream.report.inputs import Holdings
-
     return Holdings(("A",), np.array(close), np.array(fill))
 
 
 def gathered(passes, members, draws=3):
     environment = KernelEnvironment.of("portfolio", passes.kernel, passes.loaded)
-    return gather(environment, {"test": members}, title="run", backend="serial", draws=draws)
+    return gather(
+        environment, RunEvaluation("run", {"test": members}), backend="serial", draws=draws
+    )
 
 
 @pytest.mark.parametrize("orders", ["weights", "units"])

@@ -10,9 +10,8 @@ import pytest
 from slipstream import api
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.core.spec import Metric
-from slipstream.report.episode_section import episode_sections
 from slipstream.report.inputs import Curve
-from slipstream.report.learning import curves, episode_curves
+from slipstream.report.learning import curves, episode_curves, episode_sections
 from slipstream.report.run.evaluation import evaluate_run
 from slipstream.report.run.report import report_run
 from slipstream.training.environments.factory import resolve_environment

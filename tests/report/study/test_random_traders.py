@@ -12,9 +12,8 @@ from slipstream.core.errors import CheckpointError
 from slipstream.report.market.passes import Passes
 from slipstream.report.market.stress import percentile, random_returns
 from slipstream.report.portfolio.passes import PortfolioPasses
-from slipstream.report.study import random_traders as study_random
-from slipstream.report.study.environment import daily_returns
-from slipstream.report.study.random_traders import random_traders
+from slipstream.report.study import replay
+from slipstream.report.study.replay import daily_returns, random_traders
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -44,9 +43,9 @@ class Fixed:
 
 def decide(monkeypatch, action):
     """Whatever is loaded from the study's folder acts like this."""
-    monkeypatch.setattr(study_random.checkpoint, "load", lambda folder: ({}, {"policy": {}}))
+    monkeypatch.setattr(replay.checkpoint, "load", lambda folder: ({}, {"policy": {}}))
     made = lambda weights, manifest: Fixed(action, None)  # noqa: E731
-    monkeypatch.setattr(study_random, "unpack", made)
+    monkeypatch.setattr(replay, "unpack", made)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ def recorded(environment, action, kind=PortfolioPasses):
     evaluator = Evaluator(environment, "holdout", backend="serial")
     tracks = evaluator.run(Fixed(action, None), record=True)
     passes = kind(environment.kernel, environment.loaded, "holdout", "serial")
-    days, returns = daily_returns(environment.kernel, environment.loaded, passes.params, tracks[0])
+    days, returns = daily_returns(passes, tracks[0])
     return passes, tracks[0], days, returns
 
 
@@ -132,5 +131,5 @@ def test_why_there_is_no_percentile(portfolio, monkeypatch, tmp_path):
     def missing(path):
         raise CheckpointError("gone")
 
-    monkeypatch.setattr(study_random.checkpoint, "load", missing)
+    monkeypatch.setattr(replay.checkpoint, "load", missing)
     assert told() == (None, "the deployed policy is no longer in the study's folder")

@@ -12,8 +12,8 @@ import pytest
 from slipstream.core.errors import DataError
 from slipstream.report.portfolio.baselines import EQUAL_WEIGHT, rebalanced, rivals
 from slipstream.report.portfolio.passes import PortfolioPasses
-from slipstream.report.study import environment as study_environment
-from slipstream.report.study.rebalanced import rebalanced_returns, replayed
+from slipstream.report.study import replay
+from slipstream.report.study.replay import daily_returns, rebalanced_returns
 from slipstream.studies.config import StudyConfig
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment
@@ -43,7 +43,7 @@ def test_days_compound_to_what_the_kernel_replayed(market):
     kernel, loaded = market
     passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
     assert len(passes.params) == 2
-    days, returns = replayed(passes)
+    days, returns = daily_returns(passes, rebalanced(passes))
     assert (np.diff(days) >= 0).all() and len(days) >= 4
     assert np.prod(1 + returns) == pytest.approx(growth_of(rebalanced(passes), passes))
     once = growth_of(rivals(passes).tracks[EQUAL_WEIGHT], passes)
@@ -71,14 +71,15 @@ def test_why_there_is_no_second_line(market, monkeypatch):
                 raise here[0]
             return here[0]
 
-    monkeypatch.setattr(study_environment, "EnvironmentSource", Source)
+    monkeypatch.setattr(replay, "EnvironmentSource", Source)
 
     def told(days, digest=DIGEST):
-        found, why = study_environment.study_environment(reader_of(digest), {})
+        found, why = replay.study_environment(reader_of(digest), {})
         return (None, why) if found is None else rebalanced_returns(found, days, "serial")
 
     here[:] = [KernelEnvironment.of("portfolio", kernel, loaded)]
-    days, returns = replayed(PortfolioPasses(kernel, loaded, "holdout", "serial"))
+    passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
+    days, returns = daily_returns(passes, rebalanced(passes))
     found, why = told(days)
     assert np.array_equal(found, returns) and why == ""
     assert "other days" in told(days + 1)[1]

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
-from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, legend, percent_axis
+from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
 from slipstream.report.inputs import Outcomes
 from slipstream.report.learning import numbers_of
-from slipstream.report.learning_figures import count
-from slipstream.report.page import Section, Table, picture
+from slipstream.report.numbers import share
+from slipstream.report.page import KeyFigure, Section, Table, picture
 from slipstream.report.statistics import Floats
 from slipstream.training.record.track import Track
 from slipstream.training.runs.games import wilson
@@ -55,24 +54,31 @@ def _outcomes(run: Run, member: int, name: str, tracks: Sequence[Track], several
     return Outcomes(name, won, len(tracks) - won - lost, lost, column("steps"), shares)
 
 
-def section(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> Section | None:
-    """Tables and curves; None where nobody was met."""
+def won(met: Outcomes) -> KeyFigure:
+    """How often it was beaten, for the first screen."""
+    games = met.won + met.drawn + met.lost
+    low, high = (f"{100 * end:.0f}" for end in wilson(met.won, games)[1:])
+    return KeyFigure(f"Won against {met.opponent}", share(met.won / games), f"{low} to {high} %")
+
+
+def sections(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """One section of tables and curves, or none where nobody was met."""
     if not found:
-        return None
+        return []
     tables = [_fresh(found), *([_played(played)] if played else [])]
     pictures = []
     if any(np.isfinite(one.shares).any() for one in found):
         drawn = picture("outcomes", "Games won, drawn and lost over training", _figure(found))
         pictures.append(drawn)
-    return Section("Games", (), tables, pictures)
+    return [Section("Games", (), tables, pictures)]
 
 
 def _fresh(found: Sequence[Outcomes]) -> Table:
     rows = []
     for one in found:
-        games = one.won + one.drawn + one.lost
         counts = (one.won, one.drawn, one.lost)
-        rows.append([one.opponent, str(games), *(_share(*wilson(n, games)) for n in counts)])
+        shares = [_share(*wilson(n, sum(counts))) for n in counts]
+        rows.append([one.opponent, str(sum(counts)), *shares])
     return Table(
         "Fresh games by opponent",
         ("", "games", "won", "drawn", "lost"),
@@ -112,5 +118,5 @@ def _figure(found: Sequence[Outcomes]) -> Figure:
         percent_axis(axes)
     legend(panels[0], 3)
     panels[-1].set_xlabel("steps per member")
-    panels[-1].xaxis.set_major_formatter(FuncFormatter(count))
+    count_axis(panels[-1])
     return figure

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from slipstream.report import learning_figures
-from slipstream.report.episode_section import episode_sections
-from slipstream.report.game import outcomes as game_outcomes
-from slipstream.report.game import tables as game_tables
-from slipstream.report.game import wording as game_wording
-from slipstream.report.inputs import Outcomes, RunEvaluation
-from slipstream.report.market.page import notes
-from slipstream.report.market.wording import number, share
-from slipstream.report.numbers import Measured
-from slipstream.report.page import KeyFigure, Page, Section, picture
-from slipstream.training.runs.games import wilson
+from slipstream.core.percent import NOTHING
+from slipstream.report import learning
+from slipstream.report.game import outcomes, wording
+from slipstream.report.inputs import Chosen, RunEvaluation
+from slipstream.report.numbers import Measured, interval, number
+from slipstream.report.page import KeyFigure, Page, Section, Table, picture
+from slipstream.report.provenance import notes
+from slipstream.report.statistics import Floats
+from slipstream.training.record.track import Track
 
 
-def plain_page(run: RunEvaluation) -> Page:
+def game_page(run: RunEvaluation) -> Page:
     """Builds the page."""
     split = run.holdout if run.holdout in run.tracks else list(run.tracks)[-1]
     tracks, game = run.tracks[split], run.game
@@ -25,44 +25,39 @@ def plain_page(run: RunEvaluation) -> Page:
     agents = [Measured.of(own) for own in returns]
     agent, count = agents[run.member], len(returns[run.member])
     random = Measured.of(run.random_policy) if len(run.random_policy) else None
-    sentences = game_wording.choice(run, agent, count)
-    sentences += game_wording.members(run, agents)
+    sentences = wording.choice(run, agent, count) + wording.members(run, agents)
     if game is not None:
-        sentences.append(game_wording.sampling(agent, game.sampled))
+        sentences.append(wording.sampling(agent, game.sampled))
     first = None
     if run.curves:
         marked = [] if game is None else [(one.steps, one.score) for one in game.chosen]
-        drawn = learning_figures.learning(run.curves, marked, run.member)
+        drawn = learning.learning(run.curves, marked, run.member)
         first = picture("learning_curve", "Score over training", drawn)
-    distribution = picture(
-        "episode_returns",
-        "Distribution of episode returns",
-        learning_figures.episode_returns(returns[run.member], run.random_policy),
-    )
-    swept = game_tables.sweep(run, tracks)
-    tables = [*([swept] if swept else []), game_tables.members(run, tracks)]
-    games = None if game is None else game_outcomes.section(game.outcomes, game.played)
+    drawn = learning.episode_returns(returns[run.member], run.random_policy)
+    distribution = picture("episode_returns", "Distribution of episode returns", drawn)
     met = () if game is None else game.outcomes
-    kind = "seeds" if run.same_settings else "members"
+    headline = wording.headline(agents, run.member, random, count, _kind(run))
     return Page(
         title=run.title,
-        headline=game_wording.against_opponents(met)
-        if met
-        else game_wording.headline(agents, run.member, random, count, kind),
+        headline=wording.against_opponents(met) if met else headline,
         figures=_figures(run, agents, random, count),
         picture=first,
         warnings=[
-            *game_wording.collapse(run, agents, random),
-            *game_wording.cuts(game, [track.length for track in tracks[run.member]]),
+            *wording.collapse(run, agents, random),
+            *wording.cuts(game, [track.length for track in tracks[run.member]]),
         ],
         sentences=sentences,
         sections=[
-            Section("Result", (), tables, [distribution]),
-            *([] if games is None else [games]),
-            *episode_sections(run.episodes),
-            notes(run),
+            Section("Result", (), [*_sweep(run, tracks), _members(run, tracks)], [distribution]),
+            *(outcomes.sections(game.outcomes, game.played) if game is not None else ()),
+            *learning.episode_sections(run.episodes),
+            notes("Notes and provenance", run.notes, run.provenance, run.machine),
         ],
     )
+
+
+def _kind(run: RunEvaluation) -> str:
+    return "seeds" if run.same_settings else "members"
 
 
 def _figures(
@@ -70,17 +65,15 @@ def _figures(
 ) -> list[KeyFigure]:
     """The row of the first screen."""
     game, agent = run.game, agents[run.member]
-    found = [_won(one) for one in (() if game is None else game.outcomes)]
+    found = [outcomes.won(one) for one in (() if game is None else game.outcomes)]
     found.append(_figure("Mean return", agent, f"{count} fresh episodes"))
     if len(agents) > 1:
-        means = [one.mean for one in agents]
-        low, high = (number(value, max(agent.digits - 1, 0)) for value in (min(means), max(means)))
-        kind = "seeds" if run.same_settings else "members"
-        found.append(KeyFigure(f"All {len(agents)} {kind}", f"{low} to {high}", "mean returns"))
+        means = interval([one.mean for one in agents], max(agent.digits - 1, 0))
+        found.append(KeyFigure(f"All {len(agents)} {_kind(run)}", means, "mean returns"))
     if game is not None:
         shown = game.chosen[run.member]
         found.append(KeyFigure("Chosen at step", number(shown.steps, 0), f"of {game.steps:,}"))
-        last = game_wording.last_policy(shown)
+        last = wording.last_policy(shown)
         if last is not None:
             found.append(_figure("Last policy", last, f"step {game.steps:,}"))
     if random is not None:
@@ -88,13 +81,94 @@ def _figures(
     return found
 
 
-def _won(met: Outcomes) -> KeyFigure:
-    games = met.won + met.drawn + met.lost
-    low, high = (f"{100 * end:.0f}" for end in wilson(met.won, games)[1:])
-    return KeyFigure(f"Won against {met.opponent}", share(met.won / games), f"{low} to {high} %")
-
-
 def _figure(label: str, measured: Measured, note: str = "") -> KeyFigure:
     value, _, error = str(measured).partition(" ± ")
-    parts = ([f"± {error}"] if error else []) + ([note] if note else [])
-    return KeyFigure(label, value, ", ".join(parts))
+    return KeyFigure(label, value, ", ".join(filter(None, (error and f"± {error}", note))))
+
+
+def _members(run: RunEvaluation, tracks: Sequence[Sequence[Track]]) -> Table:
+    """A row for each member, for the shown one with drawn actions, and for a random policy."""
+    game, rows, alone = run.game, [], len(tracks) == 1
+    names = _settings(run)
+    for index, own in enumerate(tracks):
+        chosen = None if game is None else game.chosen[index]
+        label = "agent" if alone else f"member {run.number(index)}"
+        cells = [] if chosen is None else [f"{chosen.settings[name]:g}" for name in names]
+        length = number(float(np.mean([track.length for track in own])), 0)
+        returns = np.array([track.ret for track in own])
+        rows.append([label, *cells, *_returns(returns), length, *_choice(chosen)])
+    others = {"random policy": run.random_policy}
+    if game is not None:
+        label = "actions drawn" if alone else f"member {run.number(run.member)}, drawn"
+        others = {label: game.sampled, **others}
+    ends = [""] if game is None else ["", "", ""]
+    rows += [
+        [label, *[""] * len(names), *_returns(returns), *ends]
+        for label, returns in others.items()
+        if len(returns)
+    ]
+    count = len(tracks[0])
+    columns = ("", *names, "mean", "lowest", "median", "highest", "length")
+    if game is not None:
+        columns = (*columns, "chosen at", "last policy")
+    note = "mean and last policy ± standard error" if count > 1 else ""
+    caption = f"Returns of {count} fresh episodes"
+    return Table(caption, columns, rows, emphasis=run.member, note=note)
+
+
+def _sweep(run: RunEvaluation, tracks: Sequence[Sequence[Track]]) -> list[Table]:
+    """A row for each setting, averaged over its seeds; nothing where all members have the same."""
+    names, game = _settings(run), run.game
+    if not names or game is None:
+        return []
+    groups: dict[tuple[float, ...], list[int]] = {}
+    for index, chosen in enumerate(game.chosen):
+        groups.setdefault(tuple(chosen.settings[name] for name in names), []).append(index)
+    means = np.array([np.mean([track.ret for track in own]) for own in tracks])
+    best = max(groups, key=lambda group: float(means[groups[group]].mean()))
+    rows = []
+    for group, indices in groups.items():
+        over, members = Measured.of(means[indices]), [game.chosen[index] for index in indices]
+        known = np.array([one.last for one in members if one.last is not None])
+        rows.append(
+            [
+                *(f"{value:g}" for value in group),
+                number(len(indices), 0),
+                str(over),
+                number(float(means[indices].min()), over.digits),
+                number(float(means[indices].max()), over.digits),
+                str(Measured.of(known)) if len(known) == len(indices) else NOTHING,
+                number(float(np.median([one.steps for one in members])), 0),
+            ]
+        )
+    note = "one seed each: what differs between rows may be chance"
+    if len(rows) < len(tracks):
+        note = "mean over seeds ± standard error between them"
+    return [
+        Table(
+            "Settings, averaged over seeds",
+            (*names, "seeds", "mean", "lowest", "highest", "last policies", "chosen at (median)"),
+            rows,
+            emphasis=list(groups).index(best),
+            note=note,
+        )
+    ]
+
+
+def _settings(run: RunEvaluation) -> tuple[str, ...]:
+    """Settings in which the members differ."""
+    return tuple(run.game.chosen[0].settings) if run.game is not None else ()
+
+
+def _choice(chosen: Chosen | None) -> list[str]:
+    if chosen is None:
+        return []
+    return [number(chosen.steps, 0), str(wording.last_policy(chosen) or NOTHING)]
+
+
+def _returns(returns: Floats) -> list[str]:
+    """Mean with its error, lowest, median, highest."""
+    mean = Measured.of(returns)
+    digits = max(mean.digits - 1, 0)  # a single episode's figures, less sure than their mean
+    rest = (returns.min(), np.median(returns), returns.max())
+    return [str(mean), *(number(float(value), digits) for value in rest)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slipstream.report.inputs import Chosen, Game, Outcomes, RunEvaluation
-from slipstream.report.market.wording import number, share, spread
-from slipstream.report.numbers import Measured
+from slipstream.report.numbers import Measured, number, share, spread
 from slipstream.report.statistics import Floats
 
 COLLAPSED = 0.2  # of the chosen policy's lead over a random one is lost by the last policy
@@ -132,10 +131,8 @@ def members(run: RunEvaluation, agents: Sequence[Measured]) -> list[str]:
     """How far the members are apart."""
     if len(agents) < 2:
         return []
-    means = [agent.mean for agent in agents]
-    digits = max(agent.digits for agent in agents)
-    kind = "seeds" if run.same_settings else "members with different settings"
-    return [f"Over {len(agents)} {kind} the mean return is {spread(means, digits)}. {run.shown_is}"]
+    means = spread([agent.mean for agent in agents], max(agent.digits for agent in agents))
+    return [f"Over {len(agents)} {run.kind} the mean return is {means}. {run.shown_is}"]
 
 
 def cuts(game: Game | None, lengths: Sequence[int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Evaluation tracks as one account on one clock: what all figures and tables are computed from."""
+"""Evaluation tracks as one account on one clock, and its figures: what pages are made of."""
 
 from __future__ import annotations
 
@@ -9,10 +9,22 @@ from typing import cast
 import numpy as np
 
 from slipstream.core.spec import MarketSpec
-from slipstream.market.calendar import DayRoll, day_number
-from slipstream.report.statistics import Floats, Ints, daily_equity, simple_returns
+from slipstream.market.calendar import DayRoll, day_number, day_weekday
+from slipstream.report.statistics import (
+    Floats,
+    Ints,
+    calmar,
+    daily_equity,
+    max_drawdown,
+    sharpe,
+    sharpe_interval,
+    simple_returns,
+    sortino,
+    volatility,
+)
 from slipstream.training.record.track import Track
 
+_HOUR = 3_600
 FLOOR = 1e-6  # of the initial equity, as in the log reward: returns need a positive base
 
 
@@ -125,3 +137,158 @@ def _own_clock(rows: Sequence[Ints], time: Ints, bar_seconds: int) -> Ints:
     grid = np.unique(np.concatenate([time[r] for r in rows]))
     start = min(int(time[max(r[0] - 1, 0)]) for r in rows)
     return np.concatenate([[min(start, int(grid[0]) - bar_seconds)], grid])
+
+
+def chained(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> Account:
+    """Joins passes that follow each other: each begins with what the one before it left.
+
+    Between two of them, in a hole of the data, everything is in cash.
+
+    Args:
+        tracks: in the order of time; the trace has `bar`, `equity` and `exposure`.
+        market: the kernel's `Spec.market`.
+        time: UTC seconds of every row of the data.
+    """
+    first = int(bars(tracks[0])[0])
+    stamps, equity = [time[first - 1 : first]], [np.array([market.initial_equity])]
+    costs = {name: [np.zeros(1)] for name in market.cost_fields}
+    exposure = []
+    for track in tracks:
+        scale = float(equity[-1][-1]) / market.initial_equity
+        stamps.append(time[bars(track)])
+        equity.append(scale * track.trace["equity"].ravel())
+        exposure.append(track.trace["exposure"].ravel())
+        for name, paid in costs.items():
+            paid.append(paid[-1][-1] + scale * track.trace[name].ravel())
+    grid, marks = np.concatenate(stamps), np.concatenate(equity)
+    share = np.concatenate(exposure)
+    return Account(
+        time=grid,
+        equity=np.maximum(marks, FLOOR * marks[0]),
+        net_exposure=share,
+        gross_exposure=share,
+        costs={name: np.concatenate(paid) for name, paid in costs.items()},
+        day=day_number(grid[1:], cast(DayRoll, market.day_roll)),
+        market=market,
+    )
+
+
+@dataclass(frozen=True)
+class Performance:
+    """Figures of one account; None prints as "n/a". Returns and exposures are fractions."""
+
+    total_return: float
+    sharpe: float | None
+    interval: tuple[float, float] | None
+    bar_sharpe: float | None
+    sortino: float | None
+    calmar: float | None
+    volatility: float | None
+    max_drawdown: float
+    exposure: float
+    time_in_market: float
+    days: int
+    years: float
+    costs: float
+    gross_return: float
+
+
+def performance(of: Account) -> Performance:
+    """All figures; the daily Sharpe ratio is the headline, the per-bar one stands beside it."""
+    daily, yearly = of.daily_returns, of.market.days_per_year
+    deepest = max_drawdown(of.equity)
+    costs = float(of.total_costs[-1])
+    return Performance(
+        total_return=of.total_return,
+        sharpe=sharpe(daily, yearly),
+        interval=sharpe_interval(daily, yearly),
+        bar_sharpe=sharpe(of.bar_returns, of.market.bars_per_year),
+        sortino=sortino(daily, yearly),
+        calmar=calmar(daily, yearly, deepest),
+        volatility=volatility(daily, yearly),
+        max_drawdown=deepest,
+        exposure=float(np.mean(of.gross_exposure)),
+        time_in_market=float(np.mean(of.gross_exposure > 1e-9)),
+        days=of.days,
+        years=of.years,
+        costs=costs,
+        gross_return=(float(of.equity[-1]) + costs) / float(of.equity[0]) - 1.0,
+    )
+
+
+def total(tracks: Sequence[Track], name: str) -> float:
+    """An episode metric of the kernel, over all passes."""
+    return float(sum(track.metrics.get(name, 0.0) for track in tracks))
+
+
+def holding_times(exposure: Floats) -> Ints:
+    """Bars of each stay on one side of the market, in order."""
+    side = np.sign(np.where(np.abs(exposure) < 1e-9, 0.0, exposure))
+    edges = np.flatnonzero(np.diff(side, prepend=np.nan, append=np.nan) != 0.0)
+    return np.asarray(np.diff(edges)[side[edges[:-1]] != 0.0], np.int64)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One row of the tables by symbol, weekday and hour."""
+
+    name: str
+    profit: (
+        float  # fraction of the starting equity: of the symbol's own by symbol, else of the account
+    )
+    score: float | None  # Sharpe ratio by symbol, t value of the mean return by weekday and hour
+    exposure: float
+    bars: int
+
+
+def t_value(returns: Floats) -> float | None:
+    """Mean over its standard error."""
+    return sharpe(returns, float(len(returns)))
+
+
+def by_symbol(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> list[Slice]:
+    """One row per symbol, each on its own capital."""
+    rows = []
+    for track in tracks:
+        own = account([track], market, time)
+        rows.append(
+            Slice(
+                track.name,
+                own.total_return,
+                sharpe(own.daily_returns, market.days_per_year),
+                float(np.mean(own.gross_exposure)),
+                len(own.day),
+            )
+        )
+    return rows
+
+
+def by_weekday(of: Account) -> list[Slice]:
+    """One row per weekday of the trading day."""
+    closes = daily_equity(of.equity, of.day)
+    days = np.unique(of.day)
+    names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+    weekday, bar_weekday = day_weekday(days), day_weekday(of.day)
+    returns, change = simple_returns(closes), np.diff(closes) / closes[0]
+    return [
+        _slice(
+            name, change[weekday == k], returns[weekday == k], of.gross_exposure[bar_weekday == k]
+        )
+        for k, name in enumerate(names)
+        if (weekday == k).any()
+    ]
+
+
+def by_hour(of: Account) -> list[Slice]:
+    """One row per UTC hour in which a bar opens."""
+    hour = of.time[1:] // _HOUR % 24
+    returns, change = of.bar_returns, np.diff(of.equity) / of.equity[0]
+    return [
+        _slice(f"{k:02d}:00", change[hour == k], returns[hour == k], of.gross_exposure[hour == k])
+        for k in np.unique(hour)
+    ]
+
+
+def _slice(name: str, change: Floats, returns: Floats, exposure: Floats) -> Slice:
+    """Of a part of the account: what it added, whether that is luck, its bars."""
+    return Slice(name, float(change.sum()), t_value(returns), float(exposure.mean()), len(exposure))

@@ -14,15 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from slipstream.report.inputs import Comparison
+from slipstream.report.inputs import BUY_AND_HOLD, EMA_CROSS, FLAT, ORACLE, SHORT, Comparison
 from slipstream.report.market.oracle import Hindsight, best_plan
 from slipstream.report.market.passes import Passes
 from slipstream.report.market.stress import RANDOM_DRAWS, random_returns
 from slipstream.report.statistics import Floats
 from slipstream.training.record.track import Track
-
-FLAT, BUY_AND_HOLD, SHORT = "flat", "buy and hold", "always short"
-EMA_CROSS, MATCHED_RANDOM, ORACLE = "EMA 20/50 cross", "matched random", "oracle"
 
 
 def rivals(passes: Passes) -> Comparison:

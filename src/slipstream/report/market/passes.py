@@ -13,7 +13,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.report.inputs import RoundTrip
+from slipstream.core.spec import MarketSpec
+from slipstream.report.inputs import Holdings, RoundTrip
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.episodes import replay
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -63,6 +64,35 @@ class Passes:
         specs = [self.kernel.spec(p, self.data).market for p in self.params]
         return tuple(market.symbols[0] for market in specs if market is not None)
 
+    @property
+    def market(self) -> MarketSpec:
+        """The market of all passes together: one record knows its own symbol only."""
+        market = self.kernel.spec(self.params[0], self.data).market
+        assert market is not None
+        return replace(market, symbols=self.symbols)
+
+    @property
+    def holdings(self) -> Holdings | None:
+        """A portfolio's prices."""
+        return None
+
+    @property
+    def comparable(self) -> bool:
+        """Whether an action is one position that can be replayed under other costs."""
+        action = self.kernel.spec(self.params[0], self.data).action
+        one = action.n == 3 if isinstance(action, spaces.Discrete) else action.shape == (1,)
+        scaled = "cost_multiple" in self.params[0]._fields
+        return bool(one) and scaled and all(record is not None for record in self.plain())
+
+    def round_trips(self) -> list[RoundTrip]:
+        """Mean cost of opening and closing in each symbol, over the bars of its pass."""
+        found = []
+        for one, symbol in zip(self.declared, self.symbols, strict=True):
+            quote = 2.0 * one.cost / one.rate
+            points = float(np.mean(quote / one.mid)) * 1e4
+            found.append(RoundTrip(symbol, float(np.mean(quote)) / one.pip, points))
+        return found
+
     @cached_property
     def declared(self) -> tuple[Any, ...]:
         """What the kernel says of each pass."""
@@ -95,7 +125,12 @@ class Passes:
         self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
     ) -> list[Track]:
         """Plays one action sequence per record, or several sets of them, named by symbol."""
-        tracks = replay(self.environment, self.split, actions, params=params, backend=self.backend)
+        return self.named(
+            replay(self.environment, self.split, actions, params=params, backend=self.backend)
+        )
+
+    def named(self, tracks: Sequence[Track]) -> list[Track]:
+        """One track per record, or several sets of them, by symbol."""
         return [replace(t, name=name) for t, name in zip(tracks, cycle(self.symbols))]
 
     def growth(
@@ -124,14 +159,6 @@ class Passes:
     def pooled(self, returns: Floats) -> Floats:
         """Final equity over the start [D], of passes side by side that returned [D, records]."""
         return np.asarray(returns.mean(axis=1) + 1.0)
-
-
-def comparable(passes: Passes) -> bool:
-    """Whether an action is one position that can be replayed under other costs."""
-    action = passes.kernel.spec(passes.params[0], passes.data).action
-    one = action.n == 3 if isinstance(action, spaces.Discrete) else action.shape == (1,)
-    scaled = "cost_multiple" in passes.params[0]._fields
-    return bool(one) and scaled and all(record is not None for record in passes.plain())
 
 
 def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
@@ -165,11 +192,3 @@ def padded(passes: Passes, agent: Sequence[Track]) -> list[Actions]:
         rest = passes.flat(max(last - first - len(track.actions), 0))
         out.append(np.concatenate([track.actions, rest.astype(track.actions.dtype)]))
     return out
-
-
-def round_trip(passes: Passes, record: int, symbol: str) -> RoundTrip:
-    """Mean cost of opening and closing, over the bars of a pass."""
-    one = passes.declared[record]
-    quote = 2.0 * one.cost / one.rate
-    basis_points = float(np.mean(quote / one.mid)) * 1e4
-    return RoundTrip(symbol, float(np.mean(quote)) / one.pip, basis_points)

@@ -3,52 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
-from typing import NamedTuple
 
 import numpy as np
 
-from slipstream.core.percent import NOTHING, percent
-from slipstream.core.spec import MarketSpec
+from slipstream.core.percent import percent
 from slipstream.report.canvas import MONTHS
-from slipstream.report.inputs import Stress
-from slipstream.report.market.account import Account
-from slipstream.report.market.baselines import MATCHED_RANDOM
-from slipstream.report.market.performance import Performance, Slice, Trading, performance, total
+from slipstream.report.inputs import MATCHED_RANDOM, Stress
+from slipstream.report.market.account import (
+    Account,
+    Performance,
+    Slice,
+    holding_times,
+    performance,
+    total,
+)
 from slipstream.report.market.view import SplitView
-from slipstream.report.market.wording import number, share
+from slipstream.report.numbers import interval, number, share
 from slipstream.report.page import Table
-from slipstream.report.statistics import Drawdown, Floats
+from slipstream.report.statistics import Drawdown
 from slipstream.training.record.track import Track
 
 
-class NamedAccount(NamedTuple):
-    """One row of the table of baselines."""
-
-    name: str
-    account: Account
-    tracks: Sequence[Track]
-
-
-def interval(values: tuple[float, float] | None) -> str:
-    """ "-1.1 to 2.7"."""
-    return NOTHING if values is None else f"{number(values[0])} to {number(values[1])}"
-
-
-def fall(value: float, digits: int = 1) -> str:
-    """A drawdown: never with a plus."""
-    return f"{number(100.0 * value, digits)} %"
-
-
-def by_split(splits: Mapping[str, Performance], market: MarketSpec, apart: bool) -> Table:
-    """One column per split, the hold-out first.
-
-    Args:
-        splits: figures by name.
-        market: annualisation and currency.
-        apart: each symbol has its own capital.
-    """
-    of = list(splits.values())
+def by_split(splits: Sequence[SplitView]) -> Table:
+    """One column per split, the hold-out first."""
+    of, held = [split.found for split in splits], splits[0]
+    market = held.market
     rows = [
         ["Total return, net", *(percent(p.total_return) for p in of)],
         ["Total return, gross", *(percent(p.gross_return) for p in of)],
@@ -58,7 +39,7 @@ def by_split(splits: Mapping[str, Performance], market: MarketSpec, apart: bool)
         ["Sortino", *(number(p.sortino, 2) for p in of)],
         ["Calmar", *(number(p.calmar if p.years >= 1.0 else None, 2) for p in of)],
         ["Volatility a year", *(share(p.volatility, 1) for p in of)],
-        ["Deepest drawdown", *(fall(p.max_drawdown) for p in of)],
+        ["Deepest drawdown", *(share(p.max_drawdown, 1) for p in of)],
         ["Mean exposure", *(number(p.exposure, 2) for p in of)],
         ["Time in the market", *(share(p.time_in_market) for p in of)],
         [f"Costs, {market.account_currency}", *(number(p.costs, 0) for p in of)],
@@ -77,9 +58,9 @@ def by_split(splits: Mapping[str, Performance], market: MarketSpec, apart: bool)
             " Ratios and volatility of a split shorter than a year are stretched to one; a Calmar "
             "ratio, which needs a year's growth, is not computed there."
         )
-    if apart and len(market.symbols) > 1:
+    if held.run.holdings is None and len(market.symbols) > 1:
         note += " Several symbols are one account, with equal capital in each at the start."
-    return Table("", ("", *splits), rows, note=note)
+    return Table("", ("", *(split.name for split in splits)), rows, note=note)
 
 
 def members(held: SplitView) -> Table:
@@ -106,32 +87,29 @@ def members(held: SplitView) -> Table:
 
 
 def _result(p: Performance) -> list[str]:
-    return [
-        percent(p.total_return),
-        number(p.sharpe, 2),
-        interval(p.interval),
-        fall(p.max_drawdown),
-    ]
+    bounds, deepest = interval(p.interval), share(p.max_drawdown, 1)
+    return [percent(p.total_return), number(p.sharpe, 2), bounds, deepest]
 
 
-def baselines(
-    rows: Sequence[NamedAccount], draws: Floats, last: Sequence[NamedAccount], market: MarketSpec
-) -> Table:
-    """The agent first, then its rivals, random timing, and the upper bound."""
-    lines = [_baseline(row) for row in rows]
-    if len(draws):
-        middle = percent(float(np.median(draws)))
-        lines.append([f"{MATCHED_RANDOM} (median)", middle, *[""] * 5])
-    lines += [_baseline(row) for row in last]
-    money = f"costs, {market.account_currency}"
+def baselines(held: SplitView) -> Table:
+    """The agent first, then its rivals, each asset held, random timing, and the upper bound."""
+    comparison = held.comparison
+    assert comparison is not None
+    rows = [_baseline("agent", held.agent, held.tracks)]
+    rows += [_baseline(n, one, comparison.tracks[n]) for n, one in held.rivals.items()]
+    rows += [_baseline(f"{n} held", one, comparison.assets[n]) for n, one in held.assets.items()]
+    if len(held.draws):
+        middle = percent(float(np.median(held.draws)))
+        rows.append([f"{MATCHED_RANDOM} (median)", middle, *[""] * 5])
+    rows += [_baseline(n, one, comparison.tracks[n]) for n, one in held.bound.items()]
+    money = f"costs, {held.market.account_currency}"
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
-    return Table("Same bars, same costs", columns, lines, emphasis=0)
+    return Table("Same bars, same costs", columns, rows, emphasis=0)
 
 
-def _baseline(row: NamedAccount) -> list[str]:
-    found = performance(row.account)
-    fills = total(row.tracks, "fills")
-    return [row.name, *_result(found), number(fills, 0), number(found.costs, 0)]
+def _baseline(name: str, account: Account, tracks: Sequence[Track]) -> list[str]:
+    found = performance(account)
+    return [name, *_result(found), number(total(tracks, "fills"), 0), number(found.costs, 0)]
 
 
 def stress(of: Stress) -> Table:
@@ -157,22 +135,35 @@ def holding_time(bars: float | None, bar_seconds: int) -> list[str]:
     return ["Mean holding time", f"{number(bars)} bars ({number(hours)} h)"]
 
 
-def trades(of: Trading, found: Performance, bar_seconds: int, currency: str) -> Table:
-    """What was traded and how."""
+def trades(held: SplitView) -> Table:
+    """What was traded and how: counts are metrics of the kernel, holding times are traced."""
+    mine, money, sums = held.agent, held.market.account_currency, partial(total, held.tracks)
+    closed, profit, loss = sums("trades"), sums("gross_profit"), sums("gross_loss")
+    lengths = [holding_times(track.trace["exposure"].ravel()) for track in held.tracks]
+    held_for = np.concatenate(lengths)
+    per_day = sums("turnover") / max(mine.days, 1) / max(len(held.tracks), 1)
+
+    def of_trades(value: float) -> float | None:
+        """A closed trade's share."""
+        return value / closed if closed else None
+
+    exits = {
+        "Stop-loss exits": "stop_exits",
+        "Take-profit exits": "target_exits",
+        "Margin stop-outs": "stop_outs",
+        "Exits whose bar touched both levels": "both_touched",
+    }
     rows = [
-        ["Trades closed", number(of.trades, 0)],
-        ["Fills", number(of.fills, 0)],
-        ["Win rate", share(of.win_rate)],
-        ["Profit factor", number(of.profit_factor, 2)],
-        [f"Mean trade after costs, {currency}", number(of.mean_trade, 2)],
-        [f"Mean cost of a trade, {currency}", number(of.mean_cost, 2)],
-        holding_time(of.holding_bars, bar_seconds),
-        ["Mean exposure", number(found.exposure, 2)],
-        ["Turnover per day, times equity", number(of.turnover, 2)],
-        ["Stop-loss exits", number(of.stops, 0)],
-        ["Take-profit exits", number(of.targets, 0)],
-        ["Margin stop-outs", number(of.stop_outs, 0)],
-        ["Exits whose bar touched both levels", number(of.both_touched, 0)],
+        ["Trades closed", number(closed, 0)],
+        ["Fills", number(sums("fills"), 0)],
+        ["Win rate", share(of_trades(sums("wins")))],
+        ["Profit factor", number(profit / loss if loss > 0.0 else None, 2)],
+        [f"Mean trade after costs, {money}", number(of_trades(profit - loss), 2)],
+        [f"Mean cost of a trade, {money}", number(of_trades(float(mine.total_costs[-1])), 2)],
+        holding_time(float(held_for.mean()) if len(held_for) else None, held.market.bar_seconds),
+        ["Mean exposure", number(held.found.exposure, 2)],
+        ["Turnover per day, times equity", number(per_day, 2)],
+        *([label, number(sums(metric), 0)] for label, metric in exits.items()),
     ]
     return Table("Trades", ("", "value"), rows)
 
@@ -182,11 +173,7 @@ def costs(of: Account) -> Table:
     start, total = float(of.equity[0]), float(of.total_costs[-1])
     gross = float(of.gross_equity[-1]) - start
     rows = [
-        [
-            name.removeprefix("cost_"),
-            number(float(paid[-1]), 0),
-            share(float(paid[-1]) / start, 2),
-        ]
+        [name.removeprefix("cost_"), number(float(paid[-1]), 0), share(float(paid[-1]) / start, 2)]
         for name, paid in of.costs.items()
     ]
     rows += [
@@ -211,29 +198,15 @@ def months(returns: Mapping[tuple[int, int], float]) -> Table:
 
 def drawdowns(of: Sequence[Drawdown]) -> Table:
     """Deepest first."""
-    rows = [
-        [
-            fall(d.depth, 2),
-            str(d.peak),
-            str(d.trough),
-            "not yet" if d.recovered is None else str(d.recovered),
-        ]
-        for d in of
-    ]
+    rows = []
+    for d in of:
+        recovered = "not yet" if d.recovered is None else str(d.recovered)
+        rows.append([share(d.depth, 2), str(d.peak), str(d.trough), recovered])
     return Table("Five worst drawdowns", ("depth", "peak", "trough", "recovered"), rows)
 
 
-def by_symbol(of: Sequence[Slice]) -> Table:
-    """Each symbol on its own capital."""
-    return _slices("By symbol", "Sharpe", of)
-
-
-def by_weekday(of: Sequence[Slice]) -> Table:
-    """Weekdays of the trading day, which begins at the roll before."""
-    return _slices("By weekday", "t value", of)
-
-
-def _slices(caption: str, score: str, of: Sequence[Slice]) -> Table:
+def slices(caption: str, score: str, of: Sequence[Slice]) -> Table:
+    """A row a slice; `score` names its figure beside the result."""
     rows = [[*_cells(s), number(s.bars, 0)] for s in of]
     return Table(caption, ("", "result", score, "exposure", "bars"), rows)
 

@@ -9,12 +9,18 @@ from functools import cached_property
 import numpy as np
 
 from slipstream.core.spec import MarketSpec
-from slipstream.report.inputs import Comparison, Prices, RunEvaluation
-from slipstream.report.market.account import Account, account
-from slipstream.report.market.baselines import BUY_AND_HOLD, FLAT, ORACLE
-from slipstream.report.market.performance import Performance, performance
-from slipstream.report.portfolio.account import chained
-from slipstream.report.portfolio.baselines import CASH, EQUAL_WEIGHT
+from slipstream.report.inputs import (
+    BUY_AND_HOLD,
+    CASH,
+    EQUAL_WEIGHT,
+    FLAT,
+    ORACLE,
+    Comparison,
+    Prices,
+    RunEvaluation,
+)
+from slipstream.report.market.account import Account, Performance, account, chained, performance
+from slipstream.report.market.stress import percentile
 from slipstream.report.statistics import Floats, correlation
 from slipstream.training.record.track import Track
 
@@ -52,6 +58,11 @@ class SplitView:
     def draws(self) -> Floats:
         """Total returns of the matched random traders."""
         return self.comparison.random_returns if self.comparison else np.empty(0)
+
+    @property
+    def place(self) -> float | None:
+        """Percentile of the agent's return among theirs; None without them."""
+        return percentile(self.agent.total_return, self.draws)
 
     @cached_property
     def members(self) -> list[Account]:

@@ -10,36 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
-
-from slipstream.core.percent import NOTHING, percent
+from slipstream.core.percent import percent
 from slipstream.market.calendar import span
 from slipstream.market.symbols import FIAT, pair_in, pip
+from slipstream.report.numbers import interval as text_of
+from slipstream.report.numbers import number, share
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 from slipstream.studies.statistics.deflated import expected_best, smallest_confirmable
 
 BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders from which on it is said
-
-
-def number(value: float | None, digits: int = 1) -> str:
-    """ "0.8"; "n/a" where there is none; never "-0.0"."""
-    if value is None or math.isnan(value):
-        return NOTHING
-    if math.isinf(value):
-        return "infinite"
-    text = f"{value:,.{digits}f}"
-    return text.lstrip("-") if not any(c in text for c in "123456789") else text
-
-
-def share(value: float | None, digits: int = 0) -> str:
-    """ "62 %" of a fraction, unsigned."""
-    return NOTHING if value is None else f"{number(100.0 * value, digits)} %"
-
-
-def spread(values: Sequence[float], digits: int = 1) -> str:
-    """ "-0.3 to 1.2, median 0.8"."""
-    low, middle, high = (number(float(np.quantile(values, q)), digits) for q in (0.0, 0.5, 1.0))
-    return f"{low} to {high}, median {middle}"
 
 
 def against(mine: float, other: float) -> str:
@@ -89,8 +68,7 @@ def headline(
     if interval is None:
         lead = f"{name} Sharpe {number(sharpe)}, no interval: too few days {length}."
     else:
-        low, high = (number(v) for v in interval)
-        lead = f"{name} Sharpe {number(sharpe)}, 95 % interval {low} to {high} {length}."
+        lead = f"{name} Sharpe {number(sharpe)}, 95 % interval {text_of(interval)} {length}."
     smallest = smallest_confirmable(days, per_year)
     if smallest is None:
         lead += f" Below {FEWEST_DAYS} days no Sharpe ratio could be confirmed"

@@ -4,50 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
-from slipstream.core.spec import MarketSpec
-from slipstream.market.calendar import DayRoll, day_number
 from slipstream.report.inputs import Holdings
-from slipstream.report.market.account import FLOOR, Account, bars
+from slipstream.report.market.account import bars
 from slipstream.report.statistics import Floats, Ints
 from slipstream.training.record.track import Track
-
-
-def chained(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> Account:
-    """Joins passes that follow each other: each begins with what the one before it left.
-
-    Between two of them, in a hole of the data, everything is in cash.
-
-    Args:
-        tracks: in the order of time; the trace has `bar`, `equity` and `exposure`.
-        market: the kernel's `Spec.market`.
-        time: UTC seconds of every row of the data.
-    """
-    first = int(bars(tracks[0])[0])
-    stamps, equity = [time[first - 1 : first]], [np.array([market.initial_equity])]
-    costs = {name: [np.zeros(1)] for name in market.cost_fields}
-    exposure = []
-    for track in tracks:
-        scale = float(equity[-1][-1]) / market.initial_equity
-        stamps.append(time[bars(track)])
-        equity.append(scale * track.trace["equity"].ravel())
-        exposure.append(track.trace["exposure"].ravel())
-        for name, paid in costs.items():
-            paid.append(paid[-1][-1] + scale * track.trace[name].ravel())
-    grid, marks = np.concatenate(stamps), np.concatenate(equity)
-    share = np.concatenate(exposure)
-    return Account(
-        time=grid,
-        equity=np.maximum(marks, FLOOR * marks[0]),
-        net_exposure=share,
-        gross_exposure=share,
-        costs={name: np.concatenate(paid) for name, paid in costs.items()},
-        day=day_number(grid[1:], cast(DayRoll, market.day_roll)),
-        market=market,
-    )
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.report.inputs import Comparison
-from slipstream.report.market.baselines import ORACLE
+from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Comparison
 from slipstream.report.market.stress import RANDOM_DRAWS, random_returns
 from slipstream.report.portfolio.passes import BAND, PortfolioPasses
 from slipstream.report.statistics import Floats
 from slipstream.training.record.track import Track
-
-CASH, EQUAL_WEIGHT = "cash", "equal weight"
-REBALANCED = "equal weight, rebalanced"
 
 
 def rivals(passes: PortfolioPasses) -> Comparison:

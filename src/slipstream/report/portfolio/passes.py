@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import PortfolioPass
+from slipstream.core.spec import MarketSpec
+from slipstream.report.inputs import Holdings, RoundTrip
 from slipstream.report.market.passes import Actions, Passes
 from slipstream.report.statistics import Floats
 from slipstream.training.record.track import Track
@@ -47,6 +49,39 @@ class PortfolioPasses(Passes):
         """A name for each pass."""
         count = len(self.params)
         return ("portfolio",) if count == 1 else tuple(f"stretch {k + 1}" for k in range(count))
+
+    @property
+    def market(self) -> MarketSpec:
+        """One market of all assets."""
+        market = self.kernel.spec(self.params[0], self.data).market
+        assert market is not None
+        return market
+
+    @property
+    def holdings(self) -> Holdings:
+        """Closes and fills of all assets; what cannot be traded stands at its last close."""
+        one = self.declared[0]
+        return Holdings(self.assets, one.close, one.fill)
+
+    @property
+    def comparable(self) -> bool:
+        """Always: weights are replayed as they are."""
+        return True
+
+    def round_trips(self) -> list[RoundTrip]:
+        """Mean cost of buying and selling each asset; a tiered fee counts as at the start."""
+        one = self.declared[0]
+        rows = slice(one.first + 1, one.last + 1)
+        found = []
+        for name, close, half in zip(
+            self.assets, one.close[rows].T, one.half_spread[rows].T, strict=True
+        ):
+            known = close > 0.0
+            if known.any():  # a universe of all assets has some that are gone, or to come
+                spread = float(np.mean(half[known] / close[known]))
+                cost = 2.0 * (one.start_fee + one.slippage + spread) * one.cost_multiple
+                found.append(RoundTrip(name, float("nan"), cost * 1e4))
+        return found
 
     def flat(self, count: int) -> Actions:
         """Actions [count, K] that hold cash, under the agent's own rules."""

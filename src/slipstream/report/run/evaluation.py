@@ -1,4 +1,4 @@
-"""Evaluates the chosen policies of a run directory for a report."""
+"""Evaluates the chosen policies of a run, or of a study, and all that they are compared with."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
-from slipstream.report.game import outcomes as game_outcomes
-from slipstream.report.inputs import Chosen, Game, RunEvaluation
+from slipstream.report.game.outcomes import outcomes
+from slipstream.report.inputs import Chosen, Comparison, Game, Prices, RunEvaluation, Window
 from slipstream.report.learning import curves, episode_curves
-from slipstream.report.market.stress import RANDOM_DRAWS
-from slipstream.report.origin import origin
-from slipstream.report.provenance import machine_columns
-from slipstream.report.run.gather import gather
-from slipstream.training.environments.environment import Environment
+from slipstream.report.market import baselines as market_baselines
+from slipstream.report.market.stress import RANDOM_DRAWS, stress
+from slipstream.report.portfolio import baselines as portfolio_baselines
+from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
+from slipstream.report.provenance import machine_columns, origin
+from slipstream.report.statistics import Floats
+from slipstream.training.environments.environment import LONGEST, Environment
+from slipstream.training.environments.episodes import Seen, run_episodes
 from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.factory import carried_settings, chosen_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -35,30 +39,32 @@ from slipstream.training.runs.run import Run
 from slipstream.training.self_play.outcomes import NUMBERS
 from slipstream.training.settings.remarks import remarks
 from slipstream.training.settings.sizing import EvaluationPlan
+from slipstream.vector.contract import random_actions
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
 _FORCED = "The study recommended nothing; deployed by --force-deploy."
+# Split of the data -> name on the page; a game has one split, episodes that chose no policy.
+_LABELS = {"train_window": "train", "window": "chosen window"}
+_GAME_LABELS = {"test": "fresh episodes", "train": "evaluation"}
+_RANDOM_EPISODES = 100
+_RANDOM_SEED = 20_260_103
+_COPIES = 32
 
 
 def evaluate_run(
     path: str | Path | Run,
     *,
-    data: str | Path | None = None,
-    symbols: Sequence[str] | None = None,
-    start: int | None = None,
-    stop: int | None = None,
     draws: int = RANDOM_DRAWS,
     count: bool = True,
+    **window: Unpack[Window],
 ) -> RunEvaluation:
     """Evaluates every member's best policy and all baselines.
 
     Args:
         path: the run directory.
-        data: folder of other prices to score instead of the run's own splits.
-        symbols: which of the prices; those of the run unless given.
-        start, stop: score only the bars in this half-open range, UTC seconds.
         draws: matched random traders.
         count: this is one more look at the test split, which the run directory counts.
+        window: bars to score instead of the run's own splits.
 
     Raises:
         CheckpointError: no run, or no policy in it.
@@ -66,109 +72,180 @@ def evaluate_run(
     """
     run = path if isinstance(path, Run) else Run.open(path)
     members = present_members(run)
-    environment = chosen_environment(
-        run.config, data, symbols, start, stop, carried_settings(run.provenance)
-    )
-    chosen = "window" in environment.splits()
+    carried = carried_settings(run.provenance)
+    environment = chosen_environment(run.config, **window, carried=carried)
+    splits, agent = environment.splits(), run.config.agent
     reads = 1
-    if "test" in environment.splits():
+    if "test" in splits:
         reads = run.count_test_read() if count else max(run.test_reads, 1)
-    agent, backend = run.config.agent, run.config.training.chosen_backend
-    same = not any(isinstance(getattr(agent, name), tuple) for name in agent.PER_MEMBER)
-    compiled = isinstance(environment, KernelEnvironment)
-    found = gather(
-        environment,
-        evaluate_best(run, environment, record=environment.spec.market is not None),
-        unseen=_all_new(run, environment) if chosen else None,
+    market = environment.spec.market is not None
+    unseen = _all_new(run, environment) if "window" in splits else "test" in splits
+    found = RunEvaluation(
         title=f"{run.path.name}: {run.config.short_name}",
+        tracks=evaluate_best(run, environment, record=market),
+        unseen=unseen,
         numbers=tuple(members),
         member=members.index(best_member(run)),
         member_reason="the best on validation" if len(members) > 1 else "",
-        same_settings=same,
-        curves=curves(run, environment.spec.market is not None),
+        same_settings=not any(isinstance(getattr(agent, n), tuple) for n in agent.PER_MEMBER),
+        curves=curves(run, market),
         episodes=episode_curves(
             run, environment.spec, NUMBERS if environment.opponent_names else ()
         ),
+        machine=machine_columns(run.metrics()),
         trials=len(members),  # the shown one is the best of them
         holdout_reads=reads,
         notes=_notes(run, environment),
         provenance=provenance(run, environment),
-        backend=environment.chosen_backend(backend) if compiled else backend,
-        draws=draws,
-        plan=EvaluationPlan.of(run.config, environment),
     )
-    found = replace(found, machine=machine_columns(run.metrics()))
-    return found if found.market is not None else _with_game(found, run, environment, members)
-
-
-def _with_game(
-    found: RunEvaluation, run: Run, environment: Environment, members: Sequence[int]
-) -> RunEvaluation:
-    """How the policies were chosen, and games against each opponent where there are two players."""
+    plan = EvaluationPlan.of(run.config, environment)
+    backend = run.config.training.chosen_backend
+    found = gather(environment, found, backend=backend, draws=draws, plan=plan)
+    if found.market is not None:
+        return found
     shown = members[found.member]
-    own = game(run, environment, members, shown)
     tracks = found.tracks[found.holdout][found.member]
-    outcomes = game_outcomes.outcomes(run, shown, tracks, environment.opponent_names)
-    played = tuple(read_games(run)) if outcomes else ()
-    return replace(found, game=replace(own, outcomes=outcomes, played=played))
+    met = outcomes(run, shown, tracks, environment.opponent_names)
+    own = game(run, environment, members, shown)
+    played = tuple(read_games(run)) if met else ()
+    return replace(found, game=replace(own, outcomes=met, played=played))
 
 
 def evaluate_deployed(
-    policy: Path | DeployedPolicy,
-    *,
-    data: str | Path | None = None,
-    symbols: Sequence[str] | None = None,
-    start: int | None = None,
-    stop: int | None = None,
-    draws: int = RANDOM_DRAWS,
+    policy: Path | DeployedPolicy, *, draws: int = RANDOM_DRAWS, **window: Unpack[Window]
 ) -> RunEvaluation:
     """Evaluates the policy that a study deployed, on other prices or on a game's fresh episodes.
 
     Args:
         policy: it, or its folder.
-        data, symbols, start, stop, draws: as for `evaluate_run`; a market needs a choice of bars.
+        draws, window: as for `evaluate_run`; a market needs a choice of bars.
     """
     deployed = policy if isinstance(policy, DeployedPolicy) else DeployedPolicy.open(policy)
-    environment = deployed.environment(data, symbols, start, stop)
-    market = environment.spec.market is not None
-    facts, backend = deployed.facts, deployed.config.training.chosen_backend
+    environment = deployed.environment(**window)
+    market, facts = environment.spec.market is not None, deployed.facts
     new = begins_after(environment, facts, ("development", "holdout"))
     notes = [_FORCED] if facts.get("forced") else []
     if market and not new:
         notes.append(_NOT_NEW.format("study's own prices end"))
-    compiled = isinstance(environment, KernelEnvironment)
-    work = {"Study": f"{facts.get('study')}, trial {facts.get('trial')}: {facts.get('label')}"}
-    return gather(
-        environment,
-        deployed.evaluate(environment, record=market),
-        unseen=new if market else None,
-        title=f"{facts.get('study')}, trial {facts.get('trial')}: {deployed.config.short_name}",
+    trial = f"{facts.get('study')}, trial {facts.get('trial')}"
+    digest = environment.provenance.get("market_sha256")
+    found = RunEvaluation(
+        title=f"{trial}: {deployed.config.short_name}",
+        tracks=deployed.evaluate(environment, record=market),
+        unseen=new or not market,
         notes=(*notes, *deployed.remarks(environment)),
         provenance=origin(
-            {}, work, deployed.config.hash, environment.provenance.get("market_sha256")
+            {}, {"Study": f"{trial}: {facts.get('label')}"}, deployed.config.hash, digest
         ),
-        backend=environment.chosen_backend(backend) if compiled else backend,
-        draws=draws,
-        plan=EvaluationPlan.of(deployed.config, environment),
     )
+    plan = EvaluationPlan.of(deployed.config, environment)
+    backend = deployed.config.training.chosen_backend
+    return gather(environment, found, backend=backend, draws=draws, plan=plan)
+
+
+def gather(
+    environment: Environment,
+    run: RunEvaluation,
+    *,
+    backend: str = "compiled",
+    draws: int = RANDOM_DRAWS,
+    plan: EvaluationPlan | None = None,
+) -> RunEvaluation:
+    """Replays the baselines and stress tests of a run and adds what the environment knows.
+
+    Args:
+        environment: what was trained on, with its data.
+        run: its tracks by split of the data; the headline's is "test" where there is one, else
+            the last.
+        backend: how kernels are stepped.
+        draws: matched random traders.
+        plan: how much of a random policy is evaluated in a game.
+    """
+    holdout = "test" if "test" in run.tracks else list(run.tracks)[-1]
+    run = replace(
+        run,
+        notes=(*environment.notes, *run.notes),
+        accepted=tuple(environment.provenance.get("accepted", ())),
+    )
+    if isinstance(environment, KernelEnvironment):
+        backend = environment.chosen_backend(backend)
+        # One that declares nothing about its passes is shown like a game.
+        if environment.spec.market is not None and environment.kernel.market_pass is not None:
+            return _with_prices(environment, run, holdout, backend, draws)
+    games, longest = _RANDOM_EPISODES, LONGEST
+    if plan is not None:
+        games, longest = min(games, plan.final), plan.longest
+    return replace(
+        run,
+        holdout=_GAME_LABELS.get(holdout, holdout),
+        tracks={_GAME_LABELS.get(name, name): members for name, members in run.tracks.items()},
+        random_policy=random_policy(environment, holdout, backend, games, longest),
+    )
+
+
+def _with_prices(
+    environment: KernelEnvironment, run: RunEvaluation, holdout: str, backend: str, draws: int
+) -> RunEvaluation:
+    """With market, prices, baselines and stress tests."""
+    kernel, loaded = environment.kernel, environment.loaded
+    passes = {name: passes_of(kernel, loaded, name, backend) for name in run.tracks}
+    held, agent = passes[holdout], run.tracks[holdout][run.member]
+    several = isinstance(held, PortfolioPasses)
+    rules: Any = portfolio_baselines if several else market_baselines
+    comparisons: dict[str, Comparison] = {}
+    if held.comparable:
+        for name, split in passes.items():
+            found = rules.compare(split, agent, draws) if name == holdout else rules.rivals(split)
+            comparisons[_LABELS.get(name, name)] = found
+    return replace(
+        run,
+        holdout=_LABELS.get(holdout, holdout),
+        tracks={
+            _LABELS.get(name, name): [passes[name].named(tracks) for tracks in members]
+            for name, members in run.tracks.items()
+        },
+        market=held.market,
+        prices=Prices(held.declared[0].time, held.declared[0].close),
+        holdings=held.holdings,
+        comparisons=comparisons,
+        stress=stress(held, agent) if comparisons else None,
+        round_trips=tuple(held.round_trips()) if comparisons else (),
+        financing=not several and any(one.financing for one in held.declared),
+    )
+
+
+def random_policy(
+    environment: Environment,
+    split: str,
+    backend: str = "auto",
+    games: int = _RANDOM_EPISODES,
+    longest: int = LONGEST,
+) -> Floats:
+    """Returns [games] of episodes under uniformly random actions, among those that are allowed."""
+    random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
+
+    def act(seen: Seen) -> NDArray[Any]:
+        return random_actions(environment.spec, len(seen.obs), random, seen.mask)
+
+    with environment.evaluation(split, min(_COPIES, games), 1, backend, longest) as env:
+        tracks = run_episodes(env, act, games, _RANDOM_SEED, record=False)[0]
+    return np.array([track.ret for track in tracks])
 
 
 def game(run: Run, environment: Environment, members: Sequence[int], shown: int) -> Game:
     """How the policies of a run without prices were chosen."""
-    settings, agent = run.config.evaluation, run.config.agent
+    training, agent = run.config.training, run.config.agent
     plan = EvaluationPlan.of(run.config, environment)
-    result = run.result or {}
-    last = {one["member"]: one for one in result.get("members", [])}
-    total = run.config.training.members
+    last = {one["member"]: one for one in (run.result or {}).get("members", [])}
     varied = [name for name in agent.PER_MEMBER if isinstance(getattr(agent, name), tuple)]
-    columns = {name: agent.per_member(name, total) for name in varied}
+    columns = {name: agent.per_member(name, training.members) for name in varied}
     differing = {name: column for name, column in columns.items() if len(set(column)) > 1}
     chosen = []
     for member in members:
         manifest, own = run.load_best(member)[1], last.get(member, {})
         chosen.append(
             Chosen(
-                seed=run.config.training.seed + member,
+                seed=training.seed + member,
                 steps=int(manifest["steps"]),
                 score=float(manifest["score"]),
                 last=own.get("last_score"),
@@ -182,8 +259,8 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
             environment,
             "test",
             games=plan.final,
-            seed=settings.test_seed,
-            backend=run.config.training.chosen_backend,
+            seed=run.config.evaluation.test_seed,
+            backend=training.chosen_backend,
             longest=plan.longest,
         )
         with closing(evaluator):
@@ -195,7 +272,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         chosen=tuple(chosen),
         steps=int(max((step for step in trained if isinstance(step, float)), default=0)),
         validations=len(set(validated)),
-        budget=run.config.training.total_steps,
+        budget=training.total_steps,
         sampled=sampled,
         longest=plan.longest if environment.spec.max_episode_steps is None else None,
     )

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import CheckpointError
-from slipstream.report.origin import origin
-from slipstream.report.provenance import machine_columns
+from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats, Ints
-from slipstream.report.study.environment import study_environment
-from slipstream.report.study.random_traders import RandomTraders, random_traders
-from slipstream.report.study.rebalanced import rebalanced_returns
+from slipstream.report.study.replay import (
+    RandomTraders,
+    random_traders,
+    rebalanced_returns,
+    study_environment,
+)
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
