@@ -13,7 +13,6 @@ from slipstream.report.market.account import chained
 from slipstream.report.market.baselines import ORACLE
 from slipstream.report.page import render
 from slipstream.report.portfolio import passes as portfolio_passes
-from slipstream.report.portfolio.account import by_asset, gains
 from slipstream.report.portfolio.baselines import (
     CASH,
     EQUAL_WEIGHT,
@@ -23,6 +22,7 @@ from slipstream.report.portfolio.baselines import (
     computable,
     rivals,
 )
+from slipstream.report.portfolio.page import by_asset, gains
 from slipstream.report.portfolio.passes import PortfolioPasses
 from slipstream.report.run.evaluation import gather
 from slipstream.report.run.report import build_page

@@ -9,8 +9,8 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import CheckpointError
+from slipstream.report.market.baselines import percentile, random_returns
 from slipstream.report.market.passes import Passes
-from slipstream.report.market.stress import percentile, random_returns
 from slipstream.report.portfolio.passes import PortfolioPasses
 from slipstream.report.study import replay
 from slipstream.report.study.replay import daily_returns, random_traders

@@ -10,18 +10,8 @@ import numpy as np
 
 from slipstream.core.spec import MarketSpec
 from slipstream.market.calendar import DayRoll, day_number, day_weekday
-from slipstream.report.statistics import (
-    Floats,
-    Ints,
-    calmar,
-    daily_equity,
-    max_drawdown,
-    sharpe,
-    sharpe_interval,
-    simple_returns,
-    sortino,
-    volatility,
-)
+from slipstream.report import statistics as st
+from slipstream.report.statistics import Floats, Ints
 from slipstream.training.record.track import Track
 
 _HOUR = 3_600
@@ -52,12 +42,12 @@ class Account:
     @property
     def bar_returns(self) -> Floats:
         """Simple returns [n]."""
-        return simple_returns(self.equity)
+        return st.simple_returns(self.equity)
 
     @property
     def daily_returns(self) -> Floats:
         """Simple returns per trading day [days]."""
-        return simple_returns(daily_equity(self.equity, self.day))
+        return st.simple_returns(st.daily_equity(self.equity, self.day))
 
     @property
     def days(self) -> int:
@@ -196,16 +186,16 @@ class Performance:
 def performance(of: Account) -> Performance:
     """All figures; the daily Sharpe ratio is the headline, the per-bar one stands beside it."""
     daily, yearly = of.daily_returns, of.market.days_per_year
-    deepest = max_drawdown(of.equity)
+    deepest = st.max_drawdown(of.equity)
     costs = float(of.total_costs[-1])
     return Performance(
         total_return=of.total_return,
-        sharpe=sharpe(daily, yearly),
-        interval=sharpe_interval(daily, yearly),
-        bar_sharpe=sharpe(of.bar_returns, of.market.bars_per_year),
-        sortino=sortino(daily, yearly),
-        calmar=calmar(daily, yearly, deepest),
-        volatility=volatility(daily, yearly),
+        sharpe=st.sharpe(daily, yearly),
+        interval=st.sharpe_interval(daily, yearly),
+        bar_sharpe=st.sharpe(of.bar_returns, of.market.bars_per_year),
+        sortino=st.sortino(daily, yearly),
+        calmar=st.calmar(daily, yearly, deepest),
+        volatility=st.volatility(daily, yearly),
         max_drawdown=deepest,
         exposure=float(np.mean(of.gross_exposure)),
         time_in_market=float(np.mean(of.gross_exposure > 1e-9)),
@@ -243,7 +233,7 @@ class Slice:
 
 def t_value(returns: Floats) -> float | None:
     """Mean over its standard error."""
-    return sharpe(returns, float(len(returns)))
+    return st.sharpe(returns, float(len(returns)))
 
 
 def by_symbol(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> list[Slice]:
@@ -255,7 +245,7 @@ def by_symbol(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> list[S
             Slice(
                 track.name,
                 own.total_return,
-                sharpe(own.daily_returns, market.days_per_year),
+                st.sharpe(own.daily_returns, market.days_per_year),
                 float(np.mean(own.gross_exposure)),
                 len(own.day),
             )
@@ -265,11 +255,11 @@ def by_symbol(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> list[S
 
 def by_weekday(of: Account) -> list[Slice]:
     """One row per weekday of the trading day."""
-    closes = daily_equity(of.equity, of.day)
+    closes = st.daily_equity(of.equity, of.day)
     days = np.unique(of.day)
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     weekday, bar_weekday = day_weekday(days), day_weekday(of.day)
-    returns, change = simple_returns(closes), np.diff(closes) / closes[0]
+    returns, change = st.simple_returns(closes), np.diff(closes) / closes[0]
     return [
         _slice(
             name, change[weekday == k], returns[weekday == k], of.gross_exposure[bar_weekday == k]

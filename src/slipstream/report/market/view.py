@@ -9,18 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from slipstream.core.spec import MarketSpec
-from slipstream.report.inputs import (
-    BUY_AND_HOLD,
-    CASH,
-    EQUAL_WEIGHT,
-    FLAT,
-    ORACLE,
-    Comparison,
-    Prices,
-    RunEvaluation,
-)
+from slipstream.report import inputs
+from slipstream.report.inputs import Comparison, Prices, RunEvaluation
 from slipstream.report.market.account import Account, Performance, account, chained, performance
-from slipstream.report.market.stress import percentile
+from slipstream.report.market.baselines import percentile
 from slipstream.report.statistics import Floats, correlation
 from slipstream.training.record.track import Track
 
@@ -84,17 +76,19 @@ class SplitView:
     @property
     def rivals(self) -> Mapping[str, Account]:
         """The baselines that a trader could have followed."""
-        return {name: rival for name, rival in self.baselines.items() if name != ORACLE}
+        return {name: rival for name, rival in self.baselines.items() if name != inputs.ORACLE}
 
     @property
     def bound(self) -> Mapping[str, Account]:
         """What only hindsight could have followed."""
-        return {name: one for name, one in self.baselines.items() if name == ORACLE}
+        return {name: one for name, one in self.baselines.items() if name == inputs.ORACLE}
 
     @property
     def lines(self) -> Mapping[str, Account]:
         """The rivals that are worth a line in a picture: doing nothing is the axis."""
-        return {name: one for name, one in self.rivals.items() if name not in (FLAT, CASH)}
+        return {
+            name: one for name, one in self.rivals.items() if name not in (inputs.FLAT, inputs.CASH)
+        }
 
     @cached_property
     def assets(self) -> Mapping[str, Account]:
@@ -105,7 +99,7 @@ class SplitView:
     @property
     def market_line(self) -> tuple[str, Account] | None:
         """The market's own move: buy and hold, or equal weight bought once."""
-        for name in (BUY_AND_HOLD, EQUAL_WEIGHT):
+        for name in (inputs.BUY_AND_HOLD, inputs.EQUAL_WEIGHT):
             if name in self.baselines:
                 return name, self.baselines[name]
         return None
@@ -135,6 +129,6 @@ class SplitView:
     def _account(self, tracks: Sequence[Track]) -> Account:
         if self.run.holdings is not None:
             return chained(tracks, self.market, self.prices.time)
-        full = self.comparison.tracks.get(FLAT) if self.comparison else None
+        full = self.comparison.tracks.get(inputs.FLAT) if self.comparison else None
         clock = account(full, self.market, self.prices.time).time if full else None
         return account(tracks, self.market, self.prices.time, clock)

@@ -6,6 +6,7 @@ See docs/rules.md, section 15.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -20,8 +21,7 @@ from slipstream.report.market.page import opening, page_of, views
 from slipstream.report.market.view import SplitView
 from slipstream.report.numbers import number, share
 from slipstream.report.page import Page, Section, Table, picture
-from slipstream.report.portfolio.account import by_asset
-from slipstream.report.statistics import Ints
+from slipstream.report.statistics import Floats, Ints
 from slipstream.studies.statistics.objective import LEAST_EXPOSURE, LEAST_FILLS
 from slipstream.training.record.track import Track
 
@@ -176,3 +176,56 @@ def weights(split: str, tracks: Sequence[Track], holdings: Holdings, time: Ints)
     time_axis(axes)
     legend(axes, 6)
     return figure
+
+
+@dataclass(frozen=True)
+class AssetShare:
+    """One asset in a portfolio.
+
+    Attributes:
+        name: of the asset.
+        profit: what its prices made, before costs, over the start of the first pass.
+        weight: mean share of equity after each bar.
+        held: share of bars after which some of it is held.
+        change: of its price over the passes.
+    """
+
+    name: str
+    profit: float
+    weight: float
+    held: float
+    change: float
+
+
+def by_asset(tracks: Sequence[Track], holdings: Holdings, initial: float) -> list[AssetShare]:
+    """One row an asset."""
+    count = len(holdings.names)
+    profit, weight, held = np.zeros(count), np.zeros(count), np.zeros(count)
+    change, steps, scale = np.ones(count), 0, 1.0
+    for track in tracks:
+        rows = bars(track)
+        units, equity = track.trace["units"], track.trace["equity"].ravel()
+        profit += scale * gains(units, rows, holdings).sum(axis=0)
+        weight += (units * holdings.close[rows] / equity[:, None]).sum(axis=0)
+        held += np.count_nonzero(units > 0.0, axis=0)
+        steps += len(rows)
+        before, after = holdings.close[rows[0] - 1], holdings.close[rows[-1]]
+        change *= np.where((before > 0.0) & (after > 0.0), after / np.maximum(before, 1e-300), 1.0)
+        scale *= float(equity[-1]) / initial
+    columns = (profit / initial, weight / steps, held / steps, change - 1.0)
+    each = zip(holdings.names, *(column.tolist() for column in columns), strict=True)
+    return [AssetShare(*shares) for shares in each]
+
+
+def gains(units: Floats, rows: Ints, holdings: Holdings) -> Floats:
+    """What each bar's prices made of each asset before costs, account currency [n, A].
+
+    The units held before earn from close to close, the change of units from its fill to the close.
+    The last bar sells everything at its close; what was traded at its open is not told apart.
+    """
+    close = holdings.close
+    before = np.concatenate([np.zeros((1, units.shape[1])), units[:-1]])
+    fill = holdings.fill[rows].copy()
+    fill[-1] = close[rows[-1]]
+    moved = before * (close[rows] - close[rows - 1])
+    return np.asarray(moved + (units - before) * (close[rows] - fill))

@@ -15,7 +15,7 @@ from slipstream.report.game.outcomes import outcomes
 from slipstream.report.inputs import Chosen, Comparison, Game, Prices, RunEvaluation, Window
 from slipstream.report.learning import curves, episode_curves
 from slipstream.report.market import baselines as market_baselines
-from slipstream.report.market.stress import RANDOM_DRAWS, stress
+from slipstream.report.market.baselines import RANDOM_DRAWS, stress
 from slipstream.report.portfolio import baselines as portfolio_baselines
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.provenance import machine_columns, origin
@@ -26,13 +26,7 @@ from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.factory import carried_settings, chosen_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.record.track import values
-from slipstream.training.runs.best import (
-    best_member,
-    best_policy,
-    evaluate_best,
-    other_data,
-    present_members,
-)
+from slipstream.training.runs import best
 from slipstream.training.runs.deployed import DeployedPolicy
 from slipstream.training.runs.games import read_games
 from slipstream.training.runs.run import Run
@@ -71,7 +65,7 @@ def evaluate_run(
         ConfigError: other prices were asked for and the environment has none.
     """
     run = path if isinstance(path, Run) else Run.open(path)
-    members = present_members(run)
+    members = best.present_members(run)
     carried = carried_settings(run.provenance)
     environment = chosen_environment(run.config, **window, carried=carried)
     splits, agent = environment.splits(), run.config.agent
@@ -82,10 +76,10 @@ def evaluate_run(
     unseen = _all_new(run, environment) if "window" in splits else "test" in splits
     found = RunEvaluation(
         title=f"{run.path.name}: {run.config.short_name}",
-        tracks=evaluate_best(run, environment, record=market),
+        tracks=best.evaluate_best(run, environment, record=market),
         unseen=unseen,
         numbers=tuple(members),
-        member=members.index(best_member(run)),
+        member=members.index(best.best_member(run)),
         member_reason="the best on validation" if len(members) > 1 else "",
         same_settings=not any(isinstance(getattr(agent, n), tuple) for n in agent.PER_MEMBER),
         curves=curves(run, market),
@@ -253,7 +247,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
                 settings={name: float(column[member]) for name, column in differing.items()},
             )
         )
-    policy, sampled = best_policy(run, shown), np.empty(0)
+    policy, sampled = best.best_policy(run, shown), np.empty(0)
     if policy.actions.drawn:
         evaluator = Evaluator(
             environment,
@@ -280,11 +274,11 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
 
 def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
     """Who is left out, and whether a chosen window is not new to the run."""
-    left_out = sorted(set(range(run.config.training.members)) - set(present_members(run)))
+    left_out = sorted(set(range(run.config.training.members)) - set(best.present_members(run)))
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):
         notes.append(_NOT_NEW.format("run's validation ends"))
-    return (*notes, *other_data(run, environment), *remarks(run.config, environment))
+    return (*notes, *best.other_data(run, environment), *remarks(run.config, environment))
 
 
 def _all_new(run: Run, environment: Environment) -> bool:

@@ -15,8 +15,8 @@ import numpy as np
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.nets.policy_file import unpack
+from slipstream.report.market.baselines import RANDOM_DRAWS, percentile, random_returns
 from slipstream.report.market.passes import Passes, padded
-from slipstream.report.market.stress import RANDOM_DRAWS, percentile, random_returns
 from slipstream.report.portfolio.baselines import rebalanced
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints

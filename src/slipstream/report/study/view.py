@@ -11,12 +11,7 @@ import numpy as np
 from slipstream.core.errors import CheckpointError
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats, Ints
-from slipstream.report.study.replay import (
-    RandomTraders,
-    random_traders,
-    rebalanced_returns,
-    study_environment,
-)
+from slipstream.report.study import replay
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
@@ -104,7 +99,7 @@ class StudyView:
     development: Lines | None = None
     fresh: Lines | None = None
     holdout: Lines | None = None
-    random: RandomTraders | None = None
+    random: replay.RandomTraders | None = None
     random_missing: str = ""
     fold_dates: Sequence[str] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
@@ -224,16 +219,16 @@ def _with_lines(view: StudyView, reader: StudyReader, layout: FoldMap, shown: in
 def _beside(view: StudyView, reader: StudyReader, deployed: DailyReturns) -> StudyView:
     """With what is replayed on the hold-out beside the deployed policy."""
     assert view.holdout is not None and view.shown is not None
-    environment, why = study_environment(reader, view.trial(view.shown).overrides)
+    environment, why = replay.study_environment(reader, view.trial(view.shown).overrides)
     if environment is None or environment.spec.market is None:
         why = why or "this environment has no prices"
         lines = replace(view.holdout, missing=why) if view.benchmark else view.holdout
         return replace(view, holdout=lines, random_missing=why)
     lines = view.holdout
     if view.benchmark:
-        more, missing = rebalanced_returns(environment, deployed.days)
+        more, missing = replay.rebalanced_returns(environment, deployed.days)
         lines = replace(lines, rebalanced=more, missing=missing)
-    random, why = random_traders(reader.folder, environment, deployed.days, deployed.returns)
+    random, why = replay.random_traders(reader.folder, environment, deployed.days, deployed.returns)
     return replace(view, holdout=lines, random=random, random_missing=why)
 
 

@@ -15,14 +15,7 @@ from slipstream.report.market import wording
 from slipstream.report.numbers import number, share, spread
 from slipstream.report.statistics import Floats, growth, sharpe, sharpe_interval
 from slipstream.report.study.view import Lines, StudyView
-from slipstream.studies.outcome.sentences import (
-    chance_sentence,
-    findable_sentence,
-    no_winner,
-    on_holdout,
-    openings,
-    why_none,
-)
+from slipstream.studies.outcome import sentences
 from slipstream.studies.search.rung_log import rung_at
 from slipstream.studies.statistics.deflated import (
     expected_best,
@@ -44,13 +37,13 @@ def warnings(view: StudyView) -> list[str]:
     result = view.result
     lines = [*view.accepted]
     if (result["holdout"] or {}).get("opening", 0) > 1:
-        lines += openings(result["holdout"])
+        lines += sentences.openings(result["holdout"])
     if (result["winner"] or {}).get("forced"):
         lines.append(f"Trial {result['winner']['trial']} was deployed by force all the same.")
     elif result["winner"] is not None:
-        lines += chance_sentence(result)
+        lines += sentences.chance_sentence(result)
     if view.market and result["holdout"] is not None:
-        lines += on_holdout(result)[1:]
+        lines += sentences.on_holdout(result)[1:]
     if view.holdout is not None and view.days_per_year is not None:
         lines += wording.few_days(len(view.holdout.time), view.days_per_year)
     lines.append(OPTIMISTIC)
@@ -65,7 +58,7 @@ def opening(view: StudyView) -> list[str]:
     result = view.result
     winner, told = result["winner"], result["holdout"]
     if winner is None:
-        return [no_winner(result), *why_none(result), _tried(result)]
+        return [sentences.no_winner(result), *sentences.why_none(result), _tried(result)]
     name = f"Deployed by force: trial {winner['trial']}."
     if not winner["forced"]:
         name = f"Confirmed winner: trial {winner['trial']}."
@@ -76,12 +69,12 @@ def opening(view: StudyView) -> list[str]:
         return [f"{name} Every seed of its final training diverged.", _tried(result)]
     lines = _held(view, view.holdout, view.days_per_year, told)
     if winner["forced"]:
-        lines = [no_winner(result), *lines, name, *why_none(result)]
+        lines = [sentences.no_winner(result), *lines, name, *sentences.why_none(result)]
     else:
         lines = [f"{name} {_short(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
-    more = [*on_holdout(result)[:1], *_seeds(view.holdout, view.days_per_year, label)]
-    more += openings(told) if told["opening"] == 1 else []
+    more = [*sentences.on_holdout(result)[:1], *_seeds(view.holdout, view.days_per_year, label)]
+    more += sentences.openings(told) if told["opening"] == 1 else []
     return [*lines, *more, *best_of(view), _tried(result)]
 
 
@@ -213,7 +206,7 @@ def chance(view: StudyView) -> list[str]:
     findable = view.result.get("findable")
     if findable is None:
         return []
-    return [findable_sentence(findable), *best_of(view)]
+    return [sentences.findable_sentence(findable), *best_of(view)]
 
 
 def best_of(view: StudyView) -> list[str]:
