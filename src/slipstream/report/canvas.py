@@ -53,11 +53,7 @@ _STYLE: Any = {
 
 
 def canvas(
-    title: str,
-    height: float,
-    ratios: Sequence[float] = (1.0,),
-    *,
-    share: bool = True,
+    title: str, height: float, ratios: Sequence[float] = (1.0,), *, share: bool = True
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure with one column of panels.
 

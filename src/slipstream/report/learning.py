@@ -192,10 +192,8 @@ def episode_returns(agent: Floats, random: Floats) -> Figure:
     both = np.concatenate([agent, random])
     low, high = float(both.min()), float(both.max())
     edges = np.linspace(low, high if high > low else low + 1.0, 31)
-    for values, colour, alpha, label in (
-        (random, GREY, 0.6, "random policy"),
-        (agent, BLUE, 0.75, "agent"),
-    ):
+    kinds = ((random, GREY, 0.6, "random policy"), (agent, BLUE, 0.75, "agent"))
+    for values, colour, alpha, label in kinds:
         if len(values):
             each = np.full(len(values), 1 / len(values))
             axes.hist(values, list(edges), weights=each, color=colour, alpha=alpha, label=label)

@@ -116,10 +116,7 @@ def render(page: Page) -> str:
 
 
 def write(
-    page: Page,
-    folder: Path,
-    name: str = "report.html",
-    say: Callable[[str], None] | None = None,
+    page: Page, folder: Path, name: str = "report.html", say: Callable[[str], None] | None = None
 ) -> Path:
     """Writes the page and `figures/*.png`; returns the page's path.
 

@@ -164,7 +164,7 @@ def test_oracle_does_not_trade_where_nobody_can():
     tradable = np.ones((40, 2), bool)
     tradable[10:20, 0] = False
     passes = passes_of(panel._replace(tradable=tradable))
-    states = best_weights(passes, 0).weights.argmax(axis=1)
+    states = best_weights(passes, 0).positions.argmax(axis=1)
     first, _ = passes.window(0)
     closed = ~(passes.data.prices[first + 1 :, 2] > 0)[: len(states)]
     into = (np.diff(states, prepend=2) != 0) & closed

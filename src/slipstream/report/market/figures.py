@@ -67,16 +67,17 @@ def equity(
 
 def _gain(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
     """Return since the start, thinned."""
-    curve = of.equity / of.equity[0] - 1.0
-    rows = thin(curve)
-    return dates(of.time)[rows], curve[rows]
+    return _thinned(of, of.equity / of.equity[0] - 1.0)
 
 
 def _fall(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
     """Fall from the peak, thinned."""
-    fall = drawdowns(of.equity)
-    rows = thin(fall)
-    return dates(of.time)[rows], fall[rows]
+    return _thinned(of, drawdowns(of.equity))
+
+
+def _thinned(of: Account, curve: Floats) -> tuple[NDArray[np.datetime64], Floats]:
+    rows = thin(curve)
+    return dates(of.time)[rows], curve[rows]
 
 
 def positions(track: Track, prices: Prices) -> Figure:
@@ -103,19 +104,10 @@ def positions(track: Track, prices: Prices) -> Figure:
     near.tick_params(labelbottom=False)
     ticks = np.linspace(index[0], index[-1], 5).astype(int)
     level.set_xticks(ticks, [stamp(int(moment)) for moment in prices.time[rows[ticks]]])
-    handles = [
-        Patch(color=BLUE, alpha=0.35, label="long"),
-        Patch(color=ORANGE, alpha=0.5, label="short"),
-    ]
-    whole.legend(
-        frameon=False,
-        fontsize=9.5,
-        handles=handles,
-        loc="lower right",
-        bbox_to_anchor=(1.0, 0.99),
-        ncols=2,
-        borderaxespad=0.2,
-    )
+    sides = (("long", BLUE, 0.35), ("short", ORANGE, 0.5))
+    handles = [Patch(color=colour, alpha=alpha, label=side) for side, colour, alpha in sides]
+    corner: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.99)}
+    whole.legend(handles=handles, frameon=False, fontsize=9.5, ncols=2, borderaxespad=0.2, **corner)
     return figure
 
 
@@ -144,11 +136,10 @@ def gross_and_net(split: str, agent: Account) -> Figure:
     gross, net = agent.gross_equity / start - 1.0, agent.equity / start - 1.0
     rows = thin(net)
     when = dates(agent.time)[rows]
-    top.fill_between(
-        when, gross[rows], net[rows], color=VERMILION, alpha=0.18, linewidth=0, label="costs"
-    )
-    top.plot(when, gross[rows], color=GREEN, linestyle=DASHES[1], label="gross")
-    top.plot(when, net[rows], color=BLUE, linewidth=1.8, label="net")
+    above, below = gross[rows], net[rows]
+    top.fill_between(when, above, below, color=VERMILION, alpha=0.18, linewidth=0, label="costs")
+    top.plot(when, above, color=GREEN, linestyle=DASHES[1], label="gross")
+    top.plot(when, below, color=BLUE, linewidth=1.8, label="net")
     top.axhline(0.0, color=INK, linewidth=0.8)
     top.set_ylabel("return")
     legend(top)
@@ -162,9 +153,8 @@ def gross_and_net(split: str, agent: Account) -> Figure:
     if kinds:
         bottom.legend(loc="upper left", ncols=4, borderaxespad=0.2, frameon=False, fontsize=9.5)
     else:
-        bottom.text(
-            0.5, 0.5, "no costs were paid", transform=bottom.transAxes, ha="center", color=GREY
-        )
+        middle: dict[str, Any] = {"transform": bottom.transAxes, "ha": "center"}
+        bottom.text(0.5, 0.5, "no costs were paid", color=GREY, **middle)
     for axes in (top, bottom):
         percent_axis(axes)
     time_axis(bottom)
@@ -176,9 +166,8 @@ def daily_distribution(split: str, agent: Account) -> Figure:
     returns = agent.daily_returns
     figure, (axes,) = canvas(f"Daily returns, {split}", 3.2)
     bins = min(max(len(returns) // 6, 10), 60)
-    _, edges, _ = axes.hist(
-        returns, bins=bins, color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.4
-    )
+    white: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.4}
+    _, edges, _ = axes.hist(returns, bins=bins, color=BLUE, alpha=0.75, **white)
     deviation = float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
     if deviation > 1e-15:
         x = np.linspace(edges[0], edges[-1], 300)
@@ -187,12 +176,8 @@ def daily_distribution(split: str, agent: Account) -> Figure:
         scale = len(returns) * (edges[1] - edges[0])
         axes.plot(x, height * scale, color=INK, linewidth=1.1, label="normal, same deviation")
         worst = float(np.quantile(returns, 0.05))
-        axes.axvline(
-            worst,
-            color=VERMILION,
-            linestyle=DASHES[1],
-            label=f"worst 5 % of days: {100 * worst:.2f} %",
-        )
+        label = f"worst 5 % of days: {100 * worst:.2f} %"
+        axes.axvline(worst, color=VERMILION, linestyle=DASHES[1], label=label)
         legend(axes, 2)
     axes.axvline(0.0, color=INK, linewidth=0.8)
     axes.set_xlabel("daily return")
@@ -206,12 +191,11 @@ def random_draws(split: str, agent: float, draws: Floats, others: Mapping[str, f
     """The agent among random traders with its own positions and holding times."""
     figure, (axes,) = canvas(f"Against random timing, {split}", 3.3)
     spread = float(np.ptp(draws))
+    name = "matched random"
     if spread > 1e-9:
-        axes.hist(
-            draws, bins=25, color=PALE, edgecolor="white", linewidth=0.5, label="matched random"
-        )
+        axes.hist(draws, bins=25, color=PALE, edgecolor="white", linewidth=0.5, label=name)
     else:
-        axes.axvline(float(draws[0]), color=GREY, linewidth=6.0, alpha=0.5, label="matched random")
+        axes.axvline(float(draws[0]), color=GREY, linewidth=6.0, alpha=0.5, label=name)
     for (name, value), colour, dash in zip(others.items(), LINES, DASHES, strict=False):
         axes.axvline(value, color=colour, linestyle=dash, linewidth=1.5, label=name)
     axes.axvline(agent, color=BLUE, linewidth=2.6, label="agent")

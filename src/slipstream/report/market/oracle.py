@@ -9,6 +9,7 @@ dominated and dropped.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,12 @@ _FIRST_PRUNE = 192
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Target positions [n] in {-1, 0, 1}, one per fill, and the final equity from a start of 1."""
+    """What is held after each fill, and the final equity from a start of 1.
 
-    positions: NDArray[np.int64]
+    Of one symbol it is positions [n] in {-1, 0, 1}, of a portfolio weights [n, A + 1].
+    """
+
+    positions: NDArray[Any]
     growth: float
 
 

@@ -122,39 +122,30 @@ class Passes:
         return tuple(one.plain for one in self.declared)
 
     def replay(
-        self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
+        self,
+        actions: Sequence[Actions],
+        params: tuple[Any, ...] | None = None,
+        record: bool = True,
     ) -> list[Track]:
-        """Plays one action sequence per record, or several sets of them, named by symbol."""
-        return self.named(
-            replay(self.environment, self.split, actions, params=params, backend=self.backend)
-        )
+        """Plays one action sequence per record, or several sets of them, named by symbol.
+
+        Args:
+            actions: D sets of one sequence per record, one after another.
+            params: records to use instead of the split's, one set or D of them.
+            record: keep actions and traces.
+        """
+        kernel, split, backend = self.environment, self.split, self.backend
+        played = replay(kernel, split, actions, params=params, backend=backend, record=record)
+        return self.named(played)
 
     def named(self, tracks: Sequence[Track]) -> list[Track]:
         """One track per record, or several sets of them, by symbol."""
         return [replace(t, name=name) for t, name in zip(tracks, cycle(self.symbols))]
 
-    def growth(
-        self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None
-    ) -> NDArray[np.float64]:
-        """Final equity over the start, without keeping traces; see `pooled`.
-
-        Args:
-            actions: D sets of one sequence per record, one after another.
-            params: records to use instead of the split's, one set or D of them.
-
-        Returns:
-            [D].
-        """
-        tracks = replay(
-            self.environment,
-            self.split,
-            actions,
-            params=params,
-            backend=self.backend,
-            record=False,
-        )
-        returns = np.array([t.metrics["total_return"] for t in tracks])
-        return self.pooled(returns.reshape(-1, len(self.params)))
+    def growth(self, actions: Sequence[Actions], params: tuple[Any, ...] | None = None) -> Floats:
+        """Final equity over the start [D], without keeping traces; see `replay` and `pooled`."""
+        returns = [t.metrics["total_return"] for t in self.replay(actions, params, record=False)]
+        return self.pooled(np.array(returns).reshape(-1, len(self.params)))
 
     def pooled(self, returns: Floats) -> Floats:
         """Final equity over the start [D], of passes side by side that returned [D, records]."""

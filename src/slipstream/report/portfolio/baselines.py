@@ -8,13 +8,13 @@ cash, the best that hindsight allows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Comparison
 from slipstream.report.market.baselines import RANDOM_DRAWS, random_returns
+from slipstream.report.market.oracle import Hindsight
 from slipstream.report.portfolio.passes import BAND, PortfolioPasses
 from slipstream.report.statistics import Floats
 from slipstream.training.record.track import Track
@@ -50,7 +50,7 @@ def compare(
     growth = None
     if computable(passes):
         plans = [best_weights(passes, record) for record in range(len(passes.params))]
-        tracks[ORACLE] = passes.follow([plan.weights for plan in plans], BAND)
+        tracks[ORACLE] = passes.follow([plan.positions for plan in plans], BAND)
         growth = float(np.prod([plan.growth for plan in plans]))
     held = {
         name: passes.buy([_alone(passes, record, asset) for record in range(len(passes.params))])
@@ -81,14 +81,6 @@ def _alone(passes: PortfolioPasses, record: int, asset: int) -> NDArray[np.bool_
     return chosen
 
 
-@dataclass(frozen=True)
-class BestWeights:
-    """Weights [n, A + 1], one row a decision, and the final equity from a start of 1."""
-
-    weights: Floats
-    growth: float
-
-
 def computable(passes: PortfolioPasses) -> bool:
     """Whether all in one asset, or all in cash, is as good as any mix at every bar.
 
@@ -99,8 +91,8 @@ def computable(passes: PortfolioPasses) -> bool:
     return all(one.corner for one in passes.declared)
 
 
-def best_weights(passes: PortfolioPasses, record: int) -> BestWeights:
-    """The best plan in hindsight, by dynamic programming over the assets and cash."""
+def best_weights(passes: PortfolioPasses, record: int) -> Hindsight:
+    """Weights [n, A + 1], one row a decision, by dynamic programming over the assets and cash."""
     one = passes.declared[record]
     rows = slice(one.first + 1, one.last + 1)
     close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
@@ -113,7 +105,7 @@ def best_weights(passes: PortfolioPasses, record: int) -> BestWeights:
     return _programme(np.log(end / mid), np.log1p(-cost) + closed, -np.log1p(cost) + closed, cost)
 
 
-def _programme(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> BestWeights:
+def _programme(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> Hindsight:
     """Largest sum of logarithms.
 
     Args:
@@ -134,7 +126,7 @@ def _programme(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> BestWe
         bought[fill] = fresh > value[:n]
         value[:n] = np.maximum(fresh, value[:n]) + moves[fill]
     value[:n] += np.log1p(-cost[-1])
-    return BestWeights(_plan(int(np.argmax(value)), bought, source), float(np.exp(value.max())))
+    return Hindsight(_plan(int(np.argmax(value)), bought, source), float(np.exp(value.max())))
 
 
 def _plan(state: int, bought: NDArray[np.bool_], source: NDArray[np.int64]) -> Floats:

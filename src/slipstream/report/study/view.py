@@ -24,6 +24,7 @@ from slipstream.studies.status import best_trials
 from slipstream.training.record.table import read
 
 DAY = 86_400
+_Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fold
 
 
 @dataclass(frozen=True)
@@ -147,30 +148,25 @@ def read_view(folder: StudyFolder) -> StudyView:
             )
         trials = reader.trials()
         space = SearchSpace.from_mapping(reader.study.space, reader.config)
-        facts = (reader.provenance.get("environment") or {}).get("folds")
+        scored = [(trial.params, trial.score) for trial in trials if trial.score is not None]
+        environment = reader.provenance.get("environment") or {}
+        facts = environment.get("folds")
         shown = (result.get("shown") or {}).get("trial")
         view = StudyView(
             name=folder.name,
             result=result,
             trials=trials,
             axes=[
-                Axis(
-                    name,
-                    bool(getattr(distribution, "log", False)),
-                    tuple(getattr(distribution, "choices", ())),
-                )
-                for name, distribution in space.distributions.items()
+                Axis(name, bool(getattr(one, "log", False)), tuple(getattr(one, "choices", ())))
+                for name, one in space.distributions.items()
             ],
-            importance=importances(
-                [(trial.params, trial.score) for trial in trials if trial.score is not None],
-                space.distributions,
-            ),
+            importance=importances(scored, space.distributions),
             days_per_year=result.get("days_per_year"),
             shown=shown,
             fold_dates=_dates(facts),
             provenance=_provenance(reader),
             notes=tuple(reader.provenance.get("notes") or ()),
-            accepted=tuple((reader.provenance.get("environment") or {}).get("accepted") or ()),
+            accepted=tuple(environment.get("accepted") or ()),
             machine=_machine(folder),
         )
         if not view.market or facts is None or shown is None:
@@ -190,9 +186,7 @@ def _with_lines(view: StudyView, reader: StudyReader, layout: FoldMap, shown: in
     folds = range(len(layout.groups))
     search, confirm, final = (reader.passes(phase) for phase in ("search", "confirm", "final"))
 
-    def whole(
-        passes: Mapping[tuple[int, int, int], DailyReturns], repeat: int
-    ) -> list[DailyReturns]:
+    def whole(passes: _Passes, repeat: int) -> list[DailyReturns]:
         found = [passes.get((shown, repeat, fold)) for fold in folds]
         return [one for one in found if one is not None]
 
