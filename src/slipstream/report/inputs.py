@@ -124,7 +124,6 @@ class Chosen:
     """How one member's policy was chosen, and what became of training after it.
 
     Attributes:
-        seed: the member's.
         steps: where its policy was chosen.
         score: of the validation that chose it.
         last, last_error: what the last policy scores on the fresh episodes, and its standard error;
@@ -132,7 +131,6 @@ class Chosen:
         settings: those in which members differ, as this one has them.
     """
 
-    seed: int
     steps: int
     score: float
     last: float | None = None

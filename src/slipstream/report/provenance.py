@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from slipstream.report.canvas import BLUE, canvas
+from slipstream.report.inputs import RunEvaluation
+from slipstream.report.learning import episode_sections
 from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.statistics import Floats
 from slipstream.training.record.machine import COLUMNS, WALL
@@ -99,3 +101,9 @@ def notes(
     """
     known = [Table("Provenance", (), list(lines.items()))] if lines else []
     return Section(title, sentences, [*tables, *known], machine_pictures(machine))
+
+
+def closing(run: RunEvaluation) -> list[Section]:
+    """What the page of every run ends with: its episodes of training, then its notes."""
+    last = notes("Notes and provenance", run.notes, run.provenance, run.machine)
+    return [*episode_sections(run.episodes), last]

@@ -14,8 +14,9 @@ from slipstream.report.game.page import game_page
 from slipstream.report.inputs import Chosen, Curve, Game, Outcomes, RunEvaluation
 from slipstream.report.learning import numbers_of
 from slipstream.report.numbers import Measured
+from slipstream.report.page import write
 from slipstream.report.run.evaluation import evaluate_run, gather, random_policy
-from slipstream.report.run.report import write_report
+from slipstream.report.run.report import build_page
 from slipstream.training.environments.episodes import run_episodes
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.record.track import Track
@@ -29,7 +30,7 @@ def tracks(*returns):
 
 
 def chosen(steps=400, score=500.0, last=500.0, error=1.0, **settings):
-    return Chosen(0, steps, score, last, error, settings)
+    return Chosen(steps, score, last, error, settings)
 
 
 def evaluation(*members, game=None, random=(20.0, 24.0), **more):
@@ -193,7 +194,7 @@ def test_a_run_is_reported_on_fresh_episodes(trained, tmp_path):
         assert one.settings == {"learning_rate": RATES[member]}
     assert run.game.validations == 10 and len(run.game.sampled) == 20
     assert run.game.steps == trained.result["progress"]["steps"]
-    text = write_report(run, tmp_path).read_text(encoding="utf-8")
+    text = write(build_page(run), tmp_path).read_text(encoding="utf-8")
     for part in ("20 fresh episodes", "Settings, averaged over seeds", "0.0001", "drawn"):
         assert part in text, part
     drawn = {path.stem for path in tmp_path.glob("figures/*.png")}
@@ -250,5 +251,5 @@ def test_tracks_alone_have_a_page(tmp_path):
     curve = Curve("evaluation", np.array([1.0, 2.0]), np.array([[1.0], [2.0]]))
     found = {"test": run_episodes(env, act, 5, seed=1)}
     run = gather(game, RunEvaluation("balance", found, curves=(curve,)), backend="serial")
-    text = write_report(run, tmp_path).read_text(encoding="utf-8")
+    text = write(build_page(run), tmp_path).read_text(encoding="utf-8")
     assert "Mean return 500.0 ± 0.0 on 5 fresh episodes" in text and "random policy gets" in text

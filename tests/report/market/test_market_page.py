@@ -14,8 +14,9 @@ from slipstream.report.market import figures as market_figures
 from slipstream.report.market import view
 from slipstream.report.market.account import Account
 from slipstream.report.market.page import verdict, views
+from slipstream.report.page import write
 from slipstream.report.run.evaluation import gather
-from slipstream.report.run.report import build_page, write_report
+from slipstream.report.run.report import build_page
 from slipstream.training.environments.factory import resolve_environment
 
 EVIL = "<script>alert('x')</script> & co"
@@ -42,7 +43,7 @@ def run(forex, passes_of, some_agent):
 @pytest.fixture(scope="module")
 def html(run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    return write_report(run, folder).read_text(encoding="utf-8")
+    return write(build_page(run), folder).read_text(encoding="utf-8")
 
 
 def test_nothing_is_fetched(html):
@@ -80,7 +81,7 @@ def test_every_tag_is_closed(html):
 def test_every_picture_shows_something(run, tmp_path):
     from matplotlib.image import imread
 
-    write_report(run, tmp_path)
+    write(build_page(run), tmp_path)
     names = {path.stem for path in tmp_path.glob("figures/*.png")}
     assert names >= {
         "equity_test",
@@ -218,7 +219,7 @@ def test_accepted_findings_are_recorded(tmp_path):
 
 
 def test_same_run_same_page(run, html, tmp_path):
-    assert write_report(run, tmp_path).read_text(encoding="utf-8") == html
+    assert write(build_page(run), tmp_path).read_text(encoding="utf-8") == html
 
 
 def test_an_agent_that_never_trades_has_a_page(forex, passes_of):

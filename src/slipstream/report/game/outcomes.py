@@ -89,15 +89,11 @@ def _fresh(found: Sequence[Outcomes]) -> Table:
 
 
 def _played(played: Sequence[Mapping[str, Any]]) -> Table:
-    rows = [
-        [
-            str(one["two"]),
-            f"{one['games']:,}",
-            *(_share(*one[what]) for what in ("won", "drawn", "lost")),
-            f"{one['mean_length']:.0f}",
-        ]
-        for one in played
-    ]
+    rows = []
+    for one in played:
+        shares = [_share(*one[what]) for what in ("won", "drawn", "lost")]
+        length = f"{one['mean_length']:.0f}"
+        rows.append([str(one["two"]), f"{one['games']:,}", *shares, length])
     columns = ("", "games", "won", "drawn", "lost", "mean length")
     return Table("Whole games from both sides (games.json)", columns, rows)
 

@@ -12,7 +12,7 @@ from slipstream.report.game import outcomes, wording
 from slipstream.report.inputs import Chosen, RunEvaluation
 from slipstream.report.numbers import Measured, interval, number
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture
-from slipstream.report.provenance import notes
+from slipstream.report.provenance import closing
 from slipstream.report.statistics import Floats
 from slipstream.training.record.track import Track
 
@@ -50,8 +50,7 @@ def game_page(run: RunEvaluation) -> Page:
         sections=[
             Section("Result", (), [*_sweep(run, tracks), _members(run, tracks)], [distribution]),
             *(outcomes.sections(game.outcomes, game.played) if game is not None else ()),
-            *learning.episode_sections(run.episodes),
-            notes("Notes and provenance", run.notes, run.provenance, run.machine),
+            *closing(run),
         ],
     )
 
@@ -144,15 +143,10 @@ def _sweep(run: RunEvaluation, tracks: Sequence[Sequence[Track]]) -> list[Table]
     note = "one seed each: what differs between rows may be chance"
     if len(rows) < len(tracks):
         note = "mean over seeds ± standard error between them"
-    return [
-        Table(
-            "Settings, averaged over seeds",
-            (*names, "seeds", "mean", "lowest", "highest", "last policies", "chosen at (median)"),
-            rows,
-            emphasis=list(groups).index(best),
-            note=note,
-        )
-    ]
+    ends = ("last policies", "chosen at (median)")
+    columns = (*names, "seeds", "mean", "lowest", "highest", *ends)
+    shown = list(groups).index(best)
+    return [Table("Settings, averaged over seeds", columns, rows, emphasis=shown, note=note)]
 
 
 def _settings(run: RunEvaluation) -> tuple[str, ...]:

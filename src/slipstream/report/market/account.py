@@ -220,13 +220,17 @@ def holding_times(exposure: Floats) -> Ints:
 
 @dataclass(frozen=True)
 class Slice:
-    """One row of the tables by symbol, weekday and hour."""
+    """One row of the tables by symbol, weekday and hour.
+
+    Attributes:
+        profit: fraction of the starting equity: of the symbol's own by symbol, else of the account.
+        score: Sharpe ratio by symbol, t value of the mean return by weekday and hour.
+        exposure: mean of its size.
+    """
 
     name: str
-    profit: (
-        float  # fraction of the starting equity: of the symbol's own by symbol, else of the account
-    )
-    score: float | None  # Sharpe ratio by symbol, t value of the mean return by weekday and hour
+    profit: float
+    score: float | None
     exposure: float
     bars: int
 
@@ -241,15 +245,9 @@ def by_symbol(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> list[S
     rows = []
     for track in tracks:
         own = account([track], market, time)
-        rows.append(
-            Slice(
-                track.name,
-                own.total_return,
-                st.sharpe(own.daily_returns, market.days_per_year),
-                float(np.mean(own.gross_exposure)),
-                len(own.day),
-            )
-        )
+        ratio = st.sharpe(own.daily_returns, market.days_per_year)
+        exposure = float(np.mean(own.gross_exposure))
+        rows.append(Slice(track.name, own.total_return, ratio, exposure, len(own.day)))
     return rows
 
 
@@ -260,10 +258,9 @@ def by_weekday(of: Account) -> list[Slice]:
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     weekday, bar_weekday = day_weekday(days), day_weekday(of.day)
     returns, change = st.simple_returns(closes), np.diff(closes) / closes[0]
+    held = [of.gross_exposure[bar_weekday == k] for k in range(len(names))]
     return [
-        _slice(
-            name, change[weekday == k], returns[weekday == k], of.gross_exposure[bar_weekday == k]
-        )
+        _slice(name, change[weekday == k], returns[weekday == k], held[k])
         for k, name in enumerate(names)
         if (weekday == k).any()
     ]

@@ -106,8 +106,15 @@ def positions(track: Track, prices: Prices) -> Figure:
     level.set_xticks(ticks, [stamp(int(moment)) for moment in prices.time[rows[ticks]]])
     sides = (("long", BLUE, 0.35), ("short", ORANGE, 0.5))
     handles = [Patch(color=colour, alpha=alpha, label=side) for side, colour, alpha in sides]
-    corner: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.99)}
-    whole.legend(handles=handles, frameon=False, fontsize=9.5, ncols=2, borderaxespad=0.2, **corner)
+    whole.legend(
+        handles=handles,
+        frameon=False,
+        fontsize=9.5,
+        loc="lower right",
+        bbox_to_anchor=(1.0, 0.99),
+        ncols=2,
+        borderaxespad=0.2,
+    )
     return figure
 
 
@@ -153,8 +160,8 @@ def gross_and_net(split: str, agent: Account) -> Figure:
     if kinds:
         bottom.legend(loc="upper left", ncols=4, borderaxespad=0.2, frameon=False, fontsize=9.5)
     else:
-        middle: dict[str, Any] = {"transform": bottom.transAxes, "ha": "center"}
-        bottom.text(0.5, 0.5, "no costs were paid", color=GREY, **middle)
+        words = "no costs were paid"
+        bottom.text(0.5, 0.5, words, transform=bottom.transAxes, ha="center", color=GREY)
     for axes in (top, bottom):
         percent_axis(axes)
     time_axis(bottom)
@@ -166,8 +173,9 @@ def daily_distribution(split: str, agent: Account) -> Figure:
     returns = agent.daily_returns
     figure, (axes,) = canvas(f"Daily returns, {split}", 3.2)
     bins = min(max(len(returns) // 6, 10), 60)
-    white: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.4}
-    _, edges, _ = axes.hist(returns, bins=bins, color=BLUE, alpha=0.75, **white)
+    _, edges, _ = axes.hist(
+        returns, bins=bins, color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.4
+    )
     deviation = float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
     if deviation > 1e-15:
         x = np.linspace(edges[0], edges[-1], 300)

@@ -84,9 +84,8 @@ def best_plan(mid: Floats, leg: Floats, rate: Floats | None = None) -> Hindsight
     rate = np.ones(steps + 1) if rate is None else rate
     long, short = (_Entries(s, np.empty((512, 3)), np.empty(512, np.int64)) for s in (1, -1))
     history: list[tuple[int, int, int]] = []  # (fill, side, parent): parent -1 = entered from flat
-    closed = np.full(
-        steps + 1, -1, np.int64
-    )  # entry that is closed at this fill to be flat, -1 = was flat
+    # Entry that is closed at this fill to be flat; -1: it was flat.
+    closed = np.full(steps + 1, -1, np.int64)
     flat = 1.0
 
     def ahead(fill: int, side: int) -> Floats:
@@ -118,9 +117,8 @@ def best_plan(mid: Floats, leg: Floats, rate: Floats | None = None) -> Hindsight
                 held = equity[other.side]
                 net = held - other.rows[: other.count, 1] * cost
                 for at in {int(np.argmax(net)), int(np.argmax(held))}:
-                    starts.append(
-                        (e, float(held[at]), float(other.rows[at, 1]), int(other.name[at]))
-                    )
+                    old, parent = float(other.rows[at, 1]), int(other.name[at])
+                    starts.append((e, float(held[at]), old, parent))
         for e, money, old_units, parent in starts:
             units = money / (price * k)  # sized by equity at the fill's mid, before its costs
             cash = money - (units + old_units) * cost
@@ -150,7 +148,6 @@ def _positions(
         positions[fill:end] = side
         end, entry = fill, parent
         if entry < 0:
-            end -= (
-                1  # flat before this fill; a close at the very same fill belongs to another history
-            )
+            # Flat before this fill; a close at the very same fill belongs to another history.
+            end -= 1
     return positions

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from slipstream.core.percent import NOTHING, percent
 from slipstream.market.calendar import span
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.learning import episode_sections
 from slipstream.report.market import sections, wording
 from slipstream.report.market.account import total
 from slipstream.report.market.view import SplitView
 from slipstream.report.numbers import band, interval, number, share, spread
 from slipstream.report.page import KeyFigure, Page, Section
-from slipstream.report.provenance import notes
+from slipstream.report.provenance import closing
 from slipstream.report.statistics import sharpe, sharpe_interval
 from slipstream.studies.statistics.deflated import smallest_confirmable
 
@@ -67,8 +66,7 @@ def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Se
             sections.results(splits),
             *middle,
             sections.training(run, splits[1:]),
-            *episode_sections(run.episodes),
-            notes("Notes and provenance", run.notes, run.provenance, run.machine),
+            *closing(run),
         ],
     )
 
@@ -114,14 +112,9 @@ def figures(held: SplitView) -> list[KeyFigure]:
     """Return, Sharpe ratio, what could be confirmed, the rank among random traders, costs."""
     found, run, yearly = held.found, held.run, held.market.days_per_year
     looked = f", read {run.holdout_reads} times" if run.holdout_reads > 1 else ""
-    shown = [
-        KeyFigure(
-            "Return after costs",
-            percent(found.total_return),
-            f"{held.name}, {span(found.days, yearly)}{looked}",
-        ),
-        *sharpe_figures(found.sharpe, found.interval, found.days, yearly),
-    ]
+    bars = f"{held.name}, {span(found.days, yearly)}{looked}"
+    shown = [KeyFigure("Return after costs", percent(found.total_return), bars)]
+    shown += sharpe_figures(found.sharpe, found.interval, found.days, yearly)
     if held.place is not None:
         idle = never_traded(held)
         alike = "the same holding times" if run.holdings is None else "its decisions, shuffled"
@@ -144,12 +137,10 @@ def sharpe_figures(
     value, note = number(ratio), f"95 % interval {interval(bounds)}"
     if ratio is None or bounds is None:
         value, note = NOTHING, "equity never moved" if ratio is None else "too few days for one"
-    smallest = number(smallest_confirmable(days, per_year))
+    smallest, by = number(smallest_confirmable(days, per_year)), f"by {span(days, per_year)}"
     return [
         KeyFigure("Annual Sharpe ratio", value, note),
-        KeyFigure(
-            "Smallest Sharpe that could be confirmed", smallest, f"by {span(days, per_year)}"
-        ),
+        KeyFigure("Smallest Sharpe that could be confirmed", smallest, by),
     ]
 
 

@@ -161,12 +161,10 @@ def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
     """
     starts = np.flatnonzero(np.append(True, (actions[1:] != actions[:-1]).any(axis=1)))
     lengths = np.diff(np.append(starts, len(actions)))
+    kind = actions[starts, 0]
     if actions.dtype.kind == "f":
-        kind = np.sign(np.where(np.abs(actions[starts, 0]) < 0.05, 0.0, actions[starts, 0])).astype(
-            int
-        )
-    else:
-        kind = actions[starts, 0].astype(int)
+        kind = np.sign(np.where(np.abs(kind) < 0.05, 0.0, kind))
+    kind = kind.astype(int)
     offset = int(random.integers(len(starts)))
     order = (np.arange(len(starts)) + offset) % len(starts)
     for value in np.unique(kind):

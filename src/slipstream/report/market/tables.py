@@ -66,16 +66,11 @@ def by_split(splits: Sequence[SplitView]) -> Table:
 def members(held: SplitView) -> Table:
     """One row per member, and the market beside them."""
     of, run, market = held.every, held.run, held.market_line
-    rows = [
-        [
-            f"member {run.number(index)}",
-            *_result(p),
-            number(p.exposure, 2),
-            number(held.net_exposure(index), 2),
-            number(held.follows[index], 2),
-        ]
-        for index, p in enumerate(of)
-    ]
+    rows = []
+    for index, p in enumerate(of):
+        sizes = (p.exposure, held.net_exposure(index), held.follows[index])
+        cells = [number(size, 2) for size in sizes]
+        rows.append([f"member {run.number(index)}", *_result(p), *cells])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
     note = "Exposure: mean of its size. Net: mean with its sign, shorts below 0."
     if market is not None:

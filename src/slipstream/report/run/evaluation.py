@@ -74,6 +74,7 @@ def evaluate_run(
         reads = run.count_test_read() if count else max(run.test_reads, 1)
     market = environment.spec.market is not None
     unseen = _all_new(run, environment) if "window" in splits else "test" in splits
+    seats = NUMBERS if environment.opponent_names else ()  # whose means say nothing
     found = RunEvaluation(
         title=f"{run.path.name}: {run.config.short_name}",
         tracks=best.evaluate_best(run, environment, record=market),
@@ -83,9 +84,7 @@ def evaluate_run(
         member_reason="the best on validation" if len(members) > 1 else "",
         same_settings=not any(isinstance(getattr(agent, n), tuple) for n in agent.PER_MEMBER),
         curves=curves(run, market),
-        episodes=episode_curves(
-            run, environment.spec, NUMBERS if environment.opponent_names else ()
-        ),
+        episodes=episode_curves(run, environment.spec, seats),
         machine=machine_columns(run.metrics()),
         trials=len(members),  # the shown one is the best of them
         holdout_reads=reads,
@@ -123,14 +122,13 @@ def evaluate_deployed(
         notes.append(_NOT_NEW.format("study's own prices end"))
     trial = f"{facts.get('study')}, trial {facts.get('trial')}"
     digest = environment.provenance.get("market_sha256")
+    work = {"Study": f"{trial}: {facts.get('label')}"}
     found = RunEvaluation(
         title=f"{trial}: {deployed.config.short_name}",
         tracks=deployed.evaluate(environment, record=market),
         unseen=new or not market,
         notes=(*notes, *deployed.remarks(environment)),
-        provenance=origin(
-            {}, {"Study": f"{trial}: {facts.get('label')}"}, deployed.config.hash, digest
-        ),
+        provenance=origin({}, work, deployed.config.hash, digest),
     )
     plan = EvaluationPlan.of(deployed.config, environment)
     backend = deployed.config.training.chosen_backend
@@ -239,7 +237,6 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         manifest, own = run.load_best(member)[1], last.get(member, {})
         chosen.append(
             Chosen(
-                seed=training.seed + member,
                 steps=int(manifest["steps"]),
                 score=float(manifest["score"]),
                 last=own.get("last_score"),

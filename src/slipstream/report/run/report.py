@@ -23,11 +23,6 @@ def build_page(run: RunEvaluation) -> Page:
     return market_page(run) if run.holdings is None else portfolio_page(run)
 
 
-def write_report(run: RunEvaluation, folder: Path) -> Path:
-    """Writes `report.html` and `figures/*.png` into `folder`; returns the page's path."""
-    return write(build_page(run), folder)
-
-
 def report_run(
     path: str | Path | Run,
     *,

@@ -202,7 +202,6 @@ def confirmation(
     """
     figure, (axes,) = canvas("Confirmation on fresh seeds", 1.2 + 0.3 * len(candidates))
     names = ("single seeds", "all seeds", "lower bound")
-    strong: Mapping[str, Any] = {"color": BLUE, "markersize": 13, "markeredgewidth": 2.2}
     for place, one in enumerate(candidates[::-1]):
         seeds, value, lower = one["seeds"], one["value"], one["lcb"]
         each, all_of_them, least = names if place == 0 else ("", "", "")
@@ -210,7 +209,7 @@ def confirmation(
         axes.plot(seeds, level, "o", color=GREY, markersize=4, alpha=0.7, label=each)
         axes.plot([lower, value], [place, place], color=BLUE, linewidth=1.6)
         axes.plot(value, place, "D", color=BLUE, markersize=5, label=all_of_them)
-        axes.plot(lower, place, "|", **strong, label=least)
+        axes.plot(lower, place, "|", color=BLUE, markersize=13, markeredgewidth=2.2, label=least)
     for place, (name, bound) in enumerate(rivals.items()):
         colour, dashes = ((INK, "-"), (ORANGE, DASHES[1]))[place]
         axes.axvline(bound, color=colour, linestyle=dashes, linewidth=1.0 + place, label=name)
@@ -243,8 +242,10 @@ def equity(title: str, lines: Lines, each: str, first: str = "") -> Figure:
         label = each if number == 0 else ""
         axes.plot(when, growth(returns), color=BLUE, linewidth=0.8, alpha=0.45, label=label)
     if lines.benchmark is not None:
-        dashed: Mapping[str, Any] = {"color": ORANGE, "linestyle": DASHES[1], "linewidth": 1.6}
-        axes.plot(when, growth(lines.benchmark), **dashed, label="equal weight")
+        other = growth(lines.benchmark)
+        axes.plot(
+            when, other, color=ORANGE, linestyle=DASHES[1], linewidth=1.6, label="equal weight"
+        )
     axes.plot(when, growth(strong), color=BLUE, linewidth=2.0, label=first or "equal mix of them")
     axes.axhline(0.0, color=INK, linewidth=0.8, label="cash")
     growth_axis(axes)

@@ -109,7 +109,7 @@ def random_traders(
     draws: int = RANDOM_DRAWS,
     backend: str = "compiled",
 ) -> tuple[RandomTraders | None, str]:
-    """Draws them.
+    """Ranks the deployable policy among matched random traders.
 
     Args:
         folder: of the study; its `policy` is the deployable one.

@@ -159,11 +159,9 @@ def standing(rung: Mapping[str, Any]) -> str:
     if rung["rho"] is None:
         return "never stopped a trial: too few had finished to know whether it predicts their ends"
     known = f"rank correlation with final scores {number(rung['rho'], 2)}"
-    return (
-        f"was armed ({known})"
-        if rung["armed"]
-        else f"was disarmed ({known}: it predicts too little)"
-    )
+    if rung["armed"]:
+        return f"was armed ({known})"
+    return f"was disarmed ({known}: it predicts too little)"
 
 
 def _pbo(result: Mapping[str, Any]) -> str:
