@@ -25,33 +25,33 @@ def game_page(run: RunEvaluation) -> Page:
     agents = [Measured.of(own) for own in returns]
     agent, count = agents[run.member], len(returns[run.member])
     random = Measured.of(run.random_policy) if len(run.random_policy) else None
-    sentences = wording.choice(run, agent, count) + wording.members(run, agents)
+    headline = wording.headline(agents, run.member, random, count, _kind(run))
+    warnings, sentences = [], wording.members(run, agents)
+    marked, games = [], []
     if game is not None:
-        sentences.append(wording.sampling(agent, game.sampled))
+        if game.outcomes:
+            headline = wording.against_opponents(game.outcomes)
+        warnings += wording.collapse(run, game, agents, random)
+        warnings += wording.cuts(game, [track.length for track in tracks[run.member]])
+        chosen = wording.choice(game, game.chosen[run.member], agent, count)
+        sentences = [*chosen, *sentences, wording.sampling(agent, game.sampled)]
+        marked = [(one.steps, one.score) for one in game.chosen]
+        games = outcomes.sections(game.outcomes, game.played)
     first = None
     if run.curves:
-        marked = [] if game is None else [(one.steps, one.score) for one in game.chosen]
         drawn = learning.learning(run.curves, marked, run.member)
         first = picture("learning_curve", "Score over training", drawn)
     drawn = learning.episode_returns(returns[run.member], run.random_policy)
     distribution = picture("episode_returns", "Distribution of episode returns", drawn)
-    met = () if game is None else game.outcomes
-    headline = wording.headline(agents, run.member, random, count, _kind(run))
+    shown = [*_sweep(run, tracks), _members(run, tracks)]
     return Page(
         title=run.title,
-        headline=wording.against_opponents(met) if met else headline,
+        headline=headline,
         figures=_figures(run, agents, random, count),
         picture=first,
-        warnings=[
-            *wording.collapse(run, agents, random),
-            *wording.cuts(game, [track.length for track in tracks[run.member]]),
-        ],
+        warnings=warnings,
         sentences=sentences,
-        sections=[
-            Section("Result", (), [*_sweep(run, tracks), _members(run, tracks)], [distribution]),
-            *(outcomes.sections(game.outcomes, game.played) if game is not None else ()),
-            *closing(run),
-        ],
+        sections=[Section("Result", (), shown, [distribution]), *games, *closing(run)],
     )
 
 

@@ -59,11 +59,10 @@ def has_collapsed(agent: Measured, last: Measured | None, random: Measured | Non
     return agent.mean - last.mean > COLLAPSED * lead > 0.0
 
 
-def collapse(run: RunEvaluation, agents: Sequence[Measured], random: Measured | None) -> list[str]:
+def collapse(
+    run: RunEvaluation, game: Game, agents: Sequence[Measured], random: Measured | None
+) -> list[str]:
     """A warning for members whose last policy is far worse than the one that is shown."""
-    game = run.game
-    if game is None:
-        return []
     lasts = [last_policy(one) for one in game.chosen]
     fallen = [
         index
@@ -87,12 +86,8 @@ def collapse(run: RunEvaluation, agents: Sequence[Measured], random: Measured | 
     ]
 
 
-def choice(run: RunEvaluation, agent: Measured, episodes: int) -> list[str]:
+def choice(game: Game, shown: Chosen, agent: Measured, episodes: int) -> list[str]:
     """Which policy is shown and why its figures are of other episodes than those that chose it."""
-    game = run.game
-    if game is None:
-        return []
-    shown = game.chosen[run.member]
     tried = f"the best of {game.validations} validations" if game.validations > 1 else "validated"
     score = number(shown.score, max(agent.digits, 1))
     lines = [
@@ -135,11 +130,9 @@ def members(run: RunEvaluation, agents: Sequence[Measured]) -> list[str]:
     return [f"Over {len(agents)} {run.kind} the mean return is {means}. {run.shown_is}"]
 
 
-def cuts(game: Game | None, lengths: Sequence[int]) -> list[str]:
+def cuts(game: Game, lengths: Sequence[int]) -> list[str]:
     """Says how many episodes nothing but the evaluation ended."""
-    if game is None or game.longest is None:
-        return []
-    cut = sum(length >= game.longest for length in lengths)
+    cut = 0 if game.longest is None else sum(length >= game.longest for length in lengths)
     if not cut:
         return []
     return [
