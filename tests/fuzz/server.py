@@ -32,8 +32,8 @@ def serve() -> None:
     import slipstream.api
     import slipstream.envs.forex.kernel  # and with it TA-Lib and pandas
     import slipstream.envs.portfolio.kernel
-    import slipstream.report.evaluate
-    import slipstream.report.report
+    import slipstream.report.run.evaluation
+    import slipstream.report.run.report
     import slipstream.studies.start  # noqa: F401
     from slipstream.cli import main
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from slipstream.report import canvas
-from slipstream.report.passes import Passes
+from slipstream.report.market.passes import Passes
 from slipstream.training.environments.factory import resolve_environment
 
 # The small worlds of these tests and of their neighbours are importable.

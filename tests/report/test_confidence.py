@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.report import confidence as co
+from slipstream.report import statistics as co
 
 
 def test_interval_is_deterministic_and_holds_the_estimate():

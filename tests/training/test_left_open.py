@@ -4,8 +4,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
-from slipstream.report.evaluate import game
-from slipstream.report.gather import random_policy
+from slipstream.report.run.evaluation import game, random_policy
 from slipstream.training import shard, trainer
 from slipstream.training.environments import gymnasium_environment
 from slipstream.training.environments.factory import resolve_environment

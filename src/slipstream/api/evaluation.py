@@ -130,7 +130,7 @@ def write_report(
     Returns:
         Path of `report.html`.
     """
-    from slipstream.report import report  # Matplotlib: not on the way to a first update
+    from slipstream.report.run import report  # Matplotlib: not on the way to a first update
 
     deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
     bars: Any = {"data": data, "symbols": symbols, "start": _moment(start), "stop": _moment(stop)}

@@ -6,11 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import NullFormatter
 
-from slipstream.report.canvas import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, canvas
+from slipstream.report.canvas import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    canvas,
+    count_axis,
+)
 from slipstream.report.canvas import legend as legend_of
-from slipstream.report.learning_figures import count
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -57,8 +67,8 @@ def throughput(rows: Rows) -> Figure | None:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(sorted({cell["copies"] for cell in mine}))
-        axes.xaxis.set_major_formatter(FuncFormatter(count))
-        axes.yaxis.set_major_formatter(FuncFormatter(count))
+        count_axis(axes)
+        count_axis(axes, "y")
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_ylabel(f"{kind}:\nsteps/s")
     legend_of(panels[0], 2)

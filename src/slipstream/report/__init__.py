@@ -1,1 +1,1 @@
-"""Pages that people read: statistics, baselines, figures and the HTML report of a run."""
+"""Pages that people read: one builder and what all share here, a room for each kind of page."""

@@ -53,11 +53,7 @@ _STYLE: Any = {
 
 
 def canvas(
-    title: str,
-    height: float,
-    ratios: Sequence[float] = (1.0,),
-    *,
-    share: bool = True,
+    title: str, height: float, ratios: Sequence[float] = (1.0,), *, share: bool = True
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure with one column of panels.
 
@@ -207,6 +203,20 @@ def percent_label(value: float) -> str:
     """ "2.5 %" of a fraction; "10,000 %" where four digits are too few, powers from a billion."""
     shown = 100.0 * value + 0.0
     return f"{shown:,.0f} %" if 1e3 <= abs(shown) < 1e9 else f"{shown:.4g} %"
+
+
+def count_axis(axes: Axes, axis: str = "x") -> None:
+    """Values are counts, such as steps, with short labels."""
+    target = axes.yaxis if axis == "y" else axes.xaxis
+    target.set_major_formatter(FuncFormatter(count))
+
+
+def count(value: float, _: object) -> str:
+    """ "1.5 M" for a tick."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g} {letter}"
+    return f"{value:g}"
 
 
 def legend(axes: Axes, columns: int = 4) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -13,15 +14,29 @@ from slipstream.report.statistics import Floats, Ints
 from slipstream.training.record.track import Track
 
 
+class Window(TypedDict, total=False):
+    """Which bars are scored instead of a run's own splits.
+
+    Attributes:
+        data: folder of other prices; symbols: which of them, those of the run unless given.
+        start, stop: half-open range of bars, UTC seconds.
+    """
+
+    data: str | Path | None
+    symbols: Sequence[str] | None
+    start: int | None
+    stop: int | None
+
+
 @dataclass(frozen=True)
 class Prices:
     """The clock and the closes of all symbols, end to end, as in the kernel's `Data`.
 
-    Those of a portfolio have only the clock; its closes are in `Holdings`.
+    Those of a portfolio have a column for each asset; what orders fill at is in `Holdings`.
     """
 
     time: Ints  # UTC seconds of each bar's open [rows]
-    close: Floats  # mid [rows]
+    close: Floats  # mid [rows], of a portfolio [rows, A]
 
 
 @dataclass(frozen=True)
@@ -45,6 +60,12 @@ class RoundTrip:
     symbol: str
     pips: float
     basis_points: float
+
+
+# Names of baselines on a page.
+FLAT, BUY_AND_HOLD, SHORT = "flat", "buy and hold", "always short"
+CASH, EQUAL_WEIGHT, REBALANCED = "cash", "equal weight", "equal weight, rebalanced"
+EMA_CROSS, MATCHED_RANDOM, ORACLE = "EMA 20/50 cross", "matched random", "oracle"
 
 
 @dataclass(frozen=True)
@@ -103,7 +124,6 @@ class Chosen:
     """How one member's policy was chosen, and what became of training after it.
 
     Attributes:
-        seed: the member's.
         steps: where its policy was chosen.
         score: of the validation that chose it.
         last, last_error: what the last policy scores on the fresh episodes, and its standard error;
@@ -111,7 +131,6 @@ class Chosen:
         settings: those in which members differ, as this one has them.
     """
 
-    seed: int
     steps: int
     score: float
     last: float | None = None
@@ -224,6 +243,11 @@ class RunEvaluation:
     def number(self, index: int) -> int:
         """A member's number in the run."""
         return self.numbers[index] if self.numbers else index
+
+    @property
+    def kind(self) -> str:
+        """What the members are."""
+        return "seeds" if self.same_settings else "members with different settings"
 
     @property
     def shown_is(self) -> str:

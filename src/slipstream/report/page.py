@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,12 +115,23 @@ def render(page: Page) -> str:
     return _TEMPLATES.get_template("report.html.j2").render(page=page)
 
 
-def write(page: Page, folder: Path, name: str = "report.html") -> Path:
+def write(
+    page: Page, folder: Path, name: str = "report.html", say: Callable[[str], None] | None = None
+) -> Path:
     """Writes the page and `figures/*.png`; returns the page's path.
+
+    Args:
+        page: what is written.
+        folder: where.
+        name: of the file.
+        say: told what stands above the sections, before they are drawn into files.
 
     Raises:
         ResourceError: they cannot be written; a page that was there before is as it was.
     """
+    if say is not None:
+        for line in page.lines:
+            say(line)
     figures, path = folder / "figures", folder / name
     with disk_errors(figures):
         figures.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.studies.statistics.bootstrap import DRAWS, FEWEST_DAYS, lower_bounds
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -56,6 +58,19 @@ def sharpe(returns: Floats, periods: float) -> float | None:
     return float(np.mean(returns)) / deviation * math.sqrt(periods)
 
 
+def sharpe_interval(
+    returns: Floats, periods: float, draws: int = DRAWS
+) -> tuple[float, float] | None:
+    """95 % interval of the annualised Sharpe ratio of daily returns: a bound from either side.
+
+    None with fewer than 60 days or where the returns have no deviation.
+    """
+    if len(returns) < FEWEST_DAYS or not float(np.std(returns)) > 1e-15:
+        return None
+    low, high = lower_bounds([returns[None], -returns[None]], periods, 0.025, draws).lower
+    return float(low), -float(high)
+
+
 def sortino(returns: Floats, periods: float) -> float | None:
     """As the Sharpe ratio with the downside deviation over all returns (gains count as 0)."""
     if len(returns) < 2:
@@ -77,6 +92,11 @@ def annual_growth(returns: Floats, periods: float) -> float | None:
         return None
     growth = float(np.sum(np.log1p(np.maximum(returns, -1.0 + 1e-12))))
     return math.expm1(min(growth * periods / len(returns), 700.0))
+
+
+def growth(returns: Floats) -> float:
+    """What simple returns that follow each other make together, a fraction."""
+    return float(np.prod(1.0 + returns)) - 1.0
 
 
 def drawdowns(equity: Floats) -> Floats:

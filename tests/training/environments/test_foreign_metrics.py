@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.report.curves import episode_curves
+from slipstream.report.learning import episode_curves
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 from slipstream.vector.infos import episode_numbers

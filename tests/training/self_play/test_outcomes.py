@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.report.game_outcomes import outcomes as outcomes_of
-from slipstream.report.game_outcomes import section
-from slipstream.report.report import evaluate_run
+from slipstream.report.game.outcomes import outcomes as outcomes_of
+from slipstream.report.game.outcomes import sections
+from slipstream.report.run.report import evaluate_run
 from slipstream.training.record.track import Track
 from slipstream.training.runs.games import read_games
 from slipstream.training.self_play.line_up import LineUp
@@ -109,7 +109,7 @@ def test_a_page_has_a_table_and_a_curve_for_each(tmp_path):
     assert sum(one.won + one.drawn + one.lost for one in outcomes) == 12
     for one in outcomes:
         np.testing.assert_allclose(one.shares.sum(axis=1), 1.0)
-    shown = section(outcomes, read_games(found))
+    (shown,) = sections(outcomes, read_games(found))
     fresh, played = shown.tables
     assert [row[0] for row in fresh.rows] == ["idle", "weak"] and played.rows[0][1] == "4"
     assert shown.pictures[0].name == "outcomes"

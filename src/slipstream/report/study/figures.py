@@ -41,17 +41,9 @@ def history(trials: Sequence[Trial]) -> Figure:
     figure, (axes,) = canvas("Trials", 3.4)
     for state, colour, marker in _STATES:
         mine = [t for t in trials if t.score is not None and kind(t) == state]
+        at, scores = [t.number for t in mine], np.array([t.score for t in mine], np.float64)
         if mine:
-            axes.plot(
-                [t.number for t in mine],
-                np.array([t.score for t in mine], np.float64),
-                linestyle="",
-                marker=marker,
-                markersize=3.5,
-                color=colour,
-                alpha=0.75,
-                label=state,
-            )
+            axes.plot(at, scores, marker, markersize=3.5, color=colour, alpha=0.75, label=state)
     fine = [t for t in trials if t.score is not None and kind(t) == "complete"]
     if fine:
         best = np.maximum.accumulate(np.array([t.score for t in fine], np.float64))
@@ -92,9 +84,8 @@ def slices(trials: Sequence[Trial], axes_of: Sequence[Axis]) -> Figure:
     order = np.array([trial.number for trial in trials], np.float64)
     for panel, axis in zip(panels, axes_of, strict=False):
         places, ticks = _places(trials, axis)
-        panel.scatter(
-            places, scores, c=order, cmap="Blues", vmin=-0.5 * order.max(), s=9, linewidth=0
-        )
+        pale = -0.5 * order.max()
+        panel.scatter(places, scores, c=order, cmap="Blues", vmin=pale, s=9, linewidth=0)
         panel.set_xlabel(axis.short, fontsize=9.5)
         panel.tick_params(labelsize=8.5)
         _scale(panel, axis, ticks)
@@ -141,16 +132,12 @@ def parallel(trials: Sequence[Trial], axes_of: Sequence[Axis]) -> Figure:
     low, high = np.quantile(scores, [0.05, 1.0]) if len(scores) else (0.0, 1.0)
     norm = Normalize(low, high if high > low else low + 1.0)
     colours = ScalarMappable(norm, _COLOURS)
-    heights = np.array([_unit(ranked, axis) for axis in axes_of])
+    heights, places = np.array([_unit(ranked, axis) for axis in axes_of]), range(len(axes_of))
     for column, trial in enumerate(ranked):
-        panel.plot(
-            range(len(axes_of)),
-            heights[:, column],
-            color=colours.to_rgba(np.array(trial.score, np.float64)),
-            linewidth=0.9,
-            alpha=0.35 + 0.6 * column / max(len(ranked) - 1, 1),
-        )
-    panel.set_xticks(range(len(axes_of)), [axis.short for axis in axes_of], rotation=30, ha="right")
+        colour = colours.to_rgba(np.array(trial.score, np.float64))
+        alpha = 0.35 + 0.6 * column / max(len(ranked) - 1, 1)
+        panel.plot(places, heights[:, column], color=colour, linewidth=0.9, alpha=alpha)
+    panel.set_xticks(places, [axis.short for axis in axes_of], rotation=30, ha="right")
     panel.set_yticks([])
     for place, axis in enumerate(axes_of):
         panel.axvline(place, color=PALE, linewidth=1.0, zorder=0)
@@ -191,11 +178,10 @@ def folds(trials: Sequence[Trial], market: bool) -> Figure:
         f"Score by fold, the best {len(trials)} trials", 1.3 + 0.34 * len(table)
     )
     axes.grid(False)
-    low = -most if market else float(np.nanmin(table))
-    high = most if market else float(np.nanmax(table))
-    shown = axes.imshow(
-        table, cmap="RdBu" if market else _COLOURS, vmin=low, vmax=high, aspect="auto"
-    )
+    colours, low, high = "RdBu", -most, most
+    if not market:
+        colours, low, high = _COLOURS, float(np.nanmin(table)), float(np.nanmax(table))
+    shown = axes.imshow(table, cmap=colours, vmin=low, vmax=high, aspect="auto")
     axes.set_yticks(range(len(table)), [f"fold {k}" for k in range(len(table))])
     axes.set_xticks(range(len(trials)), [str(t.number) for t in trials], rotation=90, fontsize=8)
     axes.set_xlabel("trial, the best on the left")
@@ -215,34 +201,15 @@ def confirmation(
         rivals: what must be beaten: names and their lower bounds.
     """
     figure, (axes,) = canvas("Confirmation on fresh seeds", 1.2 + 0.3 * len(candidates))
+    names = ("single seeds", "all seeds", "lower bound")
     for place, one in enumerate(candidates[::-1]):
-        axes.plot(
-            one["seeds"],
-            [place] * len(one["seeds"]),
-            "o",
-            color=GREY,
-            markersize=4,
-            alpha=0.7,
-            label="single seeds" if place == 0 else "",
-        )
-        axes.plot([one["lcb"], one["value"]], [place, place], color=BLUE, linewidth=1.6)
-        axes.plot(
-            one["value"],
-            place,
-            "D",
-            color=BLUE,
-            markersize=5,
-            label="all seeds" if place == 0 else "",
-        )
-        axes.plot(
-            one["lcb"],
-            place,
-            "|",
-            color=BLUE,
-            markersize=13,
-            markeredgewidth=2.2,
-            label="lower bound" if place == 0 else "",
-        )
+        seeds, value, lower = one["seeds"], one["value"], one["lcb"]
+        each, all_of_them, least = names if place == 0 else ("", "", "")
+        level = [place] * len(seeds)
+        axes.plot(seeds, level, "o", color=GREY, markersize=4, alpha=0.7, label=each)
+        axes.plot([lower, value], [place, place], color=BLUE, linewidth=1.6)
+        axes.plot(value, place, "D", color=BLUE, markersize=5, label=all_of_them)
+        axes.plot(lower, place, "|", color=BLUE, markersize=13, markeredgewidth=2.2, label=least)
     for place, (name, bound) in enumerate(rivals.items()):
         colour, dashes = ((INK, "-"), (ORANGE, DASHES[1]))[place]
         axes.axvline(bound, color=colour, linestyle=dashes, linewidth=1.0 + place, label=name)
@@ -270,18 +237,14 @@ def equity(title: str, lines: Lines, each: str, first: str = "") -> Figure:
         return np.append(0.0, np.cumprod(1.0 + returns) - 1.0)
 
     thin = lines.each[1:] if first else lines.each
+    strong = lines.each[0] if first else lines.each.mean(axis=0)
     for number, returns in enumerate(thin):
         label = each if number == 0 else ""
         axes.plot(when, growth(returns), color=BLUE, linewidth=0.8, alpha=0.45, label=label)
-    strong = lines.each[0] if first else lines.each.mean(axis=0)
     if lines.benchmark is not None:
+        other = growth(lines.benchmark)
         axes.plot(
-            when,
-            growth(lines.benchmark),
-            color=ORANGE,
-            linestyle=DASHES[1],
-            linewidth=1.6,
-            label="equal weight",
+            when, other, color=ORANGE, linestyle=DASHES[1], linewidth=1.6, label="equal weight"
         )
     axes.plot(when, growth(strong), color=BLUE, linewidth=2.0, label=first or "equal mix of them")
     axes.axhline(0.0, color=INK, linewidth=0.8, label="cash")

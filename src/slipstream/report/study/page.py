@@ -5,25 +5,27 @@ See docs/rules.md, section 15.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.report import wording
-from slipstream.report.machine_figure import machine_pictures
-from slipstream.report.page import Page, Picture, Section, Table, picture, write
-from slipstream.report.study import figures as study_figures
-from slipstream.report.study import screen as study_screen
-from slipstream.report.study import tables as study_tables
-from slipstream.report.study import wording as study_wording
-from slipstream.report.study.view import Axis, StudyView, read_view
+from slipstream.core.percent import percent
+from slipstream.market.calendar import span
+from slipstream.report.market.page import sharpe_figures
+from slipstream.report.numbers import interval, number, share
+from slipstream.report.page import KeyFigure, Page, Picture, Section, Table, picture, write
+from slipstream.report.provenance import notes
+from slipstream.report.statistics import growth, sharpe, sharpe_interval
+from slipstream.report.study import figures, tables, wording
+from slipstream.report.study.view import Axis, Lines, StudyView, read_view
 from slipstream.studies.outcome.sentences import chance_sentence
 from slipstream.studies.record.folder import StudyFolder
 
 _MOST_COLUMNS = 40  # trials in the heat map
 _MOST_SLICES = 9
 _MOST_AXES = 10
+_MOST_SHARES = 15  # settings in the picture of their importance
 _MOST_SETTINGS = 8  # columns of the table of trials: it fits a page of 1,000 pixels
 _FIRST = ("holdout", "confirmation", "trials")
 
@@ -38,72 +40,126 @@ def write_study_page(folder: StudyFolder, say: Callable[[str], None] | None = No
     Raises:
         CheckpointError: the study has not ended.
     """
-    page = study_page(read_view(folder))
-    if say is not None:
-        for line in page.lines:
-            say(line)
-    return write(page, folder.path, "study.html")
+    return write(study_page(read_view(folder)), folder.path, "study.html", say)
 
 
 def study_page(view: StudyView) -> Page:
-    """Builds the page."""
-    opening = study_wording.opening(view)
-    every = [
-        _holdout(view),
+    """Builds the page.
+
+    Its first picture is the hold-out's equity; where it was not opened, the confirmation, or else
+    the trials.
+    """
+    headline, *sentences = wording.opening(view)
+    sections = [
+        *_holdout(view),
         _confirmation(view),
-        _evidence(view),
+        *_evidence(view),
         _search(view),
         _settings(view),
-        _development(view),
-        _notes(view),
+        *_development(view),
+        notes(
+            "Time, notes and provenance",
+            view.notes,
+            view.provenance,
+            view.machine,
+            [tables.time(view.result)],
+        ),
     ]
-    sections = [section for section in every if section is not None]
-    first = _first_picture(sections)
+    pictures = {shown.name: shown for section in sections for shown in section.pictures}
+    first = next((pictures[name] for name in _FIRST if name in pictures), None)
     return Page(
         title=f"Study {view.name}",
-        headline=opening[0],
-        figures=study_screen.figures(view),
+        headline=headline,
+        figures=_figures(view),
         picture=first,
-        warnings=study_wording.warnings(view),
-        sentences=opening[1:],
-        sections=[_without(section, first) for section in sections],
+        warnings=wording.warnings(view),
+        sentences=sentences,
+        sections=[
+            replace(section, pictures=[one for one in section.pictures if one is not first])
+            for section in sections
+        ],
     )
 
 
-def _first_picture(sections: Sequence[Section]) -> Picture | None:
-    """The hold-out's equity; where it was not opened, the confirmation, or else the trials."""
-    pictures = {shown.name: shown for section in sections for shown in section.pictures}
-    return next((pictures[name] for name in _FIRST if name in pictures), None)
+def _figures(view: StudyView) -> list[KeyFigure]:
+    """Of the deployed policy on the hold-out; of the search, where nothing was deployed."""
+    told, trials = view.result["holdout"], view.result["trials"]
+    ends = f"{trials['complete']} to the end, {trials['pruned']} cut"
+    tried = KeyFigure("Trials", number(trials["asked"], 0), ends)
+    if view.holdout is not None and view.days_per_year is not None and told is not None:
+        return _holdout_figures(view, view.holdout, view.days_per_year, told)
+    if told is None or view.market:
+        return [tried, *_search_figures(view)]
+    known = [float(one["score"]) for one in told["seeds"] if not one["failed"]]
+    finished = f"{len(known)} of {len(told['seeds'])} finished"
+    return [
+        KeyFigure("Mean return", number(told.get("mean"), 2), "of the final seeds"),
+        KeyFigure("Single seeds", interval(known, 2), finished),
+        tried,
+    ]
 
 
-def _without(section: Section, shown: Picture | None) -> Section:
-    return replace(section, pictures=[one for one in section.pictures if one is not shown])
+def _holdout_figures(
+    view: StudyView, lines: Lines, periods: float, told: Mapping[str, Any]
+) -> list[KeyFigure]:
+    mine, beside = lines.each[0], span(len(lines.time), periods)
+    if told["opening"] > 1:  # said first: choices made between the looks made it too good
+        beside = f"opening {told['opening']} of these days; {beside}"
+    if lines.benchmark is not None:
+        beside += f"; equal weight {percent(growth(lines.benchmark))}"
+    shown = [KeyFigure("Return on the hold-out", percent(growth(mine)), beside)]
+    bounds = sharpe_interval(mine, periods)
+    shown += sharpe_figures(sharpe(mine, periods), bounds, len(mine), periods)
+    if view.random is not None:
+        worse = share(view.random.percentile / 100.0)
+        note = f"of {view.random.draws} with its own decisions at other times"
+        shown.append(KeyFigure("Random traders that did worse", worse, note))
+    first: Mapping[str, Any] = next((seed for seed in told["seeds"] if not seed["failed"]), {})
+    fills = number(first.get("fills"), 0)
+    return [*shown, KeyFigure("Mean exposure", number(first.get("exposure"), 2), f"{fills} fills")]
 
 
-def _holdout(view: StudyView) -> Section | None:
+def _search_figures(view: StudyView) -> list[KeyFigure]:
+    """Nothing was deployed: what the search could have shown."""
+    evidence, shown = view.result["evidence"] or {}, []
+    candidates = view.result["confirmation"]["candidates"]
+    bounds = [float(one["lcb"]) for one in candidates if "lcb" in one]
+    if bounds:
+        rival = "above 0 would win" if view.market else "of the mean return"
+        shown.append(KeyFigure("Best lower bound, fresh seeds", number(max(bounds), 2), rival))
+    pbo = evidence.get("pbo") or {}
+    if "value" in pbo:
+        note = "of the search (PBO)"
+        if wording.ranked_losers(pbo):
+            note = f"(PBO); the best loses in {share(pbo['loses'])} of halves"
+        shown.append(KeyFigure("Overfitting probability", number(pbo["value"], 2), note))
+    deflated = (evidence.get("deflated_sharpe") or {}).get("value")
+    if deflated is not None:
+        shown.append(KeyFigure("Deflated Sharpe ratio", number(deflated, 2), "a probability"))
+    folds = (view.result.get("findable") or {}).get("folds")
+    if folds is not None:
+        label, days = "Smallest Sharpe that could be confirmed", f"by {folds['span']} of folds"
+        shown.append(KeyFigure(label, number(folds["sharpe"]), days))
+    return shown
+
+
+def _holdout(view: StudyView) -> list[Section]:
     told = view.result["holdout"]
     if told is None:
-        if not view.market:
-            return None
-        return Section("Hold-out", ("It was not opened: there is nothing to show it to.",))
+        closed = Section("Hold-out", ("It was not opened: there is nothing to show it to.",))
+        return [closed] if view.market else []
     if view.holdout is None or view.days_per_year is None:
-        return _episodes(told)
+        rows = [
+            [f"seed {one['seed']}", "diverged" if one["failed"] else number(one["score"], 2)]
+            for one in told["seeds"]
+        ]
+        episodes = Table("Fresh episodes", ("", "mean return"), rows)
+        return [Section("Final training", (), [episodes])]
     label = "first seed, deployable"
-    drawn = study_figures.equity("Hold-out, after costs", view.holdout, "other seeds", label)
-    return Section(
-        "Hold-out",
-        (),
-        [study_tables.holdout(view.holdout, view.days_per_year, told["seeds"])],
-        [picture("holdout", f"Return of all seeds on the hold-out beside {view.rivals}", drawn)],
-    )
-
-
-def _episodes(told: Mapping[str, Any]) -> Section:
-    rows = [
-        [f"seed {one['seed']}", "diverged" if one["failed"] else wording.number(one["score"], 2)]
-        for one in told["seeds"]
-    ]
-    return Section("Final training", (), [Table("Fresh episodes", ("", "mean return"), rows)])
+    drawn = figures.equity("Hold-out, after costs", view.holdout, "other seeds", label)
+    shown = picture("holdout", f"Return of all seeds on the hold-out beside {view.rivals}", drawn)
+    table = tables.holdout(view.holdout, view.days_per_year, told["seeds"])
+    return [Section("Hold-out", (), [table], [shown])]
 
 
 def _confirmation(view: StudyView) -> Section:
@@ -117,42 +173,40 @@ def _confirmation(view: StudyView) -> Section:
             rivals = {"equal weight": 0.0, "cash, lower bound": told["cash"]}
         elif view.market:
             what, rivals = "annual Sharpe ratio", {"cash": 0.0}
-        ranked = sorted(fine, key=lambda one: -one["lcb"])
-        drawn = study_figures.confirmation(ranked, what, rivals)
+        drawn = figures.confirmation(sorted(fine, key=lambda one: -one["lcb"]), what, rivals)
         pictures.append(picture("confirmation", "Lower bounds of the best trials", drawn))
     sentences = ["The best trials of the search were trained again on seeds that it never saw."]
     sentences += chance_sentence(view.result)
     if told["reason"]:
         sentences.append(f"No winner: {told['reason']}.")
-    return Section("Confirmation", sentences, [study_tables.candidates(view)], pictures)
+    return Section("Confirmation", sentences, [tables.candidates(view)], pictures)
 
 
-def _evidence(view: StudyView) -> Section | None:
+def _evidence(view: StudyView) -> list[Section]:
     if not view.market:
-        return None
-    return Section(
-        "How far to trust the search", study_wording.chance(view), [study_tables.evidence(view)]
-    )
+        return []
+    title = "How far to trust the search"
+    return [Section(title, wording.chance(view), [tables.evidence(view)])]
 
 
 def _search(view: StudyView) -> Section:
     result, ranked = view.result, view.complete
-    tables = [study_tables.counts(result["trials"])]
+    shown = [tables.counts(result["trials"])]
     if result["rungs"]:
-        tables.append(study_tables.rungs(result["rungs"]))
+        shown.append(tables.rungs(result["rungs"]))
     if view.shown is not None:
-        tables.append(study_tables.folds(view.trial(view.shown), view.market, view.benchmark))
-    tables.append(study_tables.trials(ranked, _by_importance(view), view.trials, _MOST_SETTINGS))
-    tables += study_tables.failed(view.trials)
+        shown.append(tables.folds(view.trial(view.shown), view.market, view.benchmark))
+    shown.append(tables.trials(ranked, _by_importance(view), view.trials, _MOST_SETTINGS))
+    shown += tables.failed(view.trials)
     pictures = []
     if any(trial.score is not None for trial in view.trials):
-        drawn = study_figures.history(view.trials)
+        drawn = figures.history(view.trials)
         pictures.append(picture("trials", "Score of every trial", drawn))
     whole = [trial for trial in ranked[:_MOST_COLUMNS] if trial.folds]
     if whole:
-        drawn = study_figures.folds(whole, view.market)
+        drawn = figures.folds(whole, view.market)
         pictures.append(picture("folds", "Fold scores of the best trials", drawn))
-    return Section("Search", study_wording.search(view), tables, pictures)
+    return Section("Search", wording.search(view), shown, pictures)
 
 
 def _by_importance(view: StudyView) -> list[Axis]:
@@ -162,33 +216,26 @@ def _by_importance(view: StudyView) -> list[Axis]:
 
 
 def _settings(view: StudyView) -> Section:
-    ranked = view.complete
+    ranked, axes, pictures = view.complete, _by_importance(view), []
     if len(ranked) < 2:
         return Section("Settings", ("Too few trials finished to compare settings.",))
-    sentences = []
-    axes = _by_importance(view)
-    pictures = []
+    sentence = "Too few trials to say which setting mattered."
     if view.importance:
-        top = dict(list(view.importance.items())[:15])
-        sentences.append(
+        sentence = (
             "Importance counts trials that were stopped early, with their last scores; the other "
             "pictures show finished trials only."
         )
-        pictures.append(
-            picture("importance", "Importance of the settings", study_figures.importance(top))
-        )
-    else:
-        sentences.append("Too few trials to say which setting mattered.")
-    drawn = study_figures.slices(ranked, axes[:_MOST_SLICES])
+        drawn = figures.importance(dict(list(view.importance.items())[:_MOST_SHARES]))
+        pictures.append(picture("importance", "Importance of the settings", drawn))
+    drawn = figures.slices(ranked, axes[:_MOST_SLICES])
     pictures.append(picture("slices", "Score against each setting", drawn))
-    shown = axes[:_MOST_AXES]
-    if len(shown) > 1:
-        drawn = study_figures.parallel(ranked, shown)
+    if len(axes) > 1:
+        drawn = figures.parallel(ranked, axes[:_MOST_AXES])
         pictures.append(picture("parallel", "Settings of all finished trials", drawn))
-    return Section("Settings", sentences, (), pictures)
+    return Section("Settings", (sentence,), (), pictures)
 
 
-def _development(view: StudyView) -> Section | None:
+def _development(view: StudyView) -> list[Section]:
     pictures = []
     name = f"trial {view.shown}"
     for key, lines, title, each in (
@@ -196,26 +243,13 @@ def _development(view: StudyView) -> Section | None:
         ("paths", view.development, f"Backtest paths of the search, {name}", "one path"),
     ):
         if lines is not None:
-            drawn = study_figures.equity(title, lines, each)
+            drawn = figures.equity(title, lines, each)
             pictures.append(picture(key, f"{title}, beside {view.rivals}", drawn))
-    if not pictures:
-        return None
     sentence = (
         "Every bar here was tested by policies that had not trained on it, but the trial was "
         "chosen among all trials by these very bars: the curves are too good."
     )
-    return Section("On the folds' test blocks", (sentence,), [_groups(view)], pictures)
-
-
-def _groups(view: StudyView) -> Table:
-    """When each tested group was."""
     rows = [[f"group {k}", dates] for k, dates in enumerate(view.fold_dates)]
-    return Table("Tested groups", (), rows)
-
-
-def _notes(view: StudyView) -> Section:
-    tables = [study_tables.time(view.result)]
-    if view.provenance:
-        tables.append(Table("Provenance", (), list(view.provenance.items())))
-    pictures = machine_pictures(view.machine)
-    return Section("Time, notes and provenance", view.notes, tables, pictures)
+    groups = [Table("Tested groups", (), rows)]
+    title = "On the folds' test blocks"
+    return [Section(title, (sentence,), groups, pictures)] if pictures else []

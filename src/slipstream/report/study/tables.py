@@ -10,14 +10,12 @@ import numpy as np
 
 from slipstream.core.percent import NOTHING, percent
 from slipstream.market.finding import plural
-from slipstream.report.confidence import sharpe_interval
-from slipstream.report.market_tables import fall, interval
+from slipstream.report.inputs import REBALANCED
+from slipstream.report.numbers import interval, number, share
 from slipstream.report.page import Table
-from slipstream.report.portfolio_baselines import REBALANCED
-from slipstream.report.statistics import Floats, max_drawdown, sharpe
+from slipstream.report.statistics import Floats, max_drawdown, sharpe, sharpe_interval
 from slipstream.report.study.figures import kind
 from slipstream.report.study.view import Axis, Lines, StudyView
-from slipstream.report.wording import number, share
 from slipstream.studies.record.reader import Trial
 from slipstream.studies.search.rung_log import rung_at
 
@@ -55,7 +53,7 @@ def _figures(returns: Floats, periods: float) -> list[str]:
         percent(float(curve[-1]) - 1.0),
         number(sharpe(returns, periods), 2),
         interval(sharpe_interval(returns, periods)),
-        fall(max_drawdown(curve)),
+        share(max_drawdown(curve), 1),
     ]
 
 
@@ -67,14 +65,12 @@ def candidates(view: StudyView) -> Table:
     for one in sorted(told["candidates"], key=lambda c: -c.get("lcb", -math.inf)):
         if one["trial"] == winner:
             emphasis = len(rows)
-        seeds = one.get("seeds") or []
-        spread = f"{number(min(seeds), 2)} to {number(max(seeds), 2)}" if seeds else NOTHING
         rows.append(
             [
                 f"trial {one['trial']}" + (", winner" if one["trial"] == winner else ""),
                 number(one.get("search_score"), 2),
                 number(one.get("value"), 2),
-                spread,
+                interval(one.get("seeds"), 2),
                 number(one.get("lcb"), 2),
                 *([number(one.get("own_lcb"), 2)] if view.benchmark else []),
                 one.get("excluded") or "",
@@ -95,8 +91,7 @@ def candidates(view: StudyView) -> Table:
     note = (
         f"{told['seeds']} fresh seeds on every fold, {told['bootstrap']:,} resamples of seeds and "
         f"days (the same days for all); the lower bound is the {level / count:.2g} "
-        f"quantile: the level of the bound, {level:g}, is shared by "
-        f"{plural(count, 'candidate')}."
+        f"quantile: the level of the bound, {level:g}, is shared by {plural(count, 'candidate')}."
     )
     if view.market:
         less = " minus equal weight's" if view.benchmark else ""
@@ -144,26 +139,18 @@ def evidence(view: StudyView) -> Table:
     if "value" in deflated:
         root = math.sqrt(view.days_per_year) if view.days_per_year else 1.0
         ratio = "information ratio" if deflated["of"] == "excess" else "Sharpe ratio"
+        effective = number(deflated["effective_trials"], 0)
+        tried = f"{deflated['trials']:g} skill-less trials"
+        skewed = f"{number(deflated['skew'], 2)} and {number(deflated['kurtosis'], 1)}"
+        best, best_effective = deflated["expected"] * root, deflated["effective_expected"] * root
         rows += [
             [f"Deflated Sharpe ratio of trial {deflated['trial']}", number(deflated["value"], 2)],
-            [
-                f"the same with {number(deflated['effective_trials'], 0)} effective trials",
-                number(deflated["effective_value"], 2),
-            ],
+            [f"the same with {effective} effective trials", number(deflated["effective_value"], 2)],
             [f"Its annual {ratio} on the folds", number(deflated["sharpe"] * root, 2)],
-            [
-                f"Expected of the best of {deflated['trials']:g} skill-less trials",
-                number(deflated["expected"] * root, 2),
-            ],
+            [f"Expected of the best of {tried}", number(best, 2)],
             ["Deviation of annual ratios over finished trials", _deviations(deflated, root)],
-            [
-                f"Expected of the best of {number(deflated['effective_trials'], 0)} effective ones",
-                number(deflated["effective_expected"] * root, 2),
-            ],
-            [
-                "Skew and kurtosis of its daily returns",
-                f"{number(deflated['skew'], 2)} and {number(deflated['kurtosis'], 1)}",
-            ],
+            [f"Expected of the best of {effective} effective ones", number(best_effective, 2)],
+            ["Skew and kurtosis of its daily returns", skewed],
         ]
     else:
         rows.append(["Deflated Sharpe ratio", _not(deflated)])
@@ -174,14 +161,11 @@ def evidence(view: StudyView) -> Table:
         "indicator, because the sampler's trials are not independent."
     )
     if view.benchmark:
+        own = deflated.get("of") == "own"
+        of = "own returns" if own else "returns in excess of equal weight's"
         note += (
-            " It is the smaller of two, here of "
-            + (
-                "returns in excess of equal weight's"
-                if deflated.get("of") != "own"
-                else "own returns"
-            )
-            + ": a market that rises is no skill, nor is cash in one that falls."
+            f" It is the smaller of two, here of {of}: a market that rises is no skill, nor is "
+            "cash in one that falls."
         )
     return Table("What chance alone could show", ("", "value"), rows, note=note)
 
@@ -218,9 +202,8 @@ def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
 def counts(told: Mapping[str, Any]) -> Table:
     """What became of the trials."""
     names = ("asked", "complete", "inactive", "pruned", "failed")
-    rows = [[number(told[name], 0) for name in names]]
     columns = ("asked", "finished", "of these inactive", "stopped early", "failed")
-    return Table("Trials", columns, rows)
+    return Table("Trials", columns, [[number(told[name], 0) for name in names]])
 
 
 def trials(
@@ -228,19 +211,15 @@ def trials(
 ) -> Table:
     """The best trials with the first `most` of their settings."""
     hidden, axes = axes[most:], axes[:most]
-    rows = [
-        [
-            str(trial.number),
-            number(trial.score, 3),
-            *(_value(trial.params.get(axis.name)) for axis in axes),
-        ]
-        for trial in ranked[:MOST_TRIALS]
-    ]
+    rows = []
+    for trial in ranked[:MOST_TRIALS]:
+        values = [_value(trial.params.get(axis.name)) for axis in axes]
+        rows.append([str(trial.number), number(trial.score, 3), *values])
     left = len(every) - len(rows)
     parts = [f"{left} more trials"] if left else []
     if hidden:
-        kind = "setting" if len(hidden) == 1 else "settings"
-        parts.append(f"the {kind} {', '.join(axis.short for axis in hidden)}")
+        names = ", ".join(axis.short for axis in hidden)
+        parts.append(f"the setting{'s' * (len(hidden) > 1)} {names}")
     note = f"{' and '.join(parts)} in `slipstream study export`." if parts else ""
     note = note[:1].upper() + note[1:]
     columns = ("trial", "score", *(axis.short for axis in axes))
@@ -255,8 +234,7 @@ def failed(every: Sequence[Trial]) -> list[Table]:
     """Why trials failed: reported, and never counted as zero."""
     mine = [trial for trial in every if kind(trial) == "failed"]
     rows = [[str(trial.number), trial.reason] for trial in mine[:_MOST_FAILED]]
-    left = len(mine) - len(rows)
-    note = f"{left} more failed." if left else ""
+    note = f"{len(mine) - len(rows)} more failed." if len(mine) > len(rows) else ""
     return [Table("Failed trials", (), rows, note=note)] if rows else []
 
 

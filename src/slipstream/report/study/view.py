@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import CheckpointError
-from slipstream.report.machine_figure import machine_columns
-from slipstream.report.origin import origin
+from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats, Ints
-from slipstream.report.study.environment import study_environment
-from slipstream.report.study.random_traders import RandomTraders, random_traders
-from slipstream.report.study.rebalanced import rebalanced_returns
+from slipstream.report.study import replay
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
@@ -27,6 +24,7 @@ from slipstream.studies.status import best_trials
 from slipstream.training.record.table import read
 
 DAY = 86_400
+_Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fold
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class StudyView:
     development: Lines | None = None
     fresh: Lines | None = None
     holdout: Lines | None = None
-    random: RandomTraders | None = None
+    random: replay.RandomTraders | None = None
     random_missing: str = ""
     fold_dates: Sequence[str] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
@@ -150,30 +148,25 @@ def read_view(folder: StudyFolder) -> StudyView:
             )
         trials = reader.trials()
         space = SearchSpace.from_mapping(reader.study.space, reader.config)
-        facts = (reader.provenance.get("environment") or {}).get("folds")
+        scored = [(trial.params, trial.score) for trial in trials if trial.score is not None]
+        environment = reader.provenance.get("environment") or {}
+        facts = environment.get("folds")
         shown = (result.get("shown") or {}).get("trial")
         view = StudyView(
             name=folder.name,
             result=result,
             trials=trials,
             axes=[
-                Axis(
-                    name,
-                    bool(getattr(distribution, "log", False)),
-                    tuple(getattr(distribution, "choices", ())),
-                )
-                for name, distribution in space.distributions.items()
+                Axis(name, bool(getattr(one, "log", False)), tuple(getattr(one, "choices", ())))
+                for name, one in space.distributions.items()
             ],
-            importance=importances(
-                [(trial.params, trial.score) for trial in trials if trial.score is not None],
-                space.distributions,
-            ),
+            importance=importances(scored, space.distributions),
             days_per_year=result.get("days_per_year"),
             shown=shown,
             fold_dates=_dates(facts),
             provenance=_provenance(reader),
             notes=tuple(reader.provenance.get("notes") or ()),
-            accepted=tuple((reader.provenance.get("environment") or {}).get("accepted") or ()),
+            accepted=tuple(environment.get("accepted") or ()),
             machine=_machine(folder),
         )
         if not view.market or facts is None or shown is None:
@@ -193,9 +186,7 @@ def _with_lines(view: StudyView, reader: StudyReader, layout: FoldMap, shown: in
     folds = range(len(layout.groups))
     search, confirm, final = (reader.passes(phase) for phase in ("search", "confirm", "final"))
 
-    def whole(
-        passes: Mapping[tuple[int, int, int], DailyReturns], repeat: int
-    ) -> list[DailyReturns]:
+    def whole(passes: _Passes, repeat: int) -> list[DailyReturns]:
         found = [passes.get((shown, repeat, fold)) for fold in folds]
         return [one for one in found if one is not None]
 
@@ -222,16 +213,16 @@ def _with_lines(view: StudyView, reader: StudyReader, layout: FoldMap, shown: in
 def _beside(view: StudyView, reader: StudyReader, deployed: DailyReturns) -> StudyView:
     """With what is replayed on the hold-out beside the deployed policy."""
     assert view.holdout is not None and view.shown is not None
-    environment, why = study_environment(reader, view.trial(view.shown).overrides)
+    environment, why = replay.study_environment(reader, view.trial(view.shown).overrides)
     if environment is None or environment.spec.market is None:
         why = why or "this environment has no prices"
         lines = replace(view.holdout, missing=why) if view.benchmark else view.holdout
         return replace(view, holdout=lines, random_missing=why)
     lines = view.holdout
     if view.benchmark:
-        more, missing = rebalanced_returns(environment, deployed.days)
+        more, missing = replay.rebalanced_returns(environment, deployed.days)
         lines = replace(lines, rebalanced=more, missing=missing)
-    random, why = random_traders(reader.folder, environment, deployed.days, deployed.returns)
+    random, why = replay.random_traders(reader.folder, environment, deployed.days, deployed.returns)
     return replace(view, holdout=lines, random=random, random_missing=why)
 
 

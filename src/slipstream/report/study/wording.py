@@ -1,31 +1,27 @@
-"""A study's sentences. What the data does not show is not said."""
+"""A study's sentences. What the data does not show is not said.
+
+What must hold before "profitable" or "outperforms" is: docs/rules.md, section 15.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
-
 from slipstream.market.finding import plural
-from slipstream.report import wording
-from slipstream.report.confidence import sharpe_interval
-from slipstream.report.statistics import sharpe
-from slipstream.report.study.proof import lacking, outperformed
+from slipstream.report.market import wording
+from slipstream.report.numbers import number, share, spread
+from slipstream.report.statistics import Floats, growth, sharpe, sharpe_interval
 from slipstream.report.study.view import Lines, StudyView
-from slipstream.report.wording import number, share
-from slipstream.studies.outcome.sentences import (
-    chance_sentence,
-    findable_sentence,
-    no_winner,
-    on_holdout,
-    openings,
-    why_none,
-)
+from slipstream.studies.outcome import sentences
 from slipstream.studies.search.rung_log import rung_at
-from slipstream.studies.statistics.deflated import expected_best, expected_maximum
+from slipstream.studies.statistics.deflated import (
+    expected_best,
+    expected_maximum,
+    smallest_confirmable,
+)
 from slipstream.studies.statistics.overfitting import ON_NOISE
 
 HOLDOUT = "hold-out"
@@ -41,13 +37,13 @@ def warnings(view: StudyView) -> list[str]:
     result = view.result
     lines = [*view.accepted]
     if (result["holdout"] or {}).get("opening", 0) > 1:
-        lines += openings(result["holdout"])
+        lines += sentences.openings(result["holdout"])
     if (result["winner"] or {}).get("forced"):
         lines.append(f"Trial {result['winner']['trial']} was deployed by force all the same.")
     elif result["winner"] is not None:
-        lines += chance_sentence(result)
+        lines += sentences.chance_sentence(result)
     if view.market and result["holdout"] is not None:
-        lines += on_holdout(result)[1:]
+        lines += sentences.on_holdout(result)[1:]
     if view.holdout is not None and view.days_per_year is not None:
         lines += wording.few_days(len(view.holdout.time), view.days_per_year)
     lines.append(OPTIMISTIC)
@@ -62,7 +58,7 @@ def opening(view: StudyView) -> list[str]:
     result = view.result
     winner, told = result["winner"], result["holdout"]
     if winner is None:
-        return [no_winner(result), *why_none(result), _tried(result)]
+        return [sentences.no_winner(result), *sentences.why_none(result), _tried(result)]
     name = f"Deployed by force: trial {winner['trial']}."
     if not winner["forced"]:
         name = f"Confirmed winner: trial {winner['trial']}."
@@ -73,18 +69,18 @@ def opening(view: StudyView) -> list[str]:
         return [f"{name} Every seed of its final training diverged.", _tried(result)]
     lines = _held(view, view.holdout, view.days_per_year, told)
     if winner["forced"]:
-        lines = [no_winner(result), *lines, name, *why_none(result)]
+        lines = [sentences.no_winner(result), *lines, name, *sentences.why_none(result)]
     else:
         lines = [f"{name} {_short(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
-    more = [*on_holdout(result)[:1], *_seeds(view.holdout, view.days_per_year, label)]
-    more += openings(told) if told["opening"] == 1 else []
+    more = [*sentences.on_holdout(result)[:1], *_seeds(view.holdout, view.days_per_year, label)]
+    more += sentences.openings(told) if told["opening"] == 1 else []
     return [*lines, *more, *best_of(view), _tried(result)]
 
 
 def _short(view: StudyView, lines: Lines) -> str:
     """The hold-out in half a sentence."""
-    if float(np.prod(1.0 + lines.each[0])) <= 1.0:
+    if growth(lines.each[0]) <= 0.0:
         return "It loses money on the hold-out."
     if lacking(view):
         return "It gains on the hold-out, which is no proof."
@@ -95,18 +91,18 @@ def _held(view: StudyView, lines: Lines, periods: float, told: Mapping[str, Any]
     """Figures and comparisons of the deployable policy: the first seed, fixed in advance."""
     mine, other = lines.each[0], lines.benchmark
     interval = sharpe_interval(mine, periods)
-    growth = float(np.prod(1.0 + mine) - 1.0)
+    made = growth(mine)
     rivals, differences = {"cash": 0.0}, {"cash": interval}
     if other is not None:
-        rivals = {"equal weight": float(np.prod(1.0 + other) - 1.0), **rivals}
+        rivals = {"equal weight": growth(other), **rivals}
         differences["equal weight"] = sharpe_interval(mine - other, periods)
     unseen = told["opening"] <= 1
     proof = interval if unseen else None  # bars that were looked at before prove nothing
     missing = lacking(view)
     found = [
         wording.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods),
-        wording.verdict(HOLDOUT, growth, interval, unseen, not missing, "; ".join(missing)),
-        *wording.comparisons(growth, rivals, proof, differences, outperformed(view), unseen),
+        wording.verdict(HOLDOUT, made, interval, unseen, not missing, "; ".join(missing)),
+        *wording.comparisons(made, rivals, proof, differences, outperformed(view), unseen),
     ]
     if view.random is not None:
         found += wording.random_traders(view.random.percentile, view.random.draws)
@@ -121,7 +117,7 @@ def _seeds(lines: Lines, periods: float, label: str) -> list[str]:
     if len(known) < 2:
         return []
     return [
-        f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {wording.spread(known)}. "
+        f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {spread(known)}. "
         f"The headline is of the deployable policy, {label}."
     ]
 
@@ -163,11 +159,9 @@ def standing(rung: Mapping[str, Any]) -> str:
     if rung["rho"] is None:
         return "never stopped a trial: too few had finished to know whether it predicts their ends"
     known = f"rank correlation with final scores {number(rung['rho'], 2)}"
-    return (
-        f"was armed ({known})"
-        if rung["armed"]
-        else f"was disarmed ({known}: it predicts too little)"
-    )
+    if rung["armed"]:
+        return f"was armed ({known})"
+    return f"was disarmed ({known}: it predicts too little)"
 
 
 def _pbo(result: Mapping[str, Any]) -> str:
@@ -210,7 +204,7 @@ def chance(view: StudyView) -> list[str]:
     findable = view.result.get("findable")
     if findable is None:
         return []
-    return [findable_sentence(findable), *best_of(view)]
+    return [sentences.findable_sentence(findable), *best_of(view)]
 
 
 def best_of(view: StudyView) -> list[str]:
@@ -281,3 +275,53 @@ def search(view: StudyView) -> list[str]:
         "folds. Folds share test blocks, so their deviation is no standard error. An inactive "
         "fold (exposure below 1 % or fewer than 10 fills) scores 0, and such a trial cannot win."
     ]
+
+
+def lacking(view: StudyView) -> list[str]:
+    """What of it does not hold for the deployable policy, in words; empty: proven."""
+    holdout, periods, told = view.holdout, view.days_per_year, view.result["holdout"]
+    if holdout is None or periods is None or told is None:
+        return ["the hold-out was not opened"]
+    found = []
+    if (view.result["winner"] or {}).get("forced"):
+        found.append("it was deployed by force")
+    if told["opening"] > 1:
+        found.append(f"this is opening {told['opening']} of these hold-out days")
+    if not told.get("promoted"):
+        found.append("it was not promoted")
+    found += _size(holdout.each[0], periods)
+    if view.random is None:
+        why = f": {view.random_missing}" if view.random_missing else ""
+        found.append(f"it is not known what random traders with its positions would have made{why}")
+    elif view.random.percentile < wording.BETTER_THAN_RANDOM:
+        found.append(
+            f"{number(view.random.percentile, 0)} % of matched random traders did worse, and "
+            f"{wording.BETTER_THAN_RANDOM:g} % must"
+        )
+    return found
+
+
+def outperformed(view: StudyView) -> Collection[str]:
+    """Rivals that the deployable policy has been shown to be better than."""
+    if lacking(view):
+        return ()
+    assert view.holdout is not None and view.days_per_year is not None
+    rivals = {"cash"}
+    if view.holdout.benchmark is not None:
+        difference = view.holdout.each[0] - view.holdout.benchmark
+        if not _size(difference, view.days_per_year):
+            rivals.add("equal weight")
+    return rivals
+
+
+def _size(returns: Floats, periods: float) -> list[str]:
+    """Whether the interval excludes zero, and the ratio is one that so many days can confirm."""
+    if not wording.excludes_zero(sharpe_interval(returns, periods)):
+        return ["the 95 % interval of its Sharpe ratio includes zero"]
+    ratio, smallest = sharpe(returns, periods), smallest_confirmable(len(returns), periods)
+    if ratio is None or smallest is None or ratio <= smallest:
+        return [
+            f"its Sharpe ratio, {number(ratio)}, is not above {number(smallest)}, the smallest "
+            "that the hold-out can confirm"
+        ]
+    return []

@@ -1,0 +1,1 @@
+"""The page of a run without prices: returns of fresh episodes, members, opponents."""

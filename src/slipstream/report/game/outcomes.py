@@ -1,0 +1,118 @@
+"""Games of two in a report: who was beaten, how often, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
+from slipstream.report.inputs import Outcomes
+from slipstream.report.learning import numbers_of
+from slipstream.report.numbers import share
+from slipstream.report.page import KeyFigure, Section, Table, picture
+from slipstream.report.statistics import Floats
+from slipstream.training.record.track import Track
+from slipstream.training.runs.games import wilson
+from slipstream.training.runs.run import Run
+from slipstream.training.self_play.outcomes import by_opponent
+
+_COLOURS = {"won": BLUE, "drawn": GREY, "lost": VERMILION}
+
+
+def outcomes(
+    run: Run, member: int, tracks: Sequence[Track], names: Mapping[int, str]
+) -> tuple[Outcomes, ...]:
+    """Fresh games by opponent, and the run's own validations of the same member.
+
+    Args:
+        run: with its `evaluations.csv`.
+        member: by its number.
+        tracks: its fresh games.
+        names: of the numbers in their metric `opponent`.
+    """
+    met, columns = by_opponent(tracks, names), run.evaluations()
+    # Validations met several, whomever fresh games meet: `won` is over all of them.
+    several = len(met) > 1 or any(f"won_{name}" in columns for name in names.values())
+    return tuple(_outcomes(run, member, name, own, several) for name, own in met.items())
+
+
+def _outcomes(run: Run, member: int, name: str, tracks: Sequence[Track], several: bool) -> Outcomes:
+    won = int(sum(track.metrics["won"] for track in tracks))
+    lost = int(sum(track.metrics["lost"] for track in tracks))
+    table = run.evaluations()
+    rows = [k for k, m in enumerate(table.get("member", [])) if m == member]
+    columns = [f"{what}{f'_{name}' if several else ''}" for what in ("won", "lost")]
+
+    def column(key: str) -> Floats:
+        return numbers_of(table, key)[rows] if key in table else np.full(len(rows), np.nan)
+
+    first, last = (column(key) for key in columns)
+    shares = np.stack([first, 1.0 - first - last, last], axis=1)
+    return Outcomes(name, won, len(tracks) - won - lost, lost, column("steps"), shares)
+
+
+def won(met: Outcomes) -> KeyFigure:
+    """How often it was beaten, for the first screen."""
+    games = met.won + met.drawn + met.lost
+    low, high = (f"{100 * end:.0f}" for end in wilson(met.won, games)[1:])
+    return KeyFigure(f"Won against {met.opponent}", share(met.won / games), f"{low} to {high} %")
+
+
+def sections(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """One section of tables and curves, or none where nobody was met."""
+    if not found:
+        return []
+    tables = [_fresh(found), *([_played(played)] if played else [])]
+    pictures = []
+    if any(np.isfinite(one.shares).any() for one in found):
+        drawn = picture("outcomes", "Games won, drawn and lost over training", _figure(found))
+        pictures.append(drawn)
+    return [Section("Games", (), tables, pictures)]
+
+
+def _fresh(found: Sequence[Outcomes]) -> Table:
+    rows = []
+    for one in found:
+        counts = (one.won, one.drawn, one.lost)
+        shares = [_share(*wilson(n, sum(counts))) for n in counts]
+        rows.append([one.opponent, str(sum(counts)), *shares])
+    return Table(
+        "Fresh games by opponent",
+        ("", "games", "won", "drawn", "lost"),
+        rows,
+        note="shares with 95 % intervals (Wilson); `slipstream evaluate RUN --games 1000` plays "
+        "more, from both sides",
+    )
+
+
+def _played(played: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for one in played:
+        shares = [_share(*one[what]) for what in ("won", "drawn", "lost")]
+        length = f"{one['mean_length']:.0f}"
+        rows.append([str(one["two"]), f"{one['games']:,}", *shares, length])
+    columns = ("", "games", "won", "drawn", "lost", "mean length")
+    return Table("Whole games from both sides (games.json)", columns, rows)
+
+
+def _share(share: float, low: float, high: float) -> str:
+    return f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _figure(found: Sequence[Outcomes]) -> Figure:
+    """A panel for each opponent: shares of the validation's games over steps."""
+    title = "Games won, drawn and lost"
+    figure, panels = canvas(title, 1.2 + 1.7 * len(found), [1.0] * len(found))
+    for axes, one in zip(panels, found, strict=True):
+        for (name, colour), values in zip(_COLOURS.items(), one.shares.T, strict=True):
+            axes.plot(one.steps, values, color=colour, linewidth=1.8, label=name)
+        axes.set_ylabel(f"against {one.opponent}")
+        axes.set_ylim(0.0, 1.0)
+        percent_axis(axes)
+    legend(panels[0], 3)
+    panels[-1].set_xlabel("steps per member")
+    count_axis(panels[-1])
+    return figure

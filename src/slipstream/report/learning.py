@@ -1,0 +1,239 @@
+"""How a run learned: curves over steps from its tables, their pictures, its episodes' section."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from slipstream.core.errors import CheckpointError
+from slipstream.core.spec import Spec
+from slipstream.report.canvas import (
+    BLUE,
+    GREY,
+    ORANGE,
+    SKY,
+    VERMILION,
+    canvas,
+    count_axis,
+    grid,
+    legend,
+    percent_axis,
+)
+from slipstream.report.inputs import Curve
+from slipstream.report.page import Section, picture
+from slipstream.report.statistics import Floats
+from slipstream.training.listeners.recent_episodes import PREFIX
+from slipstream.training.runs.run import Run
+
+_MOST_POINTS = 1_000
+_MOST_PANELS = 16  # of training episodes; the tables have all
+_MOST_LISTED = 20  # names in a sentence
+_COLOURS = {"training": GREY, "validation": BLUE, "evaluation": BLUE}
+
+
+def curves(run: Run, market: bool) -> tuple[Curve, ...]:
+    """Learning curves from the run's tables; in a market the two kinds of score differ in unit."""
+    members = run.config.training.members
+    training, scored = Curve.unit, Curve.unit
+    if market:
+        training, scored = "return of a\ntraining episode", "mean log return"
+    table, evaluations = run.metrics(), run.evaluations()
+    found = [_curve("training", table, members, training)] if "score" in table else []
+    for split in dict.fromkeys(evaluations.get("split", [])):
+        rows = [row for row, name in enumerate(evaluations["split"]) if name == split]
+        part = {name: [column[row] for row in rows] for name, column in evaluations.items()}
+        # A game is validated on the one split that it has.
+        label = str(split) if market else "evaluation"
+        found.append(_curve(label, part, members, scored))
+    return tuple(curve for curve in found if not np.isnan(curve.score).all())
+
+
+def numbers_of(table: Mapping[str, Sequence[float | str | None]], column: str) -> Floats:
+    """A column of a run's table; NaN where a cell is empty.
+
+    Raises:
+        CheckpointError: a cell holds words.
+    """
+    cells = [np.nan if cell is None else cell for cell in table[column]]
+    odd = [cell for cell in cells if isinstance(cell, str)]
+    if odd:
+        raise CheckpointError(
+            f"The run's tables hold {odd[0][:40]!r} in the column `{column}`, where numbers are "
+            "expected: metrics.csv or evaluations.csv is damaged. Move both away, or restore them."
+        )
+    return np.array(cells, dtype=np.float64)
+
+
+def _curve(
+    name: str,
+    table: Mapping[str, Sequence[float | str | None]],
+    members: int,
+    unit: str,
+    column: str = "score",
+) -> Curve:
+    """Rows of (member, steps, `column`) as one column a member, thinned."""
+    steps, score = numbers_of(table, "steps"), numbers_of(table, column)
+    member = numbers_of(table, "member").astype(int)
+    if len(member) and not 0 <= member.min() <= member.max() < members:
+        raise CheckpointError(
+            f"The run's tables name the members {member.min()} to {member.max()} where it has "
+            f"{members}: metrics.csv or evaluations.csv is damaged. Move both away, or restore "
+            "them."
+        )
+    grid, place = np.unique(steps, return_inverse=True)
+    values = np.full((len(grid), members), np.nan)
+    values[place, member] = score
+    stride = -(-len(grid) // _MOST_POINTS)
+    return Curve(name, grid[::stride], values[::stride], unit)
+
+
+def episode_curves(run: Run, spec: Spec, left_out: Collection[str] = ()) -> tuple[Curve, ...]:
+    """Length and metrics of recent training episodes over steps, where the tables have them.
+
+    Args:
+        run: whose tables are read.
+        spec: of its environment, whose metrics have units.
+        left_out: metrics whose means say nothing.
+    """
+    table, members = run.metrics(), run.config.training.members
+    named = {"length": ("length", "steps")}
+    for metric in spec.metrics:
+        column = f"{PREFIX}{metric.name}"
+        if metric.name not in left_out:  # one that is called `length`, too, goes by its column
+            named[column] = (column if metric.name in named else metric.name, metric.unit)
+    return tuple(
+        _curve(name, table, members, unit, column)
+        for column, (name, unit) in named.items()
+        if column in table
+    )
+
+
+def learning(
+    curves: Sequence[Curve], chosen: Sequence[tuple[int, float]] = (), shown: int = 0
+) -> Figure:
+    """Scores over steps, a panel for each unit: members thin, their mean strong.
+
+    Args:
+        curves: the last one is what policies are chosen by.
+        chosen: step and score at which each member's policy was chosen.
+        shown: index of the member whose policy the report shows.
+    """
+    units = list(dict.fromkeys(curve.unit for curve in curves))
+    figure, panels = canvas("Learning curve", 1.2 + 2.0 * len(units), [1.0] * len(units))
+    for curve in curves:
+        _draw(panels[units.index(curve.unit)], curve)
+    if chosen:
+        _mark(panels[units.index(curves[-1].unit)], chosen, shown)
+    for axes, unit in zip(panels, units, strict=True):
+        axes.set_ylabel(unit)
+        legend(axes, 2)  # long names: more columns would leave the panel no room
+    panels[-1].set_xlabel("steps per member")
+    count_axis(panels[-1])
+    return figure
+
+
+def _mark(axes: Axes, chosen: Sequence[tuple[int, float]], shown: int) -> None:
+    """Where policies were chosen: a star for the one that is shown, small ones for the others."""
+    others = [place for index, place in enumerate(chosen) if index != shown]
+    if others:
+        label = "chosen, other members"
+        at, scores = zip(*others, strict=True)
+        axes.scatter(at, scores, s=28, marker="*", color=SKY, zorder=4, label=label)
+    steps, score = chosen[shown]
+    axes.axvline(steps, color=VERMILION, linewidth=0.8, linestyle=":", zorder=3)
+    axes.scatter(
+        [steps], [score], s=130, marker="*", color=VERMILION, zorder=5, label="chosen and shown"
+    )
+
+
+def _draw(axes: Axes, curve: Curve, colour: str | None = None) -> None:
+    colour = colour or _COLOURS.get(curve.name, ORANGE)
+    members = curve.score.shape[1]
+    if members > 1:
+        axes.plot(curve.steps, curve.score, color=colour, linewidth=0.6, alpha=0.4)
+    seen = ~np.isnan(curve.score).all(axis=1)
+    axes.plot(
+        curve.steps[seen],
+        np.nanmean(curve.score[seen], axis=1),
+        color=colour,
+        linewidth=1.8,
+        marker="o" if len(curve.steps) <= 40 else None,
+        markersize=4,
+        label=curve.name if members == 1 else f"{curve.name}, mean of members",
+    )
+
+
+def _episodes(curves: Sequence[Curve]) -> Figure:
+    """Training episodes over steps, a panel for each figure: members thin, their mean strong."""
+    rows = -(-len(curves) // 2)
+    title = "Training episodes, means of the last 100"
+    figure, panels = grid(title, 0.7 + 1.55 * rows, rows, 2, share="x")
+    for axes, curve in zip(panels, curves, strict=False):
+        _draw(axes, curve, BLUE)
+        unit = f" ({curve.unit})" if curve.unit else ""
+        axes.set_title(f"{curve.name}{unit}", loc="left", fontsize=9.5)
+        axes.tick_params(labelsize=9)
+        count_axis(axes, "y")
+        count_axis(axes)
+    for axes in panels[len(curves) :]:
+        axes.set_visible(False)
+    for axes in panels[max(0, len(curves) - 2) : len(curves)]:  # the lowest of each column
+        axes.tick_params(labelbottom=True)
+    figure.supxlabel("steps per member", fontsize=9.5)
+    return figure
+
+
+def episode_returns(agent: Floats, random: Floats) -> Figure:
+    """Histogram of episode returns beside those of a random policy."""
+    figure, (axes,) = canvas("Episode returns", 3.2)
+    both = np.concatenate([agent, random])
+    low, high = float(both.min()), float(both.max())
+    edges = np.linspace(low, high if high > low else low + 1.0, 31)
+    kinds = ((random, GREY, 0.6, "random policy"), (agent, BLUE, 0.75, "agent"))
+    for values, colour, alpha, label in kinds:
+        if len(values):
+            each = np.full(len(values), 1 / len(values))
+            axes.hist(values, list(edges), weights=each, color=colour, alpha=alpha, label=label)
+    axes.set_xlabel("episode return")
+    axes.set_ylabel("share of episodes")
+    percent_axis(axes)
+    legend(axes)
+    return figure
+
+
+def episode_sections(curves: Sequence[Curve]) -> list[Section]:
+    """One section, or none where nothing was measured twice."""
+    known = [curve for curve in curves if _points(curve) > 1]
+    moving = [curve for curve in known if _moves(curve)]
+    if not moving:
+        return []
+    sentences = [
+        "Episodes of training, with actions that were drawn and with its costs of exploring: how "
+        "they change says what is learned, not how good the chosen policy is."
+    ]
+    still = [f"{c.name} {float(np.nanmin(c.score)):.4g}" for c in known if not _moves(c)]
+    if still:
+        sentences.append(f"Always the same: {_listed(still)}.")
+    left = [curve.name for curve in moving[_MOST_PANELS:]]
+    if left:
+        sentences.append(f"Not drawn, in metrics.csv and TensorBoard: {_listed(left)}.")
+    drawn = _episodes(moving[:_MOST_PANELS])
+    words = "Length and metrics of training episodes over steps"
+    return [Section("Training episodes", sentences, (), [picture("episodes", words, drawn)])]
+
+
+def _moves(curve: Curve) -> bool:
+    return bool(np.nanmin(curve.score) < np.nanmax(curve.score))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_LISTED
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _points(curve: Curve) -> int:
+    """Moments at which any member has a value."""
+    return int((~np.isnan(curve.score)).any(axis=1).sum())

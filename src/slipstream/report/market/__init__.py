@@ -1,0 +1,1 @@
+"""The page of a run on prices: account, baselines, costs, tables, figures and words."""

@@ -1,0 +1,219 @@
+"""The report's sentences. What the data does not show is not said.
+
+The words "profitable" and "outperforms" are written only for a study's hold-out that proves them;
+see `slipstream.report.study.proof`. A run's page never says them: its bars may be looked at as
+often as somebody likes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from slipstream.core.percent import percent
+from slipstream.market.calendar import span
+from slipstream.market.symbols import FIAT, pair_in, pip
+from slipstream.report.numbers import interval as text_of
+from slipstream.report.numbers import number, share
+from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
+from slipstream.studies.statistics.deflated import expected_best, smallest_confirmable
+
+BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders from which on it is said
+
+
+def against(mine: float, other: float) -> str:
+    """ "-3.1 % against +2.0 %", with as many digits as it takes to tell them apart."""
+    for digits in (1, 2, 3, 4):
+        first, second = percent(mine, digits), percent(other, digits)
+        if first != second:
+            break
+    else:
+        first, second = percent(mine), percent(other)
+    return f"{first} against {second}"
+
+
+def few_days(days: int, per_year: float) -> list[str]:
+    """What less than a year of daily returns is worth; nothing where there is more, or none."""
+    if days == 0 or days >= per_year:
+        return []
+    error = number(1.0 / math.sqrt(days / per_year))
+    return [
+        f"{span(days, per_year)} are little: an annual Sharpe ratio from so few has a standard "
+        f"error of about {error}, whatever the skill."
+    ]
+
+
+def headline(
+    split: str,
+    sharpe: float | None,
+    interval: tuple[float, float] | None,
+    days: int,
+    per_year: float,
+    trials: int = 1,
+) -> str:
+    """The result in full: the hold-out's Sharpe ratio and what this much data can tell.
+
+    Args:
+        split: its name.
+        sharpe, interval: annual.
+        days: trading days of the split.
+        per_year: trading days of a year.
+        trials: the chosen one and those that it was chosen from.
+    """
+    years = days / per_year
+    length = f"({span(days, per_year)})"
+    name = split.capitalize()
+    if sharpe is None:
+        return f"{name} Sharpe n/a: equity never moved, or there are too few days {length}."
+    if interval is None:
+        lead = f"{name} Sharpe {number(sharpe)}, no interval: too few days {length}."
+    else:
+        lead = f"{name} Sharpe {number(sharpe)}, 95 % interval {text_of(interval)} {length}."
+    smallest = smallest_confirmable(days, per_year)
+    if smallest is None:
+        lead += f" Below {FEWEST_DAYS} days no Sharpe ratio could be confirmed"
+    else:
+        lead += f" The smallest Sharpe that this much data could confirm is {number(smallest)}"
+    best = expected_best(trials, years)
+    if best is None:
+        return f"{lead}."
+    return (
+        f"{lead}; after {trials} trials the best of {trials} skill-less ones is expected to show "
+        f"{number(best)}."
+    )
+
+
+def excludes_zero(interval: tuple[float, float] | None) -> bool:
+    """Whether the interval lies above zero."""
+    return interval is not None and interval[0] > 0.0
+
+
+RUNS_PROVE_NOTHING = (
+    "these bars may be looked at as often as somebody likes; only a study's hold-out, opened once, "
+    "can prove anything"
+)
+
+
+def verdict(
+    split: str,
+    total_return: float,
+    interval: tuple[float, float] | None,
+    unseen: bool = True,
+    proven: bool = False,
+    lacking: str = RUNS_PROVE_NOTHING,
+) -> str:
+    """Whether money was made, and whether that can be told from luck.
+
+    Args:
+        split: what the bars are called.
+        total_return: a fraction.
+        interval: of the Sharpe ratio.
+        unseen: nothing was learned from these bars or chosen on them.
+        proven: everything holds that section 15 of docs/rules.md asks for; studies only.
+        lacking: where it does not, what lacks although the interval excludes zero.
+    """
+    gain = f"{percent(total_return)} after costs on the {split} bars"
+    if not unseen:
+        return f"The agent ends at {gain}: no proof, for they are not known to be new to it."
+    if excludes_zero(interval) and total_return > 0.0:
+        if proven:
+            return (
+                f"The agent was profitable: {gain}, and the 95 % interval of its Sharpe ratio "
+                "excludes zero."
+            )
+        return (
+            f"The agent ends at {gain}, and the 95 % interval of its Sharpe ratio excludes zero. "
+            f"That is no proof: {lacking}."
+        )
+    if interval is not None and interval[1] < 0.0:
+        return (
+            f"The agent loses money: {gain}, and the 95 % interval of its Sharpe ratio lies below "
+            "zero."
+        )
+    if interval is None:
+        return f"The agent ends at {gain}; that is too little data to tell skill from luck."
+    return (
+        f"The agent ends at {gain}; the interval includes zero, so this cannot be told from luck."
+    )
+
+
+def comparisons(
+    agent: float,
+    others: Mapping[str, float],
+    interval: tuple[float, float] | None,
+    differences: Mapping[str, tuple[float, float] | None],
+    proven: Collection[str] = (),
+    unseen: bool = True,
+) -> list[str]:
+    """One sentence per baseline.
+
+    Args:
+        agent: the agent's total return, a fraction.
+        others: total returns of the baselines by name.
+        interval: of the agent's Sharpe ratio.
+        differences: interval of the Sharpe ratio of the daily returns minus each baseline's.
+        proven: baselines that the agent has been shown to be better than; studies only.
+        unseen: as for `verdict`.
+    """
+    doubt = "by no more than chance may explain"
+    if not unseen:
+        doubt = "on bars that prove nothing"
+    elif interval is None:
+        doubt = "so few days cannot tell that from chance"
+    lines = []
+    for name, other in others.items():
+        if agent <= other:
+            lines.append(f"The agent does not beat {name}: {against(agent, other)}.")
+        elif excludes_zero(interval) and excludes_zero(differences.get(name)):
+            shown = "outperforms" if name in proven else "is ahead of"
+            lines.append(f"The agent {shown} {name}: {against(agent, other)}.")
+        else:
+            lines.append(f"The agent is ahead of {name}, {against(agent, other)}, but {doubt}.")
+    return lines
+
+
+def random_traders(percentile: float | None, draws: int) -> list[str]:
+    """Where the agent stands among traders that differ from it only in their timing."""
+    if percentile is None:
+        return []
+    text = (
+        f"Its return is at percentile {number(percentile, 0)} of {draws} random traders with the "
+        "same positions and holding times"
+    )
+    if percentile < BETTER_THAN_RANDOM:
+        return [f"{text}: its timing is not shown to be better than theirs."]
+    return [f"{text}."]
+
+
+def breaks_even(multiple: float | None) -> str:
+    """At which costs nothing is left."""
+    if multiple is None:
+        return "These decisions lose even without any costs."
+    if math.isinf(multiple):
+        return "These decisions keep a gain at any cost multiple up to 100 (or never trade)."
+    return f"Nothing is left at {number(multiple, 2)} times the costs."
+
+
+def largest_by_chance(what: str, scores: Sequence[float | None]) -> list[str]:
+    """What the largest of several t values means: it was looked for among as many tries."""
+    known = [abs(score) for score in scores if score is not None and not math.isnan(score)]
+    if len(known) < 2:
+        return []
+    alone = math.erfc(max(known) / math.sqrt(2.0))
+    among = 1.0 - (1.0 - alone) ** len(known)
+    return [
+        f"By {what} the largest t value is {number(max(known), 2)}, of {len(known)} tries: without "
+        f"any effect, {share(among, 1)} of such tables have one as large."
+    ]
+
+
+def round_trips(trips: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Cost of opening and closing in basis points, and in pips where these mean anything."""
+    parts = []
+    for name, (pips, points) in trips.items():
+        pair = pair_in(name)
+        cost = f"{number(pips, 2)} pips"
+        if pair is not None and pair.base not in FIAT:  # an ounce, a coin
+            cost = f"{pips * pip(name):.3g} {pair.quote}"
+        parts.append(f"{name} {cost} ({number(points, 2)} bp)")
+    return [f"Round trip: {', '.join(parts)}."] if parts else []

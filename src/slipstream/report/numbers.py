@@ -1,0 +1,85 @@
+"""Numbers as text: as many digits as they deserve, ranges, and means with their standard errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from slipstream.core.percent import NOTHING
+from slipstream.report.statistics import Floats
+from slipstream.training.record.track import standard_error
+
+_MOST_DIGITS = 6  # after the point
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """ "0.8"; "n/a" where there is none; never "-0.0"."""
+    if value is None or math.isnan(value):
+        return NOTHING
+    if math.isinf(value):
+        return "infinite"
+    text = f"{value:,.{digits}f}"
+    return text.lstrip("-") if not any(c in text for c in "123456789") else text
+
+
+def share(value: float | None, digits: int = 0) -> str:
+    """ "62 %" of a fraction: never with a plus."""
+    return NOTHING if value is None else f"{number(100.0 * value, digits)} %"
+
+
+def spread(values: Collection[float], digits: int = 1) -> str:
+    """ "-0.3 to 1.2, median 0.8"."""
+    low, middle, high = np.quantile(list(values), (0.0, 0.5, 1.0))
+    return f"{interval((low, high), digits)}, median {number(float(middle), digits)}"
+
+
+def interval(values: Collection[float] | None, digits: int = 1) -> str:
+    """ "-1.1 to 2.7": the lowest and the highest value; "n/a" where there are none."""
+    if not values:
+        return NOTHING
+    return f"{number(min(values), digits)} to {number(max(values), digits)}"
+
+
+def band(values: Collection[float], digits: int = 1) -> str:
+    """ "0.70 to 0.76", or the one value."""
+    low, high = number(min(values), digits), number(max(values), digits)
+    return low if low == high else f"{low} to {high}"
+
+
+class Measured(NamedTuple):
+    """The mean of independent values and its standard error, None where there is one value."""
+
+    mean: float
+    error: float | None
+
+    @classmethod
+    def of(cls, values: Floats) -> Measured:
+        """Of [n] values."""
+        return cls(float(values.mean()), standard_error(values))
+
+    @property
+    def digits(self) -> int:
+        """After the point: the error shows two significant digits, a sure number four."""
+        if self.error:
+            return _digits(self.error, 2)
+        return 1 if self.mean == 0.0 else min(_digits(self.mean, 4), 3)
+
+    def __str__(self) -> str:
+        """ "-0.051 ± 0.015"."""
+        if math.isnan(self.mean):
+            return NOTHING
+        mean = number(self.mean, self.digits)
+        return mean if self.error is None else f"{mean} ± {number(self.error, self.digits)}"
+
+    def above(self, other: Measured) -> bool:
+        """Whether it is more than two standard errors of the difference higher."""
+        error = math.hypot(self.error or 0.0, other.error or 0.0)
+        return self.mean - other.mean > 2.0 * error
+
+
+def _digits(value: float, significant: int) -> int:
+    """Places after the point that show so many significant digits."""
+    return min(_MOST_DIGITS, max(0, significant - 1 - math.floor(math.log10(abs(value)))))

@@ -1,0 +1,311 @@
+"""Evaluates the chosen policies of a run, or of a study, and all that they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.report.game.outcomes import outcomes
+from slipstream.report.inputs import Chosen, Comparison, Game, Prices, RunEvaluation, Window
+from slipstream.report.learning import curves, episode_curves
+from slipstream.report.market import baselines as market_baselines
+from slipstream.report.market.baselines import RANDOM_DRAWS, stress
+from slipstream.report.portfolio import baselines as portfolio_baselines
+from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
+from slipstream.report.provenance import machine_columns, origin
+from slipstream.report.statistics import Floats
+from slipstream.training.environments.environment import LONGEST, Environment
+from slipstream.training.environments.episodes import Seen, run_episodes
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.factory import carried_settings, chosen_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.record.track import values
+from slipstream.training.runs import best
+from slipstream.training.runs.deployed import DeployedPolicy
+from slipstream.training.runs.games import read_games
+from slipstream.training.runs.run import Run
+from slipstream.training.self_play.outcomes import NUMBERS
+from slipstream.training.settings.remarks import remarks
+from slipstream.training.settings.sizing import EvaluationPlan
+from slipstream.vector.contract import random_actions
+
+_NOT_NEW = "This window is not known to begin after the {}: not all new."
+_FORCED = "The study recommended nothing; deployed by --force-deploy."
+# Split of the data -> name on the page; a game has one split, episodes that chose no policy.
+_LABELS = {"train_window": "train", "window": "chosen window"}
+_GAME_LABELS = {"test": "fresh episodes", "train": "evaluation"}
+_RANDOM_EPISODES = 100
+_RANDOM_SEED = 20_260_103
+_COPIES = 32
+
+
+def evaluate_run(
+    path: str | Path | Run,
+    *,
+    draws: int = RANDOM_DRAWS,
+    count: bool = True,
+    **window: Unpack[Window],
+) -> RunEvaluation:
+    """Evaluates every member's best policy and all baselines.
+
+    Args:
+        path: the run directory.
+        draws: matched random traders.
+        count: this is one more look at the test split, which the run directory counts.
+        window: bars to score instead of the run's own splits.
+
+    Raises:
+        CheckpointError: no run, or no policy in it.
+        ConfigError: other prices were asked for and the environment has none.
+    """
+    run = path if isinstance(path, Run) else Run.open(path)
+    members = best.present_members(run)
+    carried = carried_settings(run.provenance)
+    environment = chosen_environment(run.config, **window, carried=carried)
+    splits, agent = environment.splits(), run.config.agent
+    reads = 1
+    if "test" in splits:
+        reads = run.count_test_read() if count else max(run.test_reads, 1)
+    market = environment.spec.market is not None
+    unseen = _all_new(run, environment) if "window" in splits else "test" in splits
+    seats = NUMBERS if environment.opponent_names else ()  # whose means say nothing
+    found = RunEvaluation(
+        title=f"{run.path.name}: {run.config.short_name}",
+        tracks=best.evaluate_best(run, environment, record=market),
+        unseen=unseen,
+        numbers=tuple(members),
+        member=members.index(best.best_member(run)),
+        member_reason="the best on validation" if len(members) > 1 else "",
+        same_settings=not any(isinstance(getattr(agent, n), tuple) for n in agent.PER_MEMBER),
+        curves=curves(run, market),
+        episodes=episode_curves(run, environment.spec, seats),
+        machine=machine_columns(run.metrics()),
+        trials=len(members),  # the shown one is the best of them
+        holdout_reads=reads,
+        notes=_notes(run, environment),
+        provenance=provenance(run, environment),
+    )
+    plan = EvaluationPlan.of(run.config, environment)
+    backend = run.config.training.chosen_backend
+    found = gather(environment, found, backend=backend, draws=draws, plan=plan)
+    if found.market is not None:
+        return found
+    shown = members[found.member]
+    tracks = found.tracks[found.holdout][found.member]
+    met = outcomes(run, shown, tracks, environment.opponent_names)
+    own = game(run, environment, members, shown)
+    played = tuple(read_games(run)) if met else ()
+    return replace(found, game=replace(own, outcomes=met, played=played))
+
+
+def evaluate_deployed(
+    policy: Path | DeployedPolicy, *, draws: int = RANDOM_DRAWS, **window: Unpack[Window]
+) -> RunEvaluation:
+    """Evaluates the policy that a study deployed, on other prices or on a game's fresh episodes.
+
+    Args:
+        policy: it, or its folder.
+        draws, window: as for `evaluate_run`; a market needs a choice of bars.
+    """
+    deployed = policy if isinstance(policy, DeployedPolicy) else DeployedPolicy.open(policy)
+    environment = deployed.environment(**window)
+    market, facts = environment.spec.market is not None, deployed.facts
+    new = begins_after(environment, facts, ("development", "holdout"))
+    notes = [_FORCED] if facts.get("forced") else []
+    if market and not new:
+        notes.append(_NOT_NEW.format("study's own prices end"))
+    trial = f"{facts.get('study')}, trial {facts.get('trial')}"
+    digest = environment.provenance.get("market_sha256")
+    work = {"Study": f"{trial}: {facts.get('label')}"}
+    found = RunEvaluation(
+        title=f"{trial}: {deployed.config.short_name}",
+        tracks=deployed.evaluate(environment, record=market),
+        unseen=new or not market,
+        notes=(*notes, *deployed.remarks(environment)),
+        provenance=origin({}, work, deployed.config.hash, digest),
+    )
+    plan = EvaluationPlan.of(deployed.config, environment)
+    backend = deployed.config.training.chosen_backend
+    return gather(environment, found, backend=backend, draws=draws, plan=plan)
+
+
+def gather(
+    environment: Environment,
+    run: RunEvaluation,
+    *,
+    backend: str = "compiled",
+    draws: int = RANDOM_DRAWS,
+    plan: EvaluationPlan | None = None,
+) -> RunEvaluation:
+    """Replays the baselines and stress tests of a run and adds what the environment knows.
+
+    Args:
+        environment: what was trained on, with its data.
+        run: its tracks by split of the data; the headline's is "test" where there is one, else
+            the last.
+        backend: how kernels are stepped.
+        draws: matched random traders.
+        plan: how much of a random policy is evaluated in a game.
+    """
+    holdout = "test" if "test" in run.tracks else list(run.tracks)[-1]
+    run = replace(
+        run,
+        notes=(*environment.notes, *run.notes),
+        accepted=tuple(environment.provenance.get("accepted", ())),
+    )
+    if isinstance(environment, KernelEnvironment):
+        backend = environment.chosen_backend(backend)
+        # One that declares nothing about its passes is shown like a game.
+        if environment.spec.market is not None and environment.kernel.market_pass is not None:
+            return _with_prices(environment, run, holdout, backend, draws)
+    games, longest = _RANDOM_EPISODES, LONGEST
+    if plan is not None:
+        games, longest = min(games, plan.final), plan.longest
+    return replace(
+        run,
+        holdout=_GAME_LABELS.get(holdout, holdout),
+        tracks={_GAME_LABELS.get(name, name): members for name, members in run.tracks.items()},
+        random_policy=random_policy(environment, holdout, backend, games, longest),
+    )
+
+
+def _with_prices(
+    environment: KernelEnvironment, run: RunEvaluation, holdout: str, backend: str, draws: int
+) -> RunEvaluation:
+    """With market, prices, baselines and stress tests."""
+    kernel, loaded = environment.kernel, environment.loaded
+    passes = {name: passes_of(kernel, loaded, name, backend) for name in run.tracks}
+    held, agent = passes[holdout], run.tracks[holdout][run.member]
+    several = isinstance(held, PortfolioPasses)
+    rules: Any = portfolio_baselines if several else market_baselines
+    comparisons: dict[str, Comparison] = {}
+    if held.comparable:
+        for name, split in passes.items():
+            found = rules.compare(split, agent, draws) if name == holdout else rules.rivals(split)
+            comparisons[_LABELS.get(name, name)] = found
+    return replace(
+        run,
+        holdout=_LABELS.get(holdout, holdout),
+        tracks={
+            _LABELS.get(name, name): [passes[name].named(tracks) for tracks in members]
+            for name, members in run.tracks.items()
+        },
+        market=held.market,
+        prices=Prices(held.declared[0].time, held.declared[0].close),
+        holdings=held.holdings,
+        comparisons=comparisons,
+        stress=stress(held, agent) if comparisons else None,
+        round_trips=tuple(held.round_trips()) if comparisons else (),
+        financing=not several and any(one.financing for one in held.declared),
+    )
+
+
+def random_policy(
+    environment: Environment,
+    split: str,
+    backend: str = "auto",
+    games: int = _RANDOM_EPISODES,
+    longest: int = LONGEST,
+) -> Floats:
+    """Returns [games] of episodes under uniformly random actions, among those that are allowed."""
+    random = np.random.Generator(np.random.PCG64(_RANDOM_SEED))
+
+    def act(seen: Seen) -> NDArray[Any]:
+        return random_actions(environment.spec, len(seen.obs), random, seen.mask)
+
+    with environment.evaluation(split, min(_COPIES, games), 1, backend, longest) as env:
+        tracks = run_episodes(env, act, games, _RANDOM_SEED, record=False)[0]
+    return np.array([track.ret for track in tracks])
+
+
+def game(run: Run, environment: Environment, members: Sequence[int], shown: int) -> Game:
+    """How the policies of a run without prices were chosen."""
+    training, agent = run.config.training, run.config.agent
+    plan = EvaluationPlan.of(run.config, environment)
+    last = {one["member"]: one for one in (run.result or {}).get("members", [])}
+    varied = [name for name in agent.PER_MEMBER if isinstance(getattr(agent, name), tuple)]
+    columns = {name: agent.per_member(name, training.members) for name in varied}
+    differing = {name: column for name, column in columns.items() if len(set(column)) > 1}
+    chosen = []
+    for member in members:
+        manifest, own = run.load_best(member)[1], last.get(member, {})
+        chosen.append(
+            Chosen(
+                steps=int(manifest["steps"]),
+                score=float(manifest["score"]),
+                last=own.get("last_score"),
+                last_error=own.get("last_error"),
+                settings={name: float(column[member]) for name, column in differing.items()},
+            )
+        )
+    policy, sampled = best.best_policy(run, shown), np.empty(0)
+    if policy.actions.drawn:
+        evaluator = Evaluator(
+            environment,
+            "test",
+            games=plan.final,
+            seed=run.config.evaluation.test_seed,
+            backend=training.chosen_backend,
+            longest=plan.longest,
+        )
+        with closing(evaluator):
+            (drawn,) = evaluator.run(policy, drawn=True)
+        sampled = values(drawn, environment.spec)
+    validated = run.evaluations().get("steps", [])
+    trained = (*validated, *run.metrics().get("steps", []))  # it may have ended between two
+    return Game(
+        chosen=tuple(chosen),
+        steps=int(max((step for step in trained if isinstance(step, float)), default=0)),
+        validations=len(set(validated)),
+        budget=training.total_steps,
+        sampled=sampled,
+        longest=plan.longest if environment.spec.max_episode_steps is None else None,
+    )
+
+
+def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
+    """Who is left out, and whether a chosen window is not new to the run."""
+    left_out = sorted(set(range(run.config.training.members)) - set(best.present_members(run)))
+    notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
+    if "window" in environment.splits() and not _all_new(run, environment):
+        notes.append(_NOT_NEW.format("run's validation ends"))
+    return (*notes, *best.other_data(run, environment), *remarks(run.config, environment))
+
+
+def _all_new(run: Run, environment: Environment) -> bool:
+    """Whether the chosen window is known to begin after all bars that the run has used."""
+    return begins_after(environment, run.provenance, ("train", "validation"))
+
+
+def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether the chosen window is known to begin after all of the named ones of `facts`."""
+    windows = (facts.get("environment") or {}).get("windows_utc_seconds") or {}
+    used = [int(windows[name][1]) for name in names if name in windows]
+    if not used or not isinstance(environment, KernelEnvironment):
+        return False
+    loaded, declares = environment.loaded, environment.kernel.market_pass
+    if declares is None:
+        return False
+    passes = [declares(p, loaded.data) for p in loaded.params["window"]]
+    return min(int(one.time[one.first]) for one in passes) >= max(used)
+
+
+def provenance(run: Run, environment: Environment) -> dict[str, str]:
+    """Where the run comes from, each fact a line."""
+    training = run.config.training
+    work = (
+        f"{training.total_steps:,} steps per member, {training.members} member(s), "
+        f"{training.num_envs} copies each, seed {training.seed}"
+    )
+    result = run.result or {}
+    if "updates_per_step" in result:
+        rows = int(result["update_rows"])
+        work += f"; {result['updates_per_step']:.3g} updates of {rows:,} rows for each step"
+    digest = environment.provenance.get("market_sha256")
+    return origin(run.provenance, {"Training": work}, run.config.hash, digest)

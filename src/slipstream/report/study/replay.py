@@ -1,0 +1,155 @@
+"""What is replayed on a study's hold-out when its page is written (docs/rules.md, section 15).
+
+Equal weight that is rebalanced (a study follows what is bought once) and matched random traders:
+the deployable policy's own decisions at other places of the hold-out, under its own costs and
+rules. Both are needed for what the page may say and for no choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slipstream.core.errors import SlipstreamError
+from slipstream.nets.policy_file import unpack
+from slipstream.report.market.baselines import RANDOM_DRAWS, percentile, random_returns
+from slipstream.report.market.passes import Passes, padded
+from slipstream.report.portfolio.baselines import rebalanced
+from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
+from slipstream.report.statistics import Floats, Ints
+from slipstream.studies.engine.accounts import join_passes, pass_growth
+from slipstream.studies.engine.source import EnvironmentSource
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.reader import StudyReader
+from slipstream.studies.search.plan import HOLDOUT
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.record import checkpoint
+from slipstream.training.record.track import Track
+from slipstream.training.settings.config import resolve
+
+_SAME = 1e-6  # of a day's return: weights are float32
+
+
+@dataclass(frozen=True)
+class RandomTraders:
+    """Where the deployable policy stands among traders that differ from it in their timing only.
+
+    Attributes:
+        percentile: share of them that did worse, in percent; ties count half.
+        draws: how many there are.
+    """
+
+    percentile: float
+    draws: int
+
+
+def study_environment(
+    reader: StudyReader, overrides: Mapping[str, Any]
+) -> tuple[Environment | None, str]:
+    """The environment of a trial with the very prices that the study read.
+
+    Args:
+        reader: of the study.
+        overrides: of the trial.
+
+    Returns:
+        It; or None and why there is none.
+    """
+    study, facts = reader.study, reader.provenance.get("environment") or {}
+    try:
+        source = EnvironmentSource(study.folds, study.fold_seeds)
+        environment = source.environment(resolve(reader.config, overrides))
+    except (SlipstreamError, OSError):
+        return None, "the prices are no longer where the study read them"
+    if environment.provenance.get("market_sha256") != facts.get("market_sha256"):
+        return None, "the prices have changed since the study read them"
+    return environment, ""
+
+
+def _holdout(environment: Environment, backend: str) -> Passes | None:
+    """The passes of the hold-out, where the environment says what they could trade at."""
+    if not isinstance(environment, KernelEnvironment) or environment.kernel.market_pass is None:
+        return None
+    return passes_of(environment.kernel, environment.loaded, HOLDOUT, backend)
+
+
+def rebalanced_returns(
+    environment: Environment, days: Ints, backend: str = "compiled"
+) -> tuple[Floats | None, str]:
+    """Daily returns of equal weight, rebalanced, under the costs and the band of a trial.
+
+    Args:
+        environment: of the trial, with the study's own prices.
+        days: int64 [n], the days to tell.
+        backend: how the copies are stepped.
+
+    Returns:
+        [n], or None and why there are none; no reason where the environment has no such line.
+    """
+    passes = _holdout(environment, backend)
+    if not isinstance(passes, PortfolioPasses):
+        return None, ""
+    found, returns = daily_returns(passes, rebalanced(passes))
+    if not np.array_equal(found, days):
+        return None, "the bars are cut into other days than the study's"
+    return returns, ""
+
+
+def random_traders(
+    folder: StudyFolder,
+    environment: Environment,
+    days: Ints,
+    returns: Floats,
+    *,
+    draws: int = RANDOM_DRAWS,
+    backend: str = "compiled",
+) -> tuple[RandomTraders | None, str]:
+    """Ranks the deployable policy among matched random traders.
+
+    Args:
+        folder: of the study; its `policy` is the deployable one.
+        environment: of the deployed trial, with the study's own prices.
+        days, returns: of that policy on the hold-out, as the study recorded them [n].
+        draws: how many.
+        backend: how the copies are stepped.
+
+    Returns:
+        The percentile; or None and why there is none.
+    """
+    passes = _holdout(environment, backend)
+    if passes is None:
+        return None, "this environment does not say what its passes could trade at"
+    if not passes.comparable:
+        return None, "this environment's decisions cannot be moved to other bars"
+    try:
+        tensors, manifest = checkpoint.load(folder.policy)
+    except (SlipstreamError, OSError):
+        return None, "the deployed policy is no longer in the study's folder"
+    policy = unpack(tensors, manifest.get("policy"))
+    tracks = Evaluator(environment, HOLDOUT, backend=backend).run(policy, record=True)[0]
+    found, again = daily_returns(passes, tracks)
+    if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):
+        return None, "the deployed policy does not repeat what the study saw of it"
+    mine = float(passes.growth(padded(passes, tracks))[0]) - 1.0
+    place = percentile(mine, random_returns(passes, tracks, draws))
+    assert place is not None
+    return RandomTraders(float(place), draws), ""
+
+
+def daily_returns(passes: Passes, tracks: Sequence[Track]) -> tuple[Ints, Floats]:
+    """Days [n] and what the tracks of all passes earned on each [n], as studies count them."""
+    accounts, kernel = [], passes.kernel
+    assert kernel.timeline is not None
+    for record, track in zip(passes.params, tracks, strict=True):
+        market = kernel.spec(record, passes.data).market
+        assert market is not None
+        equity = {"equity": track.trace["equity"].ravel()}
+        time = kernel.timeline(record, passes.data)
+        accounts.append(pass_growth(time, equity, market, {}, track.length))
+    joined = join_passes(accounts, [0] * len(accounts), {})
+    return joined.days, joined.returns

@@ -1,0 +1,120 @@
+"""Baselines through the real kernel: same bars, same costs, and what they must come to."""
+
+import numpy as np
+import pytest
+
+from slipstream.report.market import baselines as ba
+from slipstream.report.market.passes import padded
+from slipstream.training.record.track import Track
+
+
+@pytest.fixture(scope="module")
+def passes(forex, passes_of):
+    return passes_of(forex)
+
+
+@pytest.fixture(scope="module")
+def comparison(passes, some_agent):
+    return ba.compare(passes, some_agent(passes), draws=5)
+
+
+def final(tracks):
+    return [float(t.trace["equity"][-1]) for t in tracks]
+
+
+def test_tracks_are_named_by_symbol(passes, comparison):
+    assert passes.symbols == ("EURUSD", "USDJPY")
+    assert [t.name for t in comparison.tracks[ba.FLAT]] == ["EURUSD", "USDJPY"]
+
+
+def test_flat_earns_and_costs_nothing(comparison):
+    assert final(comparison.tracks[ba.FLAT]) == [100_000.0, 100_000.0]
+
+
+def test_buy_and_hold_by_hand(passes, comparison):
+    for record, symbol in enumerate(passes.symbols):
+        one = passes.declared[record]
+        mid, rate, leg = one.mid, one.rate, one.cost
+        units = np.floor(100_000.0 / (mid[0] * rate[0]))
+        # the fill's spread is part of the entry price, so it is converted at the last rate
+        half = leg[0] / rate[0] - mid[0] * passes.params[record].commission
+        gain = units * (mid[-1] - mid[0] - half) * rate[-1]
+        costs = units * (mid[0] * rate[0] * passes.params[record].commission + leg[-1])
+        track = comparison.tracks[ba.BUY_AND_HOLD][record]
+        assert track.trace["equity"][-1] == pytest.approx(100_000.0 + gain - costs, rel=1e-9), (
+            symbol
+        )
+        assert track.metrics["fills"] == 2
+
+
+def test_short_mirrors_the_price_of_a_dollar_quote(comparison):
+    """What a long wins a short loses, but for the costs of both."""
+    gain = [final(comparison.tracks[n])[0] - 100_000.0 for n in (ba.BUY_AND_HOLD, ba.SHORT)]
+    costs = [comparison.tracks[n][0].metrics["costs"] for n in (ba.BUY_AND_HOLD, ba.SHORT)]
+    assert sum(gain) == pytest.approx(-sum(costs), abs=0.5)
+
+
+def test_oracle_is_what_its_programme_promised(comparison):
+    replayed = np.mean(final(comparison.tracks[ba.ORACLE])) / 100_000.0
+    assert replayed == pytest.approx(comparison.oracle_growth, rel=1e-3)
+
+
+def test_oracle_is_an_upper_bound(passes, comparison, some_agent):
+    bound = final(comparison.tracks[ba.ORACLE])
+    for name, tracks in comparison.tracks.items():
+        assert all(a <= b + 1e-6 for a, b in zip(final(tracks), bound, strict=True)), name
+    for seed in range(3):
+        assert all(a <= b for a, b in zip(final(some_agent(passes, seed)), bound, strict=True))
+
+
+def test_ema_cross_sees_no_future(passes):
+    decided = ba.ema_cross(passes, 0)
+    first, last = passes.window(0)
+    assert len(decided) == last - first
+    bars = passes.data.bars
+    kept = bars[first + 60 :, 3].copy()
+    bars.setflags(write=True)
+    try:
+        bars[first + 60 : last, 3] *= 1.5
+        assert (ba.ema_cross(passes, 0)[:60] == decided[:60]).all()
+    finally:
+        bars[first + 60 :, 3] = kept
+
+
+def test_ema_by_hand():
+    assert ba.ema(np.array([1.0, 4.0, 4.0]), 2).tolist() == pytest.approx([1.0, 3.0, 11 / 3])
+
+
+def test_baselines_ignore_the_agents_own_stops(passes):
+    for record in passes.plain():
+        assert record.exposure == 1.0
+        assert record.stop_loss == record.take_profit == 0.0
+        assert record.commission == passes.params[0].commission
+
+
+def test_continuous_actions_reach_the_same_long(forex_continuous, comparison, passes_of):
+    own = ba.rivals(passes_of(forex_continuous)).tracks
+    assert final(own[ba.BUY_AND_HOLD])[0] == pytest.approx(
+        final(comparison.tracks[ba.BUY_AND_HOLD])[0], rel=1e-9
+    )
+    assert final(own[ba.FLAT]) == [100_000.0, 100_000.0]
+
+
+def test_a_pass_that_ended_early_is_flat_afterwards(passes, some_agent):
+    agent = some_agent(passes)
+    short = [Track(t.name, t.ret, 10, t.metrics, t.actions[:10], t.trace) for t in agent]
+    full = padded(passes, short)
+    assert [len(a) for a in full] == [len(t.actions) for t in agent]
+    assert all((a[10:] == 1).all() for a in full)
+
+
+def test_round_trip_in_both_units(passes):
+    trip = passes.round_trips()[0]
+    # 0.8 pips of spread, 0.1 pips of slippage and 20 per million on each leg
+    assert trip.basis_points == pytest.approx(1e4 * 1e-4 * (0.8 + 0.2) / 1.1 + 0.4, rel=0.05)
+    assert trip.pips == pytest.approx(1.0 + 2 * 20e-6 * 1.1 * 1e4, rel=0.05)
+
+
+def test_comparable_asks_for_one_position(passes, forex_continuous, passes_of):
+    assert passes.comparable
+    assert passes_of(forex_continuous).comparable

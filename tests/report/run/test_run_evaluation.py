@@ -1,0 +1,238 @@
+"""From a run directory to its report."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from slipstream import api
+from slipstream.core.errors import CheckpointError, ConfigError, DataError
+from slipstream.core.spec import Metric
+from slipstream.report.inputs import Curve
+from slipstream.report.learning import curves, episode_curves, episode_sections
+from slipstream.report.run.evaluation import evaluate_run
+from slipstream.report.run.report import report_run
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs import best
+from slipstream.training.runs.run import Run
+
+
+@pytest.fixture(scope="module")
+def game(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "balance"
+    target = {
+        "env": {"name": "cartpole"},
+        "agent": {"horizon": 64, "minibatch": 256, "epochs": 1},
+        "evaluation": {"episodes": 5},
+    }
+    return api.train(target, out=path, num_envs=8, members=2, total_steps=2_048, report=False).path
+
+
+@pytest.fixture(scope="module")
+def trader(tmp_path_factory, market_folder):
+    path = tmp_path_factory.mktemp("runs") / "trader"
+    target = {
+        "env": {
+            "name": "forex",
+            "data": {"folder": str(market_folder), "spread_pips": 0.8, "price_side": "mid"},
+            "split": {"train": 0.3, "validation": 0.2, "test": 0.5},
+            "max_steps": 100,
+        },
+        "agent": {"horizon": 64, "minibatch": 256, "epochs": 1, "learning_rate": [1e-3, 1e-4]},
+    }
+    run = api.train(target, out=path, num_envs=8, members=2, total_steps=2_048, report=False)
+    assert run.test_reads == 1  # the score that training printed
+    return run.path
+
+
+def test_report_of_a_game(game):
+    said = []
+    path = report_run(game, say=said.append)
+    assert path == game / "report.html"
+    assert said[0].endswith(" for the report ...")
+    assert said[1].startswith("Mean return ")
+    text = path.read_text(encoding="utf-8")
+    assert said[1] in text
+    assert "Over 2 seeds" in text
+    assert "Versions" in text
+    assert (game / "figures" / "learning_curve.png").exists()
+
+
+def test_curves_follow_the_tables(game):
+    run = Run.open(game)
+    training, evaluation = curves(run, market=False)
+    assert training.score.shape == (len(training.steps), 2)
+    assert training.steps[-1] == 2_048
+    assert evaluation.name == "evaluation"
+    assert training.unit == evaluation.unit
+    table = run.evaluations()
+    assert np.nanmax(evaluation.score) == max(table["score"])
+
+
+def test_training_episodes_are_drawn_over_steps(game, trader):
+    (length,) = episode_curves(Run.open(game), resolve_environment("cartpole", {}).spec)
+    assert (length.name, length.unit) == ("length", "steps") and length.score.shape[1] == 2
+    found = {curve.name: curve for curve in evaluate_run(trader, draws=2).episodes}
+    assert found["max_drawdown"].unit == "fraction" and {"sharpe", "turnover"} <= set(found)
+    table = Run.open(trader).metrics()
+    last = found["trades"].score[-1]
+    assert last.tolist() == table["episode/trades"][-2:]
+    (section,) = episode_sections(tuple(found.values()))
+    assert section.pictures[0].name == "episodes" and len(section.pictures[0].png) > 10_000
+
+
+def test_episodes_that_never_change_are_not_drawn():
+    steps, same = np.array([1.0, 2.0]), np.array([[5.0], [5.0]])
+    still = Curve("length", steps, same, "steps")
+    assert episode_sections((still,)) == []
+    moving = [Curve(f"m{k}", steps, same + np.array([[0.0], [k + 1.0]]), "") for k in range(18)]
+    (section,) = episode_sections((still, *moving))
+    text = " ".join(section.sentences)
+    assert "Always the same: length 5." in text and "metrics.csv and TensorBoard: m16, m17." in text
+
+
+def test_metrics_are_told_apart_from_the_length_and_from_numbers_of_players():
+    columns = {"length": [3.0, 4.0], "episode/length": [5.0, 5.0], "episode/opponent": [0.0, 1.0]}
+    table = {"steps": [1.0, 2.0], "member": [0.0, 0.0], **columns}
+    config = SimpleNamespace(training=SimpleNamespace(members=1))
+    spec = SimpleNamespace(metrics=(Metric("length", "m"), Metric("opponent", "number")))
+    run = SimpleNamespace(metrics=lambda: table, config=config)
+    found = episode_curves(run, spec, ("seat", "opponent"))
+    assert [(c.name, c.unit) for c in found] == [("length", "steps"), ("episode/length", "m")]
+    assert [c.name for c in episode_curves(run, spec)][2:] == ["opponent"]
+
+
+def test_a_sentence_lists_no_more_names_than_can_be_read():
+    """And curves of one name are no trouble."""
+    steps, same = np.array([1.0, 2.0]), np.array([[5.0], [5.0]])
+    still = [Curve("length", steps, same + k, "") for k in range(25)]
+    (section,) = episode_sections((*still, Curve("length", steps, same * [[1.0], [2.0]], "")))
+    assert section.sentences[1].endswith("length 24 and 5 more.")
+
+
+def test_chosen_bars_need_prices(game):
+    with pytest.raises(ConfigError, match="no prices to choose from"):
+        evaluate_run(game, start=0)
+
+
+def test_no_policy_no_report(game, tmp_path):
+    fresh = Run.create(Run.open(game).config, tmp_path / "fresh")
+    with pytest.raises(CheckpointError, match="no policy yet"):
+        report_run(fresh.path)
+
+
+def test_market_run(trader):
+    run = evaluate_run(trader, draws=3)
+    assert list(run.tracks) == ["train", "validation", "test"]
+    assert run.holdout == "test"
+    assert not run.same_settings
+    assert run.trials == 2
+    assert run.provenance["Data"].startswith("sha256 ")
+    assert [c.name for c in run.curves] == ["training", "validation"]
+    assert len({c.unit for c in run.curves}) == 2
+
+
+@pytest.mark.long
+def test_looks_at_the_test_split_are_counted(trader, tmp_path):
+    run = shutil.copytree(trader, tmp_path / "run")
+    Run.open(run).record(test_reads=1)  # as training leaves it
+    said = []
+    report_run(run, count=False, say=said.append)  # the report of that very score
+    assert Run.open(run).test_reads == 1
+    assert not any("has been evaluated" in sentence for sentence in said)
+    api.evaluate(run)
+    report_run(run, start=Run.open(run).provenance["environment"]["windows_utc_seconds"]["test"][0])
+    assert Run.open(run).test_reads == 2  # a window of chosen bars is no look at the test split
+    report_run(run, say=said.append)
+    assert Run.open(run).test_reads == 3
+    assert any("test split has been evaluated 3 times" in sentence for sentence in said)
+
+
+def test_members_of_one_config_are_trials_too(game):
+    assert evaluate_run(game).trials == 2  # the better of two is shown
+
+
+def test_other_prices_of_other_symbols(trader, market_folder, tmp_path):
+    names = sorted(path.stem for path in Path(market_folder).iterdir())
+    folder = tmp_path / "later"
+    folder.mkdir()
+    for name in names:
+        (source,) = Path(market_folder).glob(f"{name}.*")
+        shutil.copy(source, folder)
+    one = evaluate_run(trader, data=folder, symbols=names[:1], draws=2)
+    assert [track.name for track in one.tracks["chosen window"][0]] == names[:1]
+    both = evaluate_run(trader, data=folder, symbols=names, draws=2)
+    assert [track.name for track in both.tracks["chosen window"][0]] == names
+    with pytest.raises(DataError, match="NOSUCH"):
+        evaluate_run(trader, data=folder, symbols=["NOSUCH"])
+    with pytest.raises(ConfigError, match="at least one symbol"):
+        evaluate_run(trader, symbols=[])
+
+
+def test_prices_of_another_shape_are_refused(trader, monkeypatch):
+    run, plain = Run.open(trader), best.best_policy
+
+    def other_shape(run, member):
+        policy = plain(run, member)
+        policy.observation_shape = (3,)
+        return policy
+
+    monkeypatch.setattr(best, "best_policy", other_shape)
+    with pytest.raises(ConfigError, match=r"trained on observations of shape \(3,\)"):
+        evaluate_run(run)
+
+
+def test_chosen_bars(trader):
+    run = Run.open(trader)
+    windows = run.provenance["environment"]["windows_utc_seconds"]
+    first, last = windows["test"]
+    fresh = evaluate_run(trader, start=first, stop=last, draws=3)
+    assert list(fresh.tracks) == ["chosen window"]
+    assert fresh.unseen
+    assert not any("not all new" in note for note in fresh.notes)
+    seen = evaluate_run(trader, start=windows["train"][0], stop=last, draws=3)
+    assert not seen.unseen
+    assert any("not all new" in note for note in seen.notes)
+
+
+def test_a_chosen_window_is_rewarded_and_seen_as_in_training(tmp_path, market_folder):
+    """B0 of the differential Sharpe ratio belongs to the policy, not to the bars to be judged."""
+    target = {
+        "env": {
+            "name": "forex",
+            "data": {"folder": str(market_folder), "spread_pips": 0.8, "price_side": "mid"},
+            "split": {"train": 0.5, "validation": 0.2, "test": 0.3},
+            "reward": "differential_sharpe",
+            "max_steps": 100,
+        },
+        "agent": {"horizon": 64, "minibatch": 256, "epochs": 1},
+    }
+    run = api.train(target, out=tmp_path / "run", num_envs=8, total_steps=2_048, report=False)
+    facts = run.provenance["environment"]
+    first, last = facts["windows_utc_seconds"]["test"]
+    own = evaluate_run(run.path, draws=2).tracks["test"][0]
+    chosen = evaluate_run(run.path, start=first, stop=last, draws=2).tracks["chosen window"][0]
+    assert [track.name for track in own] == [track.name for track in chosen]
+    for mine, theirs in zip(own, chosen, strict=True):
+        np.testing.assert_array_equal(mine.actions, theirs.actions)
+        assert mine.ret == theirs.ret
+    variances = facts["carried"]["return_variance"]
+    assert sorted(variances) == sorted(facts["symbols"])
+    (constants,) = {
+        tuple(api.environment_of(run, start="2024-01-01").loaded.data.constants[:, 2].tolist())
+    }
+    assert sorted(constants) == sorted(variances.values())
+
+
+def test_a_gymnasium_environment_has_its_report(tmp_path):
+    run = api.train(
+        "gym:CartPole-v1",
+        out=tmp_path / "run",
+        overrides={"agent.horizon": 32, "agent.widths": [8], "evaluation.episodes": 2},
+        num_envs=2,
+        total_steps=128,
+        say=lambda sentence: None,
+    )
+    assert "random policy" in (run.path / "report.html").read_text().lower()

@@ -1,0 +1,135 @@
+"""Where a study's policy stands among matched random traders on the hold-out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import portfolio_world as pw
+import pytest
+
+from slipstream.core.errors import CheckpointError
+from slipstream.report.market.baselines import percentile, random_returns
+from slipstream.report.market.passes import Passes
+from slipstream.report.portfolio.passes import PortfolioPasses
+from slipstream.report.study import replay
+from slipstream.report.study.replay import daily_returns, random_traders
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+
+DRAWS = 6
+
+
+def environment_of(kernel, loaded):
+    """With the last window as its hold-out, as a study's environment has one."""
+    (first, *_) = [name for name in loaded.params if name in ("window", "train_window")]
+    loaded = replace(loaded, params={**loaded.params, "holdout": loaded.params[first]})
+    spec = kernel.spec(loaded.params["holdout"][0], loaded.data)
+    return KernelEnvironment(kernel.name, spec, kernel.fitted(loaded), loaded)
+
+
+class Fixed:
+    """A policy whose decisions do not depend on what it sees."""
+
+    def __init__(self, action, width):
+        self._action, self._width = action, width
+        self._step = 0
+
+    def act_rows(self, obs, keys=None, mask=None):
+        self._step += 1
+        return np.asarray(self._action(self._step))[None].repeat(len(obs), axis=0)
+
+
+def decide(monkeypatch, action):
+    """Whatever is loaded from the study's folder acts like this."""
+    monkeypatch.setattr(replay.checkpoint, "load", lambda folder: ({}, {"policy": {}}))
+    made = lambda weights, manifest: Fixed(action, None)  # noqa: E731
+    monkeypatch.setattr(replay, "unpack", made)
+
+
+@pytest.fixture(scope="module")
+def portfolio():
+    """Three coins; the first of them rises whenever the second falls."""
+    panel = pw.random_panel(400, 3, 1)
+    loaded = pw.build(panel, fee=0.001, band=0.0, quantity_step=0.0, min_notional=0.0)
+    return environment_of(pw.KERNEL, loaded)
+
+
+def recorded(environment, action, kind=PortfolioPasses):
+    """Days and daily returns as the study would have kept them, and the tracks."""
+    evaluator = Evaluator(environment, "holdout", backend="serial")
+    tracks = evaluator.run(Fixed(action, None), record=True)
+    passes = kind(environment.kernel, environment.loaded, "holdout", "serial")
+    days, returns = daily_returns(passes, tracks[0])
+    return passes, tracks[0], days, returns
+
+
+def weights(step):
+    """Moves between the assets now and then."""
+    action = np.full(4, -1.0, np.float32)
+    action[(step // 50) % 3] = 1.0
+    return action
+
+
+def test_the_percentile_is_that_of_the_policys_own_decisions(portfolio, monkeypatch, tmp_path):
+    passes, tracks, days, returns = recorded(portfolio, weights)
+    decide(monkeypatch, weights)
+    told, why = random_traders(
+        StudyFolder(tmp_path), portfolio, days, returns, draws=DRAWS, backend="serial"
+    )
+    mine = float(passes.growth([track.actions for track in tracks])[0]) - 1.0
+    assert mine == pytest.approx(np.prod(1 + returns) - 1)
+    assert why == "" and told.draws == DRAWS
+    assert told.percentile == percentile(mine, random_returns(passes, tracks, DRAWS))
+
+
+def test_forex_is_compared_too(forex, monkeypatch, tmp_path):
+    """Two symbols side by side with equal capital."""
+    params = {**forex.loaded.params, "holdout": forex.loaded.params["test"]}
+    environment = replace(forex, loaded=replace(forex.loaded, params=params))
+
+    def positions(step):
+        return np.array([(step // 30) % 3])
+
+    passes, tracks, days, returns = recorded(environment, positions, Passes)
+    decide(monkeypatch, positions)
+    told, why = random_traders(
+        StudyFolder(tmp_path), environment, days, returns, draws=3, backend="serial"
+    )
+    mine = float(passes.growth([track.actions for track in tracks])[0]) - 1.0
+    assert why == "" and mine == pytest.approx(np.prod(1 + returns) - 1, rel=1e-6)
+    assert told.percentile == percentile(mine, random_returns(passes, tracks, 3))
+
+
+def test_who_never_changes_is_as_good_as_itself_at_other_times(portfolio, monkeypatch, tmp_path):
+    """Cash all the time: every draw is the same, and ties count half."""
+
+    def cash(step):
+        return np.array([-1.0, -1.0, -1.0, 1.0], np.float32)
+
+    _, _, days, returns = recorded(portfolio, cash)
+    decide(monkeypatch, cash)
+    told, _ = random_traders(
+        StudyFolder(tmp_path), portfolio, days, returns, draws=DRAWS, backend="serial"
+    )
+    assert told.percentile == 50.0
+
+
+def test_why_there_is_no_percentile(portfolio, monkeypatch, tmp_path):
+    _, _, days, returns = recorded(portfolio, weights)
+    folder = StudyFolder(tmp_path)
+    decide(monkeypatch, weights)
+
+    def told(days=days, returns=returns):
+        return random_traders(folder, portfolio, days, returns, draws=2, backend="serial")
+
+    assert "does not repeat" in told(returns=returns + 1e-3)[1]
+    assert "does not repeat" in told(days=days + 1)[1]
+    monkeypatch.undo()
+
+    def missing(path):
+        raise CheckpointError("gone")
+
+    monkeypatch.setattr(replay.checkpoint, "load", missing)
+    assert told() == (None, "the deployed policy is no longer in the study's folder")

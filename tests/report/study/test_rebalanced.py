@@ -1,0 +1,90 @@
+"""The hold-out's second line: the replay of a study's own prices, and when there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import portfolio_world as pw
+import pytest
+
+from slipstream.core.errors import DataError
+from slipstream.report.portfolio.baselines import EQUAL_WEIGHT, rebalanced, rivals
+from slipstream.report.portfolio.passes import PortfolioPasses
+from slipstream.report.study import replay
+from slipstream.report.study.replay import daily_returns, rebalanced_returns
+from slipstream.studies.config import StudyConfig
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.settings.config import resolve
+
+DIGEST = "ab" * 32
+
+
+@pytest.fixture(scope="module")
+def market():
+    """A kernel and its data, two stretches of which are held out."""
+    panel = pw.random_panel(1_200, 3, 1, segments=[[0, 700], [720, 1_200]])
+    loaded = pw.build(panel, fee=0.002, band=0.0, quantity_step=0.0, min_notional=0.0)
+    facts = {**loaded.provenance, "market_sha256": DIGEST}
+    params = {**loaded.params, "holdout": loaded.params["window"]}
+    loaded = replace(loaded, params=params, provenance=facts)
+    return pw.KERNEL.fitted(loaded), loaded
+
+
+def growth_of(tracks, passes):
+    start = passes.params[0].initial_equity
+    return np.prod([track.trace["equity"].ravel()[-1] / start for track in tracks])
+
+
+def test_days_compound_to_what_the_kernel_replayed(market):
+    kernel, loaded = market
+    passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
+    assert len(passes.params) == 2
+    days, returns = daily_returns(passes, rebalanced(passes))
+    assert (np.diff(days) >= 0).all() and len(days) >= 4
+    assert np.prod(1 + returns) == pytest.approx(growth_of(rebalanced(passes), passes))
+    once = growth_of(rivals(passes).tracks[EQUAL_WEIGHT], passes)
+    assert np.prod(1 + returns) != pytest.approx(once, rel=1e-6)  # it is another line
+
+
+def reader_of(digest=DIGEST):
+    return SimpleNamespace(
+        study=StudyConfig(),
+        config=resolve("cartpole", {}),
+        provenance={"environment": {"market_sha256": digest}},
+    )
+
+
+def test_why_there_is_no_second_line(market, monkeypatch):
+    kernel, loaded = market
+    here: list[Environment | Exception] = []
+
+    class Source:
+        def __init__(self, folds, seeds):
+            pass
+
+        def environment(self, config):
+            if isinstance(here[0], Exception):
+                raise here[0]
+            return here[0]
+
+    monkeypatch.setattr(replay, "EnvironmentSource", Source)
+
+    def told(days, digest=DIGEST):
+        found, why = replay.study_environment(reader_of(digest), {})
+        return (None, why) if found is None else rebalanced_returns(found, days, "serial")
+
+    here[:] = [KernelEnvironment.of("portfolio", kernel, loaded)]
+    passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
+    days, returns = daily_returns(passes, rebalanced(passes))
+    found, why = told(days)
+    assert np.array_equal(found, returns) and why == ""
+    assert "other days" in told(days + 1)[1]
+    assert "have changed" in told(days, "cd" * 32)[1]
+    here[:] = [resolve_environment("cartpole", {})]
+    assert told(days, None) == (None, "")
+    here[:] = [DataError("no folder")]
+    assert "no longer where" in told(days)[1]

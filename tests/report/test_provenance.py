@@ -1,0 +1,76 @@
+"""What a run or a study took of its machine, drawn on its page."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import study_world
+
+from slipstream import api
+from slipstream.report import canvas
+from slipstream.report.provenance import machine_columns, machine_pictures
+from slipstream.report.run.evaluation import evaluate_run
+from slipstream.report.run.report import build_page
+from slipstream.report.study.page import study_page
+from slipstream.report.study.view import read_view
+from slipstream.training.record import machine, table
+from slipstream.training.record.machine import COLUMNS, Machine, MachineTable
+
+
+@pytest.fixture(autouse=True)
+def lively(monkeypatch):
+    """A new look whenever one is asked for; small pictures."""
+    monkeypatch.setattr(machine, "_SECONDS", 0.0)
+    monkeypatch.setattr(canvas, "DPI", 40)
+
+
+def names(page):
+    return [picture.name for picture in page.pictures]
+
+
+def test_rows_without_a_look_and_second_members_are_left_out():
+    found = machine_columns(
+        {
+            "member": [0.0, 1.0, 0.0, 1.0, 0.0, 1.0],
+            "wall": [1.0, 1.0, 2.0, 2.0, 12.0, 12.0],
+            "cpu_percent": [90.0, 90.0, None, None, 180.0, "odd"],
+            "memory_gib": [1.0, 1.0, None, None, 1.5, 1.5],
+        }
+    )
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "wall": [1.0, 12.0],
+        "cpu_percent": [90.0, 180.0],
+        "memory_gib": [1.0, 1.5],
+    }
+    assert machine_columns({"wall": [1.0], "cpu_percent": [3.0], "memory_gib": [1.0]}) == {}
+    assert machine_columns({"wall": [1.0, 2.0]}) == {} and machine_pictures({}) == []
+
+
+def test_cards_have_panels_of_their_own(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "slipstream.report.provenance.picture", lambda *words: drawn.append(words[2])
+    )
+    machine_pictures({"wall": np.arange(3.0), **{name: np.ones(3) for name in COLUMNS}})
+    assert [axes.get_ylabel() for axes in drawn[0].axes][2:] == ["GPU (%)", "VRAM (GiB)", "GPU (W)"]
+
+
+def test_a_runs_page_shows_it(tmp_path):
+    run = api.train("cartpole", total_steps=16_000, out=tmp_path / "run", report=False, say=str)
+    found = evaluate_run(run)
+    assert len(found.machine["wall"]) > 1 and (found.machine["memory_gib"] > 0.0).all()
+    assert "machine" in names(build_page(found))
+
+
+def test_a_studys_page_shows_it_over_all_sessions(tmp_path):
+    folder = study_world.run_study(tmp_path / "one", trials=8, market=None)
+    walls = table.read(folder.machine)["wall"]
+    later = MachineTable(folder.machine, print)  # of a second session
+    later.add(seen := Machine(120.0, 2**30), 5.0, phase="confirmation")
+    later.add(seen, 6.0, phase="confirmation")  # nothing new
+    both = table.read(folder.machine)
+    assert both["wall"] == [*walls, pytest.approx(walls[-1] + 5.0)] and len(walls) > 1
+    assert both["phase"][0] == "search" and both["memory_gib"][-1] == 1.0
+    assert "machine" in names(study_page(read_view(folder)))
+    folder.machine.write_bytes(b"\x00 no table")
+    assert "machine" not in names(study_page(read_view(folder)))
