@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from portfolio_world import World, random_panel
 
-from slipstream.bench.peers.portfolio_env import PeerPrices, PortfolioEnv
+from benchmarks.peers.portfolio import PeerPrices, PortfolioEnv
 
 
 @pytest.mark.parametrize("seed", range(4))
