@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from benchmarks.row import HEADINGS, Row, cells
+from benchmarks.row import HEADINGS, cells
 from benchmarks.suite import run_suite
 from benchmarks.suites import SUITES
 from slipstream.core.errors import SlipstreamError
@@ -33,25 +33,27 @@ def measure(
         float | None,
         typer.Option(help="study --full, gym_defaults: wall time; what is cut is said."),
     ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Another checkout, whose package is the peer.")
+    ] = None,
 ) -> None:
     """Measures a suite of cases, peers side by side; the exit code says that it ran."""
     console = Console()
-    rows: list[Row] = []
     with console.status("") as status:
-        run_suite(
+        result = run_suite(
             suite,
-            json_file=json,
+            path=json,
             full=full,
             only=only or (),
             data_dir=data_dir,
             hours=hours,
-            show=rows.append,
+            against=None if against is None else against.absolute(),
             say=lambda name: status.update(f"measuring {name}"),
         )
     columns = [Column(heading, overflow="fold") for heading in HEADINGS]
     table = Table(*columns, title=f"python -m benchmarks {suite}")
-    for row in rows:
-        table.add_row(*cells(row.as_json()))
+    for row in result["rows"]:
+        table.add_row(*cells(row))
     console.print(table)
     if json is not None:
         console.print(f"Written to {json}", soft_wrap=True)

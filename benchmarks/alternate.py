@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from benchmarks.machine import Neighbours
 from benchmarks.row import CONTENDED, Ratio, Row
@@ -51,9 +52,9 @@ def _measure(ours: Side, peer: Side | None, runs: int, less_is_better: bool) -> 
             for side, figures in sides if run % 2 == 0 else reversed(sides):
                 if side is not None:
                     figures.append(side())
-    measured = {"ours": statistics.median(mine), "others_cpu": neighbours.share, "runs": runs}
+    row = Row(ours=statistics.median(mine), runs=runs, others_cpu=neighbours.share)
     if peer is None:
-        return Row(**measured)
+        return row
     pairs = zip(mine, theirs, strict=True)
     ratio = Ratio.of([b / a if less_is_better else a / b for a, b in pairs])
-    return Row(**measured, peer=statistics.median(theirs), ratio=ratio)
+    return replace(row, peer=statistics.median(theirs), ratio=ratio)

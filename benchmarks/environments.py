@@ -52,7 +52,7 @@ class Says(Work):
 class Image(Work):
     """Shows frames of 84x84x4 bytes, drawn beforehand."""
 
-    observation_space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    observation_space: Any = spaces.Box(0, 255, (84, 84, 4), np.uint8)
 
     def __init__(self) -> None:
         super().__init__(0)

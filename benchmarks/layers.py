@@ -102,7 +102,7 @@ def stepper(
 
 
 def measure(system: str, env: str, num_envs: int, seconds: float, **more: Any) -> dict[str, float]:
-    """Steps per second, processor time of a step, start and stop in seconds, memory.
+    """Steps per second, microseconds of processor time a step, seconds to start and stop, bytes.
 
     Args:
         system, env, num_envs, more: see `stepper`.
@@ -124,7 +124,7 @@ def measure(system: str, env: str, num_envs: int, seconds: float, **more: Any) -
     copies.close()
     return {
         "steps_per_second": steps / wall,
-        "cpu": spent / steps,
+        "cpu": 1e6 * spent / steps,
         "start": started,
         "stop": time.perf_counter() - began,
         "memory": memory,
@@ -135,7 +135,7 @@ def _processor_seconds() -> float:
     """Of this process and those that it started, so far."""
     mine = psutil.Process()
     times = [one.cpu_times() for one in (mine, *mine.children(recursive=True))]
-    return sum(own.user + own.system for own in times)
+    return float(sum(own.user + own.system for own in times))
 
 
 def turns(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _rate(step: Step, made: int, seconds: float) -> float:
         calls += 1
         spent = time.perf_counter() - began
     resets = sum(int(np.count_nonzero(over | cut)) for over, cut in flags)
-    return (calls * made - resets) / spent
+    return float((calls * made - resets) / spent)
 
 
 def alone(env: str, num_envs: int, seconds: float, rounds: int = 0) -> dict[str, float]:

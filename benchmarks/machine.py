@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from slipstream.training.record.provenance import processor
+from slipstream.training.record import provenance
 
 # Of prctl(2), from <linux/prctl.h>.
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37
@@ -32,15 +32,8 @@ def stamp() -> dict[str, Any]:
 
 
 def describe() -> dict[str, Any]:
-    """Processor, cores, memory and operating system."""
-    return {
-        "processor": processor(),
-        "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
-        "threads": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-    }
+    """Processor, cores, memory, cards and operating system."""
+    return {**provenance.machine(), "python": platform.python_version()}
 
 
 def commit() -> str | None:

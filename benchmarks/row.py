@@ -75,11 +75,9 @@ class Row:
     forecast: bool = False
     cells: tuple[dict[str, Any], ...] = ()
 
-    def judged(self, goal: Goal | None) -> Row:
+    def judged(self, goal: Goal) -> Row:
         """The row with a goal; where there is a peer, the ratio decides."""
         decides = self.ours if self.ratio is None else self.ratio.median
-        if goal is None:
-            return self
         return replace(self, goal=str(goal), holds=None if decides is None else goal.holds(decides))
 
     def as_json(self) -> dict[str, Any]:
@@ -91,49 +89,6 @@ class Row:
         if not self.cells:
             del values["cells"]
         return values
-
-
-def race_row(
-    case: str,
-    unit: str,
-    goal: Goal,
-    mine: Sequence[Mapping[str, Any]],
-    theirs: Sequence[Mapping[str, Any]] = (),
-    **more: Any,
-) -> Row:
-    """A row of seconds to a score, seed by seed: a seed that never reached it took for ever.
-
-    The budget's seconds of a seed that missed the score are no seconds to it. Where the median of a
-    side is infinite it has no figure, and there is no ratio; of a pair in which ours missed the
-    ratio is 0. The goal is missed wherever ours misses more seeds than the peer.
-
-    Args:
-        case, unit, goal: of the row; `unit` without the misses.
-        mine, theirs: answers by seed, with `seconds` and `reached`; none of a peer: the goal is
-            one of our seconds.
-        more: other attributes of the row.
-    """
-    sides = [
-        [float(one["seconds"]) if one["reached"] else math.inf for one in side]
-        for side in (mine, theirs)
-    ]
-    missed = [side.count(math.inf) for side in sides]
-    known = [statistics.median(side) if side else math.inf for side in sides]
-    ours, peer = (value if math.isfinite(value) else None for value in known)
-    pairs = zip(*sides, strict=True) if theirs else ()
-    ratios = [b / a if math.isfinite(a) else 0.0 for a, b in pairs]
-    ratio = Ratio.of(ratios) if ours is not None and peer is not None else None
-    if ours is None or (theirs and missed[0] > missed[1]):
-        holds = False
-    elif theirs:  # a peer that never arrives is slower than any goal asks for
-        holds = ratio is None or goal.holds(ratio.median)
-    else:
-        holds = goal.holds(ours)
-    if any(missed):
-        said = f"{missed[0]} of our {len(mine)} seeds"
-        unit += f"; never reached by {said}" + f", {missed[1]} of the peer's" * bool(theirs)
-    row = Row(case, unit, ours, peer, ratio=ratio, runs=len(mine), goal=str(goal), holds=holds)
-    return replace(row, **more)
 
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:

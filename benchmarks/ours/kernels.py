@@ -102,6 +102,7 @@ def step(
     state = blocks[0].env.get_state()
     return {
         "steps_per_second": rate,
+        "nanoseconds": 1e9 / rate,
         "observation_numbers": float(np.prod(environment.spec.observation_shape)),
         "record_bytes": sum(array.nbytes for array in state.values()) / blocks[0].env.num_envs,
     }

@@ -6,27 +6,21 @@ import os
 import secrets
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
-from benchmarks.peers.portfolio import PeerPrices
 from benchmarks.worker import WorkerError
 from slipstream.core.discover import load_kernel
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader
-from slipstream.training.record import yaml_file
-from slipstream.vector.process.pool import memory_of
+from slipstream.training.record import table, yaml_file
 
-_PROGRAM = "from slipstream.cli import main; main()"  # what the command `slipstream` does
-_LOOK_SECONDS = 10.0  # looking is not free: the kernel walks all pages
 _WORK = ("env", "policy", "update")
 _STORE = 512 * 2**20  # bytes of each Ray node's: left alone, each takes a third of the memory
 
@@ -42,7 +36,7 @@ class Ran(NamedTuple):
         trials: of the search.
         steps: of training in the search, all members together.
         test_bars: of one fold.
-        peak_bytes: memory of all processes together, shared pages counted once.
+        peak_bytes: memory of all processes together, shared pages counted once, as it noted.
         owner: processor seconds of the process that owns the study, in the search and while it
             writes the rest of the storage behind it.
         stretches: of members, that workers were handed in the search; bytes: carried for them.
@@ -78,45 +72,28 @@ def run_study(
     file = folder.with_suffix(".yaml")
     file.write_text(yaml_file.dump(config), encoding="utf-8")
     more = [] if hours is None else ["--hours", f"{hours:g}"]
-    peak = _command("tune", str(file), "--study-name", str(folder), *more, *options)
+    _command("tune", str(file), "--study-name", str(folder), *more, *options)
     began = time.perf_counter()
     if "--no-report" not in options:
         _command("study", "report", str(folder))
-    return _read(folder, time.perf_counter() - began, peak)
+    return _read(folder, time.perf_counter() - began)
 
 
-def _command(*words: str) -> int:
-    """Runs a command of ours and returns the most memory that its processes held."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    held, ended = [0.0], threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            with suppress(psutil.Error):
-                below = psutil.Process(process.pid).children(recursive=True)
-                held.append(sum(memory_of(pid) for pid in (process.pid, *(p.pid for p in below))))
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    said, _ = process.communicate()
-    ended.set()
-    watcher.join()
-    if process.returncode != 0:
+def _command(*words: str) -> None:
+    """Runs a command of ours."""
+    command = [sys.executable, "-c", "from slipstream.cli import main; main()", *words]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
         raise WorkerError(
-            f"`slipstream {' '.join(words)}` ended with exit code {process.returncode}. It said:\n"
-            f"{said.strip()[-1500:]}"
+            f"`slipstream {' '.join(words)}` ended with exit code {done.returncode}. It said:\n"
+            f"{(done.stdout + done.stderr).strip()[-1500:]}"
         )
-    return int(max(held))
 
 
-def _read(path: Path, report: float, peak: int) -> Ran:
-    with StudyReader(StudyFolder(path)) as reader:
+def _read(path: Path, report: float) -> Ran:
+    study = StudyFolder(path)
+    held = [one for one in table.read(study.machine)["memory_gib"] if isinstance(one, float)]
+    with StudyReader(study) as reader:
         seconds, totals, trials = reader.fact("seconds"), reader.totals("search"), reader.trials()
         folds = reader.provenance["environment"]["folds"]
         cpu, stretches, carried = (reader.fact(name) or {} for name in ("cpu", "answers", "bytes"))
@@ -132,7 +109,7 @@ def _read(path: Path, report: float, peak: int) -> Ran:
         trials=len(trials),
         steps=int(totals["steps"]),
         test_bars=sum(folds["group_bars"][group] for group in folds["folds"][0]["groups"]),
-        peak_bytes=peak,
+        peak_bytes=int(max(held) * 2**30),
         owner=float(cpu.get("search", 0.0) + cpu.get("mirror", 0.0)),
         stretches=float(stretches.get("search", 0.0)),
         bytes=float(carried.get("search", 0.0)),
@@ -176,6 +153,8 @@ def write_prices(env: Mapping[str, Any], folder: str) -> dict[str, float]:
 
     That is for peers, which do not read prices themselves.
     """
+    from portfolio_peer import PeerPrices  # of the tests
+
     kernel = load_kernel("portfolio")
     assert kernel.load_folds is not None
     loaded = kernel.load_folds(kernel.configure(env), FoldPlan())

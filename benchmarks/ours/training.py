@@ -17,6 +17,7 @@ import slipstream
 from benchmarks.fresh_episodes import fresh_returns
 from benchmarks.worker import steps_per_second
 from slipstream.agents.dqn.config import DQNConfig
+from slipstream.agents.tasks import in_sequence
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.listeners.events import Evaluated, Event, Started, Updated
 from slipstream.training.runs.best import best_policy
@@ -122,16 +123,14 @@ class _Race:
         self._since = time.perf_counter()
 
 
-def seconds_to_score(
-    config: Mapping[str, Any], score: float, tested: bool = False
-) -> dict[str, float]:
+def seconds_to_score(config: Mapping[str, Any], score: float, tests: int = 0) -> dict[str, float]:
     """Seconds of a lone member's training up to a score; compiling (`warm_up`) is apart.
 
     Args:
         config: sections of a run's config; `evaluation` says when there are tests, and how long.
-        score, tested: see `_Race`.
+        score: of the trailing 100 training episodes, or of a test where there are `tests`.
     """
-    race = _Race(score, tested)
+    race = _Race(score, tests > 0)
     warm_up = _warm_up(config)
     _train(config, race)
     return {
@@ -175,12 +174,9 @@ class _UntilBeaten:
 
 def _wins(run: Run, games: int, seed: int) -> dict[str, float]:
     """Share of games that the chosen policy wins against each bot, from both sides."""
-    one = Player("learner", best_policy(run, 0), run)
-    found = {}
-    for bot in ("weak", "strong"):
-        result = play(run.config.env_name, one, Player(bot), games, seed).result
-        found[f"won_{bot}"] = float((result == 1).mean())
-    return found
+    one, name = Player("learner", best_policy(run, 0), run), run.config.env_name
+    found = {bot: play(name, one, Player(bot), games, seed) for bot in ("weak", "strong")}
+    return {f"won_{bot}": float((played.result == 1).mean()) for bot, played in found.items()}
 
 
 def seconds_to_wins(
@@ -227,10 +223,11 @@ def dqn_updates(agent: Mapping[str, Any], transitions: int, seconds: float) -> d
     shard.reset()
     for _ in range(-(-transitions // 10_000)):
         shard.iterate(0.0)
-    replay, updates = shard.collector.replay, np.array([500])
+    collector: Any = shard.collector
+    updates = np.array([500])
 
     def learn() -> int:
-        shard.agent.learn(replay, updates)
+        shard.agent.learn(collector.replay, updates, in_sequence)
         return int(updates[0])
 
     learn()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,8 +17,6 @@ class OracleGame(gymnasium.Env[Any, Any]):
     Args:
         levels: intensities of discrete actions; 0: continuous ones.
     """
-
-    metadata: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, levels: int) -> None:
         import hockey_oracle

@@ -37,33 +37,20 @@ class _Stopwatch(Callback):
 
 
 def ppo_cartpole(
-    algorithm: str,
-    num_envs: int,
-    horizon: int,
-    minibatch: int,
-    epochs: int,
-    seconds: float,
-    threads: int,
+    algorithm: str, n_envs: int, n_steps: int, seconds: float, threads: int, **settings: int
 ) -> dict[str, float]:
     """Training steps per second over whole iterations.
 
     Args:
         algorithm: `PPO` or `HybridPPO`; both networks have two layers of 64, as ours.
-        num_envs, horizon, minibatch, epochs: as in our config.
+        n_envs, n_steps, settings: of it.
         seconds: to measure over; threads: of torch.
     """
     torch.set_num_threads(threads)
     watch = _Stopwatch(seconds, 1)
-    learner = _ALGORITHMS[algorithm](
-        "CartPole-v1",
-        n_envs=num_envs,
-        n_steps=horizon,
-        batch_size=minibatch,
-        n_epochs=epochs,
-        callbacks=[watch],
-    )
-    learner.train(10**9)
-    return {"steps_per_second": num_envs * horizon * watch.rate}
+    sizes = {"n_envs": n_envs, "n_steps": n_steps, **settings}
+    _ALGORITHMS[algorithm]("CartPole-v1", callbacks=[watch], **sizes).train(10**9)
+    return {"steps_per_second": n_envs * n_steps * watch.rate}
 
 
 def sac_pendulum(width: int, seconds: float, threads: int) -> dict[str, float]:

@@ -22,14 +22,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv,
 import slipstream
 from benchmarks.fresh_episodes import fresh_returns
 from benchmarks.peers.hockey import OracleGame
-from benchmarks.peers.portfolio import PeerPrices, make_portfolio
 from benchmarks.peers.stepping import pace
 
 _EPISODES = 100  # of training, that a score is the mean of
 _TEST_SEED = 10_000  # of the first test episode, plus the training's
 _COPIES, _ROWS = 12, 256  # of a fold of a study
 _KINDS: dict[str, Any] = {"DummyVecEnv": DummyVecEnv, "SubprocVecEnv": SubprocVecEnv}
-_AGENTS = {"DQN": DQN, "SAC": SAC}
+_AGENTS = {"PPO": PPO, "DQN": DQN, "SAC": SAC}
 
 
 def _make_forex() -> gymnasium.Env:
@@ -69,26 +68,20 @@ class _Iterations(BaseCallback):
         return not (self.iteration > self.warm_up + 1 and enough)
 
 
-def ppo_forex(recipe: str, seconds: float, threads: int, short: bool = False) -> dict[str, float]:
-    """Training steps per second over whole iterations, and gradient updates per step.
+def ppo_forex(
+    kind: str, copies: int, warm_up: int, settings: Mapping[str, Any], seconds: float, threads: int
+) -> dict[str, float]:
+    """Training steps per second of PPO over whole iterations, and gradient updates per step.
 
     Args:
-        recipe: ``default``, as its users run it, or ``tuned`` for throughput.
+        kind: of vector environment; copies: in it.
+        warm_up: iterations that are not timed.
+        settings: of PPO, SB3's defaults apart.
         seconds: least time to measure over.
         threads: of PyTorch.
-        short: rollouts of an eighth of their length, to choose the number of threads.
     """
     torch.set_num_threads(threads)
-    # An iteration of the defaults takes some 20 s, beside which no warm-up is seen.
-    kind, num_envs, warm_up = "SubprocVecEnv", 8, 0
-    settings: dict[str, Any] = {"n_steps": 2048}
-    if recipe == "tuned":
-        kind, num_envs, warm_up = "DummyVecEnv", 64, 1
-        settings = {"n_steps": 256, "batch_size": 4096, "n_epochs": 4}
-        settings["policy_kwargs"] = {"net_arch": [64, 64]}
-    if short:
-        settings["n_steps"] //= 8
-    env = VecMonitor(_KINDS[kind]([_make_forex] * num_envs))
+    env = VecMonitor(_KINDS[kind]([_make_forex] * copies))
     model = PPO("MlpPolicy", env, seed=1, device="cpu", **settings)
     watch = _Iterations(seconds, warm_up)
     model.learn(10**9, callback=watch)
@@ -97,59 +90,13 @@ def ppo_forex(recipe: str, seconds: float, threads: int, short: bool = False) ->
     return {"steps_per_second": rate, "updates_per_step": model.n_epochs / model.batch_size}
 
 
-class _UntilScore(BaseCallback):
-    """Stops when the trailing 100 training episodes average the score."""
-
-    def __init__(self, score: float) -> None:
-        super().__init__()
-        self.score, self.reached = score, False
-        self.returns: deque[float] = deque(maxlen=_EPISODES)
-
-    def _on_step(self) -> bool:
-        for info in self.locals["infos"]:
-            if "episode" in info:
-                self.returns.append(info["episode"]["r"])
-        full = len(self.returns) == _EPISODES
-        self.reached = full and float(np.mean(self.returns)) >= self.score
-        return not self.reached
-
-
-def ppo_cartpole(seed: int, score: float, threads: int, budget: int = 100_000) -> dict[str, float]:
-    """Seconds of `learn` until the score is reached, or until the Zoo's budget is spent."""
-    torch.set_num_threads(threads)
-    # hyperparams/ppo.yml of rl-baselines3-zoo, CartPole-v1; `lin_x` falls linearly to 0.
-    model = PPO(
-        "MlpPolicy",
-        make_vec_env("CartPole-v1", n_envs=8, seed=seed),
-        n_steps=32,
-        batch_size=256,
-        gae_lambda=0.8,
-        gamma=0.98,
-        n_epochs=20,
-        ent_coef=0.0,
-        learning_rate=lambda left: 0.001 * left,
-        clip_range=lambda left: 0.2 * left,
-        seed=seed,
-        device="cpu",
-    )
-    watch = _UntilScore(score)
-    began = time.perf_counter()
-    model.learn(budget, callback=watch)
-    seconds = time.perf_counter() - began
-    return {
-        "seconds": seconds,
-        "reached": float(watch.reached),
-        "steps_per_second": model.num_timesteps / seconds,
-    }
-
-
-def ppo_faces(kind: str, num_envs: int, steps: int) -> dict[str, float]:
-    """Seconds of PPO's `learn` on CartPole, and those spent in the environments' `step`.
+def ppo_faces(kind: str, num_envs: int, iterations: int) -> dict[str, float]:
+    """Steps per second of PPO's `learn` on CartPole, end to end.
 
     Args:
-        kind: "dummy" for its own DummyVecEnv, "ours" for our face.
-        num_envs: copies.
-        steps: of experience, in all.
+        kind: "ours" for our face; "dummy" for its own DummyVecEnv, whose time in `step` is left
+            out: that is Amdahl's bound.
+        num_envs: copies; iterations: of 64 steps each, after one that warms up.
     """
     torch.set_num_threads(1)
     env: Any
@@ -167,11 +114,12 @@ def ppo_faces(kind: str, num_envs: int, steps: int) -> dict[str, float]:
 
     env.step = timed
     model = PPO("MlpPolicy", env, n_steps=64, batch_size=1024, n_epochs=4, seed=1, device="cpu")
-    model.learn(64 * num_envs)  # a first rollout and update, for warming up
+    model.learn(64 * num_envs)
     stepping[0] = 0.0
-    began = time.perf_counter()
+    steps, began = 64 * num_envs * iterations, time.perf_counter()
     model.learn(steps)
-    return {"seconds": time.perf_counter() - began, "stepping": stepping[0]}
+    spent = time.perf_counter() - began - (stepping[0] if kind == "dummy" else 0.0)
+    return {"steps_per_second": steps / spent}
 
 
 def ppo_gym(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]:
@@ -236,6 +184,8 @@ def ppo_portfolio(
 def _fold(
     folder: str, vector: str, rate: float, iterations: int, test_steps: int
 ) -> dict[str, float]:
+    from portfolio_peer import PeerPrices, make_portfolio  # of the tests
+
     began = time.perf_counter()
     env = VecMonitor(_KINDS[vector]([partial(make_portfolio, folder)] * _COPIES))
     model = PPO(
@@ -272,30 +222,37 @@ def _fold(
 
 
 class _Watch(BaseCallback):
-    """Times the steps behind the warm-up; stops after some seconds, or at a test's score.
+    """Times the steps behind the warm-up; stops after some seconds, or at a score.
 
     Args:
         seconds: to measure over; warm_up: steps that are not timed.
-        due: steps from one test to the next; score: of a test, where to stop.
-        env: of the tests, whose time is not counted.
+        score: where to stop: of the trailing 100 training episodes, or of a test.
+        env: of the tests, whose time is not counted; due: steps from one to the next.
     """
 
     def __init__(
-        self, seconds: float, warm_up: int, due: float, score: float, env: VecEnv | None
+        self, seconds: float, warm_up: int, score: float, env: VecEnv | None, due: float
     ) -> None:
         super().__init__()
-        self.seconds, self.warm_up, self.due = seconds, warm_up, due
-        self.score, self.tests, self.reached = score, env, False
-        self.began, self.ended, self.steps, self.untimed = math.nan, math.nan, 0, 0
-        self.tested, self.test_seconds = 0, 0.0
+        self.seconds, self.warm_up, self.score = seconds, warm_up, score
+        self.tests, self.due, self.reached = env, due, False
+        self.began = self.ended = time.perf_counter()
+        self.steps, self.untimed, self.tested, self.test_seconds = 0, 0, 0, 0.0
+        self.returns: deque[float] = deque(maxlen=_EPISODES)
 
     def _on_step(self) -> bool:
         self.ended = time.perf_counter()
-        if self.tests is not None and self.num_timesteps >= (self.tested + 1) * self.due:
-            self.tested += 1
-            mean, _ = evaluate_policy(self.model, self.tests, 20, deterministic=True)
-            self.reached = float(mean) >= self.score
-            self.test_seconds += time.perf_counter() - self.ended
+        if self.tests is not None:
+            if self.num_timesteps >= (self.tested + 1) * self.due:
+                self.tested += 1
+                mean, _ = evaluate_policy(self.model, self.tests, 20, deterministic=True)
+                self.reached = float(mean) >= self.score
+                self.test_seconds += time.perf_counter() - self.ended
+        elif self.score < math.inf:
+            infos = self.locals["infos"]
+            self.returns.extend(info["episode"]["r"] for info in infos if "episode" in info)
+            full = len(self.returns) == _EPISODES
+            self.reached = full and float(np.mean(self.returns)) >= self.score
         if self.num_timesteps <= self.warm_up:
             self.began, self.untimed = time.perf_counter(), self.num_timesteps
             return True
@@ -303,12 +260,12 @@ class _Watch(BaseCallback):
         return not self.reached and self.ended - self.began < self.seconds
 
 
-def replay(
+def learn(
     agent: str,
     game: str,
-    widths: Sequence[int],
     settings: Mapping[str, Any],
     threads: int,
+    widths: Sequence[int] = (),
     seconds: float = math.inf,
     score: float = math.inf,
     tests: int = 0,
@@ -317,35 +274,35 @@ def replay(
     warm_up: int = 150,
     copies: int = 1,
     processes: bool = False,
+    **rounds: int,
 ) -> dict[str, float]:
     """Steps per second behind the warm-up, and seconds of `learn`.
 
     Args:
-        agent: DQN or SAC; settings: of it, SB3's defaults apart.
-        game: of Gymnasium, or "hockey" (continuous), or "hockey" with levels of actions behind it.
-        widths: hidden layers; threads: of torch.
-        seconds: to measure over; score: where to stop, of one of so many `tests` of 20 episodes,
-            the best action in each step.
+        agent: PPO, DQN or SAC.
+        game: of Gymnasium, or the tests' oracle of hockey: "hockey2" has two levels of discrete
+            actions, "hockey0" continuous ones.
+        settings: of the agent, SB3's defaults apart; ``lin_x`` falls linearly from x to 0.
+        threads: of torch; widths: hidden layers, none for SB3's own.
+        seconds: to measure over; score: where to stop, of training episodes, or of one of so many
+            `tests` of 20 episodes, the best action in each step.
         seed: of the training; budget: its steps at most.
         warm_up: steps that are not timed.
         copies: of the environment, in this process, or (hockey) each in one of its own.
+        rounds: of updates: train_freq and gradient_steps.
     """
     torch.set_num_threads(threads)
     if game.startswith("hockey"):
-        make = partial(OracleGame, int(game.removeprefix("hockey") or 0))
+        make = partial(OracleGame, int(game.removeprefix("hockey")))
         env: VecEnv = (SubprocVecEnv if processes else DummyVecEnv)([make] * copies)
     else:
         env = make_vec_env(game, n_envs=copies, seed=seed)
-    model = _AGENTS[agent](
-        "MlpPolicy",
-        env,
-        policy_kwargs={"net_arch": list(widths)},
-        seed=seed,
-        device="cpu",
-        **settings,
-    )
+    own = {name: _schedule(value) for name, value in {**settings, **rounds}.items()}
+    if widths:
+        own["policy_kwargs"] = {"net_arch": list(widths)}
+    model = _AGENTS[agent]("MlpPolicy", env, seed=seed, device="cpu", **own)
     tested = make_vec_env(game, seed=_TEST_SEED + seed) if tests else None
-    watch = _Watch(seconds, warm_up, budget / max(tests, 1), score, tested)
+    watch = _Watch(seconds, warm_up, score, tested, budget / max(tests, 1))
     began = time.perf_counter()
     model.learn(budget, callback=watch)
     ended = time.perf_counter() - watch.test_seconds
@@ -355,3 +312,10 @@ def replay(
         "steps": float(watch.num_timesteps),
         "reached": float(watch.reached),
     }
+
+
+def _schedule(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("lin_"):
+        highest = float(value.removeprefix("lin_"))
+        return lambda left: highest * left
+    return value

@@ -9,7 +9,6 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.peers.portfolio import PeerPrices
 from benchmarks.worker import steps_per_second
 
 
@@ -61,7 +60,9 @@ def numpy_portfolio(folder: str, seconds: float) -> dict[str, float]:
         folder: that `PeerPrices.write` filled.
         seconds: to measure for.
     """
-    from unit_orders_oracle import NumpyUnitOrders  # of the tests, which compare the kernel with it
+    # Of the tests, which compare the kernel with it.
+    from portfolio_peer import PeerPrices
+    from unit_orders_oracle import NumpyUnitOrders
 
     prices = PeerPrices.read(folder)
     close, features = np.array(prices.close), np.array(prices.features, np.float64)

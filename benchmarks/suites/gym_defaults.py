@@ -20,7 +20,7 @@ from scipy import stats
 
 from benchmarks.machine import threads, versions
 from benchmarks.row import Goal, Row
-from benchmarks.suite import SuiteOptions
+from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.worker import WorkerError, run_worker
 from slipstream.training.record.files import write_json
 from slipstream.training.settings.config import resolve
@@ -47,23 +47,13 @@ class GymGame:
     env_id: str
     low: float
     high: float
-    budgets: tuple[int, ...]
+    budgets: Sequence[int]
     zoo: int | None = None
     held_out: bool = False
     episodes: int = 100
 
 
-GAMES = (
-    GymGame("CartPole-v1", 0, 500, (100_000,), 100_000),
-    GymGame("Acrobot-v1", -500, -60, (100_000, 1_000_000), 1_000_000),
-    GymGame("MountainCarContinuous-v0", -100, 100, (20_000,), 20_000),
-    GymGame("LunarLander-v3", -250, 250, (100_000, 1_000_000), 1_000_000),
-    GymGame("Taxi-v4", -200, 10, (100_000, 300_000)),
-    GymGame("Pendulum-v1", -1600, -100, (100_000,), 100_000),
-    GymGame("Blackjack-v1", -1, 1, (100_000,), episodes=1000),
-    GymGame("FrozenLake-v1", 0, 1, (100_000,), held_out=True, episodes=1000),
-    GymGame("LunarLanderContinuous-v3", -250, 250, (100_000, 1_000_000), 1_000_000, held_out=True),
-)
+GAMES = tuple(GymGame(**one) for one in specs_of("train")["gym_defaults"]["games"])
 
 
 @dataclass(frozen=True)

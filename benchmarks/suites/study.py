@@ -8,37 +8,30 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.machine import Neighbours, threads
 from benchmarks.ours.study import Ran, run_study
-from benchmarks.row import Goal, Ratio, Row
-from benchmarks.suite import Case, SuiteOptions
+from benchmarks.row import Ratio, Row
+from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.worker import WorkerError, rate, run_worker
 from slipstream.features.sets import FEATURE_SETS
-from slipstream.market.finding import plural
 from slipstream.market.planted_crypto import write_planted_crypto
 
 BARS = 125_000  # of five minutes; the hold-out leaves some 100,000 to develop on
 FOLDS = 6
-IN_FLIGHT = 16  # trials; with six folds each, groups have their full size
-COPIES, HORIZON = 12, 256
-_ROWS = COPIES * HORIZON
+_CONFIG = specs_of("study")["_config"]
+COPIES, _IN_FLIGHT = _CONFIG["training"]["num_envs"], _CONFIG["study"]["trials_in_flight"]
+_ROWS: int = COPIES * _CONFIG["agent"]["horizon"]
 _FULL_HOURS = 0.55  # of --hours for the first of two studies, which has no pruning
 
 # A planted bar opens at the last close: another column takes the place of the one that says so.
 PLANTED_FEATURES = tuple(
     "log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]
 )
-# Nothing here changes how much work a step is, so that every trial is the same workload.
-SPACE: dict[str, Mapping[str, Any]] = {
-    "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
-    "agent.discount": {"low": 0.85, "high": 0.99},
-    "agent.entropy_coef": {"low": 1e-5, "high": 1e-2, "log": True},
-    "agent.clip_range": {"low": 0.1, "high": 0.4},
-}
 
 
 class Size(NamedTuple):
@@ -74,32 +67,28 @@ class Size(NamedTuple):
 
 FULL = Size(trials=500, steps=100_000, confirmed=10, seeds=5, final_seeds=5)
 # As many members side by side as in the full study, a tenth of the steps: 2.9 million in all.
-SLICE = Size(trials=IN_FLIGHT, steps=10 * _ROWS)
+SLICE = Size(trials=_IN_FLIGHT, steps=10 * _ROWS)
 _SHORT = Size(trials=24, steps=100_000)  # about a minute
 _SIZE = f"{FULL.trials} trials x {FOLDS} folds x {FULL.steps:,} steps"
 _FULL_STEPS = FULL.iterations * _ROWS
 
 
 def study_config(env: Mapping[str, Any], size: Size, *, pruning: bool) -> dict[str, Any]:
-    """A config file's content: separate actor and critic of 64 x 64, 106 numbers seen.
+    """A config file's content.
 
     Args:
         env: what `_market` yields.
         size: trials and steps.
         pruning: whether trials stop early.
     """
+    sizes: dict[str, Any] = {"n_trials": size.trials, "final_seeds": size.final_seeds}
+    confirmation = {"top": size.confirmed, "seeds": size.seeds}
+    sizes |= {"pruning": {"enabled": pruning}, "confirmation": confirmation}
     return {
         "env": {"name": "portfolio", **env},
-        "agent": {"horizon": HORIZON, "minibatch": 256, "epochs": 4, "widths": [64, 64]},
-        "training": {"num_envs": COPIES, "total_steps": size.steps},
-        "study": {
-            "n_trials": size.trials,
-            "trials_in_flight": IN_FLIGHT,
-            "pruning": {"enabled": pruning},
-            "confirmation": {"top": size.confirmed, "seeds": size.seeds},
-            "final_seeds": size.final_seeds,
-            "space": SPACE,
-        },
+        "agent": _CONFIG["agent"],
+        "training": {**_CONFIG["training"], "total_steps": size.steps},
+        "study": {**_CONFIG["study"], **sizes},
     }
 
 
@@ -194,93 +183,59 @@ def _unpruned(settings: SuiteOptions) -> _Study:
 def portfolio_kernel(settings: SuiteOptions) -> Iterable[Row]:
     """Unit orders in seven assets of 14 features, 4,096 copies, against NumPy one at a time."""
     with _market(settings.data_dir) as (env, folder):
-        run_worker("ours.study.write_prices", {"env": env, "folder": str(folder)})
+        arrays = {"folder": str(folder)}
+        run_worker("ours.study.write_prices", {"env": env, **arrays})
         units = {**env, "orders": "units", "min_quantity": 0.01}
         asked = {"name": "portfolio", "settings": units, "num_envs": 4096, "threads": threads()}
         both = {"seconds": settings.seconds}
         yield settings.row(
-            f"steps/s (7 assets x 14 features, 4,096 copies, {threads()} threads)",
             lambda: rate("ours.kernels.step", {**asked, **both}),
-            lambda: rate("peers.stepping.numpy_portfolio", {"folder": str(folder), **both}),
-            "the same unit orders in NumPy, one environment at a time",
-            goal=Goal(">=", 200),
+            lambda: rate("peers.stepping.numpy_portfolio", {**arrays, **both}),
+            cores=threads(),
         )
 
 
 def study_full(settings: SuiteOptions) -> Iterable[Row]:
     """The whole study without pruning; without --full a slice of it, from which it is forecast."""
     study = _unpruned(settings)
-    shown, told = (
-        study.figures,
-        {"others_cpu": study.others_cpu, "forecast": study.figures.forecast},
-    )
-    yield Row(
-        "study_full",
-        f"s for {_SIZE}, no pruning, with a test pass of every fold and the report ({shown.how})",
-        shown.seconds,
-        **told,
-    ).judged(Goal("<=", 3600))
-    more = 100.0 * shown.confirm / shown.seconds
-    yield Row(
-        "study_confirm",
-        f"s from the search to the hold-out, {more:.0f} % more ({FULL.confirming} members; "
-        f"{shown.how})",
-        shown.confirm,
-        **told,
-    )
-    yield from _search_rows(study)
+    shown = study.figures
+    whole, confirming = settings.spec["rows"]
+    row = Row(others_cpu=study.others_cpu, forecast=shown.forecast)
+    yield settings.told(replace(row, ours=shown.seconds), whole, size=_SIZE, how=shown.how)
+    more = {"more": 100.0 * shown.confirm / shown.seconds, "confirming": FULL.confirming}
+    yield settings.told(replace(row, ours=shown.confirm), confirming, how=shown.how, **more)
+    yield from _search_rows(settings, study)
 
 
 def study_pruned(settings: SuiteOptions) -> Iterable[Row]:
     """The full study with pruning."""
-    yield from pruned_rows(_study(FULL, True, settings.data_dir, settings.hours))
+    yield from pruned_rows(settings, _study(FULL, True, settings.data_dir, settings.hours))
 
 
-def pruned_rows(study: _Study) -> Iterable[Row]:
+def pruned_rows(settings: SuiteOptions, study: _Study) -> Iterable[Row]:
     """What a study with pruning trained, beside what the same trials would have."""
     ran, shown = study.ran, study.figures
     unpruned = ran.trials * FOLDS * _FULL_STEPS
-    yield Row(
-        "study_pruned",
-        f"steps of training of {_SIZE} with pruning, in {shown.seconds:,.0f} s with test passes "
-        f"and the report ({shown.how}); the same trials, none stopped",
-        float(ran.steps),
-        float(unpruned),
-        f"{ran.trials} trials x {FOLDS} folds x {_FULL_STEPS:,} steps",
-        Ratio.of([ran.steps / unpruned]),
-        others_cpu=study.others_cpu,
-    ).judged(Goal("<=", 0.70))
-    yield from _search_rows(study)
+    trained, ratio = float(ran.steps), Ratio.of([ran.steps / unpruned])
+    row = Row(ours=trained, peer=float(unpruned), ratio=ratio, others_cpu=study.others_cpu)
+    words = {"trials": ran.trials, "folds": FOLDS, "steps": _FULL_STEPS, **shown._asdict()}
+    yield settings.told(row, size=_SIZE, **words)
+    yield from _search_rows(settings, study)
 
 
-def _search_rows(study: _Study) -> Iterable[Row]:
+def _search_rows(settings: SuiteOptions, study: _Study) -> Iterable[Row]:
     """How well a study that ran used the machine."""
-    ran, others = study.ran, study.others_cpu
+    ran, overhead = study.ran, 100.0 * study.figures.overhead
+    alone, searched = threads() * ran.steps / ran.train, ran.steps / ran.search
+    rows = (
+        Row(ours=overhead, forecast=study.figures.forecast),
+        Row(ours=searched, peer=alone, ratio=Ratio.of([searched / alone])),
+        Row(ours=ran.peak_bytes / 1e9),
+    )
     told = f"in {ran.trials} trials, {'with' if ran.rungs else 'without'} scores at rungs"
-    yield Row(
-        "study_overhead",
-        f"% of the search that is neither rollout nor update nor test pass ({told})",
-        100.0 * study.figures.overhead,
-        others_cpu=others,
-        forecast=study.figures.forecast,
-    ).judged(Goal("<", 5))
-    alone = threads() * ran.steps / ran.train
-    yield Row(
-        "study_efficiency",
-        f"steps/s of training in the search ({told}); the same workers while they only step, act "
-        "and learn",
-        ran.steps / ran.search,
-        alone,
-        "its populations, training alone",
-        Ratio.of([ran.steps / ran.search / alone]),
-        others_cpu=others,
-    ).judged(Goal(">=", 0.85))
-    yield Row(
-        "study_memory",
-        f"GB at most, all processes, shared pages once (in {ran.trials} trials)",
-        ran.peak_bytes / 1e9,
-        others_cpu=others,
-    ).judged(Goal("<", 3))
+    for row, spec in zip(rows, settings.spec["search"], strict=True):
+        row = replace(row, others_cpu=study.others_cpu)
+        yield settings.told(row, spec, told=told, trials=ran.trials)
 
 
 class Setup(NamedTuple):
@@ -364,65 +319,39 @@ def fold_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
 
         cost = partial(fold_cost, train_steps=_FULL_STEPS, test_steps=bars, ask=ask)
         chosen, folds = best_setup(setups, settings.runs if settings.full else 3, cost)
-    build = statistics.median(fold.build for fold in folds)
-    yield Row(
-        settings.case,
-        f"s of the whole machine for one fold of one trial: {_FULL_STEPS:,} steps and a test "
-        f"pass of {bars:,} bars (theirs from {iterations * _ROWS:,} steps and 2,000 bars, "
-        f"{build:.2g} s to start not counted; ours {study.figures.how})",
-        ours,
-        statistics.median(fold.seconds for fold in folds),
-        f"{chosen}; the best of {len(setups)}",
-        Ratio.of([fold.seconds / ours for fold in folds]),
+    row = Row(
+        ours=ours,
+        peer=statistics.median(fold.seconds for fold in folds),
+        ratio=Ratio.of([fold.seconds / ours for fold in folds]),
         runs=len(folds),
         others_cpu=max(neighbours.share, study.others_cpu),
         forecast=study.figures.forecast,
-    ).judged(Goal(">=", 20))
+    )
+    words: dict[str, Any] = {"steps": _FULL_STEPS, "bars": bars, "measured": iterations * _ROWS}
+    words |= {"build": statistics.median(fold.build for fold in folds), "how": study.figures.how}
+    yield settings.told(row, **words, chosen=chosen, setups=len(setups))
 
 
 def cluster(settings: SuiteOptions) -> Iterable[Row]:
     """A short search on nodes of this machine beside the same one on forked workers: 6 minutes."""
     if importlib.util.find_spec("ray") is None:
         raise WorkerError("Ray is not installed: pip install 'slipstream[ray]'")
-    cores, size = threads(), f"{_SHORT.trials} trials"
     ran: dict[int, tuple[dict[str, Any], float]] = {}
-    for nodes in sorted({0, cores, 1, 2, 4}):
+    for nodes in {0, threads(), 1, 2, 4}:
         with _market(settings.data_dir) as (env, folder), Neighbours() as neighbours:
             config = study_config(env, _SHORT, pruning=False)
             asked = {"config": config, "folder": str(folder / "study"), "nodes": nodes}
             ran[nodes] = run_worker("ours.study.on_nodes", asked, timeout=7_200.0), neighbours.share
-    (near, others), (far, more) = ran[0], ran[cores]
-    yield Row(
-        "ray_overhead",
-        f"s of a search of {size} x {FOLDS} folds x {_SHORT.steps:,} steps on {cores} Ray nodes of "
-        "one core, starting Ray apart; ratio = times the forked workers'",
-        far["search"],
-        near["search"],
-        f"{cores} forked workers",
-        Ratio.of([far["search"] / near["search"]]),
-        others_cpu=max(others, more),
-    ).judged(Goal("<=", 1.10))
+    words = {"trials": _SHORT.trials, "folds": FOLDS, "steps": _SHORT.steps, "cores": threads()}
+    overhead, alone = settings.spec["rows"]
+    (near, others), (far, more) = ran[0], ran[threads()]
+    ratio = Ratio.of([far["search"] / near["search"]])
+    row = Row(ours=far["search"], peer=near["search"], ratio=ratio, others_cpu=max(others, more))
+    yield settings.told(row, overhead, **words)
     for nodes in (1, 2, 4):
         one, others = ran[nodes]
         stretches = max(one["stretches"], 1.0)
-        work = one["train"] + one["evaluate"] + one["rest"]
-        yield Row(
-            "ray_nodes",
-            f"s of the search of {size} on {nodes} nodes of one core ({plural(cores, 'core')} in "
-            f"all; {stretches:.0f} stretches of {work / stretches:.2g} s, "
-            f"{one['bytes'] / stretches / 1e6:.2g} MB each, owner {one['owner']:.2g} s of "
-            "processor)",
-            one["search"],
-            others_cpu=others,
-        )
-
-
-CASES: dict[str, Case] = {
-    "portfolio_kernel": portfolio_kernel,
-    "study_full": study_full,
-    "study_pruned": study_pruned,
-    "fold_vs_sb3": fold_vs_sb3,
-    "cluster": cluster,
-}
-FULL_ONLY = ("study_pruned",)
-ON_REQUEST = ("cluster",)  # it needs slipstream[ray]
+        work = (one["train"] + one["evaluate"] + one["rest"]) / stretches
+        each = {"stretches": stretches, "work": work, "megabytes": one["bytes"] / stretches / 1e6}
+        row = Row(ours=one["search"], others_cpu=others)
+        yield settings.told(row, alone, nodes=nodes, owner=one["owner"], **each, **words)

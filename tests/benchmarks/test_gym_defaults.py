@@ -80,7 +80,7 @@ def test_cells_of_the_results_file_are_not_measured_again(
     file = tmp_path / "gym-defaults.json"
 
     def rows() -> list[dict[str, Any]]:
-        run_suite("train", full=True, only=["gym_defaults"], json_file=file)
+        run_suite("train", full=True, only=["gym_defaults"], path=file)
         found: list[dict[str, Any]] = json.loads(file.read_text())["rows"]
         return found
 

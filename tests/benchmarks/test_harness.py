@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import os
 import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,8 +23,9 @@ from benchmarks.machine import Neighbours, commit, describe, threads, versions
 from benchmarks.page import _section, render
 from benchmarks.passed import passed
 from benchmarks.row import Goal, Ratio, Row, cells, markdown
-from benchmarks.suite import SuiteOptions, cases_of, run_suite
-from benchmarks.worker import WorkerError, run_worker
+from benchmarks.suite import SuiteOptions, cases_of, run_suite, specs_of
+from benchmarks.suites import SUITES
+from benchmarks.worker import WorkerError, elsewhere, run_worker
 from slipstream.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -121,14 +124,13 @@ def test_a_row_contended_twice_says_so(neighbours: type[_Quiet]) -> None:
 
 
 def test_goals() -> None:
-    def judged(goal: Goal | None, ours: float | None, ratio: Ratio | None = None) -> object:
+    def judged(goal: Goal, ours: float | None, ratio: Ratio | None = None) -> object:
         row = Row(ours=ours, ratio=ratio).judged(goal)
         return row.goal, row.holds
 
     assert judged(Goal(">=", 100), 100.0) == (">= 100", True)
     assert judged(Goal("<", 400), 413.0) == ("< 400", False)
     assert judged(Goal(">=", 2), None) == (">= 2", None)
-    assert judged(None, 1.0) == (None, None)
     assert judged(Goal(">=", 2), 1.0, Ratio(3.0, 1.0, 4.0)) == (">= 2", True)
 
 
@@ -172,7 +174,7 @@ def test_a_suite_writes_its_file_and_goes_on_after_a_failure(
 
     monkeypatch.setattr(suites, "cases_of", lambda suite: {"fails": fails, "works": works})
     path = tmp_path / "deep" / "env.json"
-    result = run_suite("env", json_file=path)
+    result = run_suite("env", path=path)
     written = json.loads(path.read_text())
     assert written == json.loads(json.dumps(result))
     assert set(written) == {"suite", "command", "commit", "machine", "versions", "rows"}
@@ -208,16 +210,46 @@ def test_what_measures_can_be_imported(package: str) -> None:
             assert package == "peers" and error.name in {"stable_baselines3", "rlox"}
 
 
+def worker_of(name: str) -> ast.FunctionDef:
+    """The function of a worker; read, for most of them need peers that are not installed."""
+    *module, function = name.split(".")
+    tree = ast.parse((ROOT / "benchmarks" / "/".join(module)).with_suffix(".py").read_text())
+    found = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == function]
+    assert found, name
+    return found[0]
+
+
 def test_workers_that_suites_ask_for_exist() -> None:
-    """They are read, for most of them need peers that are not installed."""
     asked: set[str] = set()
-    for file in (ROOT / "benchmarks/suites").glob("*.py"):
+    for file in (ROOT / "benchmarks").rglob("*.py"):
         asked |= set(re.findall(r'"((?:(?:ours|peers)\.\w+|layers)\.\w+)"', file.read_text()))
-    assert len(asked) > 20
-    for worker in asked:
-        *module, name = worker.split(".")
-        tree = ast.parse((ROOT / "benchmarks" / "/".join(module)).with_suffix(".py").read_text())
-        assert name in {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}, worker
+    assert len(asked) > 15
+    for name in asked:
+        worker_of(name)
+
+
+def sides() -> list[dict[str, Any]]:
+    """Of all declared rows."""
+    known = [one for suite in SUITES for one in specs_of(suite).values()]
+    specs = [one for one in known if isinstance(one, dict)]
+    rows = [row for spec in specs for row in spec.get("rows", [spec])]
+    found = [row[side] for row in rows for side in ("ours", "peer") if side in row]
+    return [side for side in found if "worker" in side]
+
+
+def test_workers_take_what_declared_sides_ask_of_them() -> None:
+    assert len(sides()) > 40
+    for side in sides():
+        arguments = worker_of(side["worker"]).args
+        names = [one.arg for one in arguments.args]
+        needed = set(names[: len(names) - len(arguments.defaults)])
+        best_of = side.get("best_of", [{}])
+        choices = [dict.fromkeys(best_of)] if isinstance(best_of, dict) else best_of
+        for choice in choices:
+            given = {*side.get("asked", {}), *side.get("look", {}), *choice} - {"called"}
+            given |= set() if side.get("untimed") else {"seconds"}
+            assert needed <= given, (side, needed - given)
+            assert given <= set(names) or arguments.kwarg is not None, (side, given - set(names))
 
 
 def test_unknown_names_are_refused() -> None:
@@ -225,6 +257,57 @@ def test_unknown_names_are_refused() -> None:
         cases_of("trian")
     with pytest.raises(ConfigError, match="no case `nothing`"):
         run_suite("env", only=["nothing"])
+
+
+def test_the_command_refuses_in_one_paragraph(tmp_path: Path) -> None:
+    for words, told in (
+        (["trian"], "did you mean `train`"),
+        (["env", "--case", "nothing"], "no case `nothing`"),
+        (["env", "--hours", "1"], "leave it out"),
+        (["env", "--json", str(tmp_path)], "may not be written"),
+    ):
+        command = [sys.executable, "-m", "benchmarks", *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and told in done.stderr, done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_another_checkout_takes_the_peers_place(
+    neighbours: type[_Quiet], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    seen: list[str | None] = []
+    figures = iter([4.0, 2.0, 2.0, 4.0])
+
+    def ours() -> float:
+        seen.append(os.environ.get("PYTHONPATH"))
+        return next(figures)
+
+    options = SuiteOptions(case="x", runs=2, against=tmp_path)
+    spec = {"unit": "steps/s", "goal": ">= 9", "peer_name": "{nobody}"}
+    row = options.told(options.measure(ours, None, spec), spec)
+    there = os.pathsep.join([str(tmp_path), str(tmp_path / "src")])
+    assert seen == [None, there, there, None]
+    assert (row.peer_name, row.goal) == (f"slipstream of {tmp_path}", None)
+    assert row.ratio == Ratio(2.0, 2.0, 2.0)
+
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks/__init__.py").touch()
+    (tmp_path / "benchmarks/worker.py").write_text('print(\'{"place": "there"}\')')
+    with elsewhere(tmp_path):
+        assert run_worker("ours.kernels.step", {}) == {"place": "there"}
+    assert "PYTHONPATH" not in os.environ
+
+
+def test_what_can_be_compared_with_another_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    cases = dict.fromkeys(cases_of("vector"), lambda settings: ())
+    monkeypatch.setattr(suites, "cases_of", lambda suite: cases)
+    run_suite("vector", against=ROOT, say=said.append)
+    assert {"cheap_vs_async", "face_cost", "infos"} <= set(said)
+    assert not {"systems", "few_copies", "footprint", "start_stop"} & set(said)
+    with pytest.raises(ConfigError, match="no runs in turn"):
+        run_suite("vector", only=["systems"], against=ROOT)
 
 
 def test_the_page_is_filled_from_results(tmp_path: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import suite
 from benchmarks.machine import threads
 from benchmarks.ours.study import Ran
-from benchmarks.suite import cases_of, run_suite
+from benchmarks.suite import cases_of, run_suite, specs_of
 from benchmarks.suites import study
 from benchmarks.suites.study import (
     FULL,
@@ -70,7 +72,10 @@ def test_a_study_says_what_it_trained_and_how_fast() -> None:
     steps = 190_000_000
     one = ran(trials=500, steps=steps, rungs=0.5, search=39.0)
     found = study._Study(one, figures(one, FULL, 2, rungs=True), 0.0)
-    rows = {row.case: row for row in pruned_rows(found)}
+    settings = replace(suite.FULL, case="study_pruned", spec=specs_of("study")["study_pruned"])
+    rows = {row.case: row for row in pruned_rows(settings, found)}
+    said = "of 500 trials x 6 folds x 100,000 steps with pruning, in 41 s with test passes"
+    assert said in rows["study_pruned"].unit
     pruned, efficiency = rows["study_pruned"], rows["study_efficiency"]
     assert pruned.ratio is not None and efficiency.ratio is not None
     assert pruned.ratio.median == pytest.approx(steps / (3000 * 33 * 12 * 256)) and pruned.holds
@@ -109,7 +114,8 @@ def test_the_configs_are_of_the_work_that_rows_name(tmp_path: Path) -> None:
 
 
 def test_what_needs_ray_runs_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "CASES", dict.fromkeys(study.CASES, lambda settings: ()))
+    cases = dict.fromkeys(cases_of("study"), lambda settings: ())
+    monkeypatch.setattr(suite, "cases_of", lambda name: cases)
     said: list[str] = []
     run_suite("study", say=said.append)
     assert said and not any(name.startswith("cluster") for name in said)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from portfolio_peer import PeerPrices, PortfolioEnv
 from portfolio_world import World, random_panel
-
-from benchmarks.peers.portfolio import PeerPrices, PortfolioEnv
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,4 +1,6 @@
-"""A portfolio as a Gymnasium environment in plain NumPy: how a peer's users would write it.
+"""A portfolio as a Gymnasium environment in plain NumPy: a second statement of the rules.
+
+It is what the benchmarks train peers on, as their users would write it.
 
 Target weights by the rules of `slipstream.envs.portfolio` with its defaults: softmax of the
 action, a band without trades, fills at the next open, a fee on notional, reward beside equal
