@@ -32,8 +32,15 @@ def stamp() -> dict[str, Any]:
 
 
 def describe() -> dict[str, Any]:
-    """Processor, cores, memory, cards and operating system."""
-    return {**provenance.machine(), "python": platform.python_version()}
+    """Processor, cores, memory and operating system."""
+    return {
+        "processor": provenance.processor(),
+        "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
+        "threads": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
 
 
 def commit() -> str | None:

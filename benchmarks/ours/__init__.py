@@ -1,1 +1,1 @@
-"""slipstream at the measured work, one file each; every one runs in a process of its own."""
+"""slipstream at the measured work; each function is called in a process of its own."""

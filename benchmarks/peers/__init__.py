@@ -1,1 +1,1 @@
-"""Other libraries at the same work, one file each; every one runs in a process of its own."""
+"""Other libraries at the same work; each function is called in a process of its own."""
