@@ -42,11 +42,11 @@ test: $(DEV)  ## everything but long learning and long fault tests (10 minutes o
 
 test-all: $(VENV)/.ray  ## everything, with Ray; results/test-all.json says when it last passed
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" $(ARGS)
-	$(BIN)/python -m slipstream.bench.passed results/test-all.json "make test-all"
+	$(BIN)/python -m benchmarks.passed results/test-all.json "make test-all"
 
 check: $(DEV)  ## format, lint, types, layers
-	$(BIN)/ruff format --check src tests examples
-	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src benchmarks tests examples
+	$(BIN)/ruff check src benchmarks tests examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
@@ -54,14 +54,14 @@ check-cuda: $(INSTALLED)  ## compile every kernel to PTX; needs neither GPU nor 
 	$(BIN)/python -m slipstream.vector.ptx
 
 bench: $(VENV)/.peers  ## measure beside the peers (three suites, at most 10 minutes each)
-	$(BIN)/slipstream bench env --json results/env.json
-	$(BIN)/slipstream bench train --json results/train.json
-	$(BIN)/slipstream bench study --json results/study.json
+	$(BIN)/python -m benchmarks env --json results/env.json
+	$(BIN)/python -m benchmarks train --json results/train.json
+	$(BIN)/python -m benchmarks study --json results/study.json
 	$(MAKE) docs
 
 docs: $(INSTALLED)  ## write the tables of docs/performance.md from results/*.json
-	$(BIN)/python -m slipstream.bench.page docs/performance.md results
+	$(BIN)/python -m benchmarks.page docs/performance.md results
 
 clean:  ## remove what make made, but not runs/
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src benchmarks tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,7 +29,6 @@ LAYERS = (
         "service",
         "dashboard",
         "adapters",
-        "bench",
         "cli",
         "api",
     ),

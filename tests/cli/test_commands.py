@@ -32,7 +32,7 @@ def one_paragraph(text: str) -> bool:
 def test_help_names_every_command(slipstream):
     outcome = slipstream("--help")
     assert outcome.code == 0
-    for name in ("train", "resume", "evaluate", "init", "bench", "data", "list", "doctor"):
+    for name in ("train", "resume", "evaluate", "init", "data", "list", "doctor"):
         assert name in outcome.out
 
 
@@ -128,7 +128,6 @@ def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, t
         (["tune", "cartpole", "--set", "study.space=[1, 2]"], "`study.space`: Input should be"),
         (["tune", "cartpole", "--set", "study=5"], "`study` must be a section"),
         (["tune", "cartpole", "--timeframe", "5m"], "cartpole reads no prices"),
-        (["bench", "everything"], "everything"),
     ],
 )
 def test_a_mistake_is_one_paragraph_and_exit_code_2(slipstream, arguments, words):

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from slipstream.bench.suite import cases_of
-from slipstream.bench.suites import SUITES
+from benchmarks.__main__ import app as benchmarks
+from benchmarks.suite import cases_of
+from benchmarks.suites import SUITES
 from slipstream.cli.main import app
 
 ROOT = Path(__file__).parents[2]
@@ -53,9 +54,9 @@ def words_of(command: str) -> list[str] | None:
     return [word for word in words if word != "..."]
 
 
-def complaint(words: list[str]) -> str:
+def complaint(words: list[str], program: typer.Typer = app) -> str:
     """What is wrong with `slipstream WORDS`; empty where nothing is."""
-    found, words = typer.main.get_command(app), list(words)
+    found, words = typer.main.get_command(program), list(words)
     while hasattr(found, "commands"):
         if not words or words[0].startswith("-") or words[0] == FILLED_IN:
             return ""
@@ -82,23 +83,27 @@ def complaint(words: list[str]) -> str:
 
 
 def missing_case(words: list[str]) -> str:
-    """What `slipstream bench` does not measure; empty where there is nothing."""
-    if words[:1] != ["bench"] or len(words) < 2 or words[1] not in SUITES:
+    """What `python -m benchmarks WORDS` does not measure; empty where there is nothing."""
+    if not words or words[0] == FILLED_IN:
         return ""
+    if words[0] not in SUITES:
+        return f"there is no suite {words[0]}"
     wanted = {words[k + 1] for k, word in enumerate(words) if word == "--case"}
-    return ", ".join(wanted - set(cases_of(words[1])))
+    return ", ".join(wanted - set(cases_of(words[0])))
 
 
 def check(command: str) -> str:
     words = words_of(command)
     assert words, command
     if words[0] == "slipstream":
-        return complaint(words[1:]) or missing_case(words[1:])
+        return complaint(words[1:])
     if words[0] == "make":
         unknown = {word for word in words[1:] if "=" not in word} - VERBS
         return f"make has no {unknown}" if unknown else ""
     module = words[2]
-    if not module.startswith("slipstream") or FILLED_IN in module:
+    if module == "benchmarks":
+        return complaint(words[3:], benchmarks) or missing_case(words[3:])
+    if not module.startswith(("slipstream", "benchmarks")) or FILLED_IN in module:
         return ""
     return "" if importlib.util.find_spec(module) else f"there is no module {module}"
 
@@ -125,6 +130,8 @@ def test_commands_of_messages_and_examples_exist(paths):
 
 def test_what_does_not_exist_is_found():
     assert check("slipstream trian cartpole") and check("slipstream train cartpole --steps 5")
-    assert check("slipstream resume one two") and check("slipstream bench env --case nothing")
+    assert check("slipstream resume one two") and check("slipstream bench env")
+    assert check("python -m benchmarks env --case nothing") and check("python -m benchmarks cars")
+    assert check("python -m benchmarks env --nothing") and check("python -m benchmarks.nothing")
     assert check("make nothing") and check("python -m slipstream.nothing")
     assert not check("slipstream study best first > best.yaml")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from portfolio_world import COINS, World, random_panel
+from unit_orders_oracle import NumpyUnitOrders
 
-from slipstream.bench.peers.numpy_unit_orders import NumpyUnitOrders
 from slipstream.envs.portfolio.arrays import ALPACA_LIMITS
 
 ORIGINAL = {

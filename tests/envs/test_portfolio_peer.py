@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from portfolio_peer import PeerPrices, PortfolioEnv
 from portfolio_world import World, random_panel
-
-from slipstream.bench.peers.portfolio_env import PeerPrices, PortfolioEnv
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -58,8 +58,6 @@ def options() -> Iterator[Case]:
     yield Case("no such option", (*train, "--total-step", "3"))
     yield Case("an option without value", (*train, "--seed"))
     yield Case("two targets", ("train", "cartpole", "pendulum"))
-    yield Case("bench of nothing", ("bench", "nothing"))
-    yield Case("bench of no case", ("bench", "env", "--case", "nothing"))
     yield Case("init of nothing", ("init", "cartpol"))
     yield Case("init of a market without folder", ("init", "forex"))
     yield Case("init of a game with a folder", ("init", "cartpole", "{folder}"))

@@ -1,4 +1,4 @@
-"""The command line: `slipstream train|resume|evaluate|init|bench|data|list|doctor`.
+"""The command line: `slipstream train|resume|evaluate|init|data|list|doctor`.
 
 Every command imports what it needs when it runs, so that `slipstream --help` is fast.
 """

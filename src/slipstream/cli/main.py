@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from slipstream.cli import data, games, inspect, measure, start, study, tune_machine, watch, work
+from slipstream.cli import data, games, inspect, start, study, tune_machine, watch, work
 from slipstream.cli.faults import (
     FAULT,
     INTERRUPTED,
@@ -26,8 +26,8 @@ from slipstream.core.errors import SlipstreamError
 
 _PIP_LINES = {
     "gym_anytrading": "pip install --no-deps gym-anytrading==2.0.0",
-    "stable_baselines3": "make bench, which installs the peers of requirements-peers.lock",
-    "envpool": "make bench, which installs the peers of requirements-peers.lock",
+    "stable_baselines3": "pip install 'slipstream[sb3]'",
+    "envpool": "pip install 'slipstream[envpool]'",
     "torch": "pip install 'slipstream[torch]' (in a checkout of slipstream: pip install torch)",
     "ray": "pip install 'slipstream[ray]'",
     "numba_cuda": "pip install 'slipstream[cuda-check]'",
@@ -63,7 +63,6 @@ app.command("tune")(study.tune)
 study.app.command("watch")(watch.watch)
 app.add_typer(study.app, name="study")
 app.command("init")(start.init)
-app.command("bench")(measure.bench)
 app.add_typer(data.app, name="data")
 app.command("list")(inspect.list_)
 app.command("check")(inspect.check)

@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 from slipstream.features.registry import require_distinct, resolve
 
 # The window of the volume's score is the longest memory: what a hole costs, and the embargo of
-# folds. What other windows leave of planted edges: the table of docs/portfolio.md, by
-# `slipstream bench learn --json results/portfolio-remedies.json`.
+# folds. What other windows leave of planted edges: the table of docs/portfolio.md.
 FEATURE_SETS: dict[str, tuple[str, ...]] = {
     "portfolio": (
         "log_open",

@@ -46,9 +46,8 @@ __all__ = [
 
 
 # Chosen on two kinds of planted markets, regimes of 288 bars and edges of one bar: the table of
-# docs/portfolio.md, by `slipstream bench learn --json results/portfolio-remedies.json`. What
-# decides is how far an advantage looks ahead: rewards of later bars are noise to an edge of one
-# bar, and a longer regime pays at once too.
+# docs/portfolio.md. What decides is how far an advantage looks ahead: rewards of later bars are
+# noise to an edge of one bar, and a longer regime pays at once too.
 SETTINGS = {
     "ppo": {
         "agent": {

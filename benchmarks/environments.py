@@ -1,0 +1,94 @@
+"""Environments that vector layers are measured on: cheap, with a set amount of work, large."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Work(gymnasium.Env):
+    """A step takes so much work, counted in rounds of a loop; see `rounds_for`."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (8,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, rounds: int = 0) -> None:
+        self.rounds, self.time = rounds, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(8, np.float32), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        work(self.rounds)
+        self.time += 1
+        return np.zeros(8, np.float32), 1.0, False, self.time >= 1000, {}
+
+
+class Uneven(Work):
+    """A step sleeps for 1 to 20 ms, drawn by its own stream."""
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(self.np_random.uniform(0.001, 0.020))
+        self.time += 1
+        return np.zeros(8, np.float32), 1.0, False, self.time >= 1000, {}
+
+
+class Says(Work):
+    """Five numbers in every info."""
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        info = {"x": 0.5 * self.time, "y": 2.0, "n": self.time, "won": False, "z": np.float64(3)}
+        return np.zeros(8, np.float32), 1.0, False, self.time >= 1000, info
+
+
+class Image(Work):
+    """Shows frames of 84x84x4 bytes, drawn beforehand."""
+
+    observation_space: Any = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        draw = np.random.default_rng(0)
+        self.frames = draw.integers(0, 256, (16, 84, 84, 4)).astype(np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.frames[0], {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        return self.frames[self.time % 16], 1.0, False, self.time >= 1000, {}
+
+
+def work(rounds: int) -> int:
+    """So many rounds of integer arithmetic."""
+    x = 1
+    for _ in range(rounds):
+        x = (x * 48271) % 2147483647
+    return x
+
+
+def rounds_for(seconds: float) -> int:
+    """Rounds of `work` that take so much processor time alone."""
+    best = float("inf")
+    for _ in range(20):
+        began = time.thread_time()
+        work(5000)
+        best = min(best, time.thread_time() - began)
+    return max(1, round(5000 * seconds / best))
+
+
+def maker(name: str, rounds: int = 0) -> Any:
+    """What makes a copy: ``work`` (with its rounds), a name of a class here, or an id."""
+    if name == "work":
+        return partial(Work, rounds)
+    known = {"uneven": Uneven, "image": Image, "says": Says}
+    return known.get(name) or partial(gymnasium.make, name)

@@ -1,0 +1,261 @@
+"""One environment in vector layers, ours and others', with random actions drawn beforehand."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import psutil
+
+from benchmarks.environments import maker
+from slipstream.vector.chosen import chosen_backend
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.pool import memory_of
+from slipstream.vector.vector_env import blank, member_indices
+
+OURS = ("serial", "process", "auto")
+_ROWS = 16
+
+Step = Callable[[list[Any]], None]
+
+
+def _opened(system: str, env: str, num_envs: int, rounds: int, workers: int | None) -> Any:
+    """Copies in a layer: a backend of ours, our face, or another library's."""
+    make = maker(env, rounds)
+    if system in OURS:
+        seeds = member_indices([1], num_envs)
+        if system == "auto":
+            system = chosen_backend(make, {}, num_envs, workers).backend
+        if system == "serial":
+            return GymnasiumVectorEnv(make, *seeds)
+        return ForeignProcessEnv(make, *seeds, workers=workers)
+    if system == "envpool":
+        import envpool
+
+        return envpool.make_gymnasium(env, num_envs=num_envs, seed=1)
+    if system == "face":
+        faces = import_module("slipstream.adapters.gymnasium_foreign")
+        return faces.ForeignVectorFace([make] * num_envs)
+    if system.startswith("gym"):
+        from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+        return (SyncVectorEnv if system == "gym_sync" else AsyncVectorEnv)([make] * num_envs)
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
+    if system == "sb3_dummy":
+        return DummyVecEnv([make] * num_envs)
+    # Its default starts every process by importing PyTorch, which takes minutes for many copies.
+    return SubprocVecEnv([make] * num_envs, start_method="fork")
+
+
+def stepper(
+    system: str,
+    env: str,
+    num_envs: int,
+    rounds: int = 0,
+    workers: int | None = None,
+    steps: int = _ROWS,
+) -> tuple[Step, Any]:
+    """What takes so many steps of every copy of a system, which is reset, and what closes them.
+
+    It is handed a list. Gymnasium's environments spend the step after an end on a reset; the flags
+    of each of their steps go there, so that only transitions are counted.
+
+    Args:
+        system: a backend of ours (`OURS`), or gym_sync, gym_async (shared memory), sb3_dummy,
+            sb3_subproc, envpool, face (Gymnasium's, over our worker processes).
+        env, rounds: see `maker`.
+        num_envs: copies.
+        workers: of ours.
+        steps: of each in one call.
+    """
+    actions = np.random.default_rng(0).integers(0, 2, (steps, num_envs))
+    copies = _opened(system, env, num_envs, rounds, workers)
+    if system in OURS:
+        out, rows = blank(copies), actions[..., None]
+        copies.reset(out.obs)
+
+        def step_ours(flags: list[Any]) -> None:
+            for t in range(steps):
+                copies.step(rows[t], out)
+            copies.drain_finals(), copies.drain_episodes()
+
+        return step_ours, copies
+    copies.reset()
+    next_step = system.startswith("gym")
+
+    def step_theirs(flags: list[Any]) -> None:
+        for t in range(steps):
+            came = copies.step(actions[t])
+            if next_step:
+                flags.append(came[2:4])
+
+    return step_theirs, copies
+
+
+def measure(system: str, env: str, num_envs: int, seconds: float, **more: Any) -> dict[str, float]:
+    """Steps per second, microseconds of processor time a step, seconds to start and stop, bytes.
+
+    Args:
+        system, env, num_envs, more: see `stepper`.
+        seconds: to measure for.
+    """
+    began = time.perf_counter()
+    step, copies = stepper(system, env, num_envs, **more)
+    started = time.perf_counter() - began
+    step([])
+    calls, began, spent = 0, time.perf_counter(), _processor_seconds()
+    while time.perf_counter() - began < seconds:
+        step([])
+        calls += 1
+    steps, wall = calls * _ROWS * num_envs, time.perf_counter() - began
+    spent = _processor_seconds() - spent
+    pids = [child.pid for child in psutil.Process().children(recursive=True)]
+    memory = sum(map(memory_of, [os.getpid(), *pids]))
+    began = time.perf_counter()
+    copies.close()
+    return {
+        "steps_per_second": steps / wall,
+        "cpu": 1e6 * spent / steps,
+        "start": started,
+        "stop": time.perf_counter() - began,
+        "memory": memory,
+    }
+
+
+def _processor_seconds() -> float:
+    """Of this process and those that it started, so far."""
+    mine = psutil.Process()
+    times = [one.cpu_times() for one in (mine, *mine.children(recursive=True))]
+    return float(sum(own.user + own.system for own in times))
+
+
+def turns(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """`_turns` of each cell, one after another."""
+    return {"cells": [_turns(**cell) for cell in cells]}
+
+
+def _turns(
+    systems: Sequence[str],
+    num_envs: int,
+    seconds: float,
+    turns: int,
+    steps: int = _ROWS,
+    **more: Any,
+) -> dict[str, list[float] | None]:
+    """Steps per second by system, one figure a turn; None for a system that is not installed.
+
+    Args:
+        systems: in the order of a turn, which is reversed in every second one; all in this process.
+        num_envs, steps, more: as for `stepper`.
+        seconds: of each system in each turn, at least one call.
+        turns: of all systems.
+    """
+    opened: dict[str, tuple[Step, Any]] = {}
+    rates: dict[str, Any] = {system: [] for system in systems}
+    try:
+        for system in systems:
+            try:
+                opened[system] = stepper(system, num_envs=num_envs, steps=steps, **more)
+                opened[system][0]([])
+            except ImportError:
+                rates[system] = None
+        for turn in range(turns):
+            for system in list(opened)[:: -1 if turn % 2 else 1]:
+                rates[system].append(_rate(opened[system][0], num_envs * steps, seconds))
+    finally:
+        for _, copies in opened.values():
+            copies.close()
+    return rates
+
+
+def _rate(step: Step, made: int, seconds: float) -> float:
+    """Transitions per second of a call that takes so many steps, repeated for so long."""
+    flags: list[Any] = []
+    calls, spent, began = 0, 0.0, time.perf_counter()
+    while spent < seconds:
+        step(flags)
+        calls += 1
+        spent = time.perf_counter() - began
+    resets = sum(int(np.count_nonzero(over | cut)) for over, cut in flags)
+    return float((calls * made - resets) / spent)
+
+
+def alone(env: str, num_envs: int, seconds: float, rounds: int = 0) -> dict[str, float]:
+    """Steps per second of so many processes at once that step one copy each, with no layer.
+
+    That is a bound for any layer: nothing is checked, written, handed over or waited for, wrappers
+    are left out. `steps_per_cpu_second` counts the processor time that they took.
+    """
+    with multiprocessing.get_context("fork").Pool(num_envs) as pool:
+        found = pool.starmap(_loop, [(env, rounds, seconds)] * num_envs, chunksize=1)
+    return {
+        "steps_per_second": sum(steps / wall for steps, wall, _ in found),
+        "steps_per_cpu_second": sum(one[0] for one in found) / sum(one[2] for one in found),
+    }
+
+
+def _loop(env: str, rounds: int, seconds: float) -> tuple[int, float, float]:
+    """Steps, seconds and processor seconds of the environment's own loop."""
+    copy = maker(env, rounds)().unwrapped
+    copy.reset()
+    drawn = np.random.default_rng(0).integers(0, 2, (64, _ROWS))
+    rows = itertools.cycle([list(row) for row in drawn])
+    steps, began, cpu = 0, time.perf_counter(), time.thread_time()
+    while time.perf_counter() - began < seconds:
+        for action in next(rows):
+            _, _, terminated, truncated, _ = copy.step(action)
+            if terminated or truncated:
+                copy.reset()
+        steps += _ROWS
+    return steps, time.perf_counter() - began, time.thread_time() - cpu
+
+
+def receive(env: str, num_envs: int, seconds: float, workers: int, count: int) -> dict[str, float]:
+    """Steps per second where `send` and `recv` wait for so many copies only."""
+    copies = _opened("process", env, num_envs, 0, workers)
+    copies.reset(blank(copies).obs)
+    copies.send(np.zeros(num_envs, np.int64))
+    steps, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        ready = copies.recv(count)
+        steps += count
+        copies.send(np.zeros(count, np.int64), ready.copies)
+    spent = time.perf_counter() - began
+    copies.recv()
+    copies.close()
+    return {"steps_per_second": steps / spent}
+
+
+def kill(env: str, num_envs: int, workers: int) -> dict[str, float]:
+    """Seconds that the copies of other workers lose when one is killed."""
+    copies = _opened("process", env, num_envs, 0, workers)
+    out, actions = blank(copies), np.zeros((num_envs, 1), np.int64)
+    copies.reset(out.obs)
+    times: list[float] = []
+
+    def step() -> None:
+        began = time.perf_counter()
+        copies.step(actions, out)
+        times.append(time.perf_counter() - began)
+
+    for _ in range(30):
+        step()
+    usual = float(np.median(times[5:]))
+    times.clear()
+    os.kill(copies.workers.links[0].pid, signal.SIGKILL)
+    began = time.perf_counter()
+    while time.perf_counter() - began < 60.0:
+        step()
+        if len(times) > 5 and out.valid.all():
+            break
+    copies.close()
+    return {"lost": sum(max(0.0, seconds - usual) for seconds in times)}

@@ -1,0 +1,174 @@
+"""A whole `slipstream tune` as a user runs it, on workers or nodes, and what it said of itself."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.worker import WorkerError
+from slipstream.core.discover import load_kernel
+from slipstream.market.folds import FoldPlan
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.reader import StudyReader
+from slipstream.training.record import table, yaml_file
+
+_WORK = ("env", "policy", "update")
+_STORE = 512 * 2**20  # bytes of each Ray node's: left alone, each takes a third of the memory
+
+
+class Ran(NamedTuple):
+    """A finished study.
+
+    Attributes:
+        search: wall seconds of the search, confirm: of everything after it up to the hold-out.
+        report: wall seconds of writing the page again, from starting the process.
+        train, evaluate, rest: the workers' seconds in the search, by kind.
+        rungs: share of `evaluate` that went into scores before a trial's end.
+        trials: of the search.
+        steps: of training in the search, all members together.
+        test_bars: of one fold.
+        peak_bytes: memory of all processes together, shared pages counted once, as it noted.
+        owner: processor seconds of the process that owns the study, in the search and while it
+            writes the rest of the storage behind it.
+        stretches: of members, that workers were handed in the search; bytes: carried for them.
+    """
+
+    search: float
+    confirm: float
+    report: float
+    train: float
+    evaluate: float
+    rest: float
+    rungs: float
+    trials: int
+    steps: int
+    test_bars: int
+    peak_bytes: int
+    owner: float = 0.0
+    stretches: float = 0.0
+    bytes: float = 0.0
+
+
+def run_study(
+    config: Mapping[str, Any],
+    folder: Path,
+    hours: float | None = None,
+    options: Sequence[str] = (),
+) -> Ran:
+    """Runs the config's study in `folder`, with further options of `slipstream tune`.
+
+    Raises:
+        WorkerError: it ended with an error; its last words are in the message.
+    """
+    file = folder.with_suffix(".yaml")
+    file.write_text(yaml_file.dump(config), encoding="utf-8")
+    more = [] if hours is None else ["--hours", f"{hours:g}"]
+    _command("tune", str(file), "--study-name", str(folder), *more, *options)
+    began = time.perf_counter()
+    if "--no-report" not in options:
+        _command("study", "report", str(folder))
+    return _read(folder, time.perf_counter() - began)
+
+
+def _command(*words: str) -> None:
+    """Runs a command of ours."""
+    command = [sys.executable, "-c", "from slipstream.cli import main; main()", *words]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise WorkerError(
+            f"`slipstream {' '.join(words)}` ended with exit code {done.returncode}. It said:\n"
+            f"{(done.stdout + done.stderr).strip()[-1500:]}"
+        )
+
+
+def _read(path: Path, report: float) -> Ran:
+    study = StudyFolder(path)
+    held = [one for one in table.read(study.machine)["memory_gib"] if isinstance(one, float)]
+    with StudyReader(study) as reader:
+        seconds, totals, trials = reader.fact("seconds"), reader.totals("search"), reader.trials()
+        folds = reader.provenance["environment"]["folds"]
+        cpu, stretches, carried = (reader.fact(name) or {} for name in ("cpu", "answers", "bytes"))
+    stages = [len(trial.stages) for trial in trials if trial.state != "failed"]
+    return Ran(
+        search=float(seconds["search"]),
+        confirm=float(sum(value for phase, value in seconds.items() if phase != "search")),
+        report=report,
+        train=sum(totals.get(kind, 0.0) for kind in _WORK),
+        evaluate=totals.get("evaluate", 0.0),
+        rest=totals.get("overhead", 0.0),
+        rungs=1.0 - len(stages) / max(sum(stages), 1),
+        trials=len(trials),
+        steps=int(totals["steps"]),
+        test_bars=sum(folds["group_bars"][group] for group in folds["folds"][0]["groups"]),
+        peak_bytes=int(max(held) * 2**30),
+        owner=float(cpu.get("search", 0.0) + cpu.get("mirror", 0.0)),
+        stretches=float(stretches.get("search", 0.0)),
+        bytes=float(carried.get("search", 0.0)),
+    )
+
+
+def on_nodes(config: Mapping[str, Any], folder: str, nodes: int) -> dict[str, Any]:
+    """Runs the config's study in `folder` and returns `Ran`'s figures.
+
+    Args:
+        config, folder: see `run_study`.
+        nodes: of a local Ray, of one core each; 0: forked workers, one per core.
+    """
+    with _cluster(nodes) as options:
+        return run_study(config, Path(folder), options=("--no-report", *options))._asdict()
+
+
+@contextmanager
+def _cluster(nodes: int) -> Iterator[Sequence[str]]:
+    """Options that send a study to so many nodes."""
+    if not nodes:
+        yield ()
+        return
+    # Read when Ray is imported.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    each = {"num_cpus": 1, "object_store_memory": _STORE}
+    made = Cluster(initialize_head=True, head_node_args=each)
+    try:
+        for _ in range(nodes - 1):
+            made.add_node(**each)
+        yield ("--cluster", made.address)
+    finally:
+        made.shutdown()
+
+
+def write_prices(env: Mapping[str, Any], folder: str) -> dict[str, float]:
+    """Writes what a study with these settings of its portfolio loads for its first fold.
+
+    That is for peers, which do not read prices themselves.
+    """
+    from portfolio_peer import PeerPrices  # of the tests
+
+    kernel = load_kernel("portfolio")
+    assert kernel.load_folds is not None
+    loaded = kernel.load_folds(kernel.configure(env), FoldPlan())
+    arrays, params = loaded.data, loaded.params
+    first = params["fold0/train"][0]
+    assets, columns = first.assets, first.num_features
+    mean, deviation = arrays.feature_mean[first.scale], arrays.feature_std[first.scale]
+    scaled = (arrays.features[:, :columns] - mean) / deviation
+    rows = range(first.first_segment, first.first_segment + first.num_segments)
+    PeerPrices(
+        open=np.ascontiguousarray(arrays.prices[:, assets : 2 * assets]),
+        close=np.ascontiguousarray(arrays.prices[:, :assets]),
+        features=scaled.astype(np.float32),
+        train=arrays.segments[list(rows)],
+        test=arrays.segments[[record.first_segment for record in params["fold0/test"]]],
+    ).write(folder)
+    return {}

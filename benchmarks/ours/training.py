@@ -1,0 +1,265 @@
+"""slipstream's trainer at work: its speed, and its seconds to a score or to games won."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import slipstream
+from benchmarks.fresh_episodes import fresh_returns
+from benchmarks.worker import steps_per_second
+from slipstream.agents.dqn.config import DQNConfig
+from slipstream.agents.tasks import in_sequence
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.listeners.events import Evaluated, Event, Started, Updated
+from slipstream.training.runs.best import best_policy
+from slipstream.training.runs.games import Player, play
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.shard import Shard
+from slipstream.training.trainer import train
+
+_EPISODES = 100  # training episodes that a score is the mean of
+_JUDGE, _FRESH = 7_000_001, 7_000_002  # seeds of games: those that stop training, those reported
+_WORTH = 0.9  # share of the validation's games won, from which it is worth a closer look
+
+
+class _Enough(Exception):  # noqa: N818  (nothing went wrong)
+    """Leaves the trainer once the measurement is complete."""
+
+
+@contextmanager
+def _run_of(config: Mapping[str, Any]) -> Iterator[Run]:
+    """A run in a directory that is deleted afterwards."""
+    resolved = RunConfig.from_mapping(config)
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+        run = Run.create(resolved, Path(folder) / "run")
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def _train(config: Mapping[str, Any], listener: Any) -> None:
+    with _run_of(config) as run, suppress(_Enough):
+        train(run.config, run, [listener])
+
+
+class _Stopwatch:
+    """Times whole iterations, from the end of the first one, which compiles and warms up."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.first: Updated | None = None
+        self.last: Updated | None = None
+        self.began = self.ended = 0.0
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, Updated):
+            return
+        now = time.perf_counter()
+        if self.first is None:
+            self.first, self.began = event, now
+            return
+        self.last, self.ended = event, now
+        if now - self.began >= self.seconds:
+            raise _Enough
+
+
+def speed(config: Mapping[str, Any], seconds: float) -> dict[str, float]:
+    """Training steps per second of all members, over whole iterations after the first.
+
+    Args:
+        config: sections of a run's config.
+        seconds: time to measure over.
+    """
+    watch = _Stopwatch(seconds)
+    _train(config, watch)
+    assert watch.first is not None and watch.last is not None, "one iteration outlasted the budget"
+    first, last = watch.first.progress, watch.last.progress
+    members, elapsed = len(watch.last.metrics["score"]), watch.ended - watch.began
+    steps, updates = last.steps - first.steps, last.updates - first.updates
+    return {
+        "steps_per_second": members * steps / elapsed,
+        "updates_per_step": updates / steps,
+        "update_seconds_per_step": (last.seconds_update - first.seconds_update) / steps,
+    }
+
+
+class _Race:
+    """Times a training without its tests; stops at a score of the training or of a test.
+
+    Args:
+        score: of the trailing 100 training episodes, or of a test.
+        tested: whether it is a test's.
+    """
+
+    def __init__(self, score: float, tested: bool) -> None:
+        self.score, self.tested = score, tested
+        self.reached, self.steps, self.seconds, self._since = False, 0, 0.0, 0.0
+
+    def __call__(self, event: Event) -> None:
+        now = time.perf_counter()
+        if isinstance(event, Updated):
+            self.seconds += now - self._since
+            self.steps = event.progress.steps
+            if not self.tested and event.metrics["episodes"][0] >= _EPISODES:
+                self.reached = bool(event.metrics["score"][0] >= self.score)
+        elif isinstance(event, Evaluated):  # the time since `Updated` was the test's
+            if self.tested:
+                self.reached = float(event.scores[0]) >= self.score
+        elif not isinstance(event, Started):
+            return
+        if self.reached:
+            raise _Enough
+        self._since = time.perf_counter()
+
+
+def seconds_to_score(config: Mapping[str, Any], score: float, tests: int = 0) -> dict[str, float]:
+    """Seconds of a lone member's training up to a score; compiling (`warm_up`) is apart.
+
+    Args:
+        config: sections of a run's config; `evaluation` says when there are tests, and how long.
+        score: of the trailing 100 training episodes, or of a test where there are `tests`.
+    """
+    race = _Race(score, tests > 0)
+    warm_up = _warm_up(config)
+    _train(config, race)
+    return {
+        "seconds": race.seconds,
+        "reached": float(race.reached),
+        "steps": float(race.steps),
+        "warm_up": warm_up,
+    }
+
+
+def _warm_up(config: Mapping[str, Any]) -> float:
+    """Seconds of an untimed run of two iterations, which compiles what it needs."""
+    began = time.perf_counter()
+    _train(config, _Stopwatch(0.0))
+    return time.perf_counter() - began
+
+
+class _UntilBeaten:
+    """Stops when the policy that validation chose wins the share of its games against each bot."""
+
+    def __init__(self, run: Run, share: float, games: int) -> None:
+        self.run, self.share, self.games = run, share, games
+        self.began = self.ended = 0.0
+        self.reached = False
+        self.curve: list[tuple[float, int, float]] = []
+
+    def __call__(self, event: Event) -> None:
+        self.ended = time.perf_counter()
+        if isinstance(event, Started):
+            self.began = self.ended
+        if not isinstance(event, Evaluated):
+            return
+        won = float(event.metrics["won"][0])
+        self.curve.append((round(self.ended - self.began, 1), event.progress.steps, won))
+        if event.best[0] and won >= _WORTH:
+            self.reached = min(_wins(self.run, self.games, _JUDGE).values()) >= self.share
+            self.ended = time.perf_counter()
+            if self.reached:
+                raise _Enough
+
+
+def _wins(run: Run, games: int, seed: int) -> dict[str, float]:
+    """Share of games that the chosen policy wins against each bot, from both sides."""
+    one, name = Player("learner", best_policy(run, 0), run), run.config.env_name
+    found = {bot: play(name, one, Player(bot), games, seed) for bot in ("weak", "strong")}
+    return {f"won_{bot}": float((played.result == 1).mean()) for bot, played in found.items()}
+
+
+def seconds_to_wins(
+    config: Mapping[str, Any], share: float = 0.95, games: int = 1_000
+) -> dict[str, Any]:
+    """Trains hockey until the share is reached or the budget is spent.
+
+    Returns:
+        seconds of training, validations and looks included; whether the share was reached; seconds
+        of an iteration before with an empty cache, which compiles (`warm_up`); steps; the curve
+        (seconds, steps, share won in validation); shares won of fresh games, which chose nothing.
+    """
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+        os.environ["SLIPSTREAM_CACHE"] = folder  # empty: as a newcomer's
+        warm_up, began = _warm_up(config), time.perf_counter()
+        with _run_of(config) as run:
+            listener = _UntilBeaten(run, share, games)
+            with suppress(_Enough):
+                train(run.config, run, [listener])
+            fresh = _wins(run, games, _FRESH)
+    trained, steps, _ = listener.curve[-1]
+    return {
+        "seconds": listener.ended - began,
+        "reached": float(listener.reached),
+        "warm_up": warm_up,
+        "training_seconds": trained,
+        "steps": steps,
+        "curve": listener.curve,
+        **fresh,
+    }
+
+
+def dqn_updates(agent: Mapping[str, Any], transitions: int, seconds: float) -> dict[str, float]:
+    """Updates per second of DQN on one core: fills a lone member's replay, and then only learns.
+
+    Args:
+        agent: settings of DQN on CartPole.
+        transitions: that the replay holds.
+        seconds: to measure over.
+    """
+    settings = {"replay_size": transitions, "learning_starts": transitions, **agent}
+    config = DQNConfig(iteration=10_000, **settings)
+    shard = Shard(resolve_environment("cartpole", {}), config, [0], range(1), 1)
+    shard.reset()
+    for _ in range(-(-transitions // 10_000)):
+        shard.iterate(0.0)
+    collector: Any = shard.collector
+    updates = np.array([500])
+
+    def learn() -> int:
+        shard.agent.learn(collector.replay, updates, in_sequence)
+        return int(updates[0])
+
+    learn()
+    return {"updates_per_second": steps_per_second(learn, seconds)}
+
+
+def gym_defaults(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]:
+    """Trains with nothing set but budget and seed; scores the policy that `load_policy` gives.
+
+    That is the policy that was best in validation, of every tenth of the budget, as a user gets it.
+
+    Args:
+        env_id: of Gymnasium; steps, seed: of the training.
+        episodes: fresh ones, played with the likeliest actions.
+    """
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+        began = time.perf_counter()
+        run = slipstream.train(
+            f"gym:{env_id}",
+            total_steps=steps,
+            seed=seed,
+            out=Path(folder) / "run",
+            report=False,
+            say=lambda sentence: None,
+        )
+        seconds = time.perf_counter() - began
+        policy, result = slipstream.load_policy(run), run.result
+    assert result is not None
+    envs = [gymnasium.make(env_id) for _ in range(episodes)]
+    return {
+        "returns": fresh_returns(envs, lambda seen: list(policy.act(seen)), seed=seed),
+        "seconds": seconds,
+        "trained": result["progress"]["steps"],
+        "chosen_at": result["members"][0]["best_steps"],
+    }

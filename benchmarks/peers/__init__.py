@@ -1,0 +1,1 @@
+"""Other libraries at the same work; each function is called in a process of its own."""

@@ -1,0 +1,90 @@
+"""Races to a score, seed by seed, of ours and SB3's agent."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from benchmarks.machine import Neighbours, best_threads
+from benchmarks.row import Ratio, Row
+from benchmarks.suite import SuiteOptions
+from benchmarks.worker import rate, run_worker
+from slipstream.market.finding import plural
+
+_TIMEOUT = 3600.0
+_PEER = "peers.sb3.learn"
+
+Answers = Sequence[Mapping[str, Any]]
+
+
+class Race(NamedTuple):
+    """A race that was run: answers by seed, with `seconds` and `reached`.
+
+    Attributes:
+        mine, theirs: of both sides; none of a peer: the goal is one of our seconds.
+        threads: of the peer.
+        others_cpu: share of the machine that others used meanwhile.
+    """
+
+    mine: Answers
+    theirs: Answers = ()
+    threads: int = 1
+    others_cpu: float = 0.0
+
+    def row(
+        self, settings: SuiteOptions, spec: Mapping[str, Any] | None = None, **values: Any
+    ) -> Row:
+        """The row of seconds; a seed that never reached the score took for ever.
+
+        The budget's seconds of a seed that missed the score are no seconds to it. Where the median
+        of a side is infinite it has no figure, and there is no ratio; of a pair in which ours
+        missed the ratio is 0. The goal is missed wherever ours misses more seeds than the peer.
+        """
+        sides = [
+            [float(one["seconds"]) if one["reached"] else math.inf for one in side]
+            for side in (self.mine, self.theirs)
+        ]
+        mine, theirs = sides
+        missed = [side.count(math.inf) for side in sides]
+        known = [statistics.median(side) if side else math.inf for side in sides]
+        ours, peer = (value if math.isfinite(value) else None for value in known)
+        ratios = [
+            b / a if math.isfinite(a) else 0.0 for a, b in zip(mine, theirs, strict=bool(theirs))
+        ]
+        ratio = Ratio.of(ratios) if ours is not None and peer is not None else None
+        row = Row(ours=ours, peer=peer, ratio=ratio, runs=len(mine), others_cpu=self.others_cpu)
+        row = settings.told(row, spec, threads=plural(self.threads, "thread"), **values)
+        unit, holds = row.unit, row.holds
+        if any(missed):
+            unit += f"; never reached by {missed[0]} of our {len(mine)} seeds"
+            unit += f", {missed[1]} of the peer's" * bool(theirs)
+        if ours is None or (theirs and missed[0] > missed[1]):
+            holds = False
+        elif theirs and peer is None:  # it never arrives: slower than any goal asks for
+            holds = True
+        return replace(row, unit=unit, holds=holds)
+
+
+def race(
+    config: Mapping[str, Any], peer: Mapping[str, Any], seeds: Sequence[int], **score: Any
+) -> Race:
+    """Trains both sides up to a score, SB3 with the number of threads that makes it faster.
+
+    Args:
+        config: of ours; peer: what SB3's side is asked.
+        seeds: of both.
+        score: what is to be reached: see `seconds_to_score` of ours, and `learn` of SB3's.
+    """
+    n = best_threads(lambda n: rate(_PEER, {**peer, "threads": n, "seconds": 1.0}, threads=n))
+    mine, theirs = [], []
+    with Neighbours() as neighbours:
+        for seed in seeds:
+            own = {**config, "training": {**config["training"], "seed": seed}}
+            asked = {"config": own, **score}
+            mine.append(run_worker("ours.training.seconds_to_score", asked, timeout=_TIMEOUT))
+            asked = {**peer, "threads": n, "seed": seed, **score}
+            theirs.append(run_worker(_PEER, asked, threads=n, timeout=_TIMEOUT))
+    return Race(mine, theirs, n, neighbours.share)

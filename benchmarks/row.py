@@ -1,0 +1,124 @@
+"""One row of a result: a figure of ours, a peer's beside it, and the goal; and rows as a table."""
+
+from __future__ import annotations
+
+import math
+import operator
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+CONTENDED = 0.10  # share of the machine used by others from which a row is measured again
+HEADINGS = ("case", "ours", "peer", "ratio (min to max)", "goal", "holds")
+_COMPARISONS = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure that a row is to reach: ``Goal(">=", 100)``."""
+
+    comparison: str
+    figure: float
+
+    def holds(self, value: float) -> bool:
+        """Whether the value reaches the goal."""
+        return bool(_COMPARISONS[self.comparison](value, self.figure))
+
+    def __str__(self) -> str:
+        return f"{self.comparison} {self.figure:g}"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Ours against the peer's over the alternating runs; above 1 means that ours is better."""
+
+    median: float
+    min: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Ratio:
+        """Median and range of the runs' ratios."""
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured case.
+
+    Attributes:
+        case: name, as in the issue tracker and docs/performance.md.
+        unit: unit of `ours` and `peer`, with what a reader must know to compare them.
+        ours: median of our runs.
+        peer: median of the peer's runs, None where there is none.
+        peer_name: what the peer is and how it was set up.
+        ratio: of the runs in pairs, None where there is no peer.
+        runs: measured runs of each side, warm-up not counted.
+        others_cpu: share of the machine that other processes used meanwhile, 0 to 1.
+        goal: what `ratio` (or `ours` where there is no peer) is to reach.
+        holds: whether it does; None where there is no goal or no figure.
+        forecast: whether `ours` was extrapolated from a shorter measurement.
+        cells: what the figures were made from, where each part was measured on its own.
+    """
+
+    case: str = ""
+    unit: str = ""
+    ours: float | None = None
+    peer: float | None = None
+    peer_name: str | None = None
+    ratio: Ratio | None = None
+    runs: int = 1
+    others_cpu: float = 0.0
+    goal: str | None = None
+    holds: bool | None = None
+    forecast: bool = False
+    cells: tuple[dict[str, Any], ...] = ()
+
+    def judged(self, goal: Goal) -> Row:
+        """The row with a goal; where there is a peer, the ratio decides."""
+        decides = self.ours if self.ratio is None else self.ratio.median
+        return replace(self, goal=str(goal), holds=None if decides is None else goal.holds(decides))
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as the JSON file has it."""
+        values = asdict(self)
+        if self.ratio is not None:  # JSON has no infinity: where the peer never reached its score
+            bounds = values["ratio"].items()
+            values["ratio"] = {name: x if math.isfinite(x) else None for name, x in bounds}
+        if not self.cells:
+            del values["cells"]
+        return values
+
+
+def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """One row as text, in the order of HEADINGS; unit and peer's name go below the figures."""
+    ratio = row["ratio"]
+    spread = "-"
+    if ratio is not None:
+        low, high = _short(ratio["min"]), _short(ratio["max"])
+        spread = f"{_short(ratio['median'])} ({low} to {high})"
+    name = f"{row['case']}: {row['unit']}"
+    if row["others_cpu"] > CONTENDED:
+        name += f"; contended: others used {row['others_cpu']:.0%} of the machine"
+    if row["forecast"]:
+        name += "; forecast"
+    peer = "-" if row["peer"] is None else f"{_short(row['peer'])} {row['peer_name']}"
+    holds = {True: "yes", False: "no", None: "-"}[row["holds"]]
+    return (name, _short(row["ours"]), peer, spread, row["goal"] or "-", holds)
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as a table of a Markdown page."""
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *(cells(row) for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _short(value: float | None) -> str:
+    """Three figures: 11.2 M, 76.3 k, 147, 2.31."""
+    if value is None:
+        return "-"
+    for limit, suffix in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{suffix}"
+    return f"{value:.3g}"

@@ -1,0 +1,75 @@
+"""Agents that learn from a replay, beside their peers: `python -m benchmarks agents`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+
+from benchmarks.declared import declared_row
+from benchmarks.race import race
+from benchmarks.row import Row
+from benchmarks.suite import SuiteOptions, specs_of
+from benchmarks.suites.train import products, update_seconds
+from slipstream.market.finding import plural
+
+_TESTS = 25  # of a training that stops at a score
+
+
+def sac_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
+    """SAC on Pendulum, 256x256, beside SB3's, and what this processor could do at most."""
+    row = declared_row(settings, settings.spec)
+    most = 1e9 * products("own") / _operations()
+    assert row.ours is not None and row.peer is not None
+    bound = (
+        f"; if an update were its hidden layers' products alone, at the speed of our own on "
+        f"all cores, {most:.0f} steps/s or {most / row.peer:.2f} times the peer: "
+        f"{row.ours / most:.0%} reached"
+    )
+    yield replace(row, unit=f"{row.unit[:-1]}{bound})")
+
+
+sac_population_8 = sac_vs_sb3
+
+
+def sac_peak(settings: SuiteOptions) -> Iterable[Row]:
+    """Share of our own products' speed that a lone member's update reaches, on all cores."""
+    config = specs_of("agents")["_sac"]
+
+    def update() -> float:
+        return _operations() / update_seconds(config, settings.seconds) / 1e9
+
+    yield settings.row(update, lambda: products("own"))
+
+
+def _operations() -> float:
+    """Of one update's products of hidden layers, 2 a multiplication; the narrow ones left out.
+
+    Passes of the batch of 256 rows through a network of 256x256: one of the actor and two of
+    targets for the next value, two critics forward and each twice back; one of the actor, two
+    critics forward and the smaller one of each row once back, the actor twice back.
+    """
+    passes = 3 + 6 + 6
+    return 2.0 * passes * 256 * 256 * 256
+
+
+def dqn_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
+    """A race ends at the first of 25 tests with its score: one seed, five with --full.
+
+    Tests are the best action in each step of fresh episodes, at equal steps on both sides; their
+    seconds are not counted.
+    """
+    seeds = range(1, 6) if settings.full else (1,)
+    for spec in settings.spec["rows"]:
+        agent = {**spec["ours"]["agent"], "widths": spec["widths"]}
+        tests = {"every": 1 / _TESTS, "episodes": 20}
+        config = {**spec["ours"], "agent": agent, "evaluation": tests}
+        peer = {**spec["peer"], "widths": spec["widths"]}
+        ran = race(config, peer, seeds, score=spec["score"], tests=_TESTS)
+        sides = (ran.mine, ran.theirs)
+        after = " and ".join(f"{statistics.median(a['steps'] for a in s):,.0f}" for s in sides)
+        size = "x".join(map(str, spec["widths"]))
+        yield ran.row(settings, spec, after=after, size=size, seeds=plural(len(seeds), "seed"))
+
+
+sac_time_to_score = dqn_time_to_score

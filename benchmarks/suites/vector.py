@@ -1,0 +1,207 @@
+"""Any Gymnasium environment in our vector layer beside others: `python -m benchmarks vector`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from benchmarks.environments import rounds_for
+from benchmarks.machine import Neighbours, threads
+from benchmarks.row import Ratio, Row
+from benchmarks.suite import SuiteOptions
+from benchmarks.worker import rate, run_worker
+
+_NAMES = {
+    "serial": "slipstream serial",
+    "process": "slipstream process",
+    "auto": "slipstream auto",
+    "gym_sync": "Gymnasium SyncVectorEnv",
+    "gym_async": "Gymnasium AsyncVectorEnv (shared memory)",
+    "sb3_dummy": "SB3 DummyVecEnv",
+    "sb3_subproc": "SB3 SubprocVecEnv",
+    "envpool": "EnvPool",
+}
+_PEERS = ("gym_sync", "gym_async", "sb3_dummy", "sb3_subproc")
+
+Turns = dict[str, list[float] | None]
+
+
+def _alone(env: str, num_envs: int, seconds: float, rounds: int = 0) -> dict[str, Any]:
+    """As many processes as `num_envs` that step one copy each with no layer at all."""
+    asked = {"env": env, "num_envs": num_envs, "seconds": seconds, "rounds": rounds}
+    return run_worker("layers.alone", asked, threads=1)
+
+
+def _in_turns(
+    cells: Sequence[dict[str, Any]], seconds: float, turns: int
+) -> tuple[list[Turns], float]:
+    """Steps per second of every turn by system, for each cell; the share of others on the machine.
+
+    All systems of a cell take their turns in one process: a cell is measured in seconds.
+    """
+    asked = [{"seconds": seconds, "turns": turns, **cell} for cell in cells]
+    with Neighbours() as neighbours:
+        found = run_worker("layers.turns", {"cells": asked}, threads=1)
+    return found["cells"], neighbours.share
+
+
+def _median(rates: Turns, system: str) -> float:
+    """Of a system's turns; 0 where it is not installed."""
+    own = rates[system]
+    return statistics.median(own) if own else 0.0
+
+
+def _beside(rates: Turns, mine: str, other: str, others_cpu: float) -> Row:
+    """One of ours beside another system, the ratio of turns in pairs."""
+    pairs = zip(rates[mine] or [], rates[other] or [], strict=True)
+    ratios = [a / b for a, b in pairs]
+    ours, peer = _median(rates, mine), _median(rates, other)
+    runs = len(ratios)
+    return Row(ours=ours, peer=peer, ratio=Ratio.of(ratios), runs=runs, others_cpu=others_cpu)
+
+
+def cheap_vs_async(settings: SuiteOptions) -> Iterable[Row]:
+    """A backend of ours and one peer, in turn, with the environment's own loops for comparison.
+
+    As many processes as ours has workers at work, which step one copy each with no layer at all,
+    are what no layer can surpass; see `alone` of `layers.py`.
+    """
+    for cell in settings.spec["cells"]:
+        mine, kind = cell["systems"]
+        cores = threads() if mine == "process" else 1
+        loops = (_alone(cell["env"], cores, 0.5) for _ in range(settings.runs))
+        bound = statistics.median(float(one["steps_per_second"]) for one in loops)
+        words = {**cell, "mine": mine, "bound": bound / 1000}
+        if settings.against is not None:
+            asked = {"system": mine, "env": cell["env"], "num_envs": cell["num_envs"]}
+            asked["seconds"] = settings.seconds
+            yield settings.row(partial(rate, "layers.measure", asked), **words)
+            continue
+        (rates,), others = _in_turns([cell], 0.25 * settings.seconds, 2 * settings.runs)
+        row = _beside(rates, mine, kind, others)
+        what = f"{cores} processes that step one copy each, with no layer"
+        row = replace(row, cells=({"what": what, "steps_per_second": bound},))
+        yield settings.told(row, **words)
+
+
+cheap_vs_subproc = serial_vs_dummy = image_vs_async = cheap_vs_async
+
+
+def _best(rates: Turns) -> str:
+    """Which of the peers is the quickest."""
+    return max(_PEERS, key=lambda system: _median(rates, system))
+
+
+def _tables(settings: SuiteOptions) -> Iterable[tuple[str, int, Turns, Row, str]]:
+    """One of ours beside the best of the others, by kind of environment and number of copies."""
+    spec, asked, labels = settings.spec, [], []
+    for label, kind in spec["kinds"].items():
+        kind = dict(kind)
+        systems = [*spec["systems"], *_PEERS, *(["envpool"] if kind.pop("envpool", 0) else [])]
+        if "microseconds" in kind:  # of processor time, alone
+            kind["rounds"] = rounds_for(1e-6 * kind.pop("microseconds"))
+        for copies in spec["copies"]:
+            asked.append({**kind, "num_envs": copies, "systems": systems})
+            labels.append((label, copies))
+    seconds, turns = spec["seconds"][settings.full], spec["turns"][settings.full]
+    found, others = _in_turns(asked, seconds, turns)
+    for (label, copies), rates in zip(labels, found, strict=True):
+        best = _best(rates)
+        yield label, copies, rates, _beside(rates, spec["systems"][0], best, others), _NAMES[best]
+
+
+def few_copies(settings: SuiteOptions) -> Iterable[Row]:
+    """`auto` beside the best of the others, with few copies; the worst ratio decides."""
+    cells: list[dict[str, Any]] = []
+    for env, copies, _, row, best in _tables(settings):
+        assert row.ratio is not None
+        own = {"ours": row.ours, "peer": row.peer, "peer_name": best, "ratio": row.ratio.median}
+        cells.append({"env": env, "copies": copies, **own})
+    worst = min(cells, key=lambda cell: cell["ratio"])
+    row = replace(row, ours=worst["ratio"], peer=None, ratio=None, cells=tuple(cells))
+    yield settings.told(row, **worst)
+
+
+def systems(settings: SuiteOptions) -> Iterable[Row]:
+    """Steps per second of every system."""
+    for env, copies, rates, row, best in _tables(settings):
+        figures = {_NAMES[name]: own and statistics.median(own) for name, own in rates.items()}
+        cells = tuple(
+            {"system": name, "env": env, "copies": copies, "steps_per_second": figure}
+            for name, figure in figures.items()
+        )
+        mine = settings.spec["systems"][0]
+        row = replace(row, cells=cells)
+        yield settings.told(row, env=env, copies=copies, mine=mine, best=best)
+
+
+heavy = systems
+
+
+def heavy_efficiency(settings: SuiteOptions) -> Iterable[Row]:
+    """A step of 1 ms of processor time, 16 copies a core, beside the same loop with no layer.
+
+    The loop's own speed is that of one process, by its processor time. What as many processes
+    reach as there are cores, which neither wait nor are waited for, is in the cells: a core may be
+    slower while its neighbours work.
+    """
+    own, cores, seconds = rounds_for(1e-3), threads(), settings.seconds
+    asked = {"system": "process", "env": "work", "rounds": own, "num_envs": 16 * cores}
+    asked |= {"workers": cores, "seconds": seconds}
+
+    def alone() -> float:
+        return float(_alone("work", 1, seconds, own)["steps_per_cpu_second"]) * cores
+
+    with Neighbours() as neighbours:
+        together = _alone("work", cores, seconds, own)
+        bound = float(together["steps_per_second"]) / alone()
+    ours = partial(rate, "layers.measure", asked)
+    row = settings.row(ours, alone, cores=cores, copies=16 * cores, bound=bound)
+    what = f"{cores} processes at once with no layer, of {cores} x one"
+    yield replace(row, cells=({"what": what, "ratio": bound, "others_cpu": neighbours.share},))
+
+
+def _layer(system: str, num_envs: int, seconds: float) -> dict[str, Any]:
+    asked = {"system": system, "env": "CartPole-v1", "num_envs": num_envs, "seconds": seconds}
+    return run_worker("layers.measure", asked, threads=1)
+
+
+def start_stop(settings: SuiteOptions) -> Iterable[Row]:
+    """512 copies of CartPole, until the first observation and until nothing is left."""
+    stops: list[float] = []
+
+    def start() -> float:
+        found = _layer("process", 512, 0.1)
+        stops.append(float(found["stop"]))
+        return float(found["start"])
+
+    row = settings.measure(start, None, settings.spec)
+    starting, stopping = settings.spec["rows"]
+    yield settings.told(row, starting)
+    row = replace(row, ours=statistics.median_high(stops), runs=len(stops))
+    yield settings.told(row, stopping)
+
+
+def footprint(settings: SuiteOptions) -> Iterable[Row]:
+    """64 copies of CartPole: memory a copy, time to start, processor time of a step."""
+    settings = replace(settings, until=0.0)  # measured once: the figures are of the same runs
+    for kind in ("gym_async", "sb3_subproc"):
+        mine: list[dict[str, Any]] = []
+        theirs: list[dict[str, Any]] = []
+
+        def side(system: str, found: list[dict[str, Any]]) -> float:
+            found.append(_layer(system, 64, 0.5))
+            found[-1]["memory"] /= 64 * 2**20
+            return float(found[-1]["memory"])
+
+        ours, peer = (lambda m=mine: side("process", m)), (lambda k=kind, t=theirs: side(k, t))
+        row = settings.measure(ours, peer, settings.spec)
+        for spec in settings.spec["rows"]:
+            figures = [[one[spec["figure"]] for one in found] for found in (mine, theirs)]
+            known, others = map(statistics.median, figures)
+            ratio = Ratio.of([b / a for a, b in zip(*figures, strict=True)])
+            row = replace(row, ours=known, peer=others, ratio=ratio, peer_name=_NAMES[kind])
+            yield settings.told(row, spec)

@@ -1,0 +1,109 @@
+"""A measurement in a process of its own: settings in, one line of JSON out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.errors import ResourceError
+
+# Workers find this package, and the oracles that tests compare kernels with.
+_ROOT = Path(__file__).parents[1]
+_PATHS = (str(_ROOT), str(_ROOT / "tests/envs"))
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_TAIL = 1500  # characters of a failed worker's last words that are shown
+
+
+class WorkerError(ResourceError):
+    """A measurement that could not be made, such as a peer that is not installed."""
+
+
+def run_worker(
+    worker: str, asked: Mapping[str, Any], *, threads: int | None = None, timeout: float = 300.0
+) -> dict[str, Any]:
+    """Calls a function of this package in a process of its own and returns its answer.
+
+    Args:
+        worker: ``peers.sb3.step_forex``, say.
+        asked: its arguments, handed over as JSON.
+        threads: limit for the threads of array libraries, None for their own choice.
+        timeout: seconds after which the worker is ended.
+    """
+    environment = {name: text for name, text in os.environ.items() if name not in _THREAD_VARIABLES}
+    if threads is not None:
+        environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
+    before = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = os.pathsep.join([before, *_PATHS] if before else _PATHS)
+    # -P: not from the working folder, which may hold this package where another is asked for.
+    command = [sys.executable, "-P", "-m", "benchmarks.worker", worker, json.dumps(dict(asked))]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise WorkerError(
+            f"{worker} did not finish within {timeout:g} s; measure on a quieter machine."
+        ) from None
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        said = (done.stderr or done.stdout).strip()[-_TAIL:]
+        raise WorkerError(
+            f"{worker} ended with exit code {done.returncode}. If a peer is missing, "
+            f"`pip install --no-deps -r requirements-peers.lock` installs all. It said:\n{said}"
+        )
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
+
+
+def rate(worker: str, asked: Mapping[str, Any], *, threads: int | None = 1) -> float:
+    """Steps per second that a worker answers."""
+    return float(run_worker(worker, asked, threads=threads)["steps_per_second"])
+
+
+def steps_per_second(step: Callable[[], int], seconds: float) -> float:
+    """Of a call that returns how many steps it made, repeated for so long."""
+    steps, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        steps += step()
+    return steps / (time.perf_counter() - began)
+
+
+@contextmanager
+def elsewhere(checkout: Path) -> Iterator[None]:
+    """Processes that start meanwhile run the package of another checkout.
+
+    So do workers the benchmarks of that checkout, if it has them: they know its inner names.
+    """
+    with_it = os.pathsep.join([str(checkout), str(checkout / "src")])
+    before, os.environ["PYTHONPATH"] = os.environ.get("PYTHONPATH"), with_it
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+
+
+def main(worker: str, asked: str) -> None:
+    """The other end: calls the function and prints its answer."""
+    module, _, name = worker.rpartition(".")
+    measure = getattr(import_module(f"benchmarks.{module}"), name)
+    print(json.dumps(dict(measure(**json.loads(asked)))), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

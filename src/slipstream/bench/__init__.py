@@ -1,1 +1,0 @@
-"""Measurements beside peers: `slipstream bench SUITE`."""

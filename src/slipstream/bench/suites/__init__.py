@@ -1,3 +1,0 @@
-"""What `slipstream bench SUITE` measures: one file a suite, one function a case."""
-
-SUITES = ("env", "train", "agents", "study", "hockey", "vector")
