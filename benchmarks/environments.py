@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 
 class Work(gymnasium.Env):
@@ -68,6 +69,20 @@ class Image(Work):
         return self.frames[self.time % 16], 1.0, False, self.time >= 1000, {}
 
 
+class Crashing(CartPoleEnv):
+    """CartPole that raises at one step in 200, as RLlib's `CartPoleCrashing` does by default."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draw = np.random.default_rng()
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.draw.random() < 0.005:
+            raise RuntimeError("a simulated crash")
+        seen, reward, terminated, truncated, info = super().step(action)
+        return seen, float(reward), bool(terminated), truncated, info
+
+
 def work(rounds: int) -> int:
     """So many rounds of integer arithmetic."""
     x = 1
@@ -90,5 +105,5 @@ def maker(name: str, rounds: int = 0) -> Any:
     """What makes a copy: ``work`` (with its rounds), a name of a class here, or an id."""
     if name == "work":
         return partial(Work, rounds)
-    known = {"uneven": Uneven, "image": Image, "says": Says}
+    known = {"uneven": Uneven, "image": Image, "says": Says, "crashing": Crashing}
     return known.get(name) or partial(gymnasium.make, name)

@@ -259,3 +259,16 @@ def kill(env: str, num_envs: int, workers: int) -> dict[str, float]:
             break
     copies.close()
     return {"lost": sum(max(0.0, seconds - usual) for seconds in times)}
+
+
+def crashing(num_envs: int, steps: int) -> dict[str, float]:
+    """The share of rows that are real where copies raise at one step in 200, and how many did."""
+    copies, real = _opened("process", "crashing", num_envs, 0, 2), 0
+    out, actions = blank(copies), np.zeros((num_envs, 1), np.int64)
+    copies.reset(out.obs)
+    for t in range(steps):
+        actions[:] = t // 2 % 2
+        copies.step(actions, out, t)
+        real += int(out.valid.sum())
+    copies.close()
+    return {"real": real / (steps * num_envs), "faults": float(copies.ledger.total)}

@@ -14,15 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
-from gymnasium.envs.classic_control import CartPoleEnv
 
 import slipstream
+from benchmarks.layers import crashing
 from slipstream.core.errors import SlipstreamError
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
-from slipstream.vector.vector_env import blank, member_indices
 
 _QUICK_SECONDS = 0.05  # in which an idle machine starts and ends an interpreter
 
@@ -167,30 +164,9 @@ def _memory_files() -> int:
     return count
 
 
-class Crashing(CartPoleEnv):
-    """CartPole that raises at one step in 200, as RLlib's `CartPoleCrashing` does by default."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.draw = np.random.default_rng()
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if self.draw.random() < 0.005:
-            raise RuntimeError("a simulated crash")
-        seen, reward, terminated, truncated, info = super().step(action)
-        return seen, float(reward), bool(terminated), truncated, info
-
-
 def test_copies_that_crash_now_and_then_lose_hardly_more_than_those_rows():
-    num_envs, steps, real = 8, 3000, 0
-    with ForeignProcessEnv(Crashing, *member_indices([1], num_envs), workers=2) as copies:
-        out, actions = blank(copies), np.zeros((num_envs, 1), np.int64)
-        copies.reset(out.obs)
-        for t in range(steps):
-            actions[:] = t // 2 % 2
-            copies.step(actions, out, t)
-            real += int(out.valid.sum())
-        assert copies.ledger.total > 50 and real >= 0.95 * steps * num_envs
+    found = crashing(num_envs=8, steps=3000)
+    assert found["faults"] > 50 and found["real"] >= 0.95
 
 
 @pytest.mark.long
