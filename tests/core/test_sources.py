@@ -8,7 +8,12 @@ from slipstream.core.sources import is_own, source_hashes
 
 def test_every_file_of_a_built_in_kernel():
     hashes = source_hashes(load_kernel("forex").module)
-    for name in ("envs.forex.kernel", "envs.forex.orders", "envs.forex.exits", "market.clean"):
+    for name in (
+        "envs.forex.kernel",
+        "envs.forex.orders",
+        "envs.forex.exits",
+        "market.checks.clean",
+    ):
         assert f"slipstream.{name}" in hashes, name
     assert "slipstream.features.registry" in hashes and "slipstream.core.random" in hashes
     foreign = [name for name in hashes if not name.startswith("slipstream.")]

@@ -1,4 +1,7 @@
-"""PPO: members that act, keep a rollout and learn from it. The compiled form."""
+"""Proximal policy optimisation, for choices and real actions where steps are cheap.
+
+The compiled form: a whole population at once, from rows of numbers.
+"""
 
 from __future__ import annotations
 
