@@ -76,10 +76,11 @@ class Crashing(CartPoleEnv):
         super().__init__()
         self.draw = np.random.default_rng()
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self.draw.random() < 0.005:
             raise RuntimeError("a simulated crash")
-        seen, reward, terminated, truncated, info = super().step(action)
+        came = super().step(action)  # type: ignore[no-untyped-call]
+        seen, reward, terminated, truncated, info = came
         return seen, float(reward), bool(terminated), truncated, info
 
 
