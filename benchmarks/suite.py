@@ -21,7 +21,7 @@ from benchmarks.suites import SUITES
 from benchmarks.worker import WorkerError, elsewhere
 from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import ConfigError
-from slipstream.training.record.files import disk_errors, write_json
+from slipstream.files.files import disk_errors, write_json
 
 _LIMIT_SECONDS = 540.0  # for a suite without --full, and a minute to spare
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.core.discover import load_kernel
-from slipstream.training.record import yaml_file
+from slipstream.files import yaml_file
 
 ROOT = Path(__file__).parents[1]
 PAGES = (

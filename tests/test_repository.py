@@ -20,8 +20,12 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LAYERS = (
-    *("core", "market", "features", "envs", "vector", "experience", "nets", "agents"),
+    *("core", "machine", "files", "market", "features", "envs", "vector", "experience", "nets"),
     *(
+        "agents",
+        "environments",
+        "settings",
+        "runs",
         "training",
         "studies",
         "report",

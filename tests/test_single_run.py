@@ -10,7 +10,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.experience.replay.plan import updates_due
-from slipstream.training.settings.config import resolve
+from slipstream.settings.config import resolve
 
 CONFIG = {
     "curriculum": {

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from slipstream.experience.compiled import compile_loops, of_float32
-from slipstream.vector.products import add_product
+from slipstream.machine.products import add_product
 
 _WORDS = 2**24  # 128 MiB an array: no cache holds it
 _BLAS = 2048  # rows and columns: large products show a BLAS at its best

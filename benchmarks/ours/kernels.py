@@ -20,7 +20,7 @@ import slipstream
 from benchmarks.worker import steps_per_second
 from slipstream.core.discover import load_kernel
 from slipstream.core.spec import Spec
-from slipstream.training.environments.factory import resolve_environment
+from slipstream.environments.factory import resolve_environment
 from slipstream.training.processes.crew import Crew
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, VectorEnv, blank, member_indices

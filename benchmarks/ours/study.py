@@ -16,10 +16,10 @@ import numpy as np
 
 from benchmarks.worker import WorkerError
 from slipstream.core.discover import load_kernel
+from slipstream.files import table, yaml_file
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader
-from slipstream.training.record import table, yaml_file
 
 _WORK = ("env", "policy", "update")
 _STORE = 512 * 2**20  # bytes of each Ray node's: left alone, each takes a third of the memory

@@ -22,7 +22,7 @@ from benchmarks.row import Row
 from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.suites.gym_defaults import gym_defaults as gym_defaults
 from benchmarks.worker import WorkerError, run_worker
-from slipstream.training.environments.factory import resolve_environment
+from slipstream.environments.factory import resolve_environment
 
 
 def time_to_score(settings: SuiteOptions) -> Iterable[Row]:

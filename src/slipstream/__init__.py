@@ -24,21 +24,21 @@ if TYPE_CHECKING:
         write_report,
     )
     from slipstream.core.errors import SlipstreamError
+    from slipstream.files.interruption import Interrupted
+    from slipstream.runs.listeners.console import ConsoleListener
+    from slipstream.runs.run import Run
+    from slipstream.settings.config import RunConfig
     from slipstream.single_run import train_run, train_single_run
     from slipstream.studies.lookup import status, stop
-    from slipstream.training.listeners.console import ConsoleListener
     from slipstream.training.processes.cluster import ClusterOptions
-    from slipstream.training.record.interruption import Interrupted
-    from slipstream.training.runs.run import Run
-    from slipstream.training.settings.config import RunConfig
 
 # Where names are that are not in `slipstream.api`.
 _HOME = {
     "ClusterOptions": "slipstream.training.processes.cluster",
-    "ConsoleListener": "slipstream.training.listeners.console",
-    "Interrupted": "slipstream.training.record.interruption",
-    "Run": "slipstream.training.runs.run",
-    "RunConfig": "slipstream.training.settings.config",
+    "ConsoleListener": "slipstream.runs.listeners.console",
+    "Interrupted": "slipstream.files.interruption",
+    "Run": "slipstream.runs.run",
+    "RunConfig": "slipstream.settings.config",
     "SlipstreamError": "slipstream.core.errors",
     "status": "slipstream.studies.lookup",
     "stop": "slipstream.studies.lookup",

@@ -1,6 +1,6 @@
 """`train_single_run` and `train_run`: the calls and files of the hockey project, on our trainer.
 
-Configs are read as they are (`training/settings/hockey_project.py`). What theirs did otherwise, and
+Configs are read as they are (`settings/hockey_project.py`). What theirs did otherwise, and
 why, is listed in docs/hockey.md under "From the hockey project".
 """
 
@@ -19,10 +19,10 @@ import numpy as np
 
 from slipstream import api
 from slipstream.core.errors import ConfigError
-from slipstream.training.listeners.console import ConsoleListener
-from slipstream.training.record.files import plain, write_json, write_text
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import RunConfig, resolve
+from slipstream.files.files import plain, write_json, write_text
+from slipstream.runs.listeners.console import ConsoleListener
+from slipstream.runs.run import Run
+from slipstream.settings.config import RunConfig, resolve
 
 _FOLDERS = ("configs", "plots", "csvs", "models")
 _COLUMNS = (
@@ -206,8 +206,8 @@ def _policy(run: Run, base: Path, name: str) -> None:
     counts = [int(float(table["episodes"][i] or 0)) for i in rows]
     begun = counts[phases.index(phases[-1])] if phases[-1] else 0
     stem = f"{name}_ep{counts[-1]:06d}"
-    if run.has_best(0):
-        shutil.copytree(run.best_folder(0), base / "models" / stem, dirs_exist_ok=True)
+    if run.best.has(0):
+        shutil.copytree(run.best.folder_of(0), base / "models" / stem, dirs_exist_ok=True)
     facts = {"phase_index": phases[-1], "phase_episode": counts[-1] - begun, "run": str(run.path)}
     write_json(base / "models" / f"{stem}_metadata.json", {"episode": counts[-1], **facts})
 

@@ -10,8 +10,8 @@ from slipstream.core.config import searched
 from slipstream.core.random import word
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import ReplayPlan
+from slipstream.machine import draws
 from slipstream.nets.policy import Policy
-from slipstream.vector import draws
 
 
 class Config(agent.AgentConfig):

@@ -9,8 +9,8 @@ from slipstream.agents import agent
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
+from slipstream.machine import draws
 from slipstream.nets.policy import Policy
-from slipstream.vector import draws
 
 
 class Config(agent.AgentConfig):

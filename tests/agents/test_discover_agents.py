@@ -10,7 +10,7 @@ from slipstream.agents import discover
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.ppo import PPO
 from slipstream.core.errors import ConfigError
-from slipstream.training.settings.config import resolve
+from slipstream.settings.config import resolve
 
 SOURCE = '''
 """PPO that counts its updates."""

@@ -12,14 +12,14 @@ from slipstream.agents.dqn.act import Explorer, epsilon_of
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.dqn.torch_dqn import TorchDQN
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.environments.factory import resolve_environment
 from slipstream.experience.rollout import Rollout
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.listeners.events import Updated
-from slipstream.training.record import checkpoint
-from slipstream.training.record.interruption import Interrupted
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sizing import choose_num_envs
+from slipstream.files import checkpoint
+from slipstream.files.interruption import Interrupted
+from slipstream.runs.listeners.events import Updated
+from slipstream.runs.run import Run
+from slipstream.settings.config import resolve
+from slipstream.settings.sizing import choose_num_envs
 from slipstream.training.shard import Shard
 from slipstream.training.trainer import resume, train
 

@@ -6,10 +6,10 @@ import torch
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.spec import Spec
+from slipstream.machine import draws
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
 from slipstream.nets.torch_distributions import distribution
-from slipstream.vector import draws
 
 
 @pytest.mark.parametrize("action", ["discrete", "multi", "box"])

@@ -15,9 +15,9 @@ from gymnasium import spaces
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.spec import Spec
+from slipstream.files import checkpoint
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
-from slipstream.training.record import checkpoint
 
 EXAMPLE = Path(__file__).parents[2] / "examples/09_act_with_numpy.py"
 BOX = spaces.Box(np.array([-2.0, 0.0, -np.inf], np.float32), np.array([2.0, 5.0, 1.0], np.float32))

@@ -12,14 +12,14 @@ import pytest
 import slipstream
 from slipstream.agents.discover import load_agent, load_config
 from slipstream.core.errors import ConfigError
+from slipstream.environments.factory import resolve_environment
+from slipstream.files import checkpoint
+from slipstream.files.interruption import Interrupted
+from slipstream.runs.listeners.events import Updated
+from slipstream.runs.run import Run
+from slipstream.settings.config import resolve
 from slipstream.studies.record.ledger import Ledger
 from slipstream.training.collector import make_collector
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.listeners.events import Updated
-from slipstream.training.record import checkpoint
-from slipstream.training.record.interruption import Interrupted
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
 from slipstream.training.trainer import resume, train
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from slipstream.core.random import word
+from slipstream.machine import draws
 from slipstream.nets import torch_draws
-from slipstream.vector import draws
 
 CPU = torch.device("cpu")
 

@@ -14,13 +14,13 @@ import pytest
 
 from slipstream.cli import main
 from slipstream.core.errors import ResourceError
+from slipstream.environments.factory import resolve_environment
+from slipstream.files import yaml_file
+from slipstream.settings.config import resolve
+from slipstream.settings.sections import TrainingConfig
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.setup import prepare
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.record import yaml_file
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sections import TrainingConfig
 
 MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
 

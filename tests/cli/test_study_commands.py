@@ -17,19 +17,19 @@ import pytest
 
 import slipstream as package
 from slipstream.agents.ppo.ppo import PPO
+from slipstream.environments.factory import resolve_environment
+from slipstream.files.lines import progress_parts
+from slipstream.files.logbook import Logbook
+from slipstream.files.status import LOG, read_events, read_status
 from slipstream.nets.policy_file import pack
 from slipstream.report.study import page as page_module
+from slipstream.settings.config import RunConfig
 from slipstream.studies import start
 from slipstream.studies import study as study_module
 from slipstream.studies.outcome import winner as winner_module
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.storage import open_storage
 from slipstream.studies.study import Survey
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.record.lines import progress_parts
-from slipstream.training.record.logbook import Logbook
-from slipstream.training.record.status import LOG, read_events, read_status
-from slipstream.training.settings.config import RunConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
 from fake_pool import MARKET, SPACE, FakePool
@@ -299,7 +299,7 @@ def test_export_and_best(slipstream, machinery, tmp_path):
     assert trials[3]["params"]["agent.epochs"] == int(rows[3]["params.agent.epochs"])
     text = slipstream("study", "best", "one", "--trial", "3").out
     (tmp_path / "best.yaml").write_text(text)
-    from slipstream.training.settings.config import resolve
+    from slipstream.settings.config import resolve
 
     config = resolve(str(tmp_path / "best.yaml"))
     assert config.agent.epochs == trials[3]["params"]["agent.epochs"]

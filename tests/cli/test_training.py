@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import slipstream as package
-from slipstream.training.listeners.events import Updated
-from slipstream.training.runs.run import Run
+from slipstream.runs.listeners.events import Updated
+from slipstream.runs.run import Run
 
 SMALL = {"num_envs": 8, "total_steps": 2_048, "seed": 3}
 FAST = {"agent.horizon": 32, "evaluation.every": 0.5, "evaluation.episodes": 10}
@@ -83,7 +83,7 @@ def test_the_resolved_config_trains_the_same_weights(quiet):
 
 
 def weights(run):
-    manifest = json.loads((run.best_folder(0) / "manifest.json").read_text())
+    manifest = json.loads((run.best.folder_of(0) / "manifest.json").read_text())
     newest = sorted((run.path / "checkpoints").iterdir())[-1]
     state = json.loads((newest / "manifest.json").read_text())
     return manifest["files"], state["files"]

@@ -20,7 +20,7 @@ from slipstream.core.reader import (
     read_text,
     seal,
 )
-from slipstream.training.record.files import write_sealed
+from slipstream.files.files import write_sealed
 
 
 def fifo(path):

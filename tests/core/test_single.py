@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.single import add, cosine, div, mul, root, sine, single, sub
-from slipstream.vector import render
+from slipstream.machine import render
 
 
 @pytest.fixture(scope="module")

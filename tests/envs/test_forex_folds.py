@@ -13,10 +13,10 @@ from forex_folder import BAR, write_symbol
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.kernel import Loaded
+from slipstream.environments.episodes import replay
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.envs.forex import kernel as forex
 from slipstream.market.folds import FoldPlan
-from slipstream.training.environments.episodes import replay
-from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut
 

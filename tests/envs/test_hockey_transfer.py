@@ -18,9 +18,9 @@ from slipstream.adapters.hockey_player import HockeyPlayer
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.envs.hockey.kernel import decode
-from slipstream.training.runs.games import Player, play
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
+from slipstream.runs.games import Player, play
+from slipstream.runs.run import Run
+from slipstream.settings.config import resolve
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.records import Records
 from slipstream.vector.vector_env import blank, member_indices

@@ -9,13 +9,13 @@ import pytest
 
 from slipstream.cli import main
 from slipstream.core.discover import list_kernels
+from slipstream.environments.factory import resolve_environment
+from slipstream.files import checkpoint
 from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.market.planted.forex import PlantedForex
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.record import checkpoint
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sizing import resolve_num_envs
+from slipstream.runs.run import Run
+from slipstream.settings.config import resolve
+from slipstream.settings.sizing import resolve_num_envs
 from slipstream.training.trainer import train
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "kernels" / "shop.py")
@@ -81,7 +81,7 @@ def _state(path, config, environment, member):
     finally:
         run.close()
     tensors, _ = checkpoint.load(checkpoint.checkpoints(path / "checkpoints")[-1])
-    best, _ = checkpoint.load(run.best_folder(member))
+    best, _ = checkpoint.load(run.best.folder_of(member))
     rows = {f"best.{key}": value.tobytes() for key, value in best.items()}
     for key, value in tensors.items():
         rows[key] = np.split(value, config.training.members)[member].tobytes()

@@ -21,7 +21,7 @@ from slipstream.experience.replay.tree import (
     tree_levels,
 )
 from slipstream.experience.rollout import Rollout
-from slipstream.vector.sixteen import least_of, place_of, sum_of
+from slipstream.machine.sixteen import least_of, place_of, sum_of
 from slipstream.vector.steps import Finals
 
 HELD = 200

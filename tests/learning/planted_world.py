@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
+from slipstream.environments.environment import Environment
+from slipstream.environments.factory import resolve_environment
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.features.sets import FEATURE_SETS
+from slipstream.files.track import Track
 from slipstream.market.config import DataConfig
 from slipstream.market.panel import load_panel
 from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.market.planted.prices import BASIS_POINT, PlantedAssets
 from slipstream.market.planted.reversion import PlantedReversion
-from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.record.track import Track
 
 # A planted bar opens at the last close: another column takes the place of the one that says so.
 FEATURES = ["log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]]

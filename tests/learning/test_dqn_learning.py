@@ -7,8 +7,8 @@ import pytest
 
 import slipstream
 from slipstream.agents.dqn.config import DQNConfig
+from slipstream.environments.factory import resolve_environment
 from slipstream.envs import cartpole
-from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
 
 PROBE = {

@@ -7,13 +7,13 @@ import pytest
 
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.ppo.config import PPOConfig
+from slipstream.environments.evaluation import Evaluator
+from slipstream.environments.factory import resolve_environment
 from slipstream.envs.forex import kernel as forex
 from slipstream.market.planted.forex import (
     NOISE_COLUMNS,
     PlantedForex,
 )
-from slipstream.training.environments.evaluation import Evaluator
-from slipstream.training.environments.factory import resolve_environment
 
 AGENT = {
     "horizon": 256,

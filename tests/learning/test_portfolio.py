@@ -7,8 +7,8 @@ import pytest
 from planted_world import environment_of, share_of_optimum
 
 from slipstream.agents.sac.config import SACConfig
+from slipstream.environments.evaluation import Evaluator
 from slipstream.envs.portfolio import kernel as portfolio
-from slipstream.training.environments.evaluation import Evaluator
 
 
 def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path, learner):

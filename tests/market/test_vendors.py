@@ -31,13 +31,13 @@ from vendors import (
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
+from slipstream.files import yaml_file
 from slipstream.market.calendar import DAY
 from slipstream.market.checks.check import check
 from slipstream.market.checks.discover import describe_folder, propose
 from slipstream.market.config import DataConfig
 from slipstream.market.market import Market, load_market
 from slipstream.market.symbols import pip
-from slipstream.training.record import yaml_file
 
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
 

@@ -7,14 +7,14 @@ import pytest
 import study_world
 
 from slipstream import api
+from slipstream.files import machine, table
+from slipstream.files.machine import COLUMNS, Machine, MachineTable
 from slipstream.report import canvas
 from slipstream.report.provenance import machine_columns, machine_pictures
 from slipstream.report.run.evaluation import evaluate_run
 from slipstream.report.run.report import build_page
 from slipstream.report.study.page import study_page
 from slipstream.report.study.view import read_view
-from slipstream.training.record import machine, table
-from slipstream.training.record.machine import COLUMNS, Machine, MachineTable
 
 
 @pytest.fixture(autouse=True)

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from slipstream.market.folds import FoldPlan
+from slipstream.settings.config import resolve
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task, run_stretch
-from slipstream.training.settings.config import resolve
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))  # for fake_cluster

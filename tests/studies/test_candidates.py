@@ -9,6 +9,7 @@ import pytest
 from fake_pool import FakePool, plan
 
 from slipstream.core.errors import ConfigError, DataError
+from slipstream.runs.openings import Opening
 from slipstream.studies.config import seed_of
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.outcome.confirmation import (
@@ -26,7 +27,6 @@ from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot, Verdict
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.paths import FoldMap
-from slipstream.training.runs.openings import Opening
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}
 

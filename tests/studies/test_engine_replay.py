@@ -10,11 +10,11 @@ import pytest
 
 from slipstream.market.folds import FoldPlan
 from slipstream.nets import initial
+from slipstream.settings.config import resolve
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task, run_stretch
-from slipstream.training.settings.config import resolve
 
 Q_LEARNING = Path(__file__).parents[1] / "agents/q_learning.py"
 ROWS = 4 * 64  # steps of an iteration

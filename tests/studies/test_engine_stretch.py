@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from slipstream.agents.agent import AgentConfig
+from slipstream.environments.environment import Environment
 from slipstream.nets.policy_file import unpack
+from slipstream.settings.config import resolve
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.population import shape_of
 from slipstream.studies.engine.state import LiveStates
-from slipstream.training.environments.environment import Environment
-from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
 
 

@@ -11,6 +11,9 @@ import pytest
 from fake_pool import MARKET, FakePool, plan
 
 from slipstream.core.errors import ResourceError
+from slipstream.environments.factory import resolve_environment
+from slipstream.settings.config import resolve
+from slipstream.settings.target import parse_overrides
 from slipstream.studies.forecast import (
     SliceSpeed,
     confirm_members,
@@ -24,9 +27,6 @@ from slipstream.studies.room import check_memory
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.setup import base_config, prepare
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.target import parse_overrides
 
 SPEC = resolve_environment("cartpole", {}).spec
 RATES = {"low": 0.9, "high": 0.99}

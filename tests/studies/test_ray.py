@@ -23,7 +23,7 @@ from test_tune_killed import CONFIG, contents, whole
 from test_tune_killed import PROGRAM as MAIN
 
 from slipstream.core.errors import ResourceError
-from slipstream.training.record.status import read_status
+from slipstream.files.status import read_status
 
 pytestmark = [
     pytest.mark.long,
@@ -272,11 +272,11 @@ def test_shares_of_a_card(nodes, tmp_path):
     """Ray is told of a card that is not there: two actors have half of it each."""
     import ray
 
-    from slipstream.training.environments.factory import resolve_environment
+    from slipstream.environments.factory import resolve_environment
+    from slipstream.settings.config import resolve
     from slipstream.training.processes.cluster import ClusterOptions
     from slipstream.training.processes.premises import work_for
     from slipstream.training.processes.ray_cluster import RayCluster
-    from slipstream.training.settings.config import resolve
 
     config = resolve("cartpole", {"training.device": "cuda:0"})
     environment = resolve_environment(config.env_name, config.env_settings)

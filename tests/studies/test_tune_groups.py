@@ -15,6 +15,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError
+from slipstream.files import yaml_file
 from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates, PolicyStore
@@ -24,7 +25,6 @@ from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.setup import prepare
-from slipstream.training.record import yaml_file
 
 IN_FLIGHT, FOLDS, TRIALS = 16, 6, 20
 CONFIG = {

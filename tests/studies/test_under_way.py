@@ -12,14 +12,14 @@ from dataclasses import replace
 import pytest
 import study_world
 
+from slipstream.files.lines import progress_parts
+from slipstream.files.logbook import Logbook
+from slipstream.files.status import Status
 from slipstream.studies import progress
 from slipstream.studies.engine import state, under_way
 from slipstream.studies.engine.state import HeldStates, LiveStates
 from slipstream.studies.engine.under_way import UNDER_WAY, UnderWay, append, read_under_way
 from slipstream.studies.record.rows import Slot
-from slipstream.training.record.lines import progress_parts
-from slipstream.training.record.logbook import Logbook
-from slipstream.training.record.status import Status
 
 FORK = multiprocessing.get_context("fork")
 

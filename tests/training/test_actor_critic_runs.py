@@ -8,11 +8,11 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.training.listeners.events import Updated
-from slipstream.training.record import checkpoint
-from slipstream.training.record.interruption import Interrupted
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
+from slipstream.files import checkpoint
+from slipstream.files.interruption import Interrupted
+from slipstream.runs.listeners.events import Updated
+from slipstream.runs.run import Run
+from slipstream.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 AGENT = {

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from slipstream.training.environments import gymnasium_environment
-from slipstream.training.environments.evaluation import Evaluator
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.listeners.events import Evaluated, Finished, Started, Updated
-from slipstream.training.record import checkpoint
-from slipstream.training.record.interruption import Interrupted
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
+from slipstream.environments import gymnasium_environment
+from slipstream.environments.evaluation import Evaluator
+from slipstream.environments.factory import resolve_environment
+from slipstream.files import checkpoint
+from slipstream.files.interruption import Interrupted
+from slipstream.runs.listeners.events import Evaluated, Finished, Started, Updated
+from slipstream.runs.run import Run
+from slipstream.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 DRAWS = iter(range(10**9))
@@ -278,7 +278,7 @@ def test_the_result_is_of_episodes_that_chose_nothing(tmp_path):
     assert evaluation.test_seed != evaluation.seed
     environment = resolve_environment("gym:CartPole-v1", {})
     for member in run.result["members"]:
-        from slipstream.training.runs.best import best_policy
+        from slipstream.runs.best import best_policy
 
         evaluator = Evaluator(environment, "test", games=20, seed=evaluation.test_seed)
         values = evaluator.values(best_policy(run, member["member"]))[0]

@@ -14,14 +14,14 @@ from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.ppo import torch_ppo
 from slipstream.agents.sac.config import SACConfig
 from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.environments.factory import resolve_environment
+from slipstream.files import checkpoint
 from slipstream.nets import torch_device
-from slipstream.training.environments.factory import resolve_environment
+from slipstream.runs.listeners.events import Checkpointed
+from slipstream.runs.run import Run
+from slipstream.settings.config import resolve
+from slipstream.settings.sections import TrainingConfig
 from slipstream.training.learner import check_learner, last_device, learner_of
-from slipstream.training.listeners.events import Checkpointed
-from slipstream.training.record import checkpoint
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sections import TrainingConfig
 from slipstream.training.trainer import resume, train
 
 SETTINGS = {

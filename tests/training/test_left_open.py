@@ -4,13 +4,13 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
+from slipstream.environments import gymnasium_environment
+from slipstream.environments.factory import resolve_environment
 from slipstream.report.run.evaluation import game, random_policy
+from slipstream.runs.best import evaluate_best
+from slipstream.settings.config import resolve
 from slipstream.training import shard, trainer
-from slipstream.training.environments import gymnasium_environment
-from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.processes.workers import make_workers
-from slipstream.training.runs.best import evaluate_best
-from slipstream.training.settings.config import resolve
 from slipstream.training.tuning.cells import Cell, measure_steps
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 

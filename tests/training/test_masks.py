@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
+from slipstream.runs.run import Run
+from slipstream.settings.config import resolve
 from slipstream.training.trainer import train
 
 # Choosing what the mask forbids costs 1; a policy that is never told would pay.

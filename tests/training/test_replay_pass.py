@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from slipstream.agents.dqn.config import DQNConfig
-from slipstream.training.environments.factory import resolve_environment
+from slipstream.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
 
 

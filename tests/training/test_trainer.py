@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ResourceError
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.listeners.events import (
+from slipstream.environments.factory import resolve_environment
+from slipstream.files import checkpoint
+from slipstream.files.interruption import Interrupted
+from slipstream.runs.listeners.events import (
     Checkpointed,
     Evaluated,
     Failed,
@@ -22,11 +24,9 @@ from slipstream.training.listeners.events import (
     Started,
     Updated,
 )
+from slipstream.runs.run import Run
+from slipstream.settings.config import resolve
 from slipstream.training.processes.workers import make_workers
-from slipstream.training.record import checkpoint
-from slipstream.training.record.interruption import Interrupted
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import Trainer, resume, train
 
 SETTINGS = {
@@ -150,7 +150,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     whole = _train(tmp_path, "whole", config)
     run = Run.create(config, tmp_path / "killed")
     program = (
-        "import sys; from slipstream.training.runs.run import Run;"
+        "import sys; from slipstream.runs.run import Run;"
         "from slipstream.training.trainer import train;"
         "run = Run.open(sys.argv[1]); train(run.config, run)"
     )
@@ -214,8 +214,8 @@ def test_a_lost_worker_is_named(tmp_path):
 
 def test_workers_end_with_their_parent(tmp_path):
     program = (
-        "import os, signal, sys; from slipstream.training.settings.config import resolve;"
-        "from slipstream.training.environments.factory import resolve_environment;"
+        "import os, signal, sys; from slipstream.settings.config import resolve;"
+        "from slipstream.environments.factory import resolve_environment;"
         "from slipstream.training.processes.workers import make_workers;"
         "s = {'training.members': 3, 'training.shards': 3, 'training.num_envs': 8};"
         "c = resolve('cartpole', s);"

@@ -5,7 +5,7 @@ import sys
 import textwrap
 from importlib import metadata
 
-from slipstream.training.record import provenance
+from slipstream.files import provenance
 
 _HIDE = """
 import sys

@@ -81,7 +81,9 @@ def measure(faults: int, seed: int = 0, workers: int = 4, steps: int = 8_000) ->
                 made += int(run.result["progress"]["steps"])
         finally:
             sys.path.remove(folder)
-            sys.modules.pop("slipstream_chaos", None)  # of a folder that is gone: each call has its own
+            sys.modules.pop(
+                "slipstream_chaos", None
+            )  # its folder is gone
     return {
         "faults": counted,
         "steps": made,

@@ -14,9 +14,9 @@ from gymnasium import spaces
 from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.core.spec import Spec
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sizing import check_memory
+from slipstream.environments.factory import resolve_environment
+from slipstream.settings.config import resolve
+from slipstream.settings.sizing import check_memory
 from slipstream.vector.contract import blank
 from slipstream.vector.foreign import flat_spaces
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv

@@ -19,7 +19,7 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import KernelError
-from slipstream.training.environments.episodes import lost_sentence, run_episodes
+from slipstream.environments.episodes import lost_sentence, run_episodes
 from slipstream.vector.contract import blank
 from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD, RESET

@@ -12,13 +12,13 @@ from slipstream.adapters.foreign_batch import make_foreign_batch
 from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
-from slipstream.training.environments.factory import kind_of
-from slipstream.training.environments.gymnasium_environment import (
+from slipstream.environments.factory import kind_of
+from slipstream.environments.gymnasium_environment import (
     GymnasiumEnvironment,
     maker,
     wrappers_of,
 )
-from slipstream.training.settings.config import resolve
+from slipstream.settings.config import resolve
 
 
 def make_batch(

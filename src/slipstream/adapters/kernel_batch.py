@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from slipstream.adapters.batch import FaceCopies, FaceStep
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
-from slipstream.training.environments.factory import make_environment
-from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.settings.config import resolve
+from slipstream.environments.factory import make_environment
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.settings.config import resolve
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.vector_env import VectorEnv, blank, member_indices

@@ -16,8 +16,8 @@ from slipstream.adapters.errors import UnreadyError, require
 from slipstream.adapters.kernel_batch import make_kernel_batch
 from slipstream.adapters.nested import each
 from slipstream.core.errors import ConfigError
-from slipstream.training.environments.factory import kind_of
-from slipstream.training.environments.gymnasium_environment import (
+from slipstream.environments.factory import kind_of
+from slipstream.environments.gymnasium_environment import (
     GymnasiumEnvironment,
     maker,
     wrappers_of,

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.core.bounds import check_copies, check_count
 from slipstream.core.errors import ConfigError
-from slipstream.experience.rollout import rollout_bytes
-from slipstream.training.environments.factory import (
+from slipstream.environments.factory import (
     kind_of,
     make_environment,
 )
-from slipstream.training.settings.config import resolve
+from slipstream.experience.rollout import rollout_bytes
+from slipstream.settings.config import resolve
 from slipstream.vector.vector_env import VectorEnv, member_indices, whole
 
 if TYPE_CHECKING:

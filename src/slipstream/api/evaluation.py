@@ -8,24 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.core.errors import ConfigError
+from slipstream.environments.environment import Environment
+from slipstream.environments.factory import carried_settings, chosen_environment
+from slipstream.environments.self_play.config import SNAPSHOTS
+from slipstream.files import checkpoint
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
-from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import carried_settings, chosen_environment
-from slipstream.training.record import checkpoint
-from slipstream.training.runs.best import (
+from slipstream.runs.best import (
     Tracks,
-    best_member,
     best_policy,
     evaluate_best,
     other_data,
 )
-from slipstream.training.runs.deployed import DeployedPolicy, deployed_folder
-from slipstream.training.runs.run import Run
-from slipstream.training.self_play.config import SNAPSHOTS
+from slipstream.runs.deployed import DeployedPolicy, deployed_folder
+from slipstream.runs.run import Run
 
 if TYPE_CHECKING:
-    from slipstream.training.runs.games import Games
+    from slipstream.runs.games import Games
 
 
 def evaluate(
@@ -87,7 +86,7 @@ def evaluate_games(
     Returns:
         What came of the games, for each opponent.
     """
-    from slipstream.training.runs import games as whole
+    from slipstream.runs import games as whole
 
     run = path if isinstance(path, Run) else Run.open(path, trust=trust)
     name, settings = run.config.env_name, run.config.env_settings
@@ -154,7 +153,7 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
             tensors, manifest = checkpoint.load(deployed)
             return unpack(tensors, manifest.get("policy"))
     run = path if isinstance(path, Run) else Run.open(path)
-    return best_policy(run, best_member(run) if member is None else member)
+    return best_policy(run, run.best.highest if member is None else member)
 
 
 def environment_of(

@@ -7,10 +7,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.training.listeners.console import ConsoleListener
-from slipstream.training.listeners.output import somebody_watches
+from slipstream.runs.listeners.console import ConsoleListener
+from slipstream.runs.listeners.output import somebody_watches
+from slipstream.settings.target import Overrides, parse_overrides
 from slipstream.training.processes.cluster import ClusterOptions, cluster_of
-from slipstream.training.settings.target import Overrides, parse_overrides
 
 if TYPE_CHECKING:
     from slipstream.studies.record.folder import StudyFolder

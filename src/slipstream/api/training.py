@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.core.printable import printable_lines
-from slipstream.training import trainer
-from slipstream.training.backend import as_measured, resolve_backend
-from slipstream.training.environments.curriculum import check_curriculum
-from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import (
+from slipstream.environments.curriculum import check_curriculum
+from slipstream.environments.environment import Environment
+from slipstream.environments.factory import (
     resolve_environment,
 )
+from slipstream.files.interruption import Interrupted
+from slipstream.files.provenance import changed_facts, other_bits
+from slipstream.runs.listeners.console import ConsoleListener
+from slipstream.runs.listeners.events import Listener
+from slipstream.runs.listeners.output import somebody_watches
+from slipstream.runs.run import Run
+from slipstream.runs.run_path import free_path
+from slipstream.settings.config import RunConfig, resolve
+from slipstream.settings.remarks import remarks
+from slipstream.settings.sizing import check_memory, resolve_num_envs
+from slipstream.settings.target import Overrides, parse_overrides, passed_over
+from slipstream.training import trainer
+from slipstream.training.backend import as_measured, resolve_backend
 from slipstream.training.learner import check_learner, last_device
-from slipstream.training.listeners.console import ConsoleListener
-from slipstream.training.listeners.events import Listener
-from slipstream.training.listeners.output import somebody_watches
 from slipstream.training.processes.cluster import ClusterOptions, cluster_of
-from slipstream.training.record.interruption import Interrupted
-from slipstream.training.record.provenance import changed_facts, other_bits
-from slipstream.training.runs.run import Run
-from slipstream.training.runs.run_path import free_path
-from slipstream.training.settings.config import RunConfig, resolve
-from slipstream.training.settings.remarks import remarks
-from slipstream.training.settings.sizing import check_memory, resolve_num_envs
-from slipstream.training.settings.target import Overrides, parse_overrides, passed_over
 
 if TYPE_CHECKING:
     pass

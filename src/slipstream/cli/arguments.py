@@ -20,7 +20,7 @@ _CONFIGS = (".yaml", ".yml", ".json", ".py")
 def targets(incomplete: str) -> list[str]:
     """Environments, and the configs and kernel files that the word may go on to."""
     from slipstream.core.discover import list_kernels
-    from slipstream.training.environments.gymnasium_environment import GYMNASIUM
+    from slipstream.environments.gymnasium_environment import GYMNASIUM
 
     named = [name for name in [*list_kernels(), GYMNASIUM] if name.startswith(incomplete)]
     return named + sorted(_paths(incomplete, _CONFIGS))
@@ -61,7 +61,7 @@ def setting_names(incomplete: str) -> list[str]:
     """
     from slipstream.core.discover import list_kernels, load_kernel
     from slipstream.core.errors import SlipstreamError
-    from slipstream.training.settings.config import resolve
+    from slipstream.settings.config import resolve
 
     # Behind an option that waits for its value the words are not parsed: shells hand them over so.
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")

@@ -8,12 +8,12 @@ from pathlib import Path
 import psutil
 
 from slipstream.core.cores import usable_cores
-from slipstream.training.environments.gymnasium_environment import FOREIGN_COPIES
-from slipstream.training.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
-from slipstream.training.record import provenance
-from slipstream.training.record.machine import Cards
-from slipstream.training.settings.sizing import MIN_ITERATIONS
-from slipstream.vector.cache import cache_folder
+from slipstream.environments.gymnasium_environment import FOREIGN_COPIES
+from slipstream.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
+from slipstream.files import provenance
+from slipstream.files.machine import Cards
+from slipstream.machine.cache import cache_folder
+from slipstream.settings.sizing import MIN_ITERATIONS
 
 
 def checkup() -> list[tuple[str, str]]:
@@ -47,10 +47,10 @@ def checkup() -> list[tuple[str, str]]:
 
 def sizing_rows(target: str) -> list[tuple[str, str]]:
     """What `num_envs: auto` is for a target, and how its copies are stepped fastest here."""
-    from slipstream.training.environments.factory import resolve_environment
-    from slipstream.training.environments.machine_file import recall
-    from slipstream.training.settings.config import resolve
-    from slipstream.training.settings.sizing import choose_num_envs
+    from slipstream.environments.factory import resolve_environment
+    from slipstream.environments.machine_file import recall
+    from slipstream.settings.config import resolve
+    from slipstream.settings.sizing import choose_num_envs
 
     config, _ = resolve(target, {"training.num_envs": "auto"}).seated()
     environment = resolve_environment(config.env_name, config.env_settings).tried(config.training)
@@ -71,8 +71,8 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
 
 def run_rows(path: str, trust: bool) -> list[tuple[str, str]]:
     """Why a run was as slow as it was."""
-    from slipstream.training.runs.diagnosis import diagnose
-    from slipstream.training.runs.run import Run
+    from slipstream.runs.diagnosis import diagnose
+    from slipstream.runs.run import Run
 
     return diagnose(Run.open(Path(path), trust=trust))
 
@@ -83,8 +83,8 @@ def kernel_rows(target: str) -> list[tuple[str, str]]:
     Raises:
         KernelError: the first rule that it breaks.
     """
-    from slipstream.training.environments.factory import resolve_environment
-    from slipstream.training.settings.config import resolve
+    from slipstream.environments.factory import resolve_environment
+    from slipstream.settings.config import resolve
 
     config, _ = resolve(target).seated()
     environment = resolve_environment(config.env_name, config.env_settings)

@@ -112,8 +112,8 @@ def planted_forex(
     seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
 ) -> None:
     """Writes prices with a planted edge whose best return is known exactly."""
+    from slipstream.files.files import disk_errors
     from slipstream.market.planted.forex import PlantedForex
-    from slipstream.training.record.files import disk_errors
 
     with disk_errors(folder):
         (file,) = PlantedForex().write(folder, bars, seed)
@@ -132,8 +132,8 @@ def planted_crypto(
 ) -> None:
     """Writes prices of seven assets with a planted edge whose best return is known exactly."""
     from slipstream.core.errors import ConfigError
+    from slipstream.files.files import disk_errors
     from slipstream.market.planted.crypto import PlantedCrypto
-    from slipstream.training.record.files import disk_errors
 
     market = PlantedCrypto(strength=strength * 1e-4)
     if bars * market.strength > _MOST_GROWTH:
@@ -163,8 +163,8 @@ def planted_reversion(
     """Writes prices of seven assets that give back a part of every move one bar later."""
     from dataclasses import replace
 
+    from slipstream.files.files import disk_errors
     from slipstream.market.planted.reversion import PlantedReversion
-    from slipstream.training.record.files import disk_errors
 
     market = PlantedReversion(share=share)
     with disk_errors(folder):

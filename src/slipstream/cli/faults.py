@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from slipstream.core.printable import printable
-from slipstream.training.listeners.output import Output
+from slipstream.runs.listeners.output import Output
 
 FAULT, USER_ERROR, INTERRUPTED = 1, 2, 130
 

@@ -11,8 +11,8 @@ from slipstream.cli.arguments import Trust
 from slipstream.cli.output import show_table
 
 if TYPE_CHECKING:
-    from slipstream.training.runs.games import Games
-    from slipstream.training.runs.run import Run
+    from slipstream.runs.games import Games
+    from slipstream.runs.run import Run
 
 _GAMES = 1_000
 
@@ -56,8 +56,8 @@ def rank(
     trust: Trust = False,
 ) -> None:
     """Plays everybody against everybody and rates them (TrueSkill-like, by openskill)."""
-    from slipstream.training.record.files import write_text
-    from slipstream.training.runs.ranking import as_json, round_robin
+    from slipstream.files.files import write_text
+    from slipstream.runs.ranking import as_json, round_robin
 
     ranked = round_robin(runs, games, seed, trust)
     rows = []

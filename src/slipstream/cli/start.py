@@ -29,7 +29,7 @@ def init(
 ) -> None:
     """Prints a commented config: slipstream init forex DIR > my.yaml."""
     from slipstream.cli.annotated import annotated
-    from slipstream.training.settings.config import resolve
+    from slipstream.settings.config import resolve
 
     if _reads_prices(environment):
         if folder is None:
@@ -50,8 +50,8 @@ def init(
 def _reads_prices(environment: str) -> bool:
     """Whether the environment's config has a `data` section of prices."""
     from slipstream.core.config import model_in
+    from slipstream.environments.factory import kind_of
     from slipstream.market.config import DataConfig
-    from slipstream.training.environments.factory import kind_of
 
     data = kind_of(environment).model(environment).model_fields.get("data")
     return data is not None and model_in(data.annotation) is DataConfig
@@ -60,7 +60,7 @@ def _reads_prices(environment: str) -> bool:
 def _market(environment: str, folder: str) -> str:
     from slipstream.cli.annotated import annotated
     from slipstream.market.checks.discover import describe_folder, propose
-    from slipstream.training.settings.config import resolve
+    from slipstream.settings.config import resolve
 
     found = describe_folder(folder, "fx" if environment == "forex" else None)
     _refuse_unread(found)

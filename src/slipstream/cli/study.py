@@ -28,7 +28,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.printable import printable_lines
 
 if TYPE_CHECKING:
-    from slipstream.training.listeners.console import ConsoleListener
+    from slipstream.runs.listeners.console import ConsoleListener
 
 app = typer.Typer(help="Looks at studies, resumes, stops and exports them.", no_args_is_help=True)
 
@@ -100,8 +100,8 @@ def tune(
 ) -> None:
     """Searches for settings, confirms the best, evaluates the winner on the hold-out once."""
     from slipstream import api
-    from slipstream.training.record import yaml_file
-    from slipstream.training.settings.target import parse_overrides
+    from slipstream.files import yaml_file
+    from slipstream.settings.target import parse_overrides
 
     overrides = parse_overrides(set_ or [])
     flags: dict[str, Any] = {
@@ -201,9 +201,9 @@ def export(
     format_: Annotated[str, typer.Option("--format", help="csv or json, without --out.")] = "csv",
 ) -> None:
     """Writes all trials: numbers, states, scores, folds and params."""
+    from slipstream.files.files import write_text
     from slipstream.studies.record.export import FORMATS, export_text
     from slipstream.studies.record.folder import StudyFolder
-    from slipstream.training.record.files import write_text
 
     kind = out.suffix.removeprefix(".") if out is not None else format_
     if kind not in FORMATS:
@@ -256,6 +256,6 @@ def report(name: StudyName, trust: Trust = False) -> None:
 
 
 def _console() -> ConsoleListener:
-    from slipstream.training.listeners.console import ConsoleListener
+    from slipstream.runs.listeners.console import ConsoleListener
 
     return ConsoleListener()

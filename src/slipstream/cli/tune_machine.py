@@ -47,9 +47,9 @@ def tune_machine(
     """
     from slipstream.core.errors import ConfigError, ResourceError
     from slipstream.core.reader import is_there
-    from slipstream.training.environments.machine_file import remember
-    from slipstream.training.record.files import write_text
-    from slipstream.training.settings.config import resolve
+    from slipstream.environments.machine_file import remember
+    from slipstream.files.files import write_text
+    from slipstream.settings.config import resolve
     from slipstream.training.tuning import findings
     from slipstream.training.tuning.tuner import tune
 

@@ -25,8 +25,8 @@ from slipstream.cli.arguments import (
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slipstream.training.listeners.console import ConsoleListener
-    from slipstream.training.runs.run import Run
+    from slipstream.runs.listeners.console import ConsoleListener
+    from slipstream.runs.run import Run
 
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html.")]
 
@@ -116,7 +116,7 @@ def resume(
     On another device the last bits differ: that is said, and recorded in the run.
     """
     from slipstream import api
-    from slipstream.training.runs.run import Run
+    from slipstream.runs.run import Run
 
     progress = _console()
     opened = Run.open(run, progress.say, trust)
@@ -174,8 +174,8 @@ def evaluate(
     A study's folder, or the folder of the policy that it deployed, on other prices or newer bars.
     """
     from slipstream import api
-    from slipstream.training.runs.deployed import deployed_folder
-    from slipstream.training.runs.run import Run
+    from slipstream.runs.deployed import deployed_folder
+    from slipstream.runs.run import Run
 
     progress = _console()
     deployed = deployed_folder(run)
@@ -212,15 +212,15 @@ def evaluate(
 
 def _say_result(progress: ConsoleListener, run: Run) -> None:
     """What a report would have said first, and where the run is."""
-    from slipstream.training.listeners.telling import result_lines
+    from slipstream.runs.listeners.telling import result_lines
 
     for line in [*result_lines(run.result or {}), f"Run: {run.path}"]:
         progress.say(line)
 
 
 def _overrides(flags: dict[str, str | None], sets: list[str]) -> dict[str, Any]:
-    from slipstream.training.record import yaml_file
-    from slipstream.training.settings.target import parse_overrides
+    from slipstream.files import yaml_file
+    from slipstream.settings.target import parse_overrides
 
     named = {
         f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
@@ -242,6 +242,6 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def _console() -> ConsoleListener:
-    from slipstream.training.listeners.console import ConsoleListener
+    from slipstream.runs.listeners.console import ConsoleListener
 
     return ConsoleListener()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.vector.products import fused
+from slipstream.machine.products import fused
 
 
 def advantages(

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from slipstream.experience.moments import column_moments, discounted_returns
-from slipstream.vector import render
+from slipstream.machine import render
 
 
 def of_float32(ndim: int) -> Any:

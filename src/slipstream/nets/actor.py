@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
+from slipstream.machine import draws
 from slipstream.nets.compiled import loops
 from slipstream.nets.drawing import Sampler
 from slipstream.nets.layers import BLOCK
 from slipstream.nets.modes import Decider
 from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.observations import LIMIT
-from slipstream.vector import draws
 
 if TYPE_CHECKING:
     from slipstream.nets.policy import Policy

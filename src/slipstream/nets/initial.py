@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import word
-from slipstream.vector import draws
+from slipstream.machine import draws
 
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
 _LEFT_OUT: ContextVar[bool] = ContextVar("left out", default=False)

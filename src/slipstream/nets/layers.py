@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.vector.matrices import matrix
-from slipstream.vector.products import (
+from slipstream.machine.matrices import matrix
+from slipstream.machine.products import (
     add_transposed_product,
     fused,
     gated_product,

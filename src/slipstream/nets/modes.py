@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from slipstream.machine.matrices import matrix
 from slipstream.nets.layers import BLOCK, OUTPUTS, PLACE, forward
 from slipstream.nets.sampling import scale_row
-from slipstream.vector.matrices import matrix
 
 
 class Decider(NamedTuple):

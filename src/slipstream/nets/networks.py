@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.lines import zeros
+from slipstream.machine.products import COLUMNS
 from slipstream.nets.compiled import loops
 from slipstream.nets.dueling import blocks
 from slipstream.nets.initial import fan_in_uniform, orthogonal
 from slipstream.nets.layers import BLOCK, OUTPUTS
 from slipstream.nets.parameters import Views, places
-from slipstream.vector.products import COLUMNS
 
 Activation = Literal["tanh", "relu"]
 Shapes = dict[str, tuple[int, ...]]

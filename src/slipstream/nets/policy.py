@@ -14,13 +14,13 @@ from slipstream.core.extras import require_torch
 from slipstream.core.lines import zeros
 from slipstream.core.spec import Spec
 from slipstream.core.summary import Summarised
+from slipstream.machine import draws
 from slipstream.nets.actions import ActionMap, Head
 from slipstream.nets.actor import Actor
 from slipstream.nets.native import Native
 from slipstream.nets.networks import Activation, MlpNetwork, Network, input_width
 from slipstream.nets.observations import ObservationScale
 from slipstream.nets.parameters import Parameters
-from slipstream.vector import draws
 
 _ACTORS = 8  # numbers of rows that buffers are kept for
 

@@ -1,4 +1,4 @@
-"""The counter-based streams of `core/random.py` and `vector/draws.py` in torch, on any device.
+"""The counter-based streams of `core/random.py` and `machine/draws.py` in torch, on any device.
 
 torch has no unsigned 64-bit arithmetic, but multiplication, addition and exclusive or of int64 wrap
 to the same bits; only a shift to the right must drop the sign's copies.
@@ -25,7 +25,7 @@ _MUL_2 = _signed(0x94D049BB133111EB)
 
 
 def keys_of(keys: NDArray[np.uint64], device: torch.device) -> Tensor:
-    """Keys of `vector/draws.py` as int64 of the same bits."""
+    """Keys of `machine/draws.py` as int64 of the same bits."""
     return torch.from_numpy(keys.view(np.int64)).to(device)
 
 

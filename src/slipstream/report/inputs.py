@@ -10,8 +10,8 @@ from typing import Any, TypedDict
 import numpy as np
 
 from slipstream.core.spec import MarketSpec
+from slipstream.files.track import Track
 from slipstream.report.statistics import Floats, Ints
-from slipstream.training.record.track import Track
 
 
 class Window(TypedDict, total=False):

@@ -25,8 +25,8 @@ from slipstream.report.canvas import (
 from slipstream.report.inputs import Curve
 from slipstream.report.page import Section, picture
 from slipstream.report.statistics import Floats
-from slipstream.training.listeners.recent_episodes import PREFIX
-from slipstream.training.runs.run import Run
+from slipstream.runs.listeners.recent_episodes import PREFIX
+from slipstream.runs.run import Run
 
 _MOST_POINTS = 1_000
 _MOST_PANELS = 16  # of training episodes; the tables have all

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from slipstream.core.percent import NOTHING
+from slipstream.files.track import standard_error
 from slipstream.report.statistics import Floats
-from slipstream.training.record.track import standard_error
 
 _MOST_DIGITS = 6  # after the point
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.files.machine import COLUMNS, WALL
 from slipstream.report.canvas import BLUE, canvas
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.learning import episode_sections
 from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.statistics import Floats
-from slipstream.training.record.machine import COLUMNS, WALL
 
 _LABELS = ("processor\n(% of a core)", "memory (GiB)", "GPU (%)", "VRAM (GiB)", "GPU (W)")
 _UNITS = ((7_200.0, 3_600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))

@@ -13,6 +13,7 @@ import numpy as np
 
 from slipstream.core.spec import MarketSpec, Spec
 from slipstream.market.finding import plural
+from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.outcome.sentences import findable_sentence
 from slipstream.studies.record.rows import Slot
@@ -21,7 +22,6 @@ from slipstream.studies.search.plan import StudyPlan, iterations, rows_of, steps
 from slipstream.studies.search.search import MemberPool
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.statistics.deflated import findable, tested_years
-from slipstream.training.settings.config import RunConfig
 
 MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
 _WARM, _MEASURED = 1, 2  # milestones of the measured slice

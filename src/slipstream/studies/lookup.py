@@ -7,12 +7,12 @@ from pathlib import Path
 from slipstream.core.errors import CheckpointError
 from slipstream.core.printable import printable
 from slipstream.core.reader import is_there
+from slipstream.files import register
+from slipstream.files.interruption import ask_to_stop
+from slipstream.files.lines import run_lines, stamp
+from slipstream.files.lock import is_locked
+from slipstream.files.status import Status, read_status
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.training.record import register
-from slipstream.training.record.interruption import ask_to_stop
-from slipstream.training.record.lines import run_lines, stamp
-from slipstream.training.record.lock import is_locked
-from slipstream.training.record.status import Status, read_status
 
 
 def status(name: str | Path) -> Status | None:

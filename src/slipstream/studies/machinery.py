@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from slipstream.core.cores import usable_cores
+from slipstream.runs.openings import price_series
+from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.engine.pool import EnvironmentSource, Pool
 from slipstream.studies.engine.remote_worker import SERVICE
@@ -19,8 +21,6 @@ from slipstream.studies.study import Survey
 from slipstream.training.learner import check_learner
 from slipstream.training.processes.cluster import ClusterOptions, connect
 from slipstream.training.processes.premises import work_for
-from slipstream.training.runs.openings import price_series
-from slipstream.training.settings.config import RunConfig
 
 
 class Pools:

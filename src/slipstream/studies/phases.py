@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations
 from slipstream.studies.search.search import MemberPool
-from slipstream.training.settings.config import RunConfig
 
 _POLL_SECONDS = 0.5
 

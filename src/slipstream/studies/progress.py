@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.files.machine import Machine, MachineSampler
+from slipstream.files.status import Status
 from slipstream.studies.engine.under_way import EVERY_SECONDS, UnderWay, read_under_way
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
-from slipstream.training.record.machine import Machine, MachineSampler
-from slipstream.training.record.status import Status
 
 _LATELY = 2**15  # bytes in which members say where they are between two looks
 

@@ -11,8 +11,8 @@ import psutil
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import replay_bytes
+from slipstream.settings.config import RunConfig
 from slipstream.studies.search.plan import StudyPlan, steps_of
-from slipstream.training.settings.config import RunConfig
 
 _SPARE = 256 * 2**20  # bytes that a disk must have left
 

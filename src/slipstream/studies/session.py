@@ -7,6 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+from slipstream.files.interruption import Interrupted, Interruption
+from slipstream.files.logbook import Logbook
+from slipstream.files.machine import MachineTable
+from slipstream.files.status import Status
+from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.under_way import UNDER_WAY
 from slipstream.studies.phases import train_all
@@ -16,11 +21,6 @@ from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.plan import StudyPlan, steps_of
 from slipstream.studies.search.search import MemberPool
-from slipstream.training.record.interruption import Interrupted, Interruption
-from slipstream.training.record.logbook import Logbook
-from slipstream.training.record.machine import MachineTable
-from slipstream.training.record.status import Status
-from slipstream.training.settings.config import RunConfig
 
 
 class PolicyPool(MemberPool, Protocol):

@@ -9,13 +9,13 @@ from typing import Any
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
+from slipstream.environments.factory import kind_of
+from slipstream.settings.config import RunConfig, switch_agent
+from slipstream.settings.target import copied, override, read_target
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.study_file import STUDY, study_section
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.environments.factory import kind_of
 from slipstream.training.learner import check_learner
-from slipstream.training.settings.config import RunConfig, switch_agent
-from slipstream.training.settings.target import copied, override, read_target
 
 MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
 

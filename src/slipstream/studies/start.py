@@ -11,16 +11,16 @@ from typing import Any
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.printable import printable_lines
+from slipstream.files.interruption import Interrupted
+from slipstream.files.logbook import Logbook
+from slipstream.files.status import Status
+from slipstream.settings.target import read_config
 from slipstream.studies.machinery import Pools
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.study_file import read_study
 from slipstream.studies.setup import prepare
 from slipstream.studies.study import Options, Study
 from slipstream.training.processes.cluster import ClusterOptions
-from slipstream.training.record.interruption import Interrupted
-from slipstream.training.record.logbook import Logbook
-from slipstream.training.record.status import Status
-from slipstream.training.settings.target import read_config
 
 _UNREPORTED = "The study is complete, its page is not. Write it with:"
 Say = Callable[[str], None]

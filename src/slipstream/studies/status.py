@@ -7,11 +7,11 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.printable import printable
+from slipstream.files.lines import folder_lines, number
+from slipstream.files.status import read_status
+from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
-from slipstream.training.record.lines import folder_lines, number
-from slipstream.training.record.status import read_status
-from slipstream.training.settings.config import resolve
 
 _SHOWN = 5
 

@@ -9,6 +9,16 @@ from typing import Any, Protocol
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.spec import Spec
+from slipstream.files import provenance
+from slipstream.files.files import write_text
+from slipstream.files.interruption import Interrupted, Interruption
+from slipstream.files.logbook import Logbook
+from slipstream.files.status import Status
+from slipstream.runs.listeners.telling import vectorized_line
+from slipstream.runs.openings import PriceSeries
+from slipstream.runs.state_version import check_state_version, state_version
+from slipstream.settings.config import RunConfig
+from slipstream.settings.trust import enter
 from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.forecast import confirm_members, forecast, measure
 from slipstream.studies.outcome.result import result_of
@@ -27,16 +37,6 @@ from slipstream.studies.search.rung_log import RungLog
 from slipstream.studies.search.search import Search
 from slipstream.studies.session import PolicyPool, Session
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.listeners.telling import vectorized_line
-from slipstream.training.record import provenance
-from slipstream.training.record.files import write_text
-from slipstream.training.record.interruption import Interrupted, Interruption
-from slipstream.training.record.logbook import Logbook
-from slipstream.training.record.status import Status
-from slipstream.training.runs.openings import PriceSeries
-from slipstream.training.runs.state_version import check_state_version, state_version
-from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.trust import enter
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Literal
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require_torch
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.sections import TrainingConfig
+from slipstream.runs.run import Run
+from slipstream.settings.sections import TrainingConfig
 
 Learner = Literal["compiled", "torch"]
 

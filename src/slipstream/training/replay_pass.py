@@ -19,8 +19,8 @@ from slipstream.agents.tasks import RunTasks
 from slipstream.experience.replay.plan import updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
-from slipstream.vector import render
-from slipstream.vector.clock import compiled_clock
+from slipstream.machine import render
+from slipstream.machine.clock import compiled_clock
 from slipstream.vector.fused import Acting, RolloutRows
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import EPISODES, FAULT, FINALS, RESET

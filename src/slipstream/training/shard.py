@@ -16,15 +16,15 @@ from slipstream.agents.agent import Agent, AgentConfig
 from slipstream.agents.discover import load_agent
 from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.spec import Spec
+from slipstream.environments.curriculum import Curriculum, write_params
+from slipstream.environments.environment import LONGEST, Environment
+from slipstream.environments.evaluation import Evaluator
+from slipstream.files.bulk import read_chunks, write_chunks
+from slipstream.files.interruption import StoppedError
 from slipstream.nets.policy_file import Tensors, pack
+from slipstream.runs.listeners.recent_episodes import RecentEpisodes
 from slipstream.training.collector import make_collector
-from slipstream.training.environments.curriculum import Curriculum, write_params
-from slipstream.training.environments.environment import LONGEST, Environment
-from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.learner import learner_of
-from slipstream.training.listeners.recent_episodes import RecentEpisodes
-from slipstream.training.record.bulk import read_chunks, write_chunks
-from slipstream.training.record.interruption import StoppedError
 from slipstream.vector.vector_env import member_indices
 
 

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.training.backend import note_faults
-from slipstream.training.environments.curriculum import check_curriculum
-from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import Evaluator
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.learner import last_device, note_device
-from slipstream.training.listeners.events import (
+from slipstream.environments.curriculum import check_curriculum
+from slipstream.environments.environment import Environment
+from slipstream.environments.evaluation import Evaluator
+from slipstream.environments.factory import resolve_environment
+from slipstream.files.interruption import Interrupted, Interruption, StoppedError
+from slipstream.files.machine import MachineSampler
+from slipstream.files.track import counted
+from slipstream.runs.best import best_policy
+from slipstream.runs.listeners.events import (
     Checkpointed,
     Entered,
     Evaluated,
@@ -28,19 +30,17 @@ from slipstream.training.listeners.events import (
     Started,
     Updated,
 )
-from slipstream.training.listeners.progress import Progress, StepClock
+from slipstream.runs.listeners.progress import Progress, StepClock
+from slipstream.runs.openings import look
+from slipstream.runs.result import Scores, finite, result_of, scores_of
+from slipstream.runs.run import Run
+from slipstream.settings.config import RunConfig
+from slipstream.settings.remarks import began_anew, remarks
+from slipstream.settings.sizing import EvaluationPlan, check_memory
+from slipstream.training.backend import note_faults
+from slipstream.training.learner import last_device, note_device
 from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.processes.workers import Workers, make_workers
-from slipstream.training.record.interruption import Interrupted, Interruption, StoppedError
-from slipstream.training.record.machine import MachineSampler
-from slipstream.training.record.track import counted
-from slipstream.training.runs.best import best_policy
-from slipstream.training.runs.openings import look
-from slipstream.training.runs.result import Scores, finite, result_of, scores_of
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.remarks import began_anew, remarks
-from slipstream.training.settings.sizing import EvaluationPlan, check_memory
 from slipstream.training.shard import join_states, state_of
 
 
@@ -296,7 +296,7 @@ class Trainer:
                 "score": score,
                 "split": self.validation,
             }
-            self.directory.save_best(member, tensors, {"policy": manifest, **facts})
+            self.directory.best.save(member, tensors, {"policy": manifest, **facts})
         everyone = tuple(range(self.members))
         progress = self._snapshot(workers)
         best = tuple(better.tolist())

@@ -11,7 +11,8 @@ from slipstream.core.kernel import Kernel
 from slipstream.core.memory import prefetch_record
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
-from slipstream.vector import loop, render
+from slipstream.machine import render
+from slipstream.vector import loop
 from slipstream.vector.variant import vary
 
 

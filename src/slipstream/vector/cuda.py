@@ -14,9 +14,9 @@ from typing import Any
 
 from slipstream.core.kernel import Kernel
 from slipstream.core.spec import Spec
+from slipstream.machine.reached import Reachable
+from slipstream.machine.singles import compiled_form, is_single
 from slipstream.vector.compile import bindings, loop_text
-from slipstream.vector.reached import Reachable
-from slipstream.vector.singles import compiled_form, is_single
 
 HELPERS = ("take", "lane", "lanes", "make_data", "clear", "copy_metrics", "begin")
 """Functions of the text that its entries call."""

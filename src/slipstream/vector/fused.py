@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.vector import render
+from slipstream.machine import render
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import EPISODES, FAULT, FINALS, RESET
 from slipstream.vector.vector_env import VectorEnv

@@ -9,6 +9,9 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError
+from slipstream.environments.episodes import run_episodes
+from slipstream.environments.factory import resolve_environment
+from slipstream.files.track import Track
 from slipstream.report.game import wording
 from slipstream.report.game.page import game_page
 from slipstream.report.inputs import Chosen, Curve, Game, Outcomes, RunEvaluation
@@ -17,10 +20,7 @@ from slipstream.report.numbers import Measured
 from slipstream.report.page import write
 from slipstream.report.run.evaluation import evaluate_run, gather, random_policy
 from slipstream.report.run.report import build_page
-from slipstream.training.environments.episodes import run_episodes
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.record.track import Track
-from slipstream.training.runs.run import Run
+from slipstream.runs.run import Run
 
 RATES = (1e-4, 1e-4, 1e-3, 1e-3)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.spec import MarketSpec
+from slipstream.files.track import Track
 from slipstream.report.market.account import (
     account,
     by_hour,
@@ -12,7 +13,6 @@ from slipstream.report.market.account import (
     holding_times,
     performance,
 )
-from slipstream.training.record.track import Track
 
 HOUR = 3_600
 START = 1_704_664_800  # Sunday 2024-01-07 17:00 New York

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from slipstream.files.track import Track
 from slipstream.report.market import baselines as ba
 from slipstream.report.market.passes import padded
-from slipstream.training.record.track import Track
 
 
 @pytest.fixture(scope="module")

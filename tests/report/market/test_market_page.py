@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.spec import MarketSpec
+from slipstream.environments.factory import resolve_environment
 from slipstream.report.canvas import png
 from slipstream.report.inputs import Curve, RunEvaluation
 from slipstream.report.market import figures as market_figures
@@ -17,7 +18,6 @@ from slipstream.report.market.page import verdict, views
 from slipstream.report.page import write
 from slipstream.report.run.evaluation import gather
 from slipstream.report.run.report import build_page
-from slipstream.training.environments.factory import resolve_environment
 
 EVIL = "<script>alert('x')</script> & co"
 CURVES = (

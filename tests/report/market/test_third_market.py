@@ -8,11 +8,11 @@ import pytest
 import slipstream
 from slipstream.core.errors import KernelError
 from slipstream.core.market_pass import SymbolPass
+from slipstream.environments.factory import resolve_environment
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market.baselines import BUY_AND_HOLD, ORACLE
 from slipstream.report.run.evaluation import evaluate_run, gather
 from slipstream.report.run.report import build_page
-from slipstream.training.environments.factory import resolve_environment
 
 FILE = Path(__file__).parent / "kernels" / "third_market.py"
 REPORT = Path(__file__).parents[3] / "src/slipstream/report"

@@ -8,6 +8,7 @@ import numpy as np
 import portfolio_world as pw
 import pytest
 
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.report.inputs import Holdings, RunEvaluation
 from slipstream.report.market.account import chained
 from slipstream.report.market.baselines import ORACLE
@@ -26,7 +27,6 @@ from slipstream.report.portfolio.page import by_asset, gains
 from slipstream.report.portfolio.passes import PortfolioPasses
 from slipstream.report.run.evaluation import gather
 from slipstream.report.run.report import build_page
-from slipstream.training.environments.kernel_environment import KernelEnvironment
 
 COSTS = {"fee": 0.002, "slippage_bp": 3.0}
 ANY_SIZE = {"quantity_step": 0.0, "min_notional": 0.0}

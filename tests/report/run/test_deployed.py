@@ -12,16 +12,16 @@ import pytest
 import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.environments.factory import make_environment
+from slipstream.files import checkpoint
 from slipstream.market.planted.forex import PlantedForex
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack
 from slipstream.report.run import report
 from slipstream.report.run.evaluation import evaluate_deployed
+from slipstream.runs.deployed import DeployedPolicy
+from slipstream.settings.config import RunConfig
 from slipstream.studies.outcome.final import save_policy
-from slipstream.training.environments.factory import make_environment
-from slipstream.training.record import checkpoint
-from slipstream.training.runs.deployed import DeployedPolicy
-from slipstream.training.settings.config import RunConfig
 
 HOUR, DAY = 3_600, 86_400
 FEATURES = ["log_return_1", "rsi_14"]

@@ -10,13 +10,13 @@ import pytest
 from slipstream import api
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.core.spec import Metric
+from slipstream.environments.factory import resolve_environment
 from slipstream.report.inputs import Curve
 from slipstream.report.learning import curves, episode_curves, episode_sections
 from slipstream.report.run.evaluation import evaluate_run
 from slipstream.report.run.report import report_run
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.runs import best
-from slipstream.training.runs.run import Run
+from slipstream.runs import best
+from slipstream.runs.run import Run
 
 
 @pytest.fixture(scope="module")

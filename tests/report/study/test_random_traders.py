@@ -9,14 +9,14 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import CheckpointError
+from slipstream.environments.evaluation import Evaluator
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.report.market.baselines import percentile, random_returns
 from slipstream.report.market.passes import Passes
 from slipstream.report.portfolio.passes import PortfolioPasses
 from slipstream.report.study import replay
 from slipstream.report.study.replay import daily_returns, random_traders
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.training.environments.evaluation import Evaluator
-from slipstream.training.environments.kernel_environment import KernelEnvironment
 
 DRAWS = 6
 

@@ -10,6 +10,7 @@ import study_world
 from fake_pool import MARKET
 
 from slipstream.core.errors import CheckpointError
+from slipstream.files import register
 from slipstream.report import canvas
 from slipstream.report.page import render
 from slipstream.report.study import figures as study_figures
@@ -18,6 +19,8 @@ from slipstream.report.study import wording as study_wording
 from slipstream.report.study.page import study_page, write_study_page
 from slipstream.report.study.replay import RandomTraders
 from slipstream.report.study.view import Axis, read_view
+from slipstream.runs import openings
+from slipstream.runs.openings import PriceSeries
 from slipstream.studies.outcome.sentences import (
     NO_CASH_WINNER,
     NO_GAME_WINNER,
@@ -30,9 +33,6 @@ from slipstream.studies.record.reader import StudyReader
 from slipstream.studies.statistics.deflated import expected_best, expected_maximum
 from slipstream.studies.statistics.paths import daily_mix
 from slipstream.studies.status import best_config, status_lines
-from slipstream.training.record import register
-from slipstream.training.runs import openings
-from slipstream.training.runs.openings import PriceSeries
 
 
 @pytest.fixture(scope="module", autouse=True)

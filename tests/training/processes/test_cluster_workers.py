@@ -8,16 +8,16 @@ import pytest
 from fake_cluster import FakeCluster
 
 from slipstream.core.errors import ResourceError
-from slipstream.training.listeners.events import Updated
+from slipstream.files import checkpoint
+from slipstream.files.bulk import HandedChunks
+from slipstream.files.interruption import Interrupted, ask_to_stop
+from slipstream.files.lines import cluster_part
+from slipstream.files.status import read_status
+from slipstream.runs.listeners.events import Updated
+from slipstream.runs.run import Run
+from slipstream.settings.config import resolve
 from slipstream.training.processes import cluster_workers, workers
 from slipstream.training.processes.cluster import ClusterOptions
-from slipstream.training.record import checkpoint
-from slipstream.training.record.bulk import HandedChunks
-from slipstream.training.record.interruption import Interrupted, ask_to_stop
-from slipstream.training.record.lines import cluster_part
-from slipstream.training.record.status import read_status
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 SETTINGS = {
@@ -69,7 +69,7 @@ def trained(folder, cluster=None, listeners=(), settings=SETTINGS):
 def everything(run):
     """All that a run goes on from, its best policies and what it says of itself."""
     state = checkpoint.load(checkpoint.checkpoints(run.path / "checkpoints")[-1])[0]
-    best = [run.load_best(m)[0] for m in range(run.config.training.members)]
+    best = [run.best.load(m)[0] for m in range(run.config.training.members)]
     facts = [{k: v for k, v in one.items() if k != "wall"} for one in run.result["members"]]
     return [{k: v.tobytes() for k, v in one.items()} for one in (state, *best)], facts
 

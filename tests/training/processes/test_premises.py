@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
-from slipstream.training.environments.factory import resolve_environment
+from slipstream.environments.factory import resolve_environment
+from slipstream.settings.config import resolve
 from slipstream.training.processes import premises as module
 from slipstream.training.processes.cluster import ClusterOptions, Shared, cluster_of, connect
 from slipstream.training.processes.node import NodeService, sent_as
 from slipstream.training.processes.premises import Premises, lay_out, work_for
-from slipstream.training.settings.config import resolve
 
 REINFORCE = Path(__file__).parents[2] / "agents/reinforce.py"
 

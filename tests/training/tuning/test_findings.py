@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.settings.config import resolve
+from slipstream.environments.factory import resolve_environment
+from slipstream.settings.config import resolve
 from slipstream.training.tuning import findings
 from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed
 from slipstream.training.tuning.tuner import Findings

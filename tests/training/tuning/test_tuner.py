@@ -6,7 +6,7 @@ import gymnasium
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.training.settings.config import resolve
+from slipstream.settings.config import resolve
 from slipstream.training.tuning import tuner
 from slipstream.training.tuning.cells import Cell
 

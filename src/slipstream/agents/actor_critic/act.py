@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import stream
+from slipstream.machine.draws import ACT
 from slipstream.nets.modes import Decider
-from slipstream.vector.draws import ACT
 
 # Bound by the renderer: (by, m, key, uniform, lo, hi, obs, action, log_prob, out) draws actions for
 # copies lo..hi-1, all of them member m's and in their order.

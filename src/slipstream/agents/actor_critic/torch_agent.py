@@ -11,8 +11,8 @@ from slipstream.agents.actor_critic.base import ActorCritic
 from slipstream.agents.actor_critic.torch_members import TorchMembers
 from slipstream.agents.off_policy.torch_agent import TorchLearning
 from slipstream.experience.rollout import Rollout
+from slipstream.machine import draws
 from slipstream.nets.torch_threads import one_thread
-from slipstream.vector import draws
 
 
 class TorchActorCritic(TorchLearning, ActorCritic):

@@ -16,9 +16,9 @@ from slipstream.agents.actor_critic.learned import VALUE
 from slipstream.agents.actor_critic.torch_form import Members, Networks
 from slipstream.agents.off_policy.torch_form import Target, Transitions
 from slipstream.agents.off_policy.torch_group import ReplayGroup
+from slipstream.machine import draws
 from slipstream.nets import torch_draws
 from slipstream.nets.torch_adam import Group, Weights
-from slipstream.vector import draws
 
 
 class TorchMembers(ReplayGroup):

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import stream, word
+from slipstream.machine.draws import ACT
 from slipstream.nets.modes import Decider, decide_choices
-from slipstream.vector.draws import ACT
 
 _SHIFT = np.uint64(11)
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53

@@ -13,8 +13,8 @@ from slipstream.agents.dqn.base import BaseDQN
 from slipstream.agents.dqn.torch_group import DQNGroup
 from slipstream.agents.off_policy.torch_agent import TorchLearning
 from slipstream.experience.rollout import Rollout
+from slipstream.machine import draws
 from slipstream.nets.torch_threads import one_thread
-from slipstream.vector import draws
 
 
 class TorchDQN(TorchLearning, BaseDQN):

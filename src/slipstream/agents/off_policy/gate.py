@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from slipstream.agents.tasks import RunTasks
 from slipstream.core import lines
-from slipstream.vector import atomics
-from slipstream.vector.atomics import add, give_way, load, pause, replace, rest
+from slipstream.machine import atomics
+from slipstream.machine.atomics import add, give_way, load, pause, replace, rest
 
 # Numbers of a gate; each that is written often has a cache line of its own.
 _NEXT = 0  # ticket that nobody has claimed yet

@@ -23,8 +23,8 @@ from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.reflection import Signs, reflect
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.replay.sampling import draw, new_priorities
-from slipstream.vector import render
-from slipstream.vector.draws import REPLAY
+from slipstream.machine import render
+from slipstream.machine.draws import REPLAY
 
 PURPOSE = np.uint64(REPLAY)
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from slipstream.agents.off_policy.torch_form import Coefficients, Target, Transitions
 from slipstream.agents.torch_group import TorchGroup
 from slipstream.experience.replay.replay import Replay
+from slipstream.machine import draws
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.torch_adam import Group
-from slipstream.vector import draws
 
 
 class ReplayGroup(TorchGroup, ABC):

@@ -13,8 +13,8 @@ from slipstream.agents.ppo.config import PPOConfig, Settings
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.experience.scaling import RewardScale
+from slipstream.machine import draws
 from slipstream.nets.policy import Policy
-from slipstream.vector import draws
 
 
 class BasePPO(Agent):

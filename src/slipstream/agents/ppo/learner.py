@@ -24,12 +24,12 @@ from slipstream.agents.ppo.update import (
 from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core import lines
 from slipstream.experience.rollout import Rollout
+from slipstream.machine import draws
 from slipstream.nets.adam import LANES
 from slipstream.nets.layers import BLOCK
 from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
-from slipstream.vector import draws
 
 _NO_MASK = np.zeros((0, 0, 0), np.bool_)
 

@@ -23,13 +23,13 @@ from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.agents.torch_group import TorchGroup
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
+from slipstream.machine import draws
 from slipstream.nets import torch_draws
 from slipstream.nets.policy import Policy
 from slipstream.nets.torch_adam import Weights
 from slipstream.nets.torch_device import device_of, together
 from slipstream.nets.torch_distributions import Distribution, distribution
 from slipstream.nets.torch_threads import one_thread
-from slipstream.vector import draws
 
 
 class PPOGroup(TorchGroup):

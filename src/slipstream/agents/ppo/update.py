@@ -28,10 +28,10 @@ from slipstream.experience.compiled import (
     of_float64,
     of_int64,
 )
+from slipstream.machine.draws import permutation_rows
 from slipstream.nets.adam import TrainState, adam_step, sum_of_squares
 from slipstream.nets.layers import BLOCK, OUTPUTS, PLACE, backward, forward, turn
 from slipstream.nets.sampling import scale_row
-from slipstream.vector.draws import permutation_rows
 
 
 def clipped_surrogate(

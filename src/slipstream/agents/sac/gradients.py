@@ -19,6 +19,7 @@ from slipstream.agents.actor_critic.learned import ACTOR_LOSS, CRITICS, NEXT, OW
 from slipstream.agents.actor_critic.learned import STATISTICS as _OF_ALL
 from slipstream.agents.off_policy.steps import clipped_step
 from slipstream.core.random import stream
+from slipstream.machine.draws import LEARN, normal_at
 from slipstream.nets.adam import TrainState
 from slipstream.nets.drawing import draw_member_squashed
 from slipstream.nets.layers import OUTPUTS, PLACE, backward, forward, input_gradient, keep_rows
@@ -28,7 +29,6 @@ from slipstream.nets.squashed import (
     bounded_log_std,
     draw_component,
 )
-from slipstream.vector.draws import LEARN, normal_at
 
 STATISTICS = (*_OF_ALL, "entropy")
 ENTROPY = len(_OF_ALL)

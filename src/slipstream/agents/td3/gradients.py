@@ -23,10 +23,10 @@ from slipstream.agents.actor_critic.learned import ACTOR_LOSS, NEXT, OWN
 from slipstream.agents.off_policy.steps import follow
 from slipstream.agents.td3.base import Smoothing
 from slipstream.core.random import stream
+from slipstream.machine.draws import LEARN, normal_at
 from slipstream.nets.drawing import draw_member_squashed
 from slipstream.nets.layers import BLOCK, OUTPUTS, PLACE, backward, forward, input_gradient
 from slipstream.nets.modes import outputs_of
-from slipstream.vector.draws import LEARN, normal_at
 
 _LEARN = np.uint64(LEARN)
 _ZERO = np.float32(0.0)

@@ -21,7 +21,7 @@ from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.ring import Ring
 from slipstream.experience.replay.storage import ReplayLoops, Storage
 from slipstream.experience.rollout import Rollout
-from slipstream.vector import render
+from slipstream.machine import render
 from slipstream.vector.compile import allows_text, checked_parts, make_data_text
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import Finals, VectorEnv

@@ -11,7 +11,7 @@ from slipstream.core.memory import prefetch
 from slipstream.core.random import word
 from slipstream.experience.replay.ring import ENDING, NONE
 from slipstream.experience.replay.tree import find_leaves, smallest, sum_leaves, total
-from slipstream.vector.sixteen import bits_of, float_of
+from slipstream.machine.sixteen import bits_of, float_of
 
 # log2 m = s (L0 + L1 s^2 + ...) with s = (m - 1) / (m + 1), |s| < 0.172: error below 1e-10.
 _L0, _L1, _L2, _L3, _L4 = (2.0 / (math.log(2.0) * k) for k in (1, 3, 5, 7, 9))

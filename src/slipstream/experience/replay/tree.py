@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.memory import prefetch
-from slipstream.vector.sixteen import WIDTH, least_of, place_of, sum_of
+from slipstream.machine.sixteen import WIDTH, least_of, place_of, sum_of
 
 BRANCHES = WIDTH
 _BITS = BRANCHES.bit_length() - 1

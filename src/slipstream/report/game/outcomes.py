@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from slipstream.environments.self_play.outcomes import by_opponent
+from slipstream.files.track import Track
 from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
 from slipstream.report.inputs import Outcomes
 from slipstream.report.learning import numbers_of
 from slipstream.report.numbers import share
 from slipstream.report.page import KeyFigure, Section, Table, picture
 from slipstream.report.statistics import Floats
-from slipstream.training.record.track import Track
-from slipstream.training.runs.games import wilson
-from slipstream.training.runs.run import Run
-from slipstream.training.self_play.outcomes import by_opponent
+from slipstream.runs.games import wilson
+from slipstream.runs.run import Run
 
 _COLOURS = {"won": BLUE, "drawn": GREY, "lost": VERMILION}
 

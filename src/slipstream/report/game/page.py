@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.core.percent import NOTHING
+from slipstream.files.track import Track
 from slipstream.report import learning
 from slipstream.report.game import outcomes, wording
 from slipstream.report.inputs import Chosen, RunEvaluation
@@ -14,7 +15,6 @@ from slipstream.report.numbers import Measured, interval, number
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture
 from slipstream.report.provenance import closing
 from slipstream.report.statistics import Floats
-from slipstream.training.record.track import Track
 
 
 def game_page(run: RunEvaluation) -> Page:

@@ -9,10 +9,10 @@ from typing import cast
 import numpy as np
 
 from slipstream.core.spec import MarketSpec
+from slipstream.files.track import Track
 from slipstream.market.calendar import DayRoll, day_number, day_weekday
 from slipstream.report import statistics as st
 from slipstream.report.statistics import Floats, Ints
-from slipstream.training.record.track import Track
 
 _HOUR = 3_600
 FLOOR = 1e-6  # of the initial equity, as in the log reward: returns need a positive base

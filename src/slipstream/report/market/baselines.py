@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from slipstream.files.track import Track
 from slipstream.report.inputs import (
     BUY_AND_HOLD,
     EMA_CROSS,
@@ -26,7 +27,6 @@ from slipstream.report.inputs import (
 from slipstream.report.market.oracle import Hindsight, best_plan
 from slipstream.report.market.passes import Passes, padded
 from slipstream.report.statistics import Floats
-from slipstream.training.record.track import Track
 
 COST_MULTIPLES = (0.0, 0.5, 1.0, 2.0, 3.0)
 RANDOM_DRAWS = 200

@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from slipstream.files.track import Track
 from slipstream.report.canvas import (
     BLUE,
     DASHES,
@@ -36,7 +37,6 @@ from slipstream.report.canvas import (
 from slipstream.report.inputs import Prices
 from slipstream.report.market.account import Account, bars
 from slipstream.report.statistics import Floats, drawdowns, rolling_sharpe
-from slipstream.training.record.track import Track
 
 _RECENT = 400  # bars, drawn larger
 

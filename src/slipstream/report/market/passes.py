@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.spec import MarketSpec
+from slipstream.environments.episodes import replay
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.files.track import Track
 from slipstream.report.inputs import Holdings, RoundTrip
 from slipstream.report.statistics import Floats
-from slipstream.training.environments.episodes import replay
-from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.record.track import Track
 
 Actions = NDArray[Any]
 

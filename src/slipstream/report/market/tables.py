@@ -9,6 +9,7 @@ from itertools import zip_longest
 import numpy as np
 
 from slipstream.core.percent import percent
+from slipstream.files.track import Track
 from slipstream.report.canvas import MONTHS
 from slipstream.report.inputs import MATCHED_RANDOM, Stress
 from slipstream.report.market.account import (
@@ -23,7 +24,6 @@ from slipstream.report.market.view import SplitView
 from slipstream.report.numbers import interval, number, share
 from slipstream.report.page import Table
 from slipstream.report.statistics import Drawdown
-from slipstream.training.record.track import Track
 
 
 def by_split(splits: Sequence[SplitView]) -> Table:

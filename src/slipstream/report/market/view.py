@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from slipstream.core.spec import MarketSpec
+from slipstream.files.track import Track
 from slipstream.report import inputs
 from slipstream.report.inputs import Comparison, Prices, RunEvaluation
 from slipstream.report.market.account import Account, Performance, account, chained, performance
 from slipstream.report.market.baselines import percentile
 from slipstream.report.statistics import Floats, correlation
-from slipstream.training.record.track import Track
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.files.track import Track
 from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Comparison
 from slipstream.report.market.baselines import RANDOM_DRAWS, random_returns
 from slipstream.report.market.oracle import Hindsight
 from slipstream.report.portfolio.passes import BAND, PortfolioPasses
 from slipstream.report.statistics import Floats
-from slipstream.training.record.track import Track
 
 
 def rivals(passes: PortfolioPasses) -> Comparison:

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from slipstream.core.percent import percent
+from slipstream.files.track import Track
 from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
 from slipstream.report.inputs import Holdings, RoundTrip, RunEvaluation
 from slipstream.report.market import sections, tables, wording
@@ -23,7 +24,6 @@ from slipstream.report.numbers import number, share
 from slipstream.report.page import Page, Section, Table, picture
 from slipstream.report.statistics import Floats, Ints
 from slipstream.studies.statistics.objective import LEAST_EXPOSURE, LEAST_FILLS
-from slipstream.training.record.track import Track
 
 _COSTS = (
     "Other costs leave other amounts to trade with, and other orders pass the band and the "

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import PortfolioPass
 from slipstream.core.spec import MarketSpec
+from slipstream.files.track import Track
 from slipstream.report.inputs import Holdings, RoundTrip
 from slipstream.report.market.passes import Actions, Passes
 from slipstream.report.statistics import Floats
-from slipstream.training.record.track import Track
 
 BAND = 0.05  # of the rebalanced baseline, where the agent's own rules have none
 

@@ -11,6 +11,13 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.environments.environment import LONGEST, Environment
+from slipstream.environments.episodes import Seen, run_episodes
+from slipstream.environments.evaluation import Evaluator
+from slipstream.environments.factory import carried_settings, chosen_environment
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.self_play.outcomes import NUMBERS
+from slipstream.files.track import values
 from slipstream.report.game.outcomes import outcomes
 from slipstream.report.inputs import Chosen, Comparison, Game, Prices, RunEvaluation, Window
 from slipstream.report.learning import curves, episode_curves
@@ -20,19 +27,12 @@ from slipstream.report.portfolio import baselines as portfolio_baselines
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
-from slipstream.training.environments.environment import LONGEST, Environment
-from slipstream.training.environments.episodes import Seen, run_episodes
-from slipstream.training.environments.evaluation import Evaluator
-from slipstream.training.environments.factory import carried_settings, chosen_environment
-from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.record.track import values
-from slipstream.training.runs import best
-from slipstream.training.runs.deployed import DeployedPolicy
-from slipstream.training.runs.games import read_games
-from slipstream.training.runs.run import Run
-from slipstream.training.self_play.outcomes import NUMBERS
-from slipstream.training.settings.remarks import remarks
-from slipstream.training.settings.sizing import EvaluationPlan
+from slipstream.runs import best
+from slipstream.runs.deployed import DeployedPolicy
+from slipstream.runs.games import read_games
+from slipstream.runs.run import Run
+from slipstream.settings.remarks import remarks
+from slipstream.settings.sizing import EvaluationPlan
 from slipstream.vector.contract import random_actions
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
@@ -65,7 +65,7 @@ def evaluate_run(
         ConfigError: other prices were asked for and the environment has none.
     """
     run = path if isinstance(path, Run) else Run.open(path)
-    members = best.present_members(run)
+    members = run.best.present
     carried = carried_settings(run.provenance)
     environment = chosen_environment(run.config, **window, carried=carried)
     splits, agent = environment.splits(), run.config.agent
@@ -80,7 +80,7 @@ def evaluate_run(
         tracks=best.evaluate_best(run, environment, record=market),
         unseen=unseen,
         numbers=tuple(members),
-        member=members.index(best.best_member(run)),
+        member=members.index(run.best.highest),
         member_reason="the best on validation" if len(members) > 1 else "",
         same_settings=not any(isinstance(getattr(agent, n), tuple) for n in agent.PER_MEMBER),
         curves=curves(run, market),
@@ -234,7 +234,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
     differing = {name: column for name, column in columns.items() if len(set(column)) > 1}
     chosen = []
     for member in members:
-        manifest, own = run.load_best(member)[1], last.get(member, {})
+        manifest, own = run.best.load(member)[1], last.get(member, {})
         chosen.append(
             Chosen(
                 steps=int(manifest["steps"]),
@@ -271,7 +271,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
 
 def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
     """Who is left out, and whether a chosen window is not new to the run."""
-    left_out = sorted(set(range(run.config.training.members)) - set(best.present_members(run)))
+    left_out = sorted(set(range(run.config.training.members)) - set(run.best.present))
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):
         notes.append(_NOT_NEW.format("run's validation ends"))

@@ -14,23 +14,23 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import SlipstreamError
+from slipstream.environments.environment import Environment
+from slipstream.environments.evaluation import Evaluator
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.files import checkpoint
+from slipstream.files.track import Track
 from slipstream.nets.policy_file import unpack
 from slipstream.report.market.baselines import RANDOM_DRAWS, percentile, random_returns
 from slipstream.report.market.passes import Passes, padded
 from slipstream.report.portfolio.baselines import rebalanced
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints
+from slipstream.settings.config import resolve
 from slipstream.studies.engine.accounts import join_passes, pass_growth
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader
 from slipstream.studies.search.plan import HOLDOUT
-from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import Evaluator
-from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.record import checkpoint
-from slipstream.training.record.track import Track
-from slipstream.training.settings.config import resolve
 
 _SAME = 1e-6  # of a day's return: weights are float32
 

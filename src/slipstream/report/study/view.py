@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import CheckpointError
+from slipstream.files.table import read
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study import replay
@@ -21,7 +22,6 @@ from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.importance import importances
 from slipstream.studies.statistics.paths import FoldMap, backtest_paths
 from slipstream.studies.status import best_trials
-from slipstream.training.record.table import read
 
 DAY = 86_400
 _Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fold

@@ -15,9 +15,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.machine import render
 from slipstream.nets.modes import decide_box, decide_choices
 from slipstream.nets.policy import Policy
-from slipstream.vector import render
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import FAULT, HOLD
 

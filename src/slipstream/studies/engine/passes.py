@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
+from slipstream.environments.episodes import Seen, run_episodes
+from slipstream.environments.evaluation import decide
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.nets.policy import Policy
+from slipstream.settings.sizing import EvaluationPlan
 from slipstream.studies.config import seed_of
 from slipstream.studies.engine.accounts import PassGrowth, join_passes, pass_growth
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.engine.pass_loop import PassLoop
 from slipstream.studies.engine.population import Place, joined
-from slipstream.training.environments.episodes import Seen, run_episodes
-from slipstream.training.environments.evaluation import decide
-from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.vector_env import Episodes, StepOut
 

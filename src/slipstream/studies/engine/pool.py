@@ -18,6 +18,8 @@ from slipstream.core.errors import (
     ResourceError,
     SlipstreamError,
 )
+from slipstream.files.files import sweep
+from slipstream.machine import draws
 from slipstream.studies.engine.batches import Job, MemberBatch, next_batch
 from slipstream.studies.engine.member import Member, Outcome
 from slipstream.studies.engine.pace import Pace
@@ -30,8 +32,6 @@ from slipstream.studies.engine.stretch import Task
 from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
 from slipstream.training.processes.child import torch_threads
 from slipstream.training.processes.cluster import Cluster, Lost
-from slipstream.training.record.files import sweep
-from slipstream.vector import draws
 
 __all__ = ["EnvironmentSource", "Pool"]
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from slipstream.agents.agent import AgentConfig
 from slipstream.core.spec import Spec
+from slipstream.environments.environment import Environment
 from slipstream.nets import initial
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
+from slipstream.settings.sizing import kept_bytes
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import BULK, State, Tensors
-from slipstream.training.environments.environment import Environment
-from slipstream.training.settings.sizing import kept_bytes
 from slipstream.training.shard import Shard, join_states, state_of
 
 

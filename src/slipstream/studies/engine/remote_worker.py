@@ -9,13 +9,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
+from slipstream.environments.environment import Environment
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.engine.recent import Recent
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task
 from slipstream.studies.engine.under_way import UnderWay
-from slipstream.training.environments.environment import Environment
 from slipstream.training.processes.cluster import Cluster, Lost, RemoteActor, Shared
 from slipstream.training.processes.node import sent_as
 from slipstream.training.processes.wire import pack, unpack

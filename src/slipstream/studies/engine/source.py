@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.environments.environment import Environment
+from slipstream.environments.factory import kind_of, trainable
 from slipstream.market.folds import FoldPlan
+from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.recent import Recent
-from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import kind_of, trainable
-from slipstream.training.settings.config import RunConfig
 
 _KEPT = 64  # environments whose records, and configs whose environments, are remembered
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from slipstream.core.errors import CheckpointError
+from slipstream.files.files import disk_errors, write_bytes
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.under_way import EVERY_SECONDS, UNDER_WAY, UnderWay, append
-from slipstream.training.record.files import disk_errors, write_bytes
 
 Tensors = Mapping[str, NDArray[Any]]
 _SUFFIX = ".safetensors"

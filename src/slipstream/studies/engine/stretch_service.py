@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.environments.environment import Environment
+from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import HeldStates, LiveStates
 from slipstream.studies.engine.stretch import Task, run_stretch
 from slipstream.studies.engine.worker import keep_memory
-from slipstream.training.environments.environment import Environment
 from slipstream.training.processes.child import torch_threads
 from slipstream.training.processes.cluster import BEAT_SECONDS, HAND_OVER_SECONDS
 from slipstream.training.processes.node import Arrays, NodeService
 from slipstream.training.processes.wire import pack, unpack
-from slipstream.training.settings.config import RunConfig
 
 # What is saved waits for the next question; the rest is for the iteration under way.
 SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0

@@ -10,6 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.files import checkpoint
+from slipstream.runs.openings import Opening
+from slipstream.settings.config import RunConfig
 from slipstream.studies.config import seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.record.rows import Slot
@@ -17,9 +20,6 @@ from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.statistics.bootstrap import information_ratio, lower_bounds
 from slipstream.studies.statistics.objective import fold_score
 from slipstream.studies.statistics.paths import by_day
-from slipstream.training.record import checkpoint
-from slipstream.training.runs.openings import Opening
-from slipstream.training.settings.config import RunConfig
 
 
 class Policies(Protocol):

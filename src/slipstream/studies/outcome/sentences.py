@@ -7,8 +7,8 @@ from typing import Any
 
 from slipstream.core.percent import percent
 from slipstream.market.finding import plural
+from slipstream.runs.openings import FEWEST_SHARED
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
-from slipstream.training.runs.openings import FEWEST_SHARED
 
 NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended."
 NO_CASH_WINNER = "No configuration beat cash; nothing is recommended."

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from slipstream.runs.openings import Opening, PriceSeries, open_days
+from slipstream.settings.config import RunConfig
 from slipstream.studies.outcome.confirmation import (
     Confirmed,
     candidates,
@@ -17,8 +19,6 @@ from slipstream.studies.outcome.sentences import UNKNOWN_OPENINGS
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.search.search import Search
 from slipstream.studies.session import Session
-from slipstream.training.runs.openings import Opening, PriceSeries, open_days
-from slipstream.training.settings.config import RunConfig
 
 
 def confirm_best(

@@ -7,9 +7,9 @@ import io
 import json
 from typing import Any
 
+from slipstream.files.files import plain
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader, Trial
-from slipstream.training.record.files import plain
 
 FORMATS = ("csv", "json")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by

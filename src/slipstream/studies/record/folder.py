@@ -10,11 +10,11 @@ from typing import Any, TextIO
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
 from slipstream.core.summary import Summarised
-from slipstream.training.record.files import disk_errors, not_older, write_sealed
-from slipstream.training.record.interruption import STOP, ask_to_stop, forget_stop
-from slipstream.training.record.lock import LOCK, is_locked, take_lock
-from slipstream.training.record.status import EVENTS, LOG, STATUS, read_status
-from slipstream.training.runs.state_version import SHAPE
+from slipstream.files.files import disk_errors, not_older, write_sealed
+from slipstream.files.interruption import STOP, ask_to_stop, forget_stop
+from slipstream.files.lock import LOCK, is_locked, take_lock
+from slipstream.files.status import EVENTS, LOG, STATUS, read_status
+from slipstream.runs.state_version import SHAPE
 
 STUDIES = "studies"
 DATABASE = "study.db"  # Optuna's storage, unless another is named

@@ -7,9 +7,9 @@ from importlib import metadata
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, VersionError
+from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.settings.config import RunConfig
 
 OPTUNA = "optuna"  # its version, major and minor: samplers change with it
 _PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")

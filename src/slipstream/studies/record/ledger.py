@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.files.files import plain
+from slipstream.settings.trust import names_code
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.record.rows import (
     Ask,
@@ -27,8 +29,6 @@ from slipstream.studies.record.rows import (
     verdict_of,
     verdict_row,
 )
-from slipstream.training.record.files import plain
-from slipstream.training.settings.trust import names_code
 
 FORMAT = 1
 _BUSY_SECONDS = 30.0

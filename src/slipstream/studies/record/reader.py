@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Slot, Verdict
 from slipstream.studies.record.study_file import read_section, read_study
-from slipstream.training.settings.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.files.files import plain
 from slipstream.studies.engine.member import DailyReturns, Outcome
-from slipstream.training.record.files import plain
 
 
 class Slot(NamedTuple):

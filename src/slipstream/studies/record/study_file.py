@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slipstream.core.config import validate
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.files import yaml_file
+from slipstream.settings.config import RunConfig
+from slipstream.settings.target import read_config
+from slipstream.settings.trust import check_trust
 from slipstream.studies.config import StudyConfig
-from slipstream.training.record import yaml_file
-from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.target import read_config
-from slipstream.training.settings.trust import check_trust
 
 if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
     from slipstream.studies.space.space import SearchSpace

@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from slipstream.core.spec import MarketSpec
+from slipstream.settings.config import RunConfig, resolve
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import Member
 from slipstream.studies.record.rows import Slot
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.settings.config import RunConfig, resolve
 
 DEVELOPMENT, EVERYTHING, HOLDOUT = "development", "everything", "holdout"
 

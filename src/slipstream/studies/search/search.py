@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from optuna.trial import TrialState
 
 from slipstream.core.errors import ConfigError
+from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.rows import Ask, Verdict, ranked
@@ -16,7 +17,6 @@ from slipstream.studies.record.trial_rows import Told
 from slipstream.studies.search.plan import Stages, StudyPlan
 from slipstream.studies.search.sampling import Asker
 from slipstream.studies.search.scheduler import Event, Scheduler
-from slipstream.training.settings.config import RunConfig
 
 _POLL_SECONDS = 0.5
 

@@ -15,11 +15,11 @@ from slipstream.core.advice import did_you_mean
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
+from slipstream.files import json_file, yaml_file
+from slipstream.settings.config import RunConfig, resolve
+from slipstream.settings.target import CONFIGS
 from slipstream.studies.space.range import Range
 from slipstream.studies.space.settings import AGENT, NUM_ENVS, Setting, setting, settings
-from slipstream.training.record import json_file, yaml_file
-from slipstream.training.settings.config import RunConfig, resolve
-from slipstream.training.settings.target import CONFIGS
 
 DEFAULT = "default"
 _EXTENDS = "extends"

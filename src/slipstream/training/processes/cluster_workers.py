@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from slipstream.core import errors
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.training.environments.environment import Environment
+from slipstream.environments.environment import Environment
+from slipstream.files.bulk import HandedChunks
+from slipstream.files.interruption import Interrupted, StoppedError
+from slipstream.settings.config import RunConfig
 from slipstream.training.processes.cluster import (
     HAND_OVER_SECONDS,
     ClusterOptions,
@@ -32,13 +35,10 @@ from slipstream.training.processes.node import sent_as
 from slipstream.training.processes.premises import work_for
 from slipstream.training.processes.wire import pack, unpack
 from slipstream.training.processes.workers import Workers, curriculum_of
-from slipstream.training.record.bulk import HandedChunks
-from slipstream.training.record.interruption import Interrupted, StoppedError
-from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import cut
 
 if TYPE_CHECKING:
-    from slipstream.training.runs.run import Run
+    from slipstream.runs.run import Run
 
 SERVICE = "slipstream.training.processes.shard_service:ShardService"
 _GATHER_SECONDS = 10.0  # after an actor has come, for the next one

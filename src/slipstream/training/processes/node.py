@@ -13,13 +13,13 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
-from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import kind_of
-from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.environment import Environment
+from slipstream.environments.factory import kind_of
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.self_play.game_kernel import game_kernel
 from slipstream.training.processes.cluster import Shared
 from slipstream.training.processes.premises import Premises
 from slipstream.training.processes.wire import digest_of
-from slipstream.training.self_play.game_kernel import game_kernel
 
 Arrays = Sequence[NDArray[Any]]
 

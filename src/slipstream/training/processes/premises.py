@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 import slipstream
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.sources import source_hashes
-from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import kind_of
-from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.environments.environment import Environment
+from slipstream.environments.factory import kind_of
+from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.files import provenance
+from slipstream.settings.config import RunConfig
 from slipstream.training.processes.cluster import ClusterWork
 from slipstream.training.processes.user_files import kernel_file, lay_out, modules_of
 from slipstream.training.processes.wire import digest_of, pack, unpack
-from slipstream.training.record import provenance
-from slipstream.training.settings.config import RunConfig
 
 _DECIDING = ("slipstream", "torch", "numba", "numpy", "TA-Lib", "gymnasium")  # make numbers
 

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from slipstream.core.errors import SlipstreamError
+from slipstream.files.interruption import StoppedError
+from slipstream.settings.config import RunConfig
 from slipstream.training.processes.child import torch_threads
 from slipstream.training.processes.node import Arrays, NodeService
 from slipstream.training.processes.wire import pack, unpack
 from slipstream.training.processes.workers import make_shard
-from slipstream.training.record.interruption import StoppedError
-from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import Shard
 
 

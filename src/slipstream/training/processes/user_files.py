@@ -12,9 +12,9 @@ import gymnasium
 from slipstream.core.discover import USER_MODULE, import_file, load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.sources import is_own, source_files
-from slipstream.training.environments.factory import kind_of
-from slipstream.training.environments.gymnasium_environment import GYMNASIUM, GymnasiumEnvironment
-from slipstream.training.environments.vector_environment import VectorEnvironment
+from slipstream.environments.factory import kind_of
+from slipstream.environments.gymnasium_environment import GYMNASIUM, GymnasiumEnvironment
+from slipstream.environments.vector_environment import VectorEnvironment
 
 
 def lay_out(name: str, folder: Path, agent: str | None = None) -> Path | None:

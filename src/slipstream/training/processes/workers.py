@@ -24,20 +24,20 @@ from numpy.typing import NDArray
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.core.process import PATIENCE_SECONDS
-from slipstream.training.environments.curriculum import Curriculum
-from slipstream.training.environments.environment import Environment
+from slipstream.environments.curriculum import Curriculum
+from slipstream.environments.environment import Environment
+from slipstream.settings.config import RunConfig
+from slipstream.settings.sizing import EvaluationPlan
 from slipstream.training.learner import learner_of
 from slipstream.training.processes.child import Child, portable, torch_threads
 from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.processes.crew import Crew
-from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.training.shard import Shard, cut
 from slipstream.vector.foreign_copy import PULSES
 from slipstream.vector.process.layout import AT, BEAT, WORDS
 
 if TYPE_CHECKING:
-    from slipstream.training.runs.run import Run
+    from slipstream.runs.run import Run
 
 _LOOK_SECONDS = 1.0  # between two looks at whether a child's environment hangs
 _PULSES = 64  # copies and evaluations of a child that are watched

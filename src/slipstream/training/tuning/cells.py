@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from slipstream.training.environments.environment import Environment
+from slipstream.environments.environment import Environment
+from slipstream.settings.config import RunConfig
 from slipstream.training.processes.crew import Crew
 from slipstream.training.processes.workers import make_workers
-from slipstream.training.settings.config import RunConfig
 from slipstream.vector.contract import random_actions
 from slipstream.vector.process.pool import memory_of
 from slipstream.vector.vector_env import VectorEnv, blank, member_indices

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import psutil
 
 from slipstream.core.cgroup import memory_limit
-from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.environments.machine_file import FastestWays, Way
-from slipstream.training.settings.sizing import kept_bytes
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.machine_file import FastestWays, Way
+from slipstream.settings.sizing import kept_bytes
 from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed
 from slipstream.training.tuning.tuner import Findings
 

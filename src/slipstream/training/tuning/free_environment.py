@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.spec import Spec
-from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.environments.environment import Environment
+from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
 from slipstream.vector.steps import Episodes, Finals, StepOut
 from slipstream.vector.vector_env import VectorEnv
 

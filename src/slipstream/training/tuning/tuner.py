@@ -12,14 +12,14 @@ from typing import Any
 
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
-from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import kind_of, resolve_environment
-from slipstream.training.environments.gymnasium_environment import GymnasiumEnvironment
-from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.environments.machine_file import FastestWays, Way
+from slipstream.environments.environment import Environment
+from slipstream.environments.factory import kind_of, resolve_environment
+from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.machine_file import FastestWays, Way
+from slipstream.settings.config import RunConfig
+from slipstream.settings.sizing import check_memory, fits, resolve_num_envs
 from slipstream.training.processes.child import Child, portable
-from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.sizing import check_memory, fits, resolve_num_envs
 from slipstream.training.tuning.cells import (
     Cell,
     LearnSpeed,

@@ -17,7 +17,7 @@ from slipstream.core.bounds import check_count
 from slipstream.core.cgroup import memory_limit
 from slipstream.core.cores import usable_cores
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.vector.cache import private_folder
+from slipstream.machine.cache import private_folder
 from slipstream.vector.process.crowd import Crowd
 
 _FILE = "leases.json"

@@ -1,0 +1,362 @@
+"""What everything that trains, evaluates and searches knows of an environment.
+
+There are three kinds: `KernelEnvironment`, `GymnasiumEnvironment` and, of other libraries' vector
+environments, `VectorEnvironment`. `factory.py` chooses by the
+name; nobody else asks which one it has, but asks the class. What a name means before anything is
+loaded, the class methods say.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.config import Config
+from slipstream.core.errors import ConfigError
+from slipstream.core.spec import Spec
+from slipstream.environments.machine_file import FastestWays, Identity, Way
+from slipstream.environments.self_play.opponents import Opponents
+from slipstream.market.folds import FoldPlan
+from slipstream.nets.policy import Policy
+from slipstream.vector.vector_env import VectorEnv
+
+if TYPE_CHECKING:
+    from slipstream.settings.sections import TrainingConfig
+
+LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
+
+Sections: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+_REASONS = {
+    "compiled": "only kernels can be compiled",
+    "process": "a kernel is compiled, and processes would only add to what a step costs",
+    "cuda": "stepping on a GPU does not exist yet",
+}
+
+
+@dataclass(frozen=True)
+class Environment(ABC):
+    """One environment, ready to be stepped in any number of copies that share its data.
+
+    Attributes:
+        name: a kernel's name or path, or ``gym:ID``.
+        spec: its outside.
+        measured: how copies of a lone member are stepped fastest here, where the machine file says.
+        backends: how its copies can be stepped; a further one is named here and made in `copies`.
+        open_section: below this key of `env`, nobody knows beforehand which keys there are.
+        leaves: a copy can leave an episode before its end and begin another one.
+        resumable: its copies can be saved and come back to where they stood, at every step.
+    """
+
+    name: str
+    spec: Spec
+    measured: FastestWays | None = field(default=None, kw_only=True)
+
+    backends: ClassVar[tuple[str, ...]]
+    open_section: ClassVar[str | None] = None
+    leaves: ClassVar[bool] = True
+    resumable: ClassVar[bool]
+
+    # What a name means.
+
+    @classmethod
+    @abstractmethod
+    def known(cls, name: str) -> bool:
+        """Whether the name says by itself that an environment is meant."""
+
+    @classmethod
+    @abstractmethod
+    def model(cls, name: str) -> type[Config]:
+        """What may be written in the section `env`, besides the name."""
+
+    @classmethod
+    @abstractmethod
+    def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """A name that holds everywhere, and complete settings."""
+
+    @classmethod
+    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+        """A complete section with somebody in a game's second seat, where it leaves that open.
+
+        Returns:
+            The section, and a sentence that says who it is; None where nothing was open.
+        """
+        return settings, None
+
+    @classmethod
+    @abstractmethod
+    def short_name(cls, name: str) -> str:
+        """As part of a file's name."""
+
+    @classmethod
+    @abstractmethod
+    def suggested(cls, name: str, agent_name: str) -> Sections:
+        """For the sections `agent` and `training`, where this agent is trained."""
+
+    @classmethod
+    def preset_note(cls, name: str, agent_name: str, resolved: Sections) -> str | None:
+        """A sentence about suggestions that nobody would look for; None without any in force."""
+        return None
+
+    @classmethod
+    def divisible(cls, name: str) -> bool:
+        """Whether its data can be divided into folds."""
+        return False
+
+    @classmethod
+    @abstractmethod
+    def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
+        """Reads what the section `env` names, besides the name."""
+
+    @classmethod
+    def load_folds(
+        cls, name: str, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
+    ) -> Self:
+        """The same with a study's folds as splits.
+
+        Args:
+            name, settings: the section `env`.
+            plan: how markets are divided.
+            known: environments of other settings, whose data may serve.
+        """
+        return cls.load(name, settings)
+
+    @classmethod
+    def load_window(
+        cls,
+        name: str,
+        settings: Mapping[str, Any],
+        *,
+        data: str | Path | None = None,
+        symbols: Sequence[str] | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        carried: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """One window of (other) prices; see `chosen_environment`.
+
+        Raises:
+            ConfigError: it has no prices to choose from.
+        """
+        raise ConfigError(
+            f"Chosen bars were asked for, but {cls.short_name(name)} has no prices to choose from; "
+            "leave out --data, --symbols, --from and --to."
+        )
+
+    @classmethod
+    @abstractmethod
+    def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
+        """Runs a kernel under watch; refuses what is none."""
+
+    @classmethod
+    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
+        """An object with Gymnasium's interface whose `render` returns pictures."""
+        raise ConfigError(
+            f"{cls.short_name(name)} is a kernel and draws no pictures; --video is for gym:ID "
+            "environments."
+        )
+
+    # Loaded.
+
+    @property
+    @abstractmethod
+    def varied(self) -> bool:
+        """Whether copies in one batch may have different settings."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """In a word with its article, for sentences."""
+
+    @property
+    @abstractmethod
+    def most_copies(self) -> int:
+        """Of a member, where `num_envs` is left open."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences the user must see."""
+        return ()
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Facts about its data, plain values."""
+        return {}
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Hashes of the files that its numbers come from."""
+        return {}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What decides its numbers besides the config."""
+        return {"name": self.name}
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """What a policy that is trained here takes along, plain values; see `Conditions`."""
+        return {"environment": self.short_name(self.name)}
+
+    @property
+    def observed_bytes(self) -> int | None:
+        """Of what a replay may keep in place of an observation; None: it cannot be shown again."""
+        return None
+
+    @property
+    def data(self) -> tuple[Any, ...] | None:
+        """The arrays that all copies share; None where they are its own business."""
+        return None
+
+    @property
+    def opponent_names(self) -> Mapping[int, str]:
+        """Who the numbers in an evaluation's metric `opponent` mean; nobody where there is none."""
+        return {}
+
+    @property
+    def folds(self) -> int | None:
+        """How many its data are divided into; None: they are not."""
+        return None
+
+    def prepared(self, training: TrainingConfig) -> Environment:
+        """The same with what a run says about how its copies are stepped."""
+        return self
+
+    def tried(self, training: TrainingConfig | None = None) -> Self:
+        """The same once somebody else's rules have taken their first steps, under a fault policy.
+
+        Args:
+            training: says how faults are met, and whether they are taken in this process; in a
+                worker process unless given.
+
+        Raises:
+            KernelError: they break at once.
+        """
+        return self
+
+    def with_data(self, data: Any) -> Environment:
+        """The same with equal arrays that are there already."""
+        return self
+
+    @property
+    def identity(self) -> Identity | None:
+        """What a machine file is kept under; None where stepping leaves no choice."""
+        return None
+
+    def with_measured(self, measured: FastestWays) -> Self:
+        """The same, stepped as was measured to be fastest on this machine; results are the same."""
+        return replace(self, measured=measured)
+
+    def way(self, copies: int) -> Way | None:
+        """How so many copies of a lone member are stepped where that was measured."""
+        found = None if self.measured is None else self.measured.near(copies)
+        return found if found is not None and found.backend in self.backends else None
+
+    def check(
+        self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None
+    ) -> bool | None:
+        """Runs rules that a user wrote under watch, unless they have passed before.
+
+        Args:
+            settings: of the section `env`.
+            say: told when they pass.
+
+        Returns:
+            Whether they were run now; None: there is nothing to check.
+
+        Raises:
+            KernelError: the first rule found broken, with file, line and remedy.
+        """
+        return None
+
+    @abstractmethod
+    def copies(
+        self,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        backend: str = "auto",
+        *,
+        stagger: bool = True,
+    ) -> VectorEnv:
+        """Training copies with the given member seeds and indices, each uint64 [E].
+
+        Args:
+            seeds, indices: of each copy.
+            backend: one of `backends`.
+            stagger: first episodes may be cut short, so that copies do not end together.
+        """
+
+    @abstractmethod
+    def evaluation(
+        self,
+        split: str,
+        copies: int,
+        members: int = 1,
+        backend: str = "auto",
+        longest: int = LONGEST,
+    ) -> VectorEnv:
+        """Copies that hold at the end of an episode; see `run_episodes`.
+
+        There may be fewer of a member than `copies`, which changes nothing but speed. A game
+        without a time limit of its own is cut after `longest` steps, a market's pass never.
+        """
+
+    @abstractmethod
+    def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
+        """Copies of several members in one batch, each member with its own records.
+
+        Args:
+            records: [M], as `records` gives them.
+        """
+
+    def with_members(self, policy: Policy) -> tuple[Environment, Opponents | None]:
+        """The same for members that are trained, and what is kept of whom they play against.
+
+        Args:
+            policy: of the members, as it is trained: opponents may be its earlier weights.
+        """
+        return self, None
+
+    def records(self, split: str) -> tuple[Any, ...]:
+        """Params records of a split, else of training; nothing where there are no records."""
+        return ()
+
+    def spec_of(self, records: tuple[Any, ...]) -> Spec:
+        """Of some records: folds differ in their scales, settings in their time limits."""
+        return self.spec
+
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that can be evaluated; a game has one, its own start states."""
+        return ("train",)
+
+    def episode_names(self, split: str) -> list[str] | None:
+        """Names of a market split's passes; None for games."""
+        return None
+
+    def episodes(self, split: str, games: int) -> int:
+        """Evaluation episodes of a split: one per record in a market, else `games`."""
+        return games
+
+    def endangers(self, copies: int) -> bool:
+        """Whether rules that nobody checked would be stepped by this process itself: `auto`."""
+        return False
+
+    def chosen_backend(self, backend: str) -> str:
+        """The backend that is meant.
+
+        Raises:
+            ConfigError: it is not one of `backends`.
+        """
+        if backend not in self.backends:
+            reason = _REASONS.get(backend, "there is no such backend")
+            raise ConfigError(
+                f"`{self.name}` cannot run on backend `{backend}`: {reason}. It runs on "
+                f"{' or '.join(self.backends)}."
+            )
+        return self.backends[1] if backend == "auto" else backend

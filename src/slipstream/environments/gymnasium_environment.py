@@ -1,0 +1,371 @@
+"""A Gymnasium environment: somebody else's rules, stepped in Python."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import multiprocessing
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from slipstream.core.config import Config, validate
+from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.environments import suggested
+from slipstream.environments.environment import LONGEST, Environment, Sections
+from slipstream.environments.machine_file import Identity, Way
+from slipstream.files.files import plain
+from slipstream.vector.chosen import choose, first_steps, step_seconds
+from slipstream.vector.foreign import Wrapped, make_gymnasium
+from slipstream.vector.forms import is_image
+from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.loop import HOLD
+from slipstream.vector.process.faults import FaultPolicy
+from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.process.pool import WorkerPool
+from slipstream.vector.vector_env import VectorEnv
+
+if TYPE_CHECKING:
+    from slipstream.settings.sections import TrainingConfig
+
+GYMNASIUM = "gym:"
+# The most of a member, however large the budget: they are stepped one after another, so more than
+# share the cost of a decision only make rollouts rarer.
+FOREIGN_COPIES = 8
+_SLOW = 20.0  # seconds
+_ONE = np.zeros((2, 1), np.uint64)  # seeds and indices of one copy
+
+
+class Wrapper(Config):
+    """A wrapper around a ``gym:ID``."""
+
+    name: str = Field(description="package:Wrapper")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to it")
+
+    @field_validator("name")
+    @classmethod
+    def _place(cls, value: str) -> str:
+        if not re.fullmatch(r"[\w.]+:\w+", value):
+            raise ValueError("write package:Wrapper, as gymnasium.wrappers:FlattenObservation")
+        return value
+
+
+class GymnasiumConfig(Config):
+    """The `env` section of a ``gym:ID`` target."""
+
+    given: ClassVar[tuple[str, ...]] = ("kwargs", "wrappers", "metrics")
+
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")
+    wrappers: tuple[Wrapper, ...] = Field(
+        (),
+        description="around it, the innermost first: package:Wrapper, or {name: package:Wrapper, "
+        "kwargs: {...}}",
+    )
+    metrics: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (),
+        description='to follow: names in the last info of an episode, or in its "episode"',
+    )
+
+    @field_validator("wrappers", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        return tuple({"name": one} if isinstance(one, str) else one for one in value)
+
+
+@dataclass(frozen=True)
+class GymnasiumEnvironment(Environment):
+    """One named ``gym:ID``.
+
+    Attributes:
+        kwargs: its keyword arguments.
+        wrappers: around it, the innermost first, with their keyword arguments.
+        workers: processes of backend `process`; None: by the cores.
+        policy: what follows when one of its copies fails there.
+        double_buffer: a lone member acts for half of them while the others are stepped.
+        step_seconds: of one copy, as measured here; `backend: auto` goes by it. None: its first
+            steps are still to be taken.
+        source: hash of the file with its rules, where there is one.
+    """
+
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    workers: int | None = None
+    policy: FaultPolicy = field(default_factory=FaultPolicy)
+    double_buffer: bool = False
+    step_seconds: float | None = None
+    source: str = ""
+
+    backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
+    open_section: ClassVar[str | None] = "kwargs"
+    resumable: ClassVar[bool] = False  # a copy takes its episode's actions again
+    varied: ClassVar[bool] = False
+    kind: ClassVar[str] = "a Gymnasium environment"
+    most_copies: ClassVar[int] = FOREIGN_COPIES
+
+    @classmethod
+    def known(cls, name: str) -> bool:
+        return True
+
+    @classmethod
+    def model(cls, name: str) -> type[Config]:
+        return GymnasiumConfig
+
+    @classmethod
+    def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        section = validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
+        for key in ("metrics", "wrappers"):
+            if not section[key]:  # a run without them is what it was before there were any
+                del section[key]
+        return name, section
+
+    @classmethod
+    def short_name(cls, name: str) -> str:
+        return _id(name)
+
+    @classmethod
+    def suggested(cls, name: str, agent_name: str) -> Sections:
+        return suggested.for_gymnasium(_id(name), agent_name)
+
+    @classmethod
+    def preset_note(cls, name: str, agent_name: str, resolved: Sections) -> str | None:
+        preset = suggested.gymnasium_preset(_id(name), agent_name) or {}
+        values = [
+            f"{section}.{key}={value}"
+            for section, fields in preset.items()
+            for key, value in fields.items()
+            if resolved[section][key] == value
+        ]
+        if not values:
+            return None
+        return f"Preset for {name} (your own settings win): {', '.join(values)}."
+
+    @classmethod
+    def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
+        unknown = sorted(set(settings) - {"kwargs", "metrics", "wrappers"})
+        if unknown:
+            raise ConfigError(
+                f"`env.{unknown[0]}` is not a key of {name}; it takes `kwargs`, `wrappers` and "
+                "`metrics` only."
+            )
+        kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
+        wrappers = wrappers_of(settings)
+        made = maker(name, wrappers)
+        with GymnasiumVectorEnv(made, *_ONE, kwargs=kwargs, metrics=names) as shown:
+            return cls(name, shown.spec, kwargs, wrappers, source=_source(shown.envs[0]))
+
+    @classmethod
+    def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
+        raise ConfigError(
+            f"{name} is no kernel: `slipstream check` takes a kernel's .py file, or a YAML file "
+            "that names one."
+        )
+
+    @classmethod
+    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
+        made = maker(name, wrappers_of(settings))
+        return make_gymnasium(made, settings.get("kwargs"), render_mode="rgb_array")
+
+    def copies(
+        self,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        backend: str = "auto",
+        *,
+        stagger: bool = True,
+    ) -> VectorEnv:
+        # A half of several members' copies would hold some of the members only.
+        lone = len(set(seeds.tolist())) == 1 and len(seeds) > 1
+        return self._stepped(backend, seeds, indices, halves=self.double_buffer and lone)
+
+    def evaluation(
+        self,
+        split: str,
+        copies: int,
+        members: int = 1,
+        backend: str = "auto",
+        longest: int = LONGEST,
+    ) -> VectorEnv:
+        pool = WorkerPool.current()
+        most = pool.max_concurrent_envs if pool is not None else None
+        each = min(copies, FOREIGN_COPIES, max(1, (most or copies * members) // members))
+        zeros = np.zeros(members * each, np.uint64)  # each must be made
+        limit = longest if self.spec.max_episode_steps is None else None
+        more: dict[str, Any] = {"at_end": HOLD, "limit": limit}
+        return self._stepped(backend, zeros, zeros, evaluates=True, **more)
+
+    def prepared(self, training: TrainingConfig) -> Environment:
+        workers = None if training.workers == "auto" else training.workers
+        policy = _policy(training)
+        double = training.double_buffer
+        found = replace(self, workers=workers, policy=policy, double_buffer=double)
+        return found.tried(training)
+
+    def tried(self, training: TrainingConfig | None = None) -> Self:
+        backend = "auto" if training is None else training.backend
+        if self.step_seconds is not None or (_in_child() and backend != "serial"):
+            return self
+        policy = self.policy if training is None else _policy(training)
+        with _told_when_slow(self.name):
+            if backend == "serial":
+                with self._serial(*_ONE) as env:
+                    return replace(self, step_seconds=step_seconds(env))
+            pool = WorkerPool.current()
+            crowd = None if pool is None else pool.beside()
+            made = maker(self.name, self.wrappers)
+            seconds = first_steps(made, self.kwargs, self.spec, policy, crowd)
+        return replace(self, step_seconds=seconds)
+
+    @cached_property
+    def _seconds(self) -> float:
+        """Of a step, measured now where nobody did before; 0 in a process that has no workers."""
+        return self.tried().step_seconds or 0.0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return image_notes(self.name, self.spec.native_observation)
+
+    @property
+    def identity(self) -> Identity | None:
+        more = {"wrappers": self.wrappers} if self.wrappers else {}
+        return Identity(self.name, plain({**self.kwargs, **more}), self.source)
+
+    def way(self, copies: int) -> Way | None:
+        return None if _in_child() else super().way(copies)
+
+    def endangers(self, copies: int) -> bool:
+        return not (_in_child() or self._processes_pay(copies))
+
+    def _stepped(
+        self,
+        backend: str,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        halves: bool = False,
+        evaluates: bool = False,
+        **more: Any,
+    ) -> VectorEnv:
+        chosen = self.chosen_backend(backend)
+        if backend == "auto" and self._processes_pay(len(seeds)):
+            with suppress(SlipstreamError):  # what only this process can make is stepped here
+                return self._in_processes(seeds, indices, halves, evaluates, **more)
+        if chosen == "serial":
+            return self._serial(seeds, indices, **more)
+        return self._in_processes(seeds, indices, halves, evaluates, **more)
+
+    def _serial(
+        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
+    ) -> VectorEnv:
+        metrics = [metric.name for metric in self.spec.metrics]
+        made = maker(self.name, self.wrappers)
+        return GymnasiumVectorEnv(made, seeds, indices, kwargs=self.kwargs, metrics=metrics, **more)
+
+    def _processes_pay(self, copies: int) -> bool:
+        way = self.way(copies)
+        if way is not None:
+            return way.backend == "process"
+        return choose(self._seconds, copies, self.workers).backend == "process"
+
+    def _in_processes(
+        self,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        halves: bool,
+        evaluates: bool,
+        **more: Any,
+    ) -> VectorEnv:
+        pool = WorkerPool.current()
+        workers, way = self.workers, self.way(len(seeds))
+        if workers is None and _in_child():
+            workers = 1
+        elif workers is None and way is not None and way.backend == "process":
+            workers = way.workers
+        return ForeignProcessEnv(
+            maker(self.name, self.wrappers),
+            seeds,
+            indices,
+            kwargs=self.kwargs,
+            spec=self.spec,
+            workers=workers,
+            policy=self.policy,
+            halves=halves,
+            crowd=pool.beside() if pool is not None and evaluates else pool,
+            **more,
+        )
+
+    def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
+        return self  # copies cannot be told how to differ
+
+
+def _policy(training: TrainingConfig) -> FaultPolicy:
+    return FaultPolicy(training.on_fault, training.hang_seconds, training.faults_per_minute)
+
+
+def _in_child() -> bool:
+    """Whether this is one of several processes that share the cores."""
+    return multiprocessing.parent_process() is not None
+
+
+def _source(env: Any) -> str:
+    """Hash of the file that an environment's class is in; empty where there is none."""
+    with suppress(Exception):  # `unwrapped` is foreign code, and a class may have no file
+        return hashlib.sha256(Path(inspect.getfile(type(env.unwrapped))).read_bytes()).hexdigest()
+    return ""
+
+
+def _id(name: str) -> str:
+    return name.removeprefix(GYMNASIUM)
+
+
+def wrappers_of(settings: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    """Those of a section `env`, in any of the forms that a user may write."""
+    given = validate(GymnasiumConfig, {"wrappers": settings.get("wrappers") or ()}, "env")
+    return tuple((one.name, one.kwargs) for one in given.wrappers)
+
+
+def maker(name: str, wrappers: tuple[tuple[str, Mapping[str, Any]], ...]) -> str | Wrapped:
+    """What `make_gymnasium` makes a copy of: a ``gym:ID``, inside `wrappers_of` a section."""
+    return Wrapped(_id(name), wrappers) if wrappers else _id(name)
+
+
+def image_notes(name: str, shown: Any) -> tuple[str, ...]:
+    """Sentences on images that are learned from badly as they are."""
+    shape = shown.shape if shown is not None and is_image(shown) else (0, 0, 0)
+    if shape == (210, 160, 3) and "ALE/" in name:
+        return (
+            f"{name} shows raw Atari frames, {shape}, and an agent learns from them slowly. "
+            "Usual are 84 x 84 grey pixels: env.kwargs {frameskip: 1} and env.wrappers "
+            "[gymnasium.wrappers:AtariPreprocessing] (docs/environments.md).",
+        )
+    if 0 < shape[0] < min(shape[1:]) / 2:
+        return (
+            f"{name} shows images of shape {shape}, which are read as [height, width, channels]: "
+            f"{shape[2]} channels of {shape[0]} x {shape[1]}. Where the channels come first, wrap "
+            "it so that they come last (docs/environments.md).",
+        )
+    return ()
+
+
+@contextmanager
+def _told_when_slow(name: str) -> Iterator[None]:
+    """Names an environment that hangs in its first steps."""
+    words = f"{name}: its first steps have taken {_SLOW:g} s and go on; Ctrl-C ends them."
+    watch = threading.Timer(_SLOW, print, (words,), {"file": sys.stderr, "flush": True})
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+        watch.join()

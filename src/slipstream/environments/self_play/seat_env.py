@@ -1,0 +1,270 @@
+"""A game of two, shown as an environment of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.spec import Metric, Spec
+from slipstream.environments.self_play.brains import Brains, SeatTable
+from slipstream.environments.self_play.line_up import LineUp
+from slipstream.environments.self_play.loops import loops
+from slipstream.environments.self_play.networks import nobody, with_space
+from slipstream.environments.self_play.seating import ALTERNATING, DRAWN, Draw, Seats
+from slipstream.environments.self_play.snapshot_pool import SnapshotPool
+from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
+
+_OUTCOME = (Metric("won", "games"), Metric("lost", "games"))
+_ABOUT = (Metric("seat", "0 or 1"), Metric("opponent", "number"), Metric("snapshot", "number"))
+_NO_SERIALS = np.full((1, 1), -1, np.int64)
+
+
+def seat_spec(spec: Spec) -> Spec:
+    """The outside of one seat of a game of two.
+
+    Raises:
+        ConfigError: more or fewer players, or what they see is no row of numbers.
+    """
+    if spec.players != 2:
+        raise ConfigError(
+            f"`env.self_play` says who acts in the second seat of a game of two, and here "
+            f"{spec.players} player(s) act from outside: leave the section out (hockey: give "
+            "`env.opponents.agent` a weight)."
+        )
+    if spec.observation_dtype != np.float32:
+        raise ConfigError(
+            "`env.self_play` shows rows of numbers, and these observations are images: make them "
+            "a Box of float32."
+        )
+    outcome = _OUTCOME if spec.winner is not None else ()
+    return replace(spec, players=1, metrics=(*spec.metrics, *outcome, *_ABOUT))
+
+
+class SeatEnv(VectorEnv):
+    """Copies of a game of two; rows are those of the learner's seat, [E, ...].
+
+    The other seat acts by a snapshot, a trained policy, or at random. Seat and opponent are drawn
+    where an episode begins, from (seed, index, episode). An episode's metrics say whether the
+    learner has `won` or `lost` it, its `seat`, the `opponent` (its place in the line-up) and the
+    `snapshot`'s number, -1 for none.
+
+    A kernel whose STATE has `seat` and `kind` [2] draws the learner's seat in its own `reset`; it
+    acts in the other one by itself where ``kind[1 - seat]`` is not 0, as a player of its own of
+    that number: the opponent is minus that number then.
+
+    Args:
+        game: the copies; they belong to this one from now on.
+        line_up: who plays, and how often.
+        pool: of snapshots.
+        evaluation: the copies hold where an episode ends, and episode j is begun with the learner
+            in seat j % 2; else its seat is drawn.
+
+    Raises:
+        ConfigError: snapshots play, and there is no pool.
+    """
+
+    def __init__(
+        self, game: KernelVectorEnv, line_up: LineUp, pool: SnapshotPool | None, evaluation: bool
+    ) -> None:
+        if pool is None and line_up.snapshots >= 0 and line_up.weights[line_up.snapshots] > 0.0:
+            raise ConfigError(
+                "The opponent `snapshots` is the learner's own past, and here nobody learns: name "
+                "another opponent, such as `env.self_play.opponents: {random: 1}`."
+            )
+        self.game, self.line_up, self._pool = game, line_up, pool
+        self._evaluation = evaluation
+        self._seated = {"seat", "kind"} <= set(game.state.dtype.names or ())
+        self.num_envs, self.backend, self.mask_width = game.num_envs, game.backend, game.mask_width
+        self.spec = seat_spec(game.spec)
+        e, inner = self.num_envs, blank(game)
+        self._obs, self._reward, self._mask = inner.obs, inner.reward, inner.mask
+        self._joint = np.zeros((e, 2, self.spec.action_width), self.spec.action_dtype)
+        seat, kind, slot, serial = np.zeros((4, e), np.int64)
+        self._seats = Seats(seat, kind, slot, serial, np.zeros(e, np.uint64))
+        self._loops = loops()
+        self._kind = "boxes" if self.spec.action_dtype == np.float32 else "choices"
+        self._players = self._line_up()
+        # Of episodes that ended: seat, kind, serial; of final observations: seat.
+        self._log: list[NDArray[np.int64]] = []
+        self._final_seats: list[NDArray[np.int64]] = []
+
+    def _line_up(self) -> list[tuple[int, str, Brains, SeatTable]]:
+        """Kind, loop, networks and buffers of each opponent that acts by a loop of ours."""
+        e, line_up = self.num_envs, self.line_up
+        found: list[tuple[int, str, Brains]] = []
+        if line_up.random >= 0:
+            found.append((line_up.random, "random", nobody(self.spec)))
+        for kind, brains in line_up.networks.items():
+            found.append((kind, "act", with_space(brains)))
+        if self._pool is not None and line_up.snapshots >= 0:
+            found.append((line_up.snapshots, "act", self._pool.brains))
+        mask = np.zeros((0, 0, 0), np.bool_) if self._mask is None else self._mask
+        obs, step = self._obs.reshape(e, 2, -1), np.zeros(e, np.int64)
+        order, seats, self._steps = np.zeros(e, np.int64), self._seats, step
+        players = []
+        for kind, what, brains in found:
+            network, first = np.full(e, -1, np.int64), np.zeros(len(brains.weights) + 1, np.int64)
+            table = SeatTable(obs, mask, seats.seat, network, seats.noise, step, order, first)
+            players.append((kind, f"{what}_{self._kind}", brains, table))
+        return players
+
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        self._log.clear()
+        self._final_seats.clear()
+        self.game.reset_rows(self._obs, self._mask)
+        self._seat(np.arange(self.num_envs))
+        self._show(obs, mask)
+
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        if actions.shape != (self.num_envs, self.spec.action_width):
+            raise ValueError(f"`actions` has the shape {actions.shape} in {self.num_envs} copies")
+        self._loops[f"seat_{self._kind}"](self._seats.seat, actions, self._joint)
+        self._steps[:] = self.game.book["length"]
+        for _, loop, brains, table in self._players:
+            self._loops[loop](brains, table, self._joint)
+        both = StepOut(
+            self._obs, self._reward, out.terminated, out.truncated, out.valid, self._mask
+        )
+        self.game.step_rows(self._joint, both, t)
+        # Rewards belong to the seats of the episode that ended here, observations to the next one.
+        self._show(None, None, out.reward)
+        ended = np.flatnonzero(out.terminated | out.truncated)
+        if len(ended):
+            self._note(ended, out.terminated[ended])
+        self._show(out.obs, out.mask)
+
+    def _note(self, ended: NDArray[np.int64], terminated: NDArray[np.bool_]) -> None:
+        """Keeps what is known of episodes that ended, and seats the next ones."""
+        seats = self._seats
+        columns = (seats.seat, seats.kind, seats.serial)
+        self._log.append(np.stack([column[ended] for column in columns]))
+        if not self._evaluation:
+            self._final_seats.append(seats.seat[ended[~terminated]])
+            self._seat(ended)
+
+    def _seat(self, rows: NDArray[np.int64]) -> None:
+        """Draws seat and opponent of episodes that have just begun."""
+        seats, pool, line_up = self._seats, self._pool, self.line_up
+        shares, serial = (_NO_SHARES, _NO_SERIALS) if pool is None else (pool.shares, pool.serial)
+        sides = ALTERNATING if self._evaluation else DRAWN
+        draw = Draw(sides, line_up.shares, shares, serial, line_up.snapshots)
+        self._loops["draw_seats"](draw, rows, self.game.book, seats)
+        if self._seated:
+            seats.seat[rows] = self.game.state["seat"][rows]
+            own = self.game.state["kind"][rows, 1 - seats.seat[rows]]
+            acting = rows[own != 0]
+            seats.kind[acting], seats.slot[acting], seats.serial[acting] = -own[own != 0], 0, -1
+        self._place(rows)
+
+    def _place(self, rows: NDArray[np.int64]) -> None:
+        """Tells the loops which network acts in which copy."""
+        seats = self._seats
+        copies = self.num_envs // (1 if self._pool is None else self._pool.members)
+        for kind, *_, table in self._players:
+            at = seats.slot[rows]
+            if kind == self.line_up.snapshots and self._pool is not None:
+                at = at + rows // copies * self._pool.serial.shape[1]
+            table.network[rows] = np.where(seats.kind[rows] == kind, at, -1)
+
+    def _show(
+        self,
+        obs: NDArray[Any] | None,
+        mask: NDArray[np.bool_] | None,
+        reward: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Writes the learner's rows of what is given."""
+        e = self.num_envs
+        seen = _NO_OBS if obs is None else obs.reshape(e, -1)
+        if obs is not None and obs.shape != (e, *self.spec.observation_shape):
+            raise ValueError(f"`obs` has the shape {obs.shape} in {e} copies")
+        allowed = self._mask
+        if allowed is None:
+            allowed, mask = _NO_MASKS, None
+        self._loops["show_seat"](
+            *(self._seats.seat, self._obs.reshape(e, 2, -1), allowed, self._reward),
+            *(seen, _NO_MASK if mask is None else mask, _NO_REWARD if reward is None else reward),
+        )
+
+    def drain_finals(self) -> Finals:
+        both = self.game.drain_finals()
+        seat = np.concatenate([*self._final_seats, _NONE])
+        self._final_seats.clear()
+        return Finals(both.obs[np.arange(len(seat)), seat], both.index)
+
+    def drain_episodes(self) -> Episodes:
+        both = self.game.drain_episodes()
+        log = np.concatenate([*self._log, np.zeros((3, 0), np.int64)], axis=1)
+        self._log.clear()
+        seat, kind, serial = log
+        metrics = dict(both.metrics)
+        if self.spec.winner is not None:
+            points = metrics[self.spec.winner] * (1.0 - 2.0 * seat)
+            metrics["won"] = (points > 0.0).astype(np.float64)
+            metrics["lost"] = (points < 0.0).astype(np.float64)
+        columns = {"seat": seat, "opponent": kind, "snapshot": serial}
+        metrics |= {name: column.astype(np.float64) for name, column in columns.items()}
+        return both._replace(ret=both.ret[np.arange(len(seat)), seat], metrics=metrics)
+
+    def begin(
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.game.begin(copies, episodes, seed, self._obs, self._mask)
+        self._seat(copies)
+        self._show(obs, mask)
+
+    def restart(
+        self,
+        copies: NDArray[np.int64],
+        seeds: NDArray[np.uint64] | None,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.game.restart(copies, seeds, self._obs, self._mask)
+        self._seat(copies)
+        self._show(obs, mask)
+
+    def hold(self, held: NDArray[np.bool_]) -> None:
+        self.game.hold(held)
+
+    def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+        return self.game.read(names)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        seats = {f"seats.{name}": column.copy() for name, column in self._seats._asdict().items()}
+        return {**self.game.get_state(), **seats}
+
+    def set_state(
+        self,
+        state: Mapping[str, NDArray[Any]],
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.game.set_state(state, self._obs, self._mask)
+        for name, column in self._seats._asdict().items():
+            column[:] = state[f"seats.{name}"]
+        self._log.clear()
+        self._final_seats.clear()
+        self._place(np.arange(self.num_envs))
+        self._show(obs, mask)
+
+    def close(self) -> None:
+        self.game.close()
+
+
+_NONE = np.zeros(0, np.int64)
+_NO_SHARES = np.ones((1, 1))
+_NO_OBS = np.zeros((0, 0), np.float32)
+_NO_MASKS = np.zeros((0, 0, 0), np.bool_)
+_NO_MASK = np.zeros((0, 0), np.bool_)
+_NO_REWARD = np.zeros(0, np.float32)

@@ -1,0 +1,87 @@
+"""What an environment of two players knows of self-play: its settings and who plays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.spec import Spec
+from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
+from slipstream.environments.self_play.line_up import LineUp
+from slipstream.environments.self_play.opponents import Opponents
+from slipstream.environments.self_play.seat_env import SeatEnv, seat_spec
+from slipstream.environments.self_play.snapshot_pool import SnapshotPool
+from slipstream.nets.policy import Policy
+from slipstream.vector.kernel_env import KernelVectorEnv
+
+
+@dataclass(frozen=True)
+class SelfPlay:
+    """Settings that were understood.
+
+    Attributes:
+        config: as they were written.
+        name: short name of the game; spec: of both seats.
+        training, evaluation: who is met.
+        pool: of the members that are trained; None where nobody learns.
+    """
+
+    config: SelfPlayConfig
+    name: str
+    spec: Spec
+    training: LineUp
+    evaluation: LineUp
+    pool: SnapshotPool | None = None
+
+    @classmethod
+    def of(cls, config: SelfPlayConfig, name: str, spec: Spec) -> SelfPlay:
+        """Finds out who is meant.
+
+        Raises:
+            ConfigError: opponents that cannot play; settings that need a winner that the game does
+                not declare.
+        """
+        if config.by_results and spec.winner is None:
+            what = "sampling: pfsp" if config.sampling == "pfsp" else "snapshot_win_rate"
+            raise ConfigError(
+                f"`env.self_play.{what}` follows who won, which {name} does not say: name a metric "
+                "in its Spec, winner='...', or leave it out."
+            )
+        never = (config.snapshot_iterations, config.snapshot_episodes, config.snapshot_win_rate)
+        if SNAPSHOTS in config.opponents and all(when is None for when in never):
+            raise ConfigError(
+                "`env.self_play` has snapshots as opponents and never takes one: give "
+                "`snapshot_iterations`, `snapshot_episodes` or `snapshot_win_rate`."
+            )
+        seen, drawn = seat_spec(spec), not config.deterministic
+        chosen = config.evaluation or {RANDOM: 1.0}
+        training = LineUp.of("env.self_play.opponents", config.opponents, seen, name, drawn)
+        evaluation = LineUp.of("env.self_play.evaluation", chosen, seen, name, drawn)
+        return cls(config, name, spec, training, evaluation)
+
+    def against(
+        self, opponents: Mapping[str, float], deterministic: bool | None = None
+    ) -> SelfPlay:
+        """The same with other opponents in evaluations."""
+        drawn = not (self.config.deterministic if deterministic is None else deterministic)
+        line_up = LineUp.of("opponents", opponents, seat_spec(self.spec), self.name, drawn)
+        return replace(self, evaluation=line_up)
+
+    def with_members(self, policy: Policy) -> tuple[SelfPlay, Opponents]:
+        """With snapshots of members that are trained from now on."""
+        line_ups = (self.training, self.evaluation)
+        pool = None
+        if any(line_up.snapshots >= 0 for line_up in line_ups):
+            pool = SnapshotPool(policy, self.config)
+        decided = self.spec.winner is not None
+        return replace(self, pool=pool), Opponents(policy.members, self.config, pool, decided)
+
+    def seated(self, game: KernelVectorEnv) -> SeatEnv:
+        """Training copies that show one seat."""
+        return SeatEnv(game, self.training, self.pool, evaluation=False)
+
+    def evaluated(self, game: KernelVectorEnv) -> SeatEnv:
+        """Evaluation copies: the learner has seat 0 in even episodes, seat 1 in odd ones."""
+        line_up = self.evaluation if self.pool is not None else self.evaluation.settled()
+        return SeatEnv(game, line_up, self.pool, evaluation=True)

@@ -1,0 +1,105 @@
+"""Somebody else's vector environment: a function that makes so many copies, stepped as they are."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.environments.environment import Sections
+from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.environments.machine_file import Identity
+from slipstream.vector.foreign import import_named
+from slipstream.vector.vector_env import VectorEnv
+
+VECTOR = "vec:"
+
+
+@dataclass(frozen=True)
+class VectorEnvironment(GymnasiumEnvironment):
+    """One named ``vec:MODULE:FUNCTION``; ``FUNCTION(num_envs, **kwargs)`` makes the copies.
+
+    They are a Gymnasium `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`. What is around them
+    (`slipstream.adapters.inward`) is looked up by its name.
+    """
+
+    backends: ClassVar[tuple[str, ...]] = ("auto", "serial")
+    leaves: ClassVar[bool] = False  # the other library decides when
+    kind: ClassVar[str] = "a vector environment of another library"
+
+    @classmethod
+    def short_name(cls, name: str) -> str:
+        return name.removeprefix(VECTOR).replace(":", ".")
+
+    @classmethod
+    def suggested(cls, name: str, agent_name: str) -> Sections:
+        return {}
+
+    @classmethod
+    def preset_note(cls, name: str, agent_name: str, resolved: Sections) -> str | None:
+        return None
+
+    @classmethod
+    def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
+        for key in ("metrics", "wrappers"):
+            if settings.get(key):
+                raise ConfigError(
+                    f"`env.{key}` is for gym:ID; leave it out of {name}, whose function makes and "
+                    "wraps its copies itself."
+                )
+        kwargs, one = dict(settings.get("kwargs") or {}), np.zeros(1, np.uint64)
+        with _around(name, kwargs, one, one) as probe:
+            return cls(name, probe.spec, kwargs, step_seconds=0.0)  # it is stepped as it is
+
+    @classmethod
+    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
+        raise ConfigError(f"{name} draws no pictures; --video is for gym:ID environments.")
+
+    @property
+    def identity(self) -> Identity | None:
+        return None  # it is stepped as it is
+
+    def endangers(self, copies: int) -> bool:
+        return False  # the other library has threads of its own, which no fork would have
+
+    def _serial(
+        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
+    ) -> VectorEnv:
+        return _around(self.name, self.kwargs, seeds, indices, **more)
+
+
+def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> VectorEnv:
+    """Copies as ours."""
+    copies = len(who[0])
+    try:
+        made = _function(name)(copies, **kwargs)
+    except SlipstreamError:
+        raise
+    except Exception as error:
+        given = "".join(f", {key}={value!r}" for key, value in kwargs.items())
+        raise ConfigError(
+            f"{name} raised {type(error).__name__}: {error!s:.400} when it was called with "
+            f"({copies}{given}). Mend the function: it makes so many copies, and takes "
+            "`env.kwargs` by name."
+        ) from error
+    inward = importlib.import_module("slipstream.adapters.inward")
+    env: VectorEnv = inward.InwardEnv(made, *who, name=name, **more)
+    return env
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, function = name.removeprefix(VECTOR).rpartition(":")
+    try:
+        found: Callable[..., Any] = getattr(import_named(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{name} cannot be found ({error}): write vec:MODULE:FUNCTION, a function that makes "
+            "so many copies when it is called with their number, of a module that is installed or "
+            "lies in the working folder."
+        ) from error
+    return found

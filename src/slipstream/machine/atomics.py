@@ -1,0 +1,135 @@
+"""Numbers that threads share inside compiled loops: what each operation does, and its machine form.
+
+The definitions are for one thread, as an interpreter runs them. In compiled code no other thread
+sees half of an operation, and what a thread wrote before one is there for whoever reads the number
+after it (sequential consistency). All work on one element of an int64 array.
+"""
+
+from __future__ import annotations
+
+import importlib
+import platform
+from functools import cache
+from typing import Any
+
+from slipstream.machine.machine_form import source_digest
+
+
+def load(numbers: Any, i: int) -> int:
+    """numbers[i]."""
+    return int(numbers[i])
+
+
+def store(numbers: Any, i: int, value: int) -> None:
+    """numbers[i] = value."""
+    numbers[i] = value
+
+
+def add(numbers: Any, i: int, value: int) -> None:
+    """numbers[i] += value."""
+    numbers[i] += value
+
+
+def replace(numbers: Any, i: int, expected: int, value: int) -> bool:
+    """numbers[i] = value if it is what was expected; whether it was."""
+    same = bool(numbers[i] == expected)
+    if same:
+        numbers[i] = value
+    return same
+
+
+def pause() -> None:
+    """Waits for a moment without taking much from another thread of the same core."""
+
+
+def give_way() -> None:
+    """Lets another thread of this core go on, where one is ready."""
+
+
+def rest() -> None:
+    """Sleeps for some 50 microseconds, so that a thread that waits for long leaves its core."""
+
+
+def compiled_form(module: str, name: str) -> Any | None:
+    """What compiled code calls for a function of this module; None for any other function."""
+    return _forms().get(name) if module == __name__ else None
+
+
+@cache
+def digest() -> str:
+    """Of this file, which the code of the definitions does not cover."""
+    return source_digest(__name__)
+
+
+# Long: the operations above, one after another.
+@cache
+def _forms() -> dict[str, Any]:
+    ir: Any = importlib.import_module("llvmlite.ir")
+    types: Any = importlib.import_module("numba.types")
+    cgutils: Any = importlib.import_module("numba.core.cgutils")
+    intrinsic: Any = importlib.import_module("numba.extending").intrinsic
+    order, integer = "seq_cst", types.int64
+
+    def place(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        array = context.make_array(kind)(context, builder, args[0])
+        return cgutils.get_item_pointer(context, builder, kind, array, [args[1]], wraparound=False)
+
+    def load(_: Any, numbers: Any, i: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.load_atomic(place(context, builder, signature, args), order, 8)
+
+        return integer(numbers, types.intp), emit
+
+    def store(_: Any, numbers: Any, i: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            builder.store_atomic(args[2], place(context, builder, signature, args), order, 8)
+            return context.get_dummy_value()
+
+        return types.void(numbers, types.intp, integer), emit
+
+    def add(_: Any, numbers: Any, i: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            builder.atomic_rmw("add", place(context, builder, signature, args), args[2], order)
+            return context.get_dummy_value()
+
+        return types.void(numbers, types.intp, integer), emit
+
+    def replace(_: Any, numbers: Any, i: Any, expected: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            at = place(context, builder, signature, args)
+            both = builder.cmpxchg(at, args[2], args[3], order, order)
+            return builder.extract_value(both, 1)
+
+        return types.boolean(numbers, types.intp, integer, integer), emit
+
+    def pause(_: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if platform.machine() in ("x86_64", "AMD64"):
+                kind = ir.FunctionType(ir.VoidType(), [])
+                name = "llvm.x86.sse2.pause"
+                builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+            return context.get_dummy_value()
+
+        return types.void(), emit
+
+    def give_way(_: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+            return context.get_dummy_value()
+
+        return types.void(), emit
+
+    def rest(_: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = ir.IntType(32)
+            sleep = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(word, [word]), "usleep"
+            )
+            builder.call(sleep, [ir.Constant(word, 50)])
+            return context.get_dummy_value()
+
+        return types.void(), emit
+
+    return {f.__name__: intrinsic(f) for f in (load, store, add, replace, pause, give_way, rest)}

@@ -1,0 +1,60 @@
+"""Calls from one compiled module into another: by symbol, as a linker does it.
+
+Numba would take the callee's code into the caller to optimise both together. With loops as large as
+an environment's that is most of the caller's time to compile, and gains nothing: they are called
+once for many rows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from functools import cache
+from typing import Any
+
+from slipstream.machine.machine_form import source_digest
+
+
+@cache
+def digest() -> str:
+    """Of this file, which no caller's own code covers."""
+    return source_digest(__name__)
+
+
+def by_symbol(function: Any) -> Any:
+    """What compiled code calls in order to call a compiled function of another module.
+
+    A caller that lies in the cache finds its callee by the symbol, too: the name of its module says
+    all that it reaches.
+
+    Args:
+        function: compiled for one signature, and never unloaded; anything else, an intrinsic, is
+            returned as it is.
+    """
+    if not hasattr(function, "overloads"):
+        return function
+    llvm: Any = importlib.import_module("llvmlite.binding")
+    cgutils: Any = importlib.import_module("numba.core.cgutils")
+    intrinsic: Any = importlib.import_module("numba.extending").intrinsic
+    (kind,) = function.nopython_signatures
+    compiled, symbol = function.overloads[kind.args], f"{function.__module__}_{function.__name__}"
+    name = compiled.fndesc.llvm_func_name
+    llvm.add_symbol(symbol, compiled.library.get_pointer_to_function(name))
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        convention, returned = context.call_conv, signature.return_type
+        shape = convention.get_function_type(returned, signature.args)
+        callee = cgutils.get_or_insert_function(builder.module, shape, symbol)
+        status, result = convention.call_function(builder, callee, returned, signature.args, args)
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return result
+
+    def call(typing_context: Any, *args: Any) -> Any:
+        return kind, emit
+
+    # Numba hands a function with `*args` one tuple; this one has as many arguments as the callee.
+    names = ("typing_context", *(f"a{i}" for i in range(len(kind.args))))
+    parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return intrinsic(call)

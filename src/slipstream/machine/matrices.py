@@ -1,0 +1,62 @@
+"""Parts of a row of numbers as matrices in compiled loops: the definition, and its machine form.
+
+Numba's own `reshape` asks a function of its library whether a copy is needed, at every call, and
+hides from the optimiser what comes of it: a tenth of a test pass. A part of a contiguous row never
+needs one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+from slipstream.machine.machine_form import source_digest
+
+
+def matrix(numbers: Any, at: int, rows: int, columns: int) -> Any:
+    """numbers[at : at + rows * columns] as [rows, columns], not copied.
+
+    Args:
+        numbers: one axis, contiguous, and long enough: compiled code does not compare.
+    """
+    return numbers[at : at + rows * columns].reshape(rows, columns)
+
+
+def compiled_form(module: str, name: str) -> Any | None:
+    """What compiled code calls for a function of this module; None for any other function."""
+    return _form() if (module, name) == (__name__, matrix.__name__) else None
+
+
+@cache
+def digest() -> str:
+    """Of this file, which the code of the definition does not cover."""
+    return source_digest(__name__)
+
+
+@cache
+def _form() -> Any:
+    types: Any = importlib.import_module("numba.types")
+    arrays: Any = importlib.import_module("numba.np.arrayobj")
+    intrinsic: Any = importlib.import_module("numba.extending").intrinsic
+
+    def matrix(_: Any, numbers: Any, at: Any, rows: Any, columns: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            source = context.make_array(signature.args[0])(context, builder, args[0])
+            target = context.make_array(signature.return_type)(context, builder)
+            stride = builder.mul(args[3], source.itemsize)
+            arrays.populate_array(
+                target,
+                data=builder.gep(source.data, [args[1]]),
+                shape=[args[2], args[3]],
+                strides=[stride, source.itemsize],
+                itemsize=source.itemsize,
+                meminfo=None,
+            )
+            return target._getvalue()
+
+        if not (isinstance(numbers, types.Array) and numbers.ndim == 1 and numbers.layout == "C"):
+            return None
+        return numbers.copy(ndim=2)(numbers, types.intp, types.intp, types.intp), emit
+
+    return intrinsic(matrix)

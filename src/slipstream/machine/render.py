@@ -1,0 +1,374 @@
+"""From plain scalar functions to compiled ones, cached on disk by the content of all they reach.
+
+Numba's own cache does not survive closures over compiled functions: it compiles again in every
+process. So the text of the loop is written into a module of its own, named by a hash of every
+source and constant that the kernel reaches, in the user's cache folder; a second process then loads
+machine code in well under a second. What is found there and differs from what was written is
+compiled again.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import inspect
+import linecache
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from slipstream.core import memory
+from slipstream.core.errors import KernelError, ResourceError
+from slipstream.machine import atomics, matrices, prefetch, products, sixteen
+from slipstream.machine.cache import (
+    cache_folder,
+    cannot_write,
+    discard,
+    filling,
+    is_whole,
+    seal,
+    sweep,
+)
+from slipstream.machine.helper_library import only_entries
+from slipstream.machine.linked import by_symbol
+from slipstream.machine.linked import digest as digest_of_calls
+from slipstream.machine.reached import Reachable
+from slipstream.machine.singles import compiled_form
+
+log = logging.getLogger("slipstream")
+
+# What this process has loaded: machine code is never unloaded, so a study that makes environments
+# by the hundred would hold it as often, and load it in 0.05 s each time.
+_loaded: dict[Path, dict[str, Any]] = {}
+
+
+class _Compiling:
+    """One thread compiles at a time: Numba's folder for its files is a global."""
+
+    lock = threading.RLock()
+
+    @classmethod
+    def renew(cls) -> None:
+        """In a forked child, whose parent's other threads will never give the lock back."""
+        cls.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_Compiling.renew)
+
+# Kernels allocate nothing, so their arrays need no counting of references, which costs two atomic
+# additions at every read of `d.bars`; helpers are inlined wherever they are called. Measured on
+# forex, steps per second of one core: 1.3 M with counting and calls, 5.3 M without.
+_OPTIONS = {"error_model": "numpy", "_nrt": False}
+# Nobody calls a helper from Python: without the wrappers for that a large kernel compiles faster.
+_HELPER_OPTIONS = {
+    **_OPTIONS,
+    "forceinline": True,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+
+# Parts of Numba's messages: colours, places, and lines that say nothing to a kernel's author.
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_PLACES = re.compile(r" at (/\S+|\w:\S+) \((\d+)\)")
+_FRAMES = ("Failed in nopython", "File ", "During:", "Traceback", "- Resolution failure", "[1]")
+
+
+def source_of(functions: Sequence[Callable[..., Any]]) -> str:
+    """The text of the functions, one after another."""
+    return "\n\n".join(_source(function) for function in functions)
+
+
+@functools.cache  # populations are assembled again and again
+def _source(function: Callable[..., Any]) -> str:
+    return inspect.getsource(function)
+
+
+def interpret(
+    text: str, bindings: Mapping[str, FunctionType], constants: Mapping[str, Any]
+) -> ModuleType:
+    """A module made of `text` with the plain functions bound: the oracle of every other backend."""
+    reached = Reachable(lambda function: function)
+    bound = {name: reached.bind(function) for name, function in bindings.items()}
+    module = ModuleType("slipstream_interpreted")
+    vars(module).update(constants, **bound)
+    exec(compile(text, "<batch loop>", "exec"), vars(module))
+    return module
+
+
+def compile_module(
+    name: str,
+    text: str,
+    entries: Mapping[str, tuple[Any, ...]],
+    bindings: Mapping[str, FunctionType],
+    constants: Mapping[str, Any],
+    inline: bool = True,
+    checked: Collection[str] = (),
+    linked: Mapping[str, Any] | None = None,
+    given: Mapping[str, FunctionType] | None = None,
+) -> dict[str, Any]:
+    """Compiles functions of `text`, or loads them from the cache.
+
+    Args:
+        name: what is compiled, for file names and messages.
+        text: Python source that defines the entry functions; it may call the names of `bindings`.
+        entries: entry function -> example arguments, whose Numba types make its one signature.
+        bindings: plain functions by the name under which `text` calls them.
+        constants: further globals of `text` (numbers, NamedTuple classes, dtypes).
+        inline: every helper at every call. Large helpers take twice as long to compile so.
+        checked: names of `bindings` that compare their indices with the sizes of arrays, and so do
+            the helpers they call: an index out of range is an IndexError there.
+        linked: functions that this one has compiled, by the name under which `text` calls them:
+            by symbol, see `linked.py`.
+        given: plain functions for helpers' globals that are None.
+
+    Returns:
+        Compiled functions by name. They release the interpreter lock.
+    """
+    numba = _numba()
+    helpers = _Helpers(numba, inline)
+    reached = Reachable(helpers.compiled, given)
+    bound = helpers.bound(reached, bindings, checked)
+    typeof: Any = numba.typeof
+    signatures = {entry: tuple(map(typeof, shown)) for entry, shown in entries.items()}
+    facts = [text, reached.digest(), sys.version, numba.__version__, np.__version__]
+    facts += [f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(bindings.items())]
+    facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
+    facts += [repr(sorted(signatures.items())), repr(helpers.options), *sorted(helpers.forms)]
+    # Their modules are named by all that they reach.
+    linked = linked or {}
+    facts += [f"{key}={f.__module__}.{f.__name__}" for key, f in sorted(linked.items())]
+    facts += [digest_of_calls()] if linked else []
+    # Machines that share a home folder: what Numba compares before it loads.
+    facts += [repr(_processor()), repr(sorted(checked)), repr(numba.config.BOUNDSCHECK)]
+    digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
+    # Symbols are made of it (`linked.py`), and LLVM reads those as ASCII.
+    stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+    folder = cache_folder() / f"{stem}_{digest}"
+    if folder not in _loaded:
+        called = {key: by_symbol(function) for key, function in linked.items()}
+        names = {**constants, **bound, **called}
+        load = functools.partial(_load, name, folder.name, text, names, signatures, helpers)
+        with _Compiling.lock, _own_folder(numba):
+            if folder not in _loaded:
+                _loaded[folder] = _found(name, folder, load) or _made(name, folder, text, load)
+    return _loaded[folder]
+
+
+class _Helpers:
+    """Makes the compiled forms of helper functions.
+
+    Attributes:
+        options: of Numba, for the next one.
+        forms: digests of the machine forms that were reached.
+    """
+
+    def __init__(self, numba: Any, inline: bool) -> None:
+        self.njit: Any = numba.njit
+        self.options = {**_HELPER_OPTIONS, "forceinline": inline}
+        self.forms: set[str] = set()
+
+    def bound(
+        self, reached: Reachable, bindings: Mapping[str, FunctionType], checked: Collection[str]
+    ) -> dict[str, Any]:
+        """The compiled forms of `bindings`; those `checked` compare indices with sizes."""
+        found = {}
+        # Those that are checked first: a helper of both kinds is checked.
+        for key in sorted(bindings, key=lambda key: key not in checked):
+            self.options["boundscheck"] = key in checked
+            found[key] = reached.bind(bindings[key])
+        self.options["boundscheck"] = False
+        return found
+
+    def compiled(self, function: FunctionType) -> Any:
+        if function.__module__ == memory.__name__:
+            self.forms.add(prefetch.digest())
+            return prefetch.compiled_prefetches()[function.__name__]
+        for forms in (products, atomics, sixteen, matrices):
+            form = forms.compiled_form(function.__module__, function.__name__)
+            if form is not None:
+                self.forms.add(forms.digest())
+                return form
+        return _one_form(self.njit(**self.options)(compiled_form(function)))
+
+
+def _load(
+    name: str,
+    own: str,
+    text: str,
+    names: Mapping[str, Any],
+    signatures: Mapping[str, tuple[Any, ...]],
+    helpers: _Helpers,
+    folder: Path,
+) -> dict[str, Any]:
+    """The entry functions of the text, compiled, or as they lie in the folder.
+
+    Args:
+        name: for messages; own: the module's, with its digest.
+        text, names: its source and further globals; signatures: of the entry functions.
+        helpers: for functions that the text itself defines.
+        folder: where its files are, or are made.
+    """
+    path = folder / f"{own.rpartition('_')[0]}.py"
+    module = _module(f"slipstream_rendered_{own}", path, text, names)
+    # Functions that the text itself defines are compiled where they are called.
+    for key, value in list(vars(module).items()):
+        if isinstance(value, FunctionType) and value.__code__.co_filename == str(path):
+            setattr(module, key, value if key in signatures else helpers.compiled(value))
+    result = {}
+    for entry, signature in signatures.items():
+        compile_entry = helpers.njit([signature], cache=True, nogil=True, **_OPTIONS)
+        try:
+            with only_entries([entry]):
+                function = compile_entry(getattr(module, entry))
+        except OSError as error:
+            raise cannot_write(folder.parent, error) from error
+        except Exception as error:  # Numba's own errors, and those that escape it
+            raise KernelError(explain(name, str(error), path)) from error
+        function.disable_compile()
+        setattr(module, entry, function)
+        result[entry] = function
+    return result
+
+
+_Load = Callable[[Path], dict[str, Any]]
+
+
+def _found(name: str, folder: Path, load: _Load) -> dict[str, Any] | None:
+    """What was compiled before; None where there is nothing, or nothing that may be loaded."""
+    if not folder.exists():
+        return None
+    if not is_whole(folder):
+        log.warning("the compiled code of %s in %s is damaged: compiling it again", name, folder)
+        discard(folder)
+        return None
+    try:
+        result = load(folder)
+    except KernelError as error:  # its types are of modules that have another name by now
+        log.warning("%s cannot be loaded from %s: compiling it again (%s)", name, folder, error)
+        discard(folder)
+        return None
+    if any(function.stats.cache_misses for function in result.values()):
+        seal(folder)  # Numba thought otherwise, and wrote it again
+    return result
+
+
+def _made(name: str, folder: Path, text: str, load: _Load) -> dict[str, Any]:
+    log.info("compiling %s (once; the result is kept in %s)", name, folder.parent)
+    with filling(folder) as unfinished:
+        path = unfinished / f"{folder.name.rpartition('_')[0]}.py"
+        path.write_text(text, encoding="utf-8")
+        result = load(unfinished)
+    sweep(folder.parent)
+    return result
+
+
+def _numba() -> Any:
+    """Numba, imported here and not above: commands that step nothing need not wait for it.
+
+    Raises:
+        ResourceError: it is told to compile nothing.
+    """
+    _neutralise()
+    import numba
+
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        raise ResourceError(
+            "NUMBA_DISABLE_JIT is set, and compiled loops are what slipstream trains with; unset "
+            "it (`unset NUMBA_DISABLE_JIT`). A kernel is stepped uncompiled, in a debugger too, by "
+            'slipstream.make_vec(..., backend="serial").'
+        )
+    # Numba has the types of fixed arrays of bool, but for the width of their elements in memory.
+    numba.types.Boolean.bitwidth = 8  # type: ignore[attr-defined]
+    return numba
+
+
+@functools.cache
+def _neutralise() -> None:
+    """Imports Numba so that it obeys no `.numba_config.yaml` of the working folder, now or later.
+
+    It reads that when it is imported and before it compiles: a folder that somebody else made could
+    switch compiling off, or change bits. Variables of the environment are the user's own.
+    """
+    here = os.open(".", os.O_RDONLY) if os.path.isfile(".numba_config.yaml") else None
+    try:
+        if here is not None:
+            os.chdir(Path(__file__).parent)  # our own, which has no such file
+        config: Any = importlib.import_module("numba.core.config")
+        config._config_fname = os.devnull  # no regular file; there is no public switch
+        config.reload_config()
+    finally:
+        if here is not None:
+            os.fchdir(here)
+            os.close(here)
+
+
+def _one_form(helper: Any) -> Any:
+    """A helper compiled once for all integers: Numba would do it for each constant it is given."""
+    numba: Any = importlib.import_module("numba")
+    ask, plain = helper.get_call_template, numba.types.unliteral
+
+    def asked(args: Any, kws: Any) -> Any:
+        try:
+            return ask([plain(a) for a in args], {name: plain(a) for name, a in kws.items()})
+        except numba.core.errors.TypingError:
+            return ask(args, kws)  # the constant matters, as in an index of a tuple
+
+    helper.get_call_template = asked
+    return helper
+
+
+@functools.cache
+def _processor() -> Any:
+    """What machine code is made for."""
+    registry: Any = importlib.import_module("numba.core.registry")
+    return registry.cpu_target.target_context.codegen().magic_tuple()
+
+
+@contextmanager
+def _own_folder(numba: Any) -> Iterator[None]:
+    """Numba keeps its files beside the module, wherever `NUMBA_CACHE_DIR` points."""
+    kept = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = ""
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = kept
+
+
+def explain(name: str, message: str, rendered: Path) -> str:
+    """One paragraph out of Numba's many: where, and what could not be compiled."""
+    message = _COLOURS.sub("", message)
+    foreign = (str(rendered.parent), str(Path(inspect.getfile(np)).parents[1]))
+    places = [m for m in _PLACES.findall(message) if not m[0].startswith(foreign)]
+    where, what = name, f"kernel `{name}`"
+    if places:
+        file, line = places[0]
+        where, what = f"{file}:{line}", f"`{linecache.getline(file, int(line)).strip()}`"
+    lines = [line.strip() for line in message.splitlines()]
+    told = [line for line in lines if line and not line.startswith(_FRAMES)]
+    calls = [line.removeprefix(">>> ") for line in lines if line.startswith(">>> ")]
+    reason = " ".join([*told[:1], *calls[:1]]) or message
+    return (
+        f"{where}: {what} cannot be compiled: {reason}. A kernel calculates with numbers, fields "
+        "of its records and elements of arrays, and a variable keeps one type."
+    )
+
+
+def _module(name: str, path: Path, text: str, names: Mapping[str, Any]) -> ModuleType:
+    """A module of `text`, which also lies at `path`: no second file of bytecode beside it."""
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    vars(module).update(names)
+    sys.modules[name] = module
+    exec(compile(text, str(path), "exec"), vars(module))
+    return module

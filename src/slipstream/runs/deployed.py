@@ -1,0 +1,146 @@
+"""The policy that a study deployed, by itself: on other prices, or on fresh episodes of a game."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.conditions import differences
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.reader import misfit
+from slipstream.environments.environment import Environment
+from slipstream.environments.factory import carried_settings, chosen_environment
+from slipstream.files import checkpoint
+from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import unpack
+from slipstream.runs.best import Tracks, evaluate_policies
+from slipstream.runs.openings import look
+from slipstream.settings.config import RunConfig
+from slipstream.settings.trust import check_trust
+
+
+@dataclass(frozen=True)
+class DeployedPolicy:
+    """A policy with the config that it was trained under.
+
+    Attributes:
+        path: its folder.
+        policy: of one member.
+        config: of its final training.
+        facts: where it comes from: `study`, `trial`, `label`, `environment`, ...
+    """
+
+    path: Path
+    policy: Policy
+    config: RunConfig
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path, trust: bool = False) -> DeployedPolicy:
+        """Reads it.
+
+        Raises:
+            CheckpointError: damaged, or not deployed by a study.
+            TrustError: code of somebody else's would run, and `trust` does not allow it.
+        """
+        tensors, manifest = checkpoint.load(folder)
+        if not isinstance(manifest.get("run"), Mapping):
+            raise CheckpointError(
+                f"{folder} is a policy without the config that it was trained under: one of a "
+                "run's members. Evaluate the run's directory, which has the config."
+            )
+        made = manifest.get("id")
+        check_trust(folder, manifest["run"], trust, made if isinstance(made, str) else "-")
+        _check(folder, manifest)
+        config = RunConfig.from_mapping(manifest["run"])
+        return cls(folder, unpack(tensors, manifest.get("policy")), config, manifest)
+
+    def environment(
+        self,
+        data: str | Path | None = None,
+        symbols: Sequence[str] | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+    ) -> Environment:
+        """What it is scored on; arguments as for `chosen_environment`.
+
+        Raises:
+            ConfigError: bars that the study has used, which scored them itself.
+        """
+        carried = carried_settings(self.facts)
+        known = self.policy.conditions
+        if known.get("symbols") and (data is None or self._is_own(Path(data))):
+            self._check_new(start)
+        found = chosen_environment(self.config, data, symbols, start, stop, carried)
+        digest = known.get("data_sha256")
+        if digest is not None and found.conditions.get("data_sha256") == digest:
+            self._check_new(start)  # the same prices in another folder
+        return found
+
+    def _is_own(self, folder: Path) -> bool:
+        """Whether these are the study's own prices, named again."""
+        own = (self.config.env_settings.get("data") or {}).get("folder")
+        return own is not None and Path(own).expanduser().resolve() == folder.expanduser().resolve()
+
+    def _check_new(self, start: int | None) -> None:
+        """Refuses a window of the study's own prices that begins before these end."""
+        windows = (self.facts.get("environment") or {}).get("windows_utc_seconds") or {}
+        end = max((int(window[1]) for window in windows.values()), default=None)
+        if start is not None and (end is None or start >= end):
+            return
+        new = "DATE" if end is None else _iso(end)
+        known = "" if end is None else f"; bars from {new} (UTC) on are new to it"
+        raise ConfigError(
+            f"{self.path} was scored by its study, on a hold-out that is opened once: see "
+            f"study.html{known}. Give other prices with `--data FOLDER`, or newer bars of the same "
+            f"ones with `--from {new}`."
+        )
+
+    def evaluate(self, environment: Environment, *, record: bool = True) -> Tracks:
+        """Its tracks by split, as `training.best.evaluate_policies` returns them."""
+        look(environment, f"policy {self.path.absolute()}")
+        return evaluate_policies([self.policy], self.config, environment, record=record)
+
+    def remarks(self, environment: Environment) -> list[str]:
+        """Sentences about data that it was not trained on, and yet acts on here."""
+        return differences(self.policy.conditions, environment.conditions)
+
+
+def _check(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuses facts that no study writes beside a policy."""
+    known: dict[str, Any] = {"carried?": {}, "windows_utc_seconds?": {}}
+    problem = misfit(manifest, {"policy": {}, "study?": str, "trial?": int, "environment?": known})
+    facts = manifest.get("environment") if problem is None else None
+    for name, window in ((facts or {}).get("windows_utc_seconds") or {}).items():
+        problem = problem or misfit(window, [int], f"`{name}`")
+        if problem is None and len(window) != 2:
+            problem = f"`{name}` is no window"
+    if problem is not None:
+        raise CheckpointError(f"{folder / checkpoint.MANIFEST} cannot be used: {problem}.")
+
+
+def _iso(second: int) -> str:
+    """A moment as `--from` takes it: the date alone at midnight UTC."""
+    moment = datetime.fromtimestamp(second, UTC).replace(tzinfo=None)
+    return moment.isoformat().removesuffix("T00:00:00")
+
+
+def deployed_folder(path: Path) -> Path | None:
+    """The folder of a study's deployable policy that a path means; None where it means a run."""
+    if (path / checkpoint.MANIFEST).is_file():
+        return path
+    if (path / "ledger.db").is_file():
+        if not (path / "policy" / checkpoint.MANIFEST).is_file():
+            force = f"slipstream study resume {path} --force-deploy"
+            why = (
+                "it is complete and recommends nothing. `slipstream study status "
+                f"{path}` says why; `{force}` deploys its best candidate all the same"
+                if (path / "result.json").is_file()
+                else f"it is not complete. Go on with `slipstream study resume {path}`"
+            )
+            raise CheckpointError(f"The study {path} has deployed no policy: {why}.")
+        return path / "policy"
+    return None

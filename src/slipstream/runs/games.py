@@ -1,0 +1,343 @@
+"""Whole games of a policy for two against another one or a bot, from both sides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.advice import did_you_mean
+from slipstream.core.config import model_in
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.reader import read_json
+from slipstream.environments.environment import LONGEST
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
+from slipstream.environments.self_play.game_kernel import is_game
+from slipstream.environments.self_play.snapshot_pool import SnapshotPool
+from slipstream.files.best_policies import BEST
+from slipstream.files.files import write_sealed
+from slipstream.nets.actions import ActionMap
+from slipstream.nets.policy import Policy
+from slipstream.runs.best import best_policy
+from slipstream.runs.run import Run
+from slipstream.runs.run_path import CONFIG
+from slipstream.vector.vector_env import VectorEnv, blank
+
+COPIES = 1_024  # at once; their number changes nothing but speed
+_SIDES = ("left", "right")
+_FILE = "games.json"
+_POOL = "opponents.pool."  # in a checkpoint
+_SHARE: list[Any] = [(int, float)]  # with both ends of its interval
+_SHAPE: dict[str, Any] = {
+    "games": [
+        {
+            **{"two": str, "games": int, "mean_length": (int, float)},
+            **dict.fromkeys(("won", "drawn", "lost"), _SHARE),
+        }
+    ]
+}
+
+
+@dataclass(frozen=True)
+class Player:
+    """Who plays: a policy, or a bot by its name.
+
+    Attributes:
+        name: in tables.
+        policy: whose games are counted; the second player needs none.
+        run: of the policy.
+        place: of a policy on disk; None for a bot.
+        pool: of a run's snapshots, where those play.
+    """
+
+    name: str
+    policy: Policy | None = None
+    run: Run | None = None
+    place: str | None = None
+    pool: SnapshotPool | None = None
+
+
+@dataclass(frozen=True)
+class Games:
+    """J games as `one` sees them.
+
+    Attributes:
+        one, two: the players' names.
+        result: int64 [J]: 1 won, 0 drawn, -1 lost.
+        left: bool [J], where `one` played.
+        length: int64 [J], steps.
+    """
+
+    one: str
+    two: str
+    result: NDArray[np.int64]
+    left: NDArray[np.bool_]
+    length: NDArray[np.int64]
+
+    def shares(self) -> dict[str, tuple[float, float, float]]:
+        """Share of games won, drawn and lost, each with its 95 % interval (Wilson)."""
+        names = {"won": 1, "drawn": 0, "lost": -1}
+        counts = {name: int((self.result == value).sum()) for name, value in names.items()}
+        return {name: wilson(count, len(self.result)) for name, count in counts.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a file."""
+        decided, steps = int((self.result != 0).sum()), int(self.length.sum())
+        sides = {"won_left": self.left, "won_right": ~self.left}
+        return {
+            "one": self.one,
+            "two": self.two,
+            "games": len(self.result),
+            **{name: list(share) for name, share in self.shares().items()},
+            **{n: float((self.result[at] == 1).mean()) for n, at in sides.items() if at.any()},
+            "decided_per_1000_steps": 1000.0 * decided / steps,
+            "mean_length": float(self.length.mean()),
+        }
+
+
+def wilson(count: int, total: int, z: float = 1.959964) -> tuple[float, float, float]:
+    """A share and the ends of its 95 % interval (Wilson 1927)."""
+    share, square = count / total, z * z / total
+    middle = share + square / 2.0
+    half = z * math.sqrt(share * (1.0 - share) / total + square / (4.0 * total))
+    scale = 1.0 + square
+    return share, max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+def player_of(path: str | Path | Run, member: int | None = None) -> Player:
+    """The policy that validation chose in a run."""
+    run = path if isinstance(path, Run) else Run.open(path)
+    chosen = run.best.highest if member is None else member
+    place = str(run.best.folder_of(chosen))
+    return Player(run.path.name, best_policy(run, chosen), run, place)
+
+
+def bots(env_name: str) -> list[str]:
+    """Opponents that need no training: a game's own, else `random`; none where it is no game."""
+    if not (KernelEnvironment.known(env_name) and is_game(env_name)):
+        return []
+    fields = KernelEnvironment.model(env_name).model_fields
+    seat = model_in(fields["opponents"].annotation) if _has_bots(env_name) else None
+    return [name for name in seat.model_fields if name != "agent"] if seat else [RANDOM]
+
+
+def _has_bots(env_name: str) -> bool:
+    """Whether a kernel acts in the second seat by itself, by its keys `opponents` and `side`."""
+    return {"opponents", "side"} <= set(KernelEnvironment.model(env_name).model_fields)
+
+
+def snapshots_of(run: Run) -> Player:
+    """The snapshots that the last checkpoint of a run's best member has, met as in training.
+
+    Raises:
+        ConfigError: it was not trained against any.
+    """
+    member, found = run.best.highest, run.load_checkpoint()
+    tensors = {} if found is None else found[0]
+    own = {k: v[member : member + 1] for k, v in tensors.items() if k.startswith(_POOL)}
+    if not own:
+        raise ConfigError(
+            f"{run.path} was not trained against snapshots of its own, and has none: name another "
+            "opponent."
+        )
+    seats = SelfPlayConfig.model_validate(run.config.env_settings["self_play"])
+    pool = SnapshotPool(best_policy(run, member), seats.model_copy(update={"deterministic": True}))
+    pool.load_state_dict({k.removeprefix(_POOL): value for k, value in own.items()})
+    return Player(SNAPSHOTS, pool=pool)
+
+
+def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
+    """A bot by its name; a trained policy by a run's directory, its own folder, or an ONNX file.
+
+    Args:
+        env_name: of the game.
+        text: which one.
+        trust: see `Run.open`; only settings of the game are read from a run's config, and only
+            where the policy is the first player.
+
+    Raises:
+        ConfigError: it is none of these, or of another game.
+        CheckpointError: the run has no policy yet.
+    """
+    check_game(env_name)
+    known = bots(env_name)
+    if text in known:
+        return Player(text)
+    if not Path(text).expanduser().exists():
+        game = KernelEnvironment.short_name(env_name)
+        raise ConfigError(
+            f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
+            f"a run; {did_you_mean(text, known)}"
+        )
+    found = run_of(text, trust)
+    if found is None:
+        return Player(Path(text).stem, place=text)
+    run, member = found
+    player = player_of(run, member)
+    if member is None:
+        return player
+    return replace(player, name=f"{run.path.name}/{run.best.folder_of(member).name}")
+
+
+def run_of(text: str, trust: bool = False) -> tuple[Run, int | None] | None:
+    """The run that a path means, and the member whose own folder it is; None where it means none.
+
+    Args:
+        text: a run's directory (no member), or a folder in its `best`.
+        trust: see `Run.open`.
+    """
+    folder = Path(text).expanduser().absolute()
+    if (folder / CONFIG).is_file():
+        return Run.open(folder, trust=trust), None
+    if folder.parent.name != BEST or not (folder.parents[1] / CONFIG).is_file():
+        return None
+    run = Run.open(folder.parents[1], trust=trust)
+    own = next((m for m in run.best.members if run.best.folder_of(m).name == folder.name), None)
+    return None if own is None else (run, own)
+
+
+def check_game(env_name: str) -> None:
+    """Refuses what is no game of two.
+
+    Raises:
+        ConfigError: nobody can act in a second seat of it.
+    """
+    if not bots(env_name):
+        raise ConfigError(
+            f"`{env_name}` is no game for two: `slipstream evaluate RUN` without --games and "
+            "--opponent scores its policies."
+        )
+
+
+def play(
+    env_name: str,
+    one: Player,
+    two: Player,
+    games: int,
+    seed: int,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    backend: str = "auto",
+    copies: int = COPIES,
+) -> Games:
+    """Plays `games` games with the most likely actions, `one` on the left in every other one.
+
+    Game j has the random stream (seed, j, 0), whichever copy plays it: the number of copies changes
+    nothing. On the left, or first to move, is who has seat 0.
+
+    Args:
+        env_name: of a kernel for two.
+        one: has a policy.
+        two: a policy or a bot.
+        games: how many.
+        seed: of the games.
+        settings: of the kernel; those that `one` was trained under unless given.
+        backend: how the copies are stepped.
+        copies: at once.
+
+    Raises:
+        ConfigError: no game is asked for, or a player does not fit the game.
+    """
+    if games < 1:
+        raise ConfigError(f"--games {games}: give 1 or more.")
+    check_game(env_name)
+    assert one.policy is not None
+    trained = {} if one.run is None else one.run.config.env_settings
+    base = settings if settings is not None else trained
+    result, length = np.zeros(games, np.int64), np.zeros(games, np.int64)
+    numbers = np.arange(games)
+    for seat in range(2):
+        own = numbers[numbers % 2 == seat]
+        if not len(own):
+            continue
+        environment = game_against(env_name, base, seat, two)
+        _check_fit(environment, one)
+        size = min(copies, len(own))
+        with environment.evaluation("train", size, 1, backend, LONGEST) as env:
+            for first in range(0, len(own), size):
+                part = own[first : first + size]
+                result[part], length[part] = _block(env, one.policy, part, seed)
+    return Games(one.name, two.name, result, numbers % 2 == 0, length)
+
+
+def game_against(
+    env_name: str, settings: Mapping[str, Any], seat: int, two: Player
+) -> KernelEnvironment:
+    """The game as a policy plays it that has `seat` in it and `two` beside it.
+
+    Where a kernel draws no seats itself, they follow from the episode: seat 0 in even ones.
+
+    Raises:
+        ConfigError: `two` does not fit the game, or the game does not say who won.
+    """
+    changed = {**settings, "self_play": None}
+    bot = two.place is None and two.pool is None
+    trained = not bot or not _has_bots(env_name)
+    if _has_bots(env_name):
+        who = "agent" if trained else two.name
+        changed |= {"opponents": {who: 1.0}, "side": _SIDES[seat]}
+    environment = KernelEnvironment.load(env_name, changed)
+    if trained:
+        environment = environment.against({two.place or two.name: 1.0}, deterministic=True)
+        assert environment.self_play is not None
+        seats = replace(environment.self_play, pool=two.pool)
+        environment = replace(environment, self_play=seats)
+    if "won" not in [metric.name for metric in environment.spec.metrics]:
+        raise ConfigError(
+            f"`{environment.short_name(env_name)}` does not say who won: name a metric in its "
+            "Spec, winner='...', above 0 where player 0 did and below 0 where player 1 did."
+        )
+    return environment
+
+
+def _check_fit(environment: KernelEnvironment, player: Player) -> None:
+    policy, spec = player.policy, environment.spec
+    assert policy is not None
+    here, theirs = spec.observation_shape, policy.observation_shape
+    acts, wanted = policy.actions.description(), ActionMap(spec.action).description()
+    if (here, wanted) != (theirs, acts):
+        raise ConfigError(
+            f"{player.name} sees {theirs} numbers and acts in {acts}; this game shows {here} and "
+            f"takes {wanted}: choose a policy that was trained with the same settings of `env`."
+        )
+
+
+def _block(
+    env: VectorEnv, policy: Policy, numbers: NDArray[np.int64], seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Result and length of some games, as the policy sees them."""
+    out, copies = blank(env), np.arange(len(numbers))
+    env.begin(copies, numbers, seed, out.obs, out.mask)
+    running = np.ones(len(numbers), np.bool_)
+    result, length = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
+    t = 0
+    while running.any():
+        env.step(policy.act_rows(out.obs, mask=out.mask), out, t)
+        t += 1
+        ended = env.drain_episodes()
+        result[ended.e] = ended.metrics["won"] - ended.metrics["lost"]
+        length[ended.e] = ended.length
+        running[ended.e] = False
+    return result, length
+
+
+def write_games(run: Run, played: Sequence[Games], seed: int) -> None:
+    """Keeps what came of games in the run's directory, in place of what was there."""
+    write_sealed(run.path / _FILE, {"seed": seed, "games": [games.as_dict() for games in played]})
+
+
+def read_games(run: Run) -> list[dict[str, Any]]:
+    """What `write_games` wrote: `Games.as_dict` for each opponent; nothing without a file.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    remedy = f"Delete it: `slipstream evaluate {run.path} --games 1000` writes it again."
+    found = read_json(run.path / _FILE, CheckpointError, remedy, _SHAPE)
+    return [] if found is None else list(found["games"])

@@ -1,0 +1,62 @@
+"""What a user must know about a run that its config does not say at first sight."""
+
+from __future__ import annotations
+
+from slipstream.environments.environment import Environment
+from slipstream.settings.config import RunConfig
+from slipstream.settings.sizing import EvaluationPlan
+
+_MORE = 1.01  # of the budget: whole iterations nearly always make a few steps more
+
+
+def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
+    """Sentences: steps trained beyond the budget, what is evaluated, episodes that nothing ends.
+
+    Args:
+        config: resolved; `num_envs` is a number.
+        environment: the config's.
+    """
+    found = []
+    copies, budget = int(config.training.num_envs), config.training.total_steps
+    each = config.iteration_steps
+    trained = -(-budget // each) * each
+    if trained > _MORE * budget:
+        times = "one iteration" if trained == each else f"{trained // each} iterations"
+        found.append(
+            f"total_steps is {budget:,}, and {trained:,} steps per member are trained: {times} "
+            f"of {each // copies} steps x {copies} copies."
+        )
+    training = config.training
+    processes = "process" in environment.backends and training.backend != "serial"
+    halves = processes and training.members == 1 and copies > 1
+    idle = ["workers"] if training.workers != "auto" and not processes else []
+    idle += ["double_buffer"] if training.double_buffer and not halves else []
+    for name in idle:
+        needs = ", one member and two copies or more" if name == "double_buffer" else ""
+        found.append(f"training.{name} does nothing here: it needs worker processes{needs}.")
+    plan, settings = EvaluationPlan.of(config, environment), config.evaluation
+    spec = environment.spec
+    if spec.market is None and settings.episodes == "auto" and plan.lanes < settings.most_episodes:
+        many = f"{plan.lanes} x {plan.steps:,} steps" if plan.steps else f"{plan.lanes} episodes"
+        found.append(
+            f"Validation takes at most {settings.share:g} of the budget's steps "
+            f"(evaluation.share): after every {plan.every:.3g} of it {many}, of which whole "
+            f"episodes count; the result is measured on {plan.final}. A number in "
+            "evaluation.episodes is taken as it is."
+        )
+    if spec.market is None and spec.max_episode_steps is None:
+        found.append(
+            f"{config.short_name} declares no time limit: an evaluation cuts an episode that did "
+            f"not end by itself after {plan.longest:,} steps (evaluation.max_steps), and counts "
+            "the rewards until then."
+        )
+    return tuple(found)
+
+
+def began_anew(copies: int, total: int, name: str) -> str:
+    """Where a resumed run departs from one that was never stopped."""
+    return (
+        f"{copies} of {total} copies of {name} did not come back to where they stood when their "
+        "actions were taken again (it is not deterministic, or its episodes are too long): they "
+        "begin fresh episodes, and the run differs from one that was never stopped."
+    )

@@ -1,0 +1,123 @@
+"""What a user points at, as the plain sections of a config: before any key is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from slipstream.core.advice import did_you_mean
+from slipstream.core.discover import load_kernel
+from slipstream.core.errors import ConfigError
+from slipstream.core.reader import is_there, read_text
+from slipstream.environments.factory import kind_of
+from slipstream.files import json_file, yaml_file
+from slipstream.settings.hockey_project import (
+    is_hockey_project,
+    otherwise,
+    sections_of,
+)
+
+SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
+CONFIGS = (".yaml", ".yml", ".json")
+STUDY = "study"  # a fifth section, which `slipstream tune` reads and a run passes over
+
+Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
+"""Dotted path -> value, or ``a.b=c`` strings whose right side is YAML."""
+
+
+def read_target(target: str) -> dict[str, Any]:
+    """The sections that a YAML file, a name, a ``.py`` file or ``gym:ID`` stands for."""
+    if target.endswith(CONFIGS):
+        return read_config(Path(target))
+    if kind_of(target).known(target):
+        return {"env": {"name": target}}
+    if is_there(Path(target)):
+        raise ConfigError(
+            f"{target} is not something to train: give a .yaml file, a kernel's .py file, the "
+            "name of an environment (`slipstream list`), or gym:ID."
+        )
+    load_kernel(target)  # says what would work
+    return {"env": {"name": target}}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The sections in a YAML or JSON file; a JSON file of the hockey project's is translated."""
+    values = _parsed(path)
+    return sections_of(values) if is_hockey_project(values) else values
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    """What the file says, in its own words."""
+    text = read_text(path, "The config file")
+    values = (json_file if path.suffix == ".json" else yaml_file).parse(text, str(path))
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{path} must hold the sections {', '.join(SECTIONS)}, each with keys below it; "
+            "`slipstream init cartpole` prints one to start from."
+        )
+    return values
+
+
+def passed_over(target: object) -> str | None:
+    """A sentence for whoever trains a file that also describes a study, or that asks for what is
+    done otherwise; None for others."""
+    if isinstance(target, (str, Path)) and str(target).endswith(CONFIGS):
+        target = _parsed(Path(target))
+    if isinstance(target, Mapping) and is_hockey_project(target):
+        return otherwise(target)
+    if isinstance(target, Mapping) and STUDY in target:
+        return "The section `study` is read by `slipstream tune`; a run passes over it."
+    return None
+
+
+def parse_overrides(overrides: Overrides) -> dict[str, Any]:
+    """``["agent.epochs=2"]`` -> ``{"agent.epochs": 2}``; a mapping is taken as it is."""
+    if isinstance(overrides, Mapping):
+        return dict(overrides)
+    parsed: dict[str, Any] = {}
+    for one in overrides:
+        path, equals, text = one.partition("=")
+        if not equals or not all(part.strip() for part in path.split(".")):
+            raise ConfigError(
+                f"--set {one}: write it as section.key=value, such as agent.epochs=2."
+            )
+        if path.strip() in parsed:
+            raise ConfigError(f"{path.strip()} is set twice; leave one of the two out.")
+        parsed[path.strip()] = yaml_file.parse(text, f"--set {one}")
+    return parsed
+
+
+def override(values: dict[str, Any], path: str, value: Any) -> None:
+    """Sets the dotted `path` in nested sections, making those that are missing."""
+    *sections, key = path.split(".")
+    if not sections and key not in SECTIONS:
+        raise ConfigError(unknown_section(key))
+    at = values
+    for depth, name in enumerate(sections):
+        below = at.get(name)
+        if isinstance(below, str) and depth == 0:
+            below = {"name": below}  # `env: cartpole` is short for its name
+        if below is None:
+            below = {}
+        if not isinstance(below, dict):
+            where = ".".join(sections[: depth + 1])
+            raise ConfigError(
+                f"`{path}` cannot be set: `{where}` is the value {below!r}, not a section."
+            )
+        at[name] = below
+        at = below
+    at[key] = value
+
+
+def copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of nested mappings that may be changed."""
+    return {
+        str(key): copied(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+    }
+
+
+def unknown_section(name: str) -> str:
+    """Says which section was meant."""
+    return f"`{name}` is not a known section; {did_you_mean(name, SECTIONS)}"

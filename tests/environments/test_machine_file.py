@@ -1,0 +1,190 @@
+"""What was measured on this machine: remembered, passed over where it does not hold, no result."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import slipstream
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.reader import SEAL, seal
+from slipstream.environments import machine_file
+from slipstream.environments.factory import resolve_environment
+from slipstream.environments.machine_file import (
+    FastestWays,
+    Identity,
+    Way,
+    recall,
+    remember,
+)
+from slipstream.files import lock
+from slipstream.nets.policy_file import pack
+from slipstream.settings.config import resolve
+from slipstream.training import backend
+
+IDENTITY = Identity("gym:X-v0", {"size": 3}, "abc")
+FOUND = FastestWays("2026-11-22", {1: Way("serial", 1), 8: Way("process", 2)})
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLIPSTREAM_MACHINE", str(tmp_path))
+    return tmp_path
+
+
+def test_it_comes_back_for_near_numbers_of_copies():
+    assert recall(IDENTITY) == (None, None)
+    path = remember(IDENTITY, FOUND)
+    assert recall(IDENTITY) == (FOUND, None)
+    assert recall(replace(IDENTITY, settings={"size": 4})) == (None, None)
+    assert FOUND.near(2) == ("serial", 1) and FOUND.near(16) == ("process", 2)
+    assert FOUND.near(3) is None and FOUND.near(17) is None
+    assert json.loads(path.read_text())["environment"]["name"] == "gym:X-v0"
+
+
+def test_other_machines_keep_theirs_and_are_passed_over(monkeypatch):
+    remember(IDENTITY, FOUND)
+    here = machine_file.this_machine()
+    monkeypatch.setattr(machine_file, "this_machine", lambda: {**here, "processor": "another"})
+    measured, said = recall(IDENTITY)
+    assert measured is None and "on another machine" in said and here["processor"] in said
+    other = FastestWays("2026-11-23", {4: Way("serial", 1)})
+    remember(IDENTITY, other)
+    assert recall(IDENTITY)[0] == other
+    monkeypatch.setattr(machine_file, "this_machine", lambda: here)
+    assert recall(IDENTITY)[0] == FOUND
+
+
+def test_fewer_cores_are_named(monkeypatch):
+    here = machine_file.this_machine() | {"cores": 2}
+    monkeypatch.setattr(machine_file, "this_machine", lambda: here)
+    remember(IDENTITY, FOUND)
+    monkeypatch.setattr(machine_file, "this_machine", lambda: {**here, "cores": 1})
+    measured, said = recall(IDENTITY)
+    assert measured is None and "or with other cores" in said
+    assert said.index(", 2 cores, ") < said.index("there are here") < said.index(", 1 core, ")
+
+
+def test_another_format_is_passed_over_and_written_anew():
+    path = remember(IDENTITY, FOUND)
+    values = json.loads(path.read_text()) | {"format": 2}
+    path.write_text(json.dumps(_with_seal(values)))
+    measured, said = recall(IDENTITY)
+    assert measured is None and "has format 2" in said and "reads 1" in said
+    remember(IDENTITY, FOUND)
+    assert recall(IDENTITY) == (FOUND, None)
+
+
+def test_two_processes_do_not_write_at_once(folder, monkeypatch):
+    monkeypatch.setattr(lock, "_PATIENCE_SECONDS", 0.0)
+    with lock.take_lock(folder, ""), pytest.raises(ConfigError, match="Another process is writing"):
+        remember(IDENTITY, FOUND)
+    remember(IDENTITY, FOUND)
+
+
+def test_a_folder_that_cannot_be_made_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SLIPSTREAM_MACHINE", str(tmp_path / "file/below"))
+    measured, said = recall(IDENTITY)
+    assert measured is None and "file/below may not be written" in said
+    with pytest.raises(ResourceError, match="file/below may not be written"):
+        remember(IDENTITY, FOUND)
+
+
+def test_what_has_changed_since_is_passed_over():
+    remember(IDENTITY, FOUND)
+    measured, said = recall(replace(IDENTITY, source="other"))
+    assert measured is None and "has changed since" in said
+    assert "slipstream tune-machine gym:X-v0" in said
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda values: "{",
+        lambda values: "[]",
+        lambda values: json.dumps({**values, "format": "one"}),
+        lambda values: json.dumps({**values, "format": 2}),  # the seal is of other facts
+        lambda values: _sealed(values, {"8": {"backend": "process"}}),
+        lambda values: _sealed(values, {"8": {"backend": "process", "workers": 0}}),
+        lambda values: _sealed(values, {"8": {"backend": "process", "workers": float("inf")}}),
+        lambda values: _sealed(values, {"many": {"backend": "process", "workers": 2}}),
+    ],
+)
+def test_a_damaged_file_is_a_warning_and_written_anew(damage):
+    path = remember(IDENTITY, FOUND)
+    path.write_text(damage(json.loads(path.read_text())))
+    measured, said = recall(IDENTITY)
+    assert measured is None and str(path) in said and "Delete it, or run" in said
+    remember(IDENTITY, FOUND)
+    assert recall(IDENTITY) == (FOUND, None)
+
+
+def _sealed(values, copies):
+    values["machines"][0]["copies"] = copies
+    return json.dumps(_with_seal(values))
+
+
+def _with_seal(values):
+    del values[SEAL]
+    return {**values, SEAL: seal(values)}
+
+
+CONFIG = {
+    "env": "gym:CartPole-v1",
+    "agent": {"horizon": 16, "widths": [8], "epochs": 1, "minibatch": 32},
+    "training": {"num_envs": 4, "total_steps": 256},
+    "evaluation": {"episodes": 2},
+}
+
+
+def test_no_result_depends_on_it(tmp_path):
+    weights, hashes, backends = [], [], []
+    environment = resolve_environment("gym:CartPole-v1", {})
+    for name, way in (("none", None), ("serial", Way("serial", 1)), ("process", Way("process", 2))):
+        if way is not None:
+            remember(environment.identity, FastestWays("2026-11-22", {4: way}))
+        said, started = [], []
+        run = slipstream.train(
+            CONFIG,
+            out=tmp_path / name,
+            report=False,
+            say=said.append,
+            listeners=[lambda event, kept=started: kept.append(event)],
+        )
+        weights.append(pack(slipstream.load_policy(run))[0])
+        hashes.append(run.config.hash)
+        backends.append(started[0].backend)
+        announced = [one for one in said if "as `slipstream tune-machine` measured" in one]
+        assert len(announced) == (way is not None)
+    assert backends == ["serial", "serial", "process"] and len(set(hashes)) == 1
+    assert announced == [
+        "backend: process, 2 workers, as `slipstream tune-machine` measured on 2026-11-22."
+    ]
+    for other in weights[1:]:
+        assert all(np.array_equal(value, other[name]) for name, value in weights[0].items())
+
+
+def test_a_users_own_choice_wins():
+    environment = resolve_environment("gym:CartPole-v1", {})
+    remember(environment.identity, FastestWays("2026-11-22", {4: Way("process", 2)}))
+
+    def told(**training):
+        config = resolve(CONFIG, {f"training.{name}": value for name, value in training.items()})
+        return backend.as_measured(config, environment)
+
+    assert told(backend="serial") == (environment, None)
+    assert told(members=2) == (environment, None)
+    assert "process, 3 workers" in told(workers=3)[1]
+    assert "not with about 64 copies" in told(num_envs=64)[1]
+
+
+def test_threads_of_a_kernel():
+    config = resolve("cartpole", {"training.num_envs": 64, "agent.gradient_parts": 2})
+    environment = resolve_environment("cartpole", config.env_settings)
+    remember(environment.identity, FastestWays("2026-11-22", {64: Way("compiled", 1)}))
+    measured, said = backend.as_measured(config, environment)
+    assert measured.way(64) == ("compiled", 1) and "compiled, 1 thread, as" in said
+    alone = resolve(config, {"agent.gradient_parts": 1})
+    assert backend.as_measured(alone, environment) == (environment, None)

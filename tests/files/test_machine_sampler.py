@@ -1,0 +1,124 @@
+"""The machine: what all processes take, what cards tell, and what looking costs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from slipstream import api
+from slipstream.files import provenance
+from slipstream.files.machine import COLUMNS, Cards, Machine, MachineSampler
+
+
+def fake_nvml():
+    """Two cards; the second is cut in parts (MIG), which tell neither use nor watts."""
+    memory = [SimpleNamespace(total=80 * 2**30, used=one * 2**30) for one in (12, 3)]
+    return SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda card: f"card {card}",
+        nvmlDeviceGetMemoryInfo=lambda card: memory[card],
+        nvmlDeviceGetUtilizationRates=lambda card: [SimpleNamespace(gpu=37)][card],
+        nvmlDeviceGetPowerUsage=lambda card: [310_400][card],
+    )
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    fake = fake_nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    return fake
+
+
+def test_cards_tell_use_memory_and_watts(nvml):
+    assert Cards().use() == (37.0, 15 * 2**30, 310.4)
+    assert provenance.machine()["gpus"] == [
+        {"name": "card 0", "memory_gib": 80.0},
+        {"name": "card 1", "memory_gib": 80.0},
+    ]
+    seen = MachineSampler().look()
+    assert "GPU 37 %  VRAM 15.0 GiB  310 W" in str(seen)
+    assert tuple(seen.columns()) == COLUMNS
+    assert seen.columns()["vram_gib"] == 15.0 and seen.columns()["gpu_watts"] == 310.4
+
+
+def test_a_card_that_falls_silent_ends_nothing(nvml):
+    sampler = MachineSampler()
+    for name in ("UtilizationRates", "PowerUsage", "MemoryInfo"):
+        setattr(nvml, f"nvmlDeviceGet{name}", lambda card: 1 / 0)  # the driver is gone
+    assert str(sampler.look()).endswith("no GPU")
+
+
+def test_no_card_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # as where it is not installed
+    seen = MachineSampler().look()
+    assert (seen.gpu, seen.vram, seen.watts) == (None, None, None)
+    assert str(seen).endswith("no GPU") and list(seen.columns()) == list(COLUMNS[:2])
+    assert provenance.machine()["gpus"] == []
+
+
+def test_it_looks_every_ten_seconds_at_most():
+    now = [100.0]
+    sampler = MachineSampler(lambda: now[0])
+    first = sampler.look()
+    now[0] += 9.9
+    assert sampler.look() is first
+    now[0] += 0.2
+    assert sampler.look() is not first
+
+
+def _work(pipe, block):
+    until = time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+    pipe.send(int(block.sum()))
+    pipe.recv()
+    os._exit(0)
+
+
+def test_workers_count_also_after_their_end_and_shared_pages_once():
+    now = [0.0]
+    sampler = MachineSampler(lambda: now[0])
+    block = np.ones(2**26, np.uint8)  # 64 MiB that the workers share
+    before = sampler._processes(memory=True)[1]
+    fork = multiprocessing.get_context("fork")
+    pipes = [fork.Pipe() for _ in range(3)]
+    workers = [fork.Process(target=_work, args=(end, block)) for _, end in pipes]
+    for worker in workers:
+        worker.start()
+    for pipe, _ in pipes:
+        pipe.recv()
+    now[0] = 1.0
+    seen = sampler.look()
+    assert seen.cpu >= 85  # percent of a core: 3 x 0.3 s within what the clock says was a second
+    assert seen.memory - before < 2**27  # and not three times the block
+    for pipe, _ in pipes:
+        pipe.send(None)
+    for worker in workers:
+        worker.join()
+    now[0] = 12.0
+    assert sampler.look().cpu < 50  # what the ended ones did counts once, not again
+
+
+def test_a_run_writes_what_it_took(tmp_path):
+    run = api.train(
+        "cartpole", total_steps=8_000, out=tmp_path / "run", report=False, say=lambda sentence: None
+    )
+    columns = run.metrics()
+    taken = [value for value in columns["memory_gib"] if value is not None]
+    assert 0 < len(taken) <= 3 and all(0.01 < value < 64 for value in taken)
+    assert len(columns["cpu_percent"]) > len(taken)  # empty where nothing was looked at
+
+
+def test_it_goes_through_json():
+    seen = Machine(198.0, 1_300_000_000)
+    assert Machine(**asdict(seen)) == seen
+    assert str(seen) == "CPU 198 %  memory 1.2 GiB  no GPU"

@@ -1,0 +1,138 @@
+"""The register of folders that this user's commands made: many processes, kills, moves, limits."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+import slipstream
+from slipstream.core.errors import ResourceError
+from slipstream.files import register
+from slipstream.files.files import write_sealed
+
+AGENT = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1}
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    """A state folder of the test's own; what was said before is forgotten."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    register._SAID.clear()
+    return tmp_path / "state" / "slipstream"
+
+
+def folder_of(path, number):
+    path.mkdir(parents=True)
+    write_sealed(path / "provenance.json", {"id": number})
+    return path
+
+
+def enter(path, say=print):
+    register.enter(path, "run", "cartpole", say)
+
+
+def test_the_state_folder_is_the_users_alone(state):
+    assert register.state_folder() == state
+    assert register.state_folder("holdouts") == state / "holdouts"
+    assert stat.S_IMODE((state / "holdouts").stat().st_mode) == 0o700
+    state.chmod(0o777)
+    with pytest.raises(ResourceError, match="writable by you alone"):
+        register.state_folder()
+
+
+def test_a_relative_state_home_is_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert register.state_folder() == tmp_path / ".local" / "state" / "slipstream"
+
+
+def test_a_run_is_known_where_it_was_moved_and_a_folder_in_its_place_is_not(tmp_path):
+    run = folder_of(tmp_path / "run", "a1")
+    enter(run)
+    assert register.known("a1", run).present
+    shutil.move(run, tmp_path / "moved")
+    folder_of(run, "b2")
+    assert register.known("b2", run) is None
+    assert not register.entries("run")[0].present
+    assert register.known("a1", tmp_path / "moved").path == str(tmp_path / "moved")
+    assert register.entries("run")[0].present
+    assert register.entries("study") == []
+
+
+@pytest.mark.parametrize("number", ["../../etc/passwd", "", "a/b", "."])
+def test_an_id_is_never_a_path(number, tmp_path):
+    assert register.known(number, tmp_path) is None
+
+
+def test_what_is_damaged_or_another_entrys_is_passed_over(state, tmp_path):
+    enter(folder_of(tmp_path / "run", "a1"))
+    entry = state / "folders" / "a1.json"
+    shutil.copy(entry, entry.with_name("b2.json"))
+    assert register.known("b2", tmp_path) is None
+    entry.write_text(entry.read_text()[:40])
+    assert register.known("a1", tmp_path) is None and register.entries("run") == []
+
+
+def test_what_cannot_be_written_is_said_once(state, tmp_path):
+    state.parent.write_text("a file where the folder should be")
+    said = []
+    enter(folder_of(tmp_path / "one", "a1"), said.append)
+    enter(folder_of(tmp_path / "two", "b2"), said.append)
+    assert len(said) == 1 and str(state) in said[0] and "The work goes on" in said[0]
+
+
+def test_it_is_bounded_and_forgets_what_is_gone_first(state, tmp_path, monkeypatch):
+    monkeypatch.setattr(register, "_MOST", 10)
+    for k in range(10):
+        enter(folder_of(tmp_path / f"run{k}", f"a{k}"))
+    shutil.rmtree(tmp_path / "run9")
+    enter(folder_of(tmp_path / "last", "b"))
+    left = {one.id for one in register.entries("run")}
+    assert len(left) == 9 and not left & {"a9", "a0"}
+
+
+def _enter_many(base, worker):
+    for k in range(20):
+        enter(folder_of(base / f"{worker}-{k}", f"w{worker}n{k}"))
+
+
+def test_processes_beside_each_other_lose_nothing(tmp_path):
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_enter_many, args=(tmp_path, w)) for w in range(4)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join()
+    assert len(register.entries("run")) == 80
+
+
+def test_a_kill_leaves_whole_entries_only(state, tmp_path):
+    code = (
+        "import itertools, sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
+        "from test_register import enter, folder_of\n"
+        "for k in itertools.count():\n"
+        "    enter(folder_of(Path(sys.argv[2]) / str(k), f'a{k}')); print(k, flush=True)"
+    )
+    arguments = [sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path / "many")]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(50):
+            last = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+    files = list((state / "folders").glob("*.json"))
+    assert len(files) > last and len(register.entries("run")) == len(files)
+    enter(folder_of(tmp_path / "next", "b"))
+    assert not list((state / "folders").glob(".*partial"))
+
+
+def test_runs_of_python_are_entered_with_their_own_id(tmp_path):
+    run = slipstream.train(
+        "cartpole", out=tmp_path / "run", overrides=AGENT, num_envs=4, total_steps=128, report=False
+    )
+    (entry,) = register.entries("run")
+    assert entry.path == str(run.path) and entry.name == "cartpole" and entry.present
+    assert entry.id == run.provenance["id"]

@@ -1,0 +1,84 @@
+"""The machine's form of a product is, bit for bit, the definition's chain of multiply-adds."""
+
+import numpy as np
+import pytest
+
+from slipstream.experience.compiled import compile_loops
+from slipstream.machine import products
+from slipstream.machine.products import (
+    add_product,
+    add_transposed_product,
+    fused,
+    transpose,
+)
+
+
+def multiply_add(a, b, c, out):
+    for i in range(len(out)):
+        out[i] = fused(a[i], b[i], c[i])
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    row, matrix = np.zeros(1, np.float32), np.zeros((1, 1), np.float32)
+    apart = np.zeros((2, 2), np.float32)[:, :1]
+    return compile_loops(
+        "products_test",
+        {
+            multiply_add: (row, row, row, row),
+            add_product: (apart, matrix, matrix),
+            add_transposed_product: (apart, matrix, matrix),
+            transpose: (matrix, matrix),
+        },
+    )
+
+
+@pytest.mark.parametrize("depth", [1, 9, 100])
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [(1, 8), (3, 16), (13, 40), (8, 32), (12, 72), (21, 104)],  # the last is copied in panels
+)
+def test_products_are_those_of_the_definition(compiled, rows, columns, depth):
+    rng = np.random.default_rng(rows + columns + depth)
+    apart = rng.standard_normal((max(rows, depth), 150)).astype(np.float32)
+    b = rng.standard_normal((depth, columns)).astype(np.float32)
+    start = rng.standard_normal((rows, columns)).astype(np.float32)
+    for name, a in (
+        ("add_product", apart[:rows, 3 : 3 + depth]),
+        ("add_transposed_product", apart[:depth, 3 : 3 + rows]),
+    ):
+        ours, theirs = start.copy(), start.copy()
+        compiled[name](a, b, ours)
+        getattr(products, name)(a, b, theirs)
+        assert ours.tobytes() == theirs.tobytes()
+        left = a if name == "add_product" else a.T
+        exact = start + left.astype(np.float64) @ b.astype(np.float64)
+        np.testing.assert_allclose(ours, exact, rtol=1e-4, atol=1e-4)
+
+
+def test_an_elements_bits_do_not_depend_on_the_rows_beside_it(compiled):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((29, 50), (50, 64)))
+    together = np.zeros((29, 64), np.float32)
+    compiled["add_product"](a, b, together)
+    for rows in (1, 2, 5, 17):
+        few = np.zeros((rows, 64), np.float32)
+        compiled["add_product"](a[7 : 7 + rows], b, few)
+        assert few.tobytes() == together[7 : 7 + rows].tobytes()
+
+
+def test_a_multiply_add_is_rounded_once(compiled):
+    a = np.array([1 + 2.0**-12], np.float32)
+    c, out = np.array([-1 - 2.0**-11], np.float32), np.zeros(1, np.float32)
+    compiled["multiply_add"](a, a, c, out)
+    assert out[0] == np.float32(2.0**-24) == fused(a[0], a[0], c[0])
+    assert a[0] * a[0] + c[0] == 0  # rounded twice
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 8), (24, 40)])
+def test_a_matrix_is_transposed(compiled, rows, columns):
+    a = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
+    ours, theirs = np.zeros((columns, rows), np.float32), np.zeros((columns, rows), np.float32)
+    compiled["transpose"](a, ours)
+    transpose(a, theirs)
+    assert ours.tobytes() == theirs.tobytes() == a.T.tobytes()
