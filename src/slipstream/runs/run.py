@@ -228,6 +228,11 @@ class Run(Summarised):
         found = best.get("test_score")
         return float(best["best_score"] if found is None else found)
 
+    @property
+    def members(self) -> list[int]:
+        """Members that were ever validated, as their best policies lie there."""
+        return self.best.members
+
     def listener(self, event: Event) -> None:
         """Writes the event down."""
         if not self._writers:

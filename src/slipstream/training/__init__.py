@@ -1,1 +1,1 @@
-"""The loop, and one run: config, directory, checkpoints, evaluation."""
+"""The loop of one run, in this process, in others and on other machines."""

@@ -10,7 +10,7 @@ import pytest
 
 import slipstream
 
-PENNIES = str(Path(__file__).parents[2] / "examples/kernels/pennies.py")
+PENNIES = str(Path(__file__).parents[3] / "examples/kernels/pennies.py")
 LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 
 

@@ -13,7 +13,7 @@ from slipstream.environments.factory import make_environment
 from slipstream.vector.vector_env import blank
 
 TICTACTOE = "tictactoe"
-PENNIES = str(Path(__file__).parents[2] / "examples/kernels/pennies.py")
+PENNIES = str(Path(__file__).parents[3] / "examples/kernels/pennies.py")
 SIZES = {"num_envs": 16, "total_steps": 512, "seed": 3}
 AGENT = {"agent.horizon": 16, "agent.minibatch": 64}
 

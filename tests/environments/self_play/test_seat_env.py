@@ -15,7 +15,7 @@ from slipstream.environments.self_play.seating import place
 from slipstream.vector.vector_env import blank
 
 DUEL = str(Path(__file__).parents[2] / "vector/kernels/duel.py")
-PENNIES = str(Path(__file__).parents[2] / "examples/kernels/pennies.py")
+PENNIES = str(Path(__file__).parents[3] / "examples/kernels/pennies.py")
 
 
 def seats(num_envs=6, backend="auto", target=DUEL, **self_play):

@@ -9,7 +9,7 @@ from slipstream.cli.main import main
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.settings.config import resolve
 
-PENNIES = str(Path(__file__).parents[2] / "examples/kernels/pennies.py")
+PENNIES = str(Path(__file__).parents[3] / "examples/kernels/pennies.py")
 SMALL = {
     "agent.horizon": 8,
     "agent.minibatch": 32,

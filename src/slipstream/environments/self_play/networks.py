@@ -149,8 +149,8 @@ def _policy(name: str) -> Policy:
         return unpack(tensors, manifest["policy"])
     if not (folder / BEST).is_dir():
         raise ConfigError(
-            f"The opponent {name} cannot play: it is no run's directory, for it has no `{BEST}` in "
-            "it. Name what `slipstream train` printed, a folder with a policy, or an .onnx file."
+            f"The opponent {name} cannot play: it is not a run directory, for it has no "
+            f"`{BEST}`. Name what `slipstream train` printed, a policy's folder or an .onnx file."
         )
     best = BestPolicies(folder, lambda said: print(said, file=sys.stderr))
     try:
