@@ -81,9 +81,7 @@ def measure(faults: int, seed: int = 0, workers: int = 4, steps: int = 8_000) ->
                 made += int(run.result["progress"]["steps"])
         finally:
             sys.path.remove(folder)
-            sys.modules.pop(
-                "slipstream_chaos", None
-            )  # its folder is gone
+            sys.modules.pop("slipstream_chaos", None)  # its folder is gone
     return {
         "faults": counted,
         "steps": made,
