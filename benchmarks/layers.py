@@ -16,8 +16,7 @@ import psutil
 
 from benchmarks.environments import maker
 from slipstream.vector.chosen import chosen_backend
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.process.pool import memory_of
 from slipstream.vector.vector_env import blank, member_indices
 
@@ -34,9 +33,7 @@ def _opened(system: str, env: str, num_envs: int, rounds: int, workers: int | No
         seeds = member_indices([1], num_envs)
         if system == "auto":
             system = chosen_backend(make, {}, num_envs, workers).backend
-        if system == "serial":
-            return GymnasiumVectorEnv(make, *seeds)
-        return ForeignProcessEnv(make, *seeds, workers=workers)
+        return ForeignEnv(make, *seeds, workers=0 if system == "serial" else workers)
     if system == "envpool":
         import envpool
 

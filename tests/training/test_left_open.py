@@ -12,7 +12,7 @@ from slipstream.settings.config import resolve
 from slipstream.training import shard, trainer
 from slipstream.training.processes.workers import make_workers
 from slipstream.training.tuning.cells import Cell, measure_steps
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.foreign_env import ForeignEnv
 
 CONFIG = {
     "env": {"name": "gym:CartPole-v1"},
@@ -22,7 +22,7 @@ CONFIG = {
 }
 
 
-class Counted(GymnasiumVectorEnv):
+class Counted(ForeignEnv):
     """Counts those that are open, and raises where it is begun or stepped if it is `broken`."""
 
     open, broken = 0, True
@@ -60,7 +60,7 @@ def run(tmp_path_factory):
 def environment(monkeypatch):
     found = resolve_environment("gym:CartPole-v1", {})
     monkeypatch.setattr(Counted, "open", 0)
-    monkeypatch.setattr(gymnasium_environment, "GymnasiumVectorEnv", Counted)
+    monkeypatch.setattr(gymnasium_environment, "ForeignEnv", Counted)
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from slipstream.vector import chosen
 from slipstream.vector.chosen import choose, step_seconds
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.foreign_env import ForeignEnv
 
 
 def test_processes_are_for_long_steps_of_many_copies(monkeypatch):
@@ -38,5 +38,5 @@ def test_the_quicker_steps_count(monkeypatch):
             return np.zeros(2, np.float32), 0.0, False, False, {}
 
     one = np.zeros(1, np.uint64)
-    with GymnasiumVectorEnv(Naps, one, one) as env:
+    with ForeignEnv(Naps, one, one) as env:
         assert step_seconds(env) == pytest.approx(0.002)

@@ -19,9 +19,8 @@ from slipstream.settings.config import resolve
 from slipstream.settings.sizing import check_memory
 from slipstream.vector.contract import blank
 from slipstream.vector.foreign import flat_spaces
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.native import native_env
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.vector_env import member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
@@ -49,7 +48,7 @@ gymnasium.register("SlipstreamBroken-v0", Broken, disable_env_checker=True, orde
 
 
 def one_step(**kwargs):
-    env = GymnasiumVectorEnv("SlipstreamBroken-v0", *member_indices([0], 2), kwargs=kwargs)
+    env = ForeignEnv("SlipstreamBroken-v0", *member_indices([0], 2), kwargs=kwargs)
     out = blank(env)
     env.reset(out.obs)
     env.step(np.zeros((2, 1), env.spec.action_dtype), out, 0)
@@ -287,7 +286,7 @@ def test_whatever_class_of_exception_is_said(kind, where):
 
     one = member_indices([0], 1)
     wanted = rf"raised {kind.__name__}.*Mend the environment"
-    with pytest.raises(KernelError, match=wanted), GymnasiumVectorEnv(Raises, *one) as env:
+    with pytest.raises(KernelError, match=wanted), ForeignEnv(Raises, *one) as env:
         env.reset(blank(env).obs)
         env.step(np.zeros((1, 1), np.int64), blank(env))
 
@@ -321,10 +320,10 @@ def test_copies_that_are_one_object_are_refused(wrap):
     env = Broken()
     makers, rows = [lambda: wrap(env)] * 4, member_indices([0], 4)
     ways = {
-        "serial": lambda: GymnasiumVectorEnv(makers[0], *rows),
+        "serial": lambda: ForeignEnv(makers[0], *rows),
         "native": lambda: native_env(makers),
         "face": lambda: ForeignVectorFace(makers, backend="serial"),
-        "processes": lambda: ForeignProcessEnv(makers[0], *rows, workers=2),
+        "processes": lambda: ForeignEnv(makers[0], *rows, workers=2),
         "face in processes": lambda: ForeignVectorFace(makers, workers=2),
     }
     for way, make in ways.items():
@@ -336,4 +335,4 @@ def test_copies_that_are_one_object_are_refused(wrap):
 def test_copies_in_this_process_have_the_same_spaces():
     spaces_of = iter([spaces.Discrete(2), spaces.Discrete(3)])
     with pytest.raises(ConfigError, match=r"environment 1 has the action_space Discrete\(3\)"):
-        GymnasiumVectorEnv(lambda: Broken(action=next(spaces_of)), *member_indices([0], 2))
+        ForeignEnv(lambda: Broken(action=next(spaces_of)), *member_indices([0], 2))

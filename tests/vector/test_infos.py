@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.infos import (
     APART,
     FIRST,
@@ -27,7 +28,6 @@ from slipstream.vector.infos import (
 )
 from slipstream.vector.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.vector_env import member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
@@ -212,7 +212,7 @@ def test_a_worker_that_is_lost_in_a_reset_is_replaced_and_reset(tmp_path):
 
 def test_training_copies_write_numbers_when_they_are_asked():
     rows = member_indices([3], 4)
-    with ForeignProcessEnv(functools.partial(Says, NUMBERS), *rows, workers=2) as env:
+    with ForeignEnv(functools.partial(Says, NUMBERS), *rows, workers=2) as env:
         env.reset(seed=1)
         for t in range(4):
             env.step([0] * 4)

@@ -17,10 +17,9 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.process import launcher
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.layout import BEAT
 from slipstream.vector.vector_env import member_indices
 
@@ -126,10 +125,10 @@ def test_trajectories_are_those_of_the_serial_backend(name, workers):
     make = functools.partial(Tree, SPACES[name], ACTIONS.get(name))
     rows = member_indices([3, 4], 2)
     with (
-        GymnasiumVectorEnv(make, *rows, limit=5) as serial,
-        ForeignProcessEnv(make, *rows, limit=5, workers=workers) as process,
+        ForeignEnv(make, *rows, limit=5) as serial,
+        ForeignEnv(make, *rows, limit=5, workers=workers) as process,
     ):
-        assert process.backend == "process" and len(process.workers.links) == workers
+        assert process.backend == "process" and len(process.copies.workers.links) == workers
         ended, finals = same(serial, process, 20)
         assert ended > 12 and finals > 8
         state = serial.get_state()
@@ -140,8 +139,8 @@ def test_trajectories_are_those_of_the_serial_backend(name, workers):
 def test_any_number_of_workers_steps_alike(workers):
     rows = member_indices([1], 5)
     with (
-        GymnasiumVectorEnv("CartPole-v1", *rows, at_end=RESET_KEEP_ALL) as serial,
-        ForeignProcessEnv("CartPole-v1", *rows, at_end=RESET_KEEP_ALL, workers=workers) as process,
+        ForeignEnv("CartPole-v1", *rows, at_end=RESET_KEEP_ALL) as serial,
+        ForeignEnv("CartPole-v1", *rows, at_end=RESET_KEEP_ALL, workers=workers) as process,
     ):
         assert min(same(serial, process, 60)) > 5
 
@@ -151,8 +150,8 @@ def test_other_ways_to_start_workers(method, monkeypatch):
     monkeypatch.setattr(launcher, "unsafe", lambda: "")  # the test's own process has torch
     rows = member_indices([1], 3)
     with (
-        GymnasiumVectorEnv("Pendulum-v1", *rows) as serial,
-        ForeignProcessEnv("Pendulum-v1", *rows, workers=2, method=method) as process,
+        ForeignEnv("Pendulum-v1", *rows) as serial,
+        ForeignEnv("Pendulum-v1", *rows, workers=2, method=method) as process,
     ):
         assert same(serial, process, 5) == (0, 0)
 
@@ -160,13 +159,13 @@ def test_other_ways_to_start_workers(method, monkeypatch):
 def test_a_fork_is_refused_where_it_is_not_safe(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", sys)
     with pytest.raises(ConfigError, match=r"forked.*torch is loaded.*forkserver"):
-        ForeignProcessEnv("CartPole-v1", *member_indices([1], 1), method="fork")
+        ForeignEnv("CartPole-v1", *member_indices([1], 1), method="fork", workers=None)
     wait = threading.Event()
     thread = threading.Thread(target=wait.wait, name="busy")
     thread.start()
     try:
         with pytest.raises(ConfigError, match=r"other threads \(.*busy"):
-            ForeignProcessEnv("CartPole-v1", *member_indices([1], 1), method="fork")
+            ForeignEnv("CartPole-v1", *member_indices([1], 1), method="fork", workers=None)
     finally:
         wait.set(), thread.join()
 
@@ -175,8 +174,8 @@ def test_evaluation_holds_and_begins_chosen_episodes():
     rows = member_indices([0], 4)
     make = functools.partial(Tree, SPACES["box"])
     with (
-        GymnasiumVectorEnv(make, *rows, at_end=HOLD) as serial,
-        ForeignProcessEnv(make, *rows, at_end=HOLD, workers=2) as process,
+        ForeignEnv(make, *rows, at_end=HOLD) as serial,
+        ForeignEnv(make, *rows, at_end=HOLD, workers=2) as process,
     ):
         one, other = blank(serial), blank(process)
         every = np.arange(4)
@@ -194,9 +193,9 @@ def test_evaluation_holds_and_begins_chosen_episodes():
 def test_saved_copies_go_on_in_either_backend():
     rows = member_indices([4], 3)
     with (
-        GymnasiumVectorEnv("CartPole-v1", *rows) as serial,
-        ForeignProcessEnv("CartPole-v1", *rows, workers=2) as process,
-        ForeignProcessEnv("CartPole-v1", *rows, workers=3) as again,
+        ForeignEnv("CartPole-v1", *rows) as serial,
+        ForeignEnv("CartPole-v1", *rows, workers=2) as process,
+        ForeignEnv("CartPole-v1", *rows, workers=3) as again,
     ):
         same(serial, process, 33)
         obs = blank(again).obs
@@ -210,7 +209,7 @@ def test_saved_copies_go_on_in_either_backend():
 
 def test_values_come_back_as_the_environment_shows_them():
     make = functools.partial(Tree, SPACES["tree"])
-    with ForeignProcessEnv(make, *member_indices([0], 3), workers=2) as env:
+    with ForeignEnv(make, *member_indices([0], 3), workers=2) as env:
         obs = env.reset(seed=4)
         assert set(obs) == {"a", "b", "c"} and obs["c"].shape == (3,)
         again, reward, *_ = env.step([5, 6, 7])
@@ -223,7 +222,7 @@ def test_values_come_back_as_the_environment_shows_them():
 
 
 def test_calls_at_the_wrong_time():
-    env = ForeignProcessEnv("CartPole-v1", *member_indices([0], 2), workers=1)
+    env = ForeignEnv("CartPole-v1", *member_indices([0], 2), workers=1)
     out, actions = blank(env), np.zeros((2, 1), np.int64)
     with pytest.raises(ConfigError, match="reset"):
         env.step(actions, out)
@@ -247,13 +246,17 @@ def test_copies_must_agree_in_their_spaces(tmp_path):
         return Tree(spaces.Box(0, 1, (3 if len(count.read_text()) == 3 else 2,)))
 
     with pytest.raises(ConfigError, match=r"environment 1.*Box.*\(3,\).*the same"):
-        ForeignProcessEnv(make, *member_indices([0], 3), workers=1)
+        ForeignEnv(make, *member_indices([0], 3), workers=1)
 
 
 def test_what_cannot_travel_is_named():
     lock = threading.Lock()
     with pytest.raises(ConfigError, match=r"handed to worker.*lock.*inside"):
-        ForeignProcessEnv(lambda: (lock, gymnasium.make("CartPole-v1"))[1], *member_indices([0], 1))
+        ForeignEnv(
+            lambda: (lock, gymnasium.make("CartPole-v1"))[1],
+            *member_indices([0], 1),
+            workers=None,
+        )
 
 
 def test_what_fails_in_a_constructor_is_said_at_once(tmp_path):
@@ -265,7 +268,7 @@ def test_what_fails_in_a_constructor_is_said_at_once(tmp_path):
         return Tree(SPACES["box"])
 
     with pytest.raises(KernelError, match=r"worker 0.*no licence"):
-        ForeignProcessEnv(make, *member_indices([0], 2), workers=1)
+        ForeignEnv(make, *member_indices([0], 2), workers=1)
 
 
 class Says(Tree):
@@ -282,8 +285,8 @@ def test_infos_come_on_request_as_arrays_with_masks():
     make = functools.partial(Says, SPACES["box"])
     theirs = gymnasium.vector.SyncVectorEnv([make] * 4)
     with (
-        GymnasiumVectorEnv(make, *rows) as serial,
-        ForeignProcessEnv(make, *rows, workers=2) as process,
+        ForeignEnv(make, *rows) as serial,
+        ForeignEnv(make, *rows, workers=2) as process,
     ):
         assert serial.infos() == {}
         one, other, seen = blank(serial), blank(process), 0
@@ -308,12 +311,12 @@ def test_infos_come_on_request_as_arrays_with_masks():
 
 
 def test_each_call_of_a_replay_has_its_own_time_to_hang():
-    with ForeignProcessEnv("CartPole-v1", *member_indices([1], 1), workers=1) as env:
+    with ForeignEnv("CartPole-v1", *member_indices([1], 1), workers=1) as env:
         out = blank(env)
         env.reset(out.obs)
         for t in range(6):
             env.step(np.array([[t % 2]]), out, t)
-        state, words = env.get_state(), env.workers.links[0].words
+        state, words = env.get_state(), env.copies.workers.links[0].words
         beat = words[BEAT]
         env.set_state(state, out.obs)
         assert env.fresh == 0 and words[BEAT] - beat >= 6

@@ -15,9 +15,8 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
 from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.native import NEXT_STEP, native_env
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.scheduler import CopyScheduler, LongestWaiting
 from slipstream.vector.vector_env import StepOut, member_indices
 
@@ -61,7 +60,7 @@ class Gated(gymnasium.Env):
 
 def gated(copies=6, workers=2, gate=None, **more):
     make = functools.partial(Gated, gate)
-    return ForeignProcessEnv(make, *member_indices([3], copies), workers=workers, **more)
+    return ForeignEnv(make, *member_indices([3], copies), workers=workers, **more)
 
 
 def test_the_first_that_are_ready_come_first_and_nothing_is_lost(tmp_path):
@@ -98,8 +97,8 @@ def test_the_first_that_are_ready_come_first_and_nothing_is_lost(tmp_path):
 def test_each_copys_trajectory_is_that_of_the_serial_backend():
     rows = member_indices([3], 5)
     with (
-        GymnasiumVectorEnv("CartPole-v1", *rows) as serial,
-        ForeignProcessEnv("CartPole-v1", *rows, workers=2) as env,
+        ForeignEnv("CartPole-v1", *rows) as serial,
+        ForeignEnv("CartPole-v1", *rows, workers=2) as env,
     ):
         draw, out = np.random.default_rng(0), blank(serial)
         table = draw.integers(0, 2, (60, 5, 1))
@@ -165,8 +164,8 @@ def test_a_fault_costs_the_copies_at_hand_only(action):
 def test_halves_step_as_the_whole(copies):
     rows = member_indices([3], copies)
     with (
-        GymnasiumVectorEnv("CartPole-v1", *rows) as serial,
-        ForeignProcessEnv("CartPole-v1", *rows, workers=2, halves=True) as env,
+        ForeignEnv("CartPole-v1", *rows) as serial,
+        ForeignEnv("CartPole-v1", *rows, workers=2, halves=True) as env,
     ):
         one, other = blank(serial), blank(env)
         serial.reset(one.obs), env.reset(other.obs)

@@ -21,10 +21,9 @@ from gymnasium import spaces
 from slipstream.core.errors import KernelError
 from slipstream.environments.episodes import lost_sentence, run_episodes
 from slipstream.vector.contract import blank
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.loop import HOLD, RESET
 from slipstream.vector.process.faults import TRIES, FaultPolicy, backoff
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.launcher import Launcher
 from slipstream.vector.process.worker import HANG_SIGNAL
 from slipstream.vector.vector_env import member_indices
@@ -120,7 +119,7 @@ def faulty(how, mark=None, copies=4, workers=2, policy=None, at_end=RESET, limit
         policy = FaultPolicy(hang_seconds=1.0) if how in HANGS else FaultPolicy()
     make = functools.partial(Faulty, how, mark, limit)
     rows = member_indices([3], copies)
-    return ForeignProcessEnv(make, *rows, workers=workers, policy=policy, at_end=at_end)
+    return ForeignEnv(make, *rows, workers=workers, policy=policy, at_end=at_end)
 
 
 def actions_for(env, copy=None):
@@ -135,7 +134,7 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
         out = blank(env)
         env.reset(out.obs)
-        pids = [link.pid for link in env.workers.links]
+        pids = [link.pid for link in env.copies.workers.links]
         first = out.obs.copy()
         env.step(actions_for(env), out, 0)
         env.step(actions_for(env, 1), out, 1)
@@ -154,7 +153,7 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
         )
         env.step(actions_for(env), out, 2)
         assert out.valid.all() and out.obs[:, 0].tolist() == [3, 1, 3, 3]
-        assert pids == [link.pid for link in env.workers.links], "in the same processes"
+        assert pids == [link.pid for link in env.copies.workers.links], "in the same processes"
 
 
 def test_a_worker_is_missed_though_a_child_of_it_lives_on(tmp_path):
@@ -174,12 +173,12 @@ def test_a_copy_may_hang_in_the_step_in_which_its_neighbour_begins_again(tmp_pat
     with faulty("sleep", str(tmp_path / "mark"), limit=2) as env:
         out = blank(env)
         env.reset(out.obs)
-        pids = [link.pid for link in env.workers.links]
+        pids = [link.pid for link in env.copies.workers.links]
         env.step(actions_for(env), out, 0)
         env.step(actions_for(env, 1), out, 1)  # copy 0 of the same worker has ended
         assert out.valid.tolist() == [True, False, True, True]
         assert out.truncated.all() and [fault.kind for fault in env.drain_faults()] == ["hung"]
-        assert pids == [link.pid for link in env.workers.links], "in the same processes"
+        assert pids == [link.pid for link in env.copies.workers.links], "in the same processes"
 
 
 def test_a_hang_says_where_it_was(tmp_path):
@@ -198,7 +197,9 @@ def test_a_signal_for_a_call_that_has_come_back_hits_nobody(tmp_path):
         env.send([0, 1, 0, 0])
         while not mark.exists():
             time.sleep(0.001)
-        os.kill(env.workers.links[0].pid, HANG_SIGNAL)  # nobody said that this call takes too long
+        os.kill(
+            env.copies.workers.links[0].pid, HANG_SIGNAL
+        )  # nobody said that this call takes too long
         Path(f"{mark}.go").touch()
         assert env.recv().valid.all() and not env.drain_faults()
 
@@ -208,7 +209,7 @@ def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
         out = blank(env)
         env.reset(out.obs)
-        lost = env.workers.links[0].pid
+        lost = env.copies.workers.links[0].pid
         env.step(actions_for(env), out, 0)
         env.step(actions_for(env, 1), out, 1)
         assert out.valid.tolist() == [False, False, True, True]
@@ -228,14 +229,14 @@ def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
             t += 1
             time.sleep(0.002)
         assert out.valid.all() and out.obs[:2, 0].tolist() == [1, 1]
-        assert env.workers.links[0].pid != lost
+        assert env.copies.workers.links[0].pid != lost
 
 
 def test_a_worker_killed_while_nobody_steps(tmp_path):
     with faulty("error", copies=2, workers=1) as env:
         out = blank(env)
         env.reset(out.obs)
-        os.kill(env.workers.links[0].pid, signal.SIGKILL)
+        os.kill(env.copies.workers.links[0].pid, signal.SIGKILL)
         env.step(actions_for(env), out, 0)
         assert not out.valid.any() and out.truncated.all()
         env.step(actions_for(env), out, 1)  # waits, for there is nothing else to step
@@ -247,7 +248,7 @@ def test_the_server_of_workers_killed(tmp_path):
     with faulty("error", copies=2, workers=2) as env:
         out = blank(env)
         env.reset(out.obs)
-        os.kill(env.workers._crowd._launcher._server.pid, signal.SIGKILL)
+        os.kill(env.copies.workers._crowd._launcher._server.pid, signal.SIGKILL)
         until = time.monotonic() + PATIENCE_SECONDS
         for t in itertools.count():
             env.step(actions_for(env), out, t)
@@ -264,8 +265,8 @@ def test_evaluation_repeats_the_episode_that_was_lost(how, tmp_path):
     make = functools.partial(Faulty, how, str(tmp_path / "mark"), 4)
     rows = member_indices([0], 2)
     with (
-        GymnasiumVectorEnv(functools.partial(Faulty, how, "/", 4), *rows, at_end=HOLD) as serial,
-        ForeignProcessEnv(make, *rows, at_end=HOLD, workers=1) as env,
+        ForeignEnv(functools.partial(Faulty, how, "/", 4), *rows, at_end=HOLD) as serial,
+        ForeignEnv(make, *rows, at_end=HOLD, workers=1) as env,
     ):
         out, wanted = blank(env), blank(serial)
         every = np.arange(2)
@@ -317,7 +318,7 @@ class Poor(Faulty):
 
 def evaluated(how, share, episodes=24):
     make = functools.partial(Poor, how, share)
-    with ForeignProcessEnv(make, *member_indices([0], 4), at_end=HOLD, workers=2) as env:
+    with ForeignEnv(make, *member_indices([0], 4), at_end=HOLD, workers=2) as env:
         act = functools.partial(np.zeros, (4, 1), np.int64)
         return run_episodes(env, lambda seen: act(), episodes, 5, record=False), env.drain_faults()
 
@@ -359,7 +360,7 @@ def test_tests_may_ask_for_an_error_at_once(tmp_path):
         env.reset(out.obs)
         with pytest.raises(KernelError) as error:
             env.step(actions_for(env, 3), out, 0)
-        pid, said = env.workers.links[1].pid, str(error.value)
+        pid, said = env.copies.workers.links[1].pid, str(error.value)
         for part in (
             "environment 3",
             f"process {pid}",
@@ -403,7 +404,7 @@ SCRIPT = """
 import gymnasium, json, os, signal, sys, time
 import numpy as np
 from slipstream.vector.contract import blank
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.vector_env import member_indices
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
@@ -417,10 +418,11 @@ class Slow(gymnasium.Env):  # of the main program, and without a guard around it
         time.sleep(0.01 if action == 0 else 1000)
         return np.zeros(2, np.float32), 0.0, False, False, {}
 
-env = ForeignProcessEnv(lambda: Slow(), *member_indices([0], 4), workers=2, method=sys.argv[1])
+env = ForeignEnv(lambda: Slow(), *member_indices([0], 4), workers=2, method=sys.argv[1])
 env.reset(blank(env).obs)
-server = env.workers._crowd._launcher._server
-print(json.dumps([link.pid for link in env.workers.links] + ([server.pid] if server else [])))
+server = env.copies.workers._crowd._launcher._server
+links = [link.pid for link in env.copies.workers.links]
+print(json.dumps(links + ([server.pid] if server else [])))
 sys.stdout.flush()
 if sys.argv[2] == "raise":
     raise ValueError("over")
@@ -502,7 +504,7 @@ def test_a_worker_killed_while_it_makes_its_copies_is_replaced(tmp_path):
         return Faulty("error")
 
     parent = os.getpid()
-    with ForeignProcessEnv(make, *member_indices([3], 2), workers=1) as env:
+    with ForeignEnv(make, *member_indices([3], 2), workers=1) as env:
         out = blank(env)
         env.reset(out.obs)
         env.step(actions_for(env), out, 0)

@@ -14,10 +14,10 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.vector.contract import blank
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.native import SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.link import UP
 from slipstream.vector.vector_env import StepOut, member_indices
 
@@ -83,7 +83,7 @@ class Killer:
 
 
 def marked(**more):
-    return ForeignProcessEnv(Marked, *member_indices([3], 6), workers=2, policy=PATIENT, **more)
+    return ForeignEnv(Marked, *member_indices([3], 6), workers=2, policy=PATIENT, **more)
 
 
 def rounds(killer, checked, most=20_000):
@@ -187,11 +187,11 @@ def test_an_evaluation_has_each_episode_once_whoever_is_killed():
     rows = member_indices([5], 4)
 
     def scores(kill):
-        with ForeignProcessEnv("CartPole-v1", *rows, workers=2, at_end=HOLD, policy=PATIENT) as env:
+        with ForeignEnv("CartPole-v1", *rows, workers=2, at_end=HOLD, policy=PATIENT) as env:
             out, every = blank(env), np.arange(4)
             if kill:
                 env.reset(out.obs)
-                os.kill(env.workers.links[0].pid, signal.SIGKILL)
+                os.kill(env.copies.workers.links[0].pid, signal.SIGKILL)
             env.begin(every, every + 10, 7, out.obs)
             found = {}
             for t in range(100_000):
@@ -201,7 +201,7 @@ def test_an_evaluation_has_each_episode_once_whoever_is_killed():
                     assert copy not in found
                     found[copy] = length
                     if kill and len(found) == 1:  # one is held, the others are not
-                        os.kill(env.workers.links[copy // 2].pid, signal.SIGKILL)
+                        os.kill(env.copies.workers.links[copy // 2].pid, signal.SIGKILL)
                 if len(found) == 4:
                     return found
             raise AssertionError("an episode never ended")
@@ -237,7 +237,7 @@ def test_a_new_worker_may_fail_to_make_a_copy(tmp_path):
             raise OSError("no licence")
         return Marked()
 
-    with ForeignProcessEnv(make, *member_indices([3], 2), workers=1, policy=PATIENT) as env:
+    with ForeignEnv(make, *member_indices([3], 2), workers=1, policy=PATIENT) as env:
         checked = Checked(env.reset(seed=1))
         Path(fails).touch()
         os.kill(env.copies.links[0].pid, signal.SIGKILL)

@@ -13,10 +13,10 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import KernelError
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.native import native_env
 from slipstream.vector.process.block import anonymous_file
 from slipstream.vector.process.faults import FaultPolicy
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.link import Link
 from slipstream.vector.vector_env import member_indices
 
@@ -131,7 +131,7 @@ def test_a_worker_that_is_lost_over_its_infos_has_said_nothing(tmp_path):
         assert env.infos()["_word"].tolist() == [True, False]
         assert [fault.kind for fault in env.drain_faults()] == ["lost"]
     make = functools.partial(SaysWhatKills, tmp_path / "trained")
-    with ForeignProcessEnv(make, *member_indices([3], 1), workers=1, policy=RESTART) as env:
+    with ForeignEnv(make, *member_indices([3], 1), workers=1, policy=RESTART) as env:
         env.reset(seed=1)
         env.step([0])
         assert env.infos() == {}

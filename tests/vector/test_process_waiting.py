@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.process import patience
 from slipstream.vector.process import workers as waiting
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.layout import ASLEEP
 from slipstream.vector.vector_env import blank, member_indices
 
@@ -19,7 +19,7 @@ _PATIENCE_MS = 20_000  # far beyond any step here: a process that nobody wakes i
 
 def copies(workers):
     make = functools.partial(gymnasium.make, "CartPole-v1")
-    return ForeignProcessEnv(make, *member_indices([1], 6), workers=workers)
+    return ForeignEnv(make, *member_indices([1], 6), workers=workers)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -44,7 +44,7 @@ def test_workers_sleep_while_nothing_is_asked():
         env.reset(seed=1)
         env.step([0, 1, 0, 1, 0, 1])
         until = time.monotonic() + 20
-        while not all(link.words[ASLEEP] for link in env.workers.links):
+        while not all(link.words[ASLEEP] for link in env.copies.workers.links):
             assert time.monotonic() < until
             time.sleep(0.01)
         env.step([0, 1, 0, 1, 0, 1])

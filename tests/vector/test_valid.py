@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.discover import load_kernel
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.vector_env import blank, member_indices
@@ -16,7 +16,7 @@ TARGETS = ["cartpole", "pendulum", "probes", "gym:CartPole-v1", "gym:Pendulum-v1
 def environment(target, mode, backend="compiled"):
     seeds, indices = member_indices((3,), COPIES)
     if target.startswith("gym:"):
-        return GymnasiumVectorEnv(target[4:], seeds, indices, at_end=mode, limit=LIMIT)
+        return ForeignEnv(target[4:], seeds, indices, at_end=mode, limit=LIMIT)
     kernel = load_kernel(target)
     settings = {"probe": "endless"} if target == "probes" else {}
     loaded = kernel.load(kernel.configure({**settings, "max_steps": LIMIT}))

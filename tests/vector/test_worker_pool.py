@@ -13,8 +13,8 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.process import crowd
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.pool import Budget, WorkerPool, memory_of
 from slipstream.vector.vector_env import member_indices
 
@@ -31,11 +31,11 @@ def budget(tmp_path):
 
 
 def made(pool, copies=4, env="CartPole-v1", workers=2):
-    return ForeignProcessEnv(env, *member_indices([3], copies), workers=workers, crowd=pool)
+    return ForeignEnv(env, *member_indices([3], copies), workers=workers, crowd=pool)
 
 
 def pids(env):
-    return {link.pid for link in env.workers.links}
+    return {link.pid for link in env.copies.workers.links}
 
 
 def test_workers_are_used_again_and_end_with_the_pool(budget):

@@ -29,7 +29,7 @@ class InwardEnv(vector_env.VectorEnv):
 
     Args:
         env: Gymnasium's `VectorEnv`, a synchronous EnvPool pool, or an SB3 `VecEnv`.
-        seeds, indices: uint64 [E], as for `GymnasiumVectorEnv`.
+        seeds, indices: uint64 [E], as for `ForeignEnv`.
         name: for messages.
         at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
         limit: steps after which an evaluation's episode is cut.

@@ -26,12 +26,11 @@ from slipstream.environments.environment import LONGEST, Environment, Sections
 from slipstream.environments.machine_file import Identity, Way
 from slipstream.files.files import plain
 from slipstream.vector.chosen import choose, first_steps, step_seconds
-from slipstream.vector.foreign import Wrapped, make_gymnasium
+from slipstream.vector.foreign import Wrapped, make_gymnasium, name_of, shut
+from slipstream.vector.foreign_env import ForeignEnv, foreign_spec
 from slipstream.vector.forms import is_image
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.process.faults import FaultPolicy
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.process.pool import WorkerPool
 from slipstream.vector.vector_env import VectorEnv
 
@@ -162,8 +161,12 @@ class GymnasiumEnvironment(Environment):
         kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
         wrappers = wrappers_of(settings)
         made = maker(name, wrappers)
-        with GymnasiumVectorEnv(made, *_ONE, kwargs=kwargs, metrics=names) as shown:
-            return cls(name, shown.spec, kwargs, wrappers, source=_source(shown.envs[0]))
+        shown = make_gymnasium(made, kwargs)
+        try:
+            spec = foreign_spec(shown, name_of(made), names)
+            return cls(name, spec, kwargs, wrappers, source=_source(shown))
+        finally:
+            shut(shown.close, name)
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
@@ -267,9 +270,8 @@ class GymnasiumEnvironment(Environment):
     def _serial(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        metrics = [metric.name for metric in self.spec.metrics]
         made = maker(self.name, self.wrappers)
-        return GymnasiumVectorEnv(made, seeds, indices, kwargs=self.kwargs, metrics=metrics, **more)
+        return ForeignEnv(made, seeds, indices, kwargs=self.kwargs, spec=self.spec, **more)
 
     def _processes_pay(self, copies: int) -> bool:
         way = self.way(copies)
@@ -291,7 +293,7 @@ class GymnasiumEnvironment(Environment):
             workers = 1
         elif workers is None and way is not None and way.backend == "process":
             workers = way.workers
-        return ForeignProcessEnv(
+        return ForeignEnv(
             maker(self.name, self.wrappers),
             seeds,
             indices,

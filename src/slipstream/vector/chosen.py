@@ -16,10 +16,9 @@ from slipstream.core.errors import KernelError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.vector.contract import random_actions
 from slipstream.vector.foreign import name_of
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import TRIES, Fault, FaultPolicy
-from slipstream.vector.process.foreign_env import ForeignProcessEnv
 from slipstream.vector.vector_env import VectorEnv, blank
 
 _STEPS = 34  # of a copy before anything else is done with it
@@ -76,8 +75,15 @@ def first_steps(
     one, patient = np.zeros(1, np.uint64), policy._replace(on_fault="restart")
     patient = patient._replace(per_minute=_PATIENT, in_a_row=_PATIENT)
     try:
-        copies = ForeignProcessEnv(
-            env, one, one, kwargs=kwargs, spec=spec, workers=1, policy=patient, crowd=crowd
+        copies = ForeignEnv(
+            env,
+            one,
+            one,
+            kwargs=kwargs,
+            spec=spec,
+            workers=1,
+            policy=patient,
+            crowd=crowd,
         )
     except SlipstreamError:
         return 0.0
@@ -134,5 +140,5 @@ def chosen_backend(
 ) -> ChosenBackend:
     """The same for an environment, of which one copy is made and stepped a little."""
     one = np.zeros(1, np.uint64)
-    with GymnasiumVectorEnv(env, one, one, kwargs=kwargs) as probe:
+    with ForeignEnv(env, one, one, kwargs=kwargs) as probe:
         return choose(step_seconds(probe), num_envs, workers)

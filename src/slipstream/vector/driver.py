@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
 from slipstream.vector.foreign import theirs
+from slipstream.vector.foreign_copy import PULSES
 from slipstream.vector.process.copies import Copies
 from slipstream.vector.process.faults import Fault, FaultLog, FaultPolicy
 from slipstream.vector.process.job import Assignment
-from slipstream.vector.process.layout import Layout
+from slipstream.vector.process.layout import AT, BEAT, Layout
 
 Arrays = Mapping[str, NDArray[Any]]
 Arguments = Callable[[list[int]], tuple[Any, ...]]
@@ -62,6 +63,10 @@ class CopyDriver(ABC):
         Raises:
             ConfigError: steps were sent that nobody has received.
         """
+
+    @abstractmethod
+    def run(self, what: str) -> None:
+        """Has the copies that are `selected` "begin" or "replay": what they did before is over."""
 
     @abstractmethod
     def begin_reset(self, arguments: Arguments) -> None:
@@ -111,6 +116,18 @@ class CopyDriver(ABC):
             ConfigError: fewer are under way.
             TimeoutError: they are not ready in time; what is ready waits for the next call.
         """
+
+    @abstractmethod
+    def send_half(self, half: int, t: int) -> None:
+        """Begins a step of the lower half of the rows (0) or of the upper one (1).
+
+        Raises:
+            ConfigError: copies in this process are stepped together.
+        """
+
+    @abstractmethod
+    def receive_half(self, half: int) -> None:
+        """Waits for that step."""
 
     @property
     @abstractmethod
@@ -181,9 +198,9 @@ class SerialDriver(CopyDriver):
         layout: of their arrays.
         job: that of the only worker, from (layout, number, workers, ranges, seconds to spin).
         kind: of copies.
-        first: the first copy, which is there already.
+        first: the first copy, where it is there already.
         name: of the environment, for messages.
-        policy: what a fault leads to.
+        policy: what a fault leads to; it is raised as it is unless given.
 
     Raises:
         ConfigError, ResourceError, KernelError: a copy could not be made.
@@ -200,21 +217,36 @@ class SerialDriver(CopyDriver):
         *,
         num_envs: int,
         name: str,
-        policy: FaultPolicy,
+        policy: FaultPolicy | None = None,
     ) -> None:
         self.num_envs, self.begun, self._closed = num_envs, False, False
+        self._raises = policy is None
+        self._pulse: Any = PULSES.pop() if PULSES else None
         self._arrays = layout.views(bytearray(layout.size))
-        self.ledger = FaultLog(policy, num_envs, name)
+        self.ledger = FaultLog(policy or FaultPolicy("raise"), num_envs, name)
         self._arrived: list[int] = []  # were stepped, and nobody has received them yet
         part = job(layout, 0, 1, ((0, num_envs),), 0.0)
-        self._copies = kind(part, self._arrays, self._report, _nothing)
+        watched = _nothing if self._pulse is None else self._beat
+        self._copies = kind(part, self._arrays, self._report, watched)
+        if self._pulse is not None:
+            self._copies.hand = self._pulse
         try:
-            self._copies.adopt(first)
-            self._copies.make_some(range(1, num_envs))
+            if first is not None:
+                self._copies.adopt(first)
+            self._copies.make_some(range(first is not None, num_envs))
             self.ledger.check_any()
         except BaseException:
-            self._copies.close()
+            self.close()
             raise
+
+    def _beat(self, copy: int | None) -> None:
+        """`BEAT` is odd while copies are called."""
+        words = self._pulse
+        if copy is None:
+            words[BEAT] += words[BEAT] & 1
+        else:
+            words[AT] = copy
+            words[BEAT] |= 1
 
     def _report(
         self,
@@ -226,9 +258,10 @@ class SerialDriver(CopyDriver):
         text: str,
         error: BaseException,
     ) -> None:
-        if not theirs(error):
+        if self._raises or not theirs(error):
             raise error
-        self.ledger.add(Fault(kind, copy, 0, 0, episode, step, action, text, error))
+        cause = error.__cause__ or error
+        self.ledger.add(Fault(kind, copy, 0, 0, episode, step, action, text, cause))
 
     @property
     def arrays(self) -> Arrays:
@@ -244,6 +277,10 @@ class SerialDriver(CopyDriver):
     def settle(self) -> None:
         if self._arrived:
             raise not_received(self.ledger.name)
+
+    def run(self, what: str) -> None:
+        self.settle()
+        self._call(what)
 
     def begin_reset(self, arguments: Arguments) -> None:
         self.begun = True
@@ -277,6 +314,12 @@ class SerialDriver(CopyDriver):
         ready = np.array(self._arrived[:count], np.int64)
         del self._arrived[:count]
         return ready
+
+    def send_half(self, half: int, t: int) -> None:
+        raise ConfigError(f"The copies of {self.ledger.name} are stepped together in this process.")
+
+    def receive_half(self, half: int) -> None:
+        self.send_half(half, 0)
 
     @property
     def under_way(self) -> NDArray[np.bool_]:
@@ -327,9 +370,12 @@ class SerialDriver(CopyDriver):
         self.ledger.check()
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._copies.close()
+        if self._closed:
+            return
+        self._closed = True
+        self._copies.close()
+        if self._pulse is not None:
+            PULSES.append(self._pulse)
 
 
 def _nothing(copy: int | None) -> None:

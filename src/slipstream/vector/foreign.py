@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -358,6 +358,16 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception as worse:
         return f"(an error whose text raises {type(worse).__name__})"
+
+
+def shut(close: Callable[[], Any], name: str) -> None:
+    """Closes an environment; what it raises is printed: nothing is lost by it."""
+    try:
+        close()
+    except BaseException as error:
+        if not theirs(error):
+            raise
+        print(f"{name}: `close` raised {type(error).__name__}: {short(error)}", file=sys.stderr)
 
 
 def short(error: BaseException) -> str:

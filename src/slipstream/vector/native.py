@@ -491,7 +491,7 @@ def native_env(
         envs: [E] ids, or what makes a copy when called; the first is made here to look at.
         backend: "serial" or "process".
         at_end: NEXT_STEP, SAME_STEP or DISABLED: what follows the end of an episode.
-        workers, method, policy, crowd: of backend "process"; see `ProcessVectorEnv`.
+        workers, method, policy, crowd: of backend "process"; see `ForeignEnv`.
         fixed: observations have places of fixed size where their space allows it; else they are
             handed over pickled, as they must be where it does not.
         alike: all copies must have the same observation space; else only its form.

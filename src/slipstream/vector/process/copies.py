@@ -7,12 +7,13 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.vector.foreign import HangError, refuse_shared, text_of
+from slipstream.vector.foreign import HangError, refuse_shared, shut, text_of
 from slipstream.vector.process.faults import backoff
 from slipstream.vector.process.job import Assignment
 from slipstream.vector.process.layout import WORDS
@@ -131,7 +132,7 @@ class Copies(ABC, Generic[Copy]):
     def blank(self, i: int) -> None:
         """What a copy shows that failed."""
 
-    def adopt(self, copy: Copy) -> None:
+    def adopt(self, copy: Any) -> None:
         """The first copy is there already."""
         self.copies[0] = copy
 
@@ -232,10 +233,10 @@ class Copies(ABC, Generic[Copy]):
         self.at_hand(None)
         episode, step, action = self.where(i)
         kind = "hung" if isinstance(error, HangError) else "raised"
-        text, cause = text_of(error), error.__cause__ or error
+        text = text_of(error)
         if kind == "raised":
-            text += "\n" + "".join(traceback.format_exception(cause))
-        self._report(kind, self.rows[i], episode, step, action, text, cause)
+            text += "\n" + "".join(traceback.format_exception(error.__cause__ or error))
+        self._report(kind, self.rows[i], episode, step, action, text, error)
         self._failures[i] = 1 if self.worked(i) else self._failures[i] + 1
         self._due[i] = time.monotonic() + backoff(self._failures[i])
         self.asleep[i] = self.at["down"][self.rows[i]] = True
@@ -300,8 +301,7 @@ class Copies(ABC, Generic[Copy]):
         """Closes the environments."""
         for copy in self.copies:
             if copy is not None:
-                with suppress(Exception, SystemExit):
-                    self.end_copy(copy)
+                shut(partial(self.end_copy, copy), f"gym:{self.name}")
 
 
 def one_action(rows: NDArray[Any], row: int) -> list[Any]:

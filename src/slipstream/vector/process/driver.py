@@ -35,12 +35,13 @@ from slipstream.vector.process.job import Assignment, packed
 from slipstream.vector.process.layout import ASKED, HALF_DONE, HALF_WANTED, NOT, STEP, Layout
 from slipstream.vector.process.link import UP, Link
 from slipstream.vector.process.patience import look_ms, spin, spin_seconds
-from slipstream.vector.process.worker import BEGIN_LOST, HALVES, SERVE, STEP_ALL
+from slipstream.vector.process.worker import BEGIN, BEGIN_LOST, HALVES, REPLAY, SERVE, STEP_ALL
 from slipstream.vector.process.workers import CopyWorkers
 
 Describe = Callable[[int], tuple[int, int, list[Any]]]
 Rows = slice | NDArray[np.int64]
 
+_RUNS = {"begin": BEGIN, "replay": REPLAY}
 _PAUSE_MS = 5  # between two tries to replace lost workers
 
 
@@ -206,12 +207,11 @@ class ProcessDriver(CopyDriver):
     def settle(self) -> None:
         self.asked.stop()
 
-    def run(self, command: int) -> None:
-        """Has copies that are `selected` begin, or replay: what they did before is over."""
+    def run(self, what: str) -> None:
         self.asked.stop()
         selected = self.block["selected"]
         self.losses.shown(selected)
-        self.workers.order(command, self.rows_of(selected))
+        self.workers.order(_RUNS[what], self.rows_of(selected))
         self.losses.mark()
         self.losses.shown(selected & self.losses.unseen, here=False)
 
@@ -298,6 +298,12 @@ class ProcessDriver(CopyDriver):
     @property
     def under_way(self) -> NDArray[np.bool_]:
         return self.asked.out
+
+    def send_half(self, half: int, t: int) -> None:
+        self.asked.send_half(half, t)
+
+    def receive_half(self, half: int) -> None:
+        self.asked.receive_half(half)
 
     @property
     def unseen(self) -> NDArray[np.bool_]:

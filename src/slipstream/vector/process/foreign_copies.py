@@ -75,7 +75,15 @@ class ForeignCopies(Copies[ForeignCopy]):
         wrong = same_spaces(env, self.name, self.rows[i], spaces)
         if wrong is not None:
             raise ConfigError(wrong)
-        return ForeignCopy(env, self.name, self.rows[i], what.limit, self._place(self.rows[i]))
+        return self._guarded(env, i)
+
+    def adopt(self, copy: Any) -> None:
+        self.copies[0] = self._guarded(copy, 0)
+
+    def _guarded(self, env: Any, i: int) -> ForeignCopy:
+        return ForeignCopy(
+            env, self.name, self.rows[i], self._what.limit, self._place(self.rows[i])
+        )
 
     def end_copy(self, copy: ForeignCopy) -> None:
         copy.env.close()
@@ -211,8 +219,9 @@ class ForeignCopies(Copies[ForeignCopy]):
                 )  # fmt: skip
                 at["astray"][row] = False
                 at["ret"][row], at["length"][row] = copy.ret, copy.length
-            except BaseException:
-                pass
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt):
+                    raise
             self.at_hand(None)
 
     def _again(self, copy: ForeignCopy, natives: list[Any]) -> Iterator[tuple[ForeignCopy, Any]]:

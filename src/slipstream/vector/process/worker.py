@@ -329,7 +329,8 @@ class _Worker:
         if kind == "hung":
             text = f"the call took too long; it was here:\n{self._stack}"
         self.words[REPORTS] += 1
-        self._pipe.send(("fault", (kind, copy, episode, step, action, text, _travelling(error))))
+        cause = _travelling(error.__cause__ or error)
+        self._pipe.send(("fault", (kind, copy, episode, step, action, text, cause)))
 
     def _hung(self, _signal: int, frame: Any) -> None:
         words = self.words

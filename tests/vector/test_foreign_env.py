@@ -10,7 +10,7 @@ from slipstream.core.random import stream
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.foreign import flat_spaces, make_gymnasium
 from slipstream.vector.foreign_copy import ForeignCopy, peeled, step_each
-from slipstream.vector.gymnasium_env import GymnasiumVectorEnv
+from slipstream.vector.foreign_env import ForeignEnv
 from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.process.layout import AT, BEAT, WORDS
 from slipstream.vector.vector_env import member_indices
@@ -55,7 +55,12 @@ gymnasium.register("SlipstreamToy-v0", Toy, disable_env_checker=True, order_enfo
 
 def toys(num_envs=2, seeds=(3,), at_end=RESET, **kwargs):
     rows, indices = member_indices(seeds, num_envs)
-    return GymnasiumVectorEnv("SlipstreamToy-v0", rows, indices, kwargs=kwargs, at_end=at_end)
+    return ForeignEnv("SlipstreamToy-v0", rows, indices, kwargs=kwargs, at_end=at_end)
+
+
+def inner(env, e):
+    """The environment of copy e, inside all wrappers."""
+    return env.copies._copies.copies[e].unwrapped
 
 
 def begun(env):
@@ -87,7 +92,7 @@ def test_observations_are_one_row(space, size):
     env = toys(observation=space)
     assert env.spec.observation.shape == (size,) and env.spec.observation_dtype == np.float32
     obs = begun(env).obs
-    expected = spaces.flatten(space, env.envs[0].unwrapped._observation())
+    expected = spaces.flatten(space, inner(env, 0)._observation())
     assert np.array_equal(obs[0], expected.astype(np.float32))
 
 
@@ -96,7 +101,7 @@ def test_images_stay_bytes_channels_first():
     env = toys(observation=space)
     assert env.spec.observation_dtype == np.uint8 and env.spec.observation_shape == (3, 6, 5)
     obs = begun(env).obs
-    assert np.array_equal(obs[1], np.moveaxis(env.envs[1].unwrapped._observation(), -1, 0))
+    assert np.array_equal(obs[1], np.moveaxis(inner(env, 1)._observation(), -1, 0))
 
 
 @pytest.mark.parametrize(
@@ -114,8 +119,8 @@ def test_actions_reach_the_environment_as_it_knows_them(space, row, native):
     begun(env)
     assert env.spec.action_width == len(row)
     step(env, action=row)
-    assert np.array_equal(env.envs[0].unwrapped.seen[0], native)
-    assert space.contains(env.envs[0].unwrapped.seen[0])
+    assert np.array_equal(inner(env, 0).seen[0], native)
+    assert space.contains(inner(env, 0).seen[0])
 
 
 @pytest.mark.parametrize(
@@ -200,7 +205,7 @@ def walk(env, out, steps, seed):
 def test_a_saved_copy_comes_back_to_where_it_stood(target, steps):
     """Equal to one that was never stopped, from then on, within and beyond the episode."""
     rows = member_indices([4], 3)
-    whole, again = (GymnasiumVectorEnv(target, *rows) for _ in range(2))
+    whole, again = (ForeignEnv(target, *rows) for _ in range(2))
     first = walk(whole, begun(whole), steps, 0)
     state, saved = whole.get_state(), first.obs.copy()
     second = blank(again)
@@ -226,9 +231,9 @@ def test_copies_that_do_not_repeat_themselves_begin_fresh_episodes():
 
 
 def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
-    from slipstream.vector import gymnasium_env
+    from slipstream.vector import foreign_env
 
-    monkeypatch.setattr(gymnasium_env, "LONGEST_LOG", 4)
+    monkeypatch.setattr(foreign_env, "LONGEST_LOG", 4)
     env, other = toys(terminate_at=9), toys(terminate_at=9)
     for steps, fresh in ((4, 0), (1, 2)):
         walk(env, begun(env) if steps == 4 else blank(env), steps, 0)
@@ -237,9 +242,9 @@ def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
 
 
 def test_actions_are_kept_over_more_steps_than_an_episode_has(monkeypatch):
-    from slipstream.vector import gymnasium_env
+    from slipstream.vector import foreign_env
 
-    monkeypatch.setattr(gymnasium_env, "LONGEST_LOG", 4)
+    monkeypatch.setattr(foreign_env, "LONGEST_LOG", 4)
     env, other = toys(terminate_at=3), toys(terminate_at=3)
     out = begun(env)
     for steps in (4, 7, 3):
@@ -254,7 +259,7 @@ def test_actions_come_as_gymnasium_hands_them_over():
     env = toys()
     begun(env)
     step(env, 0, 2)
-    (action,) = env.envs[0].unwrapped.seen
+    (action,) = inner(env, 0).seen
     assert action == 7 and type(action) is np.int64  # as of Discrete.sample() and SyncVectorEnv
 
 
@@ -272,12 +277,6 @@ def test_every_episode_has_the_seed_of_its_number():
     with np.errstate(over="ignore"):
         words = [stream(*(np.uint64(n) for n in numbers)) for numbers in asked]
     assert env.seen == [int(word & np.uint64(2**31 - 1)) for word in words]
-
-
-def test_checkpoints_of_older_versions_begin_fresh_episodes():
-    env, out = toys(), blank(toys())
-    env.set_state({"episode": np.array([3, 1], np.uint64)}, out.obs)
-    assert env.fresh == 2 and env.get_state()["episode"].tolist() == [4, 2]
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
@@ -312,7 +311,7 @@ def test_missing_packages_are_named(monkeypatch):
 
 def test_gymnasiums_time_limit_is_kept():
     rows, indices = member_indices([0], 1)
-    env = GymnasiumVectorEnv("Pendulum-v1", rows, indices)
+    env = ForeignEnv("Pendulum-v1", rows, indices)
     begun(env)
     draw = np.random.default_rng(0)
     out = blank(env)
@@ -390,8 +389,8 @@ class Breaks(gymnasium.Env):
 
 def test_a_watched_beat_is_even_after_a_failure_and_its_words_are_given_back(monkeypatch):
     words = memoryview(bytearray(8 * WORDS)).cast("Q")
-    monkeypatch.setattr("slipstream.vector.gymnasium_env.PULSES", pulses := [words])
-    env = GymnasiumVectorEnv(Breaks, *member_indices([3], 2))
+    monkeypatch.setattr("slipstream.vector.driver.PULSES", pulses := [words])
+    env = ForeignEnv(Breaks, *member_indices([3], 2))
     assert not pulses
     env.reset(blank(env).obs)
     with pytest.raises(KernelError, match="broken"):
