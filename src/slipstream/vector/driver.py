@@ -61,7 +61,7 @@ class CopyDriver(ABC):
         """Before any other order.
 
         Raises:
-            ConfigError: steps were sent that nobody has received.
+            ConfigError: steps were sent that nobody has received, or it was closed.
         """
 
     @abstractmethod
@@ -87,6 +87,11 @@ class CopyDriver(ABC):
     @abstractmethod
     def end_step(self, timeout: float | None = None) -> bool:
         """Waits for the step; whether it is over."""
+
+    @property
+    def eventful(self) -> bool:
+        """Whether an episode may have ended at the last step, or a copy failed or was idle."""
+        return True
 
     @property
     @abstractmethod
@@ -228,6 +233,7 @@ class SerialDriver(CopyDriver):
         part = job(layout, 0, 1, ((0, num_envs),), 0.0)
         watched = _nothing if self._pulse is None else self._beat
         self._copies = kind(part, self._arrays, self._report, watched)
+        self._copies.alone = True
         if self._pulse is not None:
             self._copies.hand = self._pulse
         try:
@@ -275,6 +281,8 @@ class SerialDriver(CopyDriver):
         self.check_open()
 
     def settle(self) -> None:
+        if self._closed:
+            raise closed(self.ledger.name)
         if self._arrived:
             raise not_received(self.ledger.name)
 
@@ -292,6 +300,10 @@ class SerialDriver(CopyDriver):
     def begin_step(self, t: int) -> bool:
         self._copies.step(t)
         return True
+
+    @property
+    def eventful(self) -> bool:
+        return True in self._copies.stained
 
     def end_step(self, timeout: float | None = None) -> bool:
         return True

@@ -139,6 +139,7 @@ class ForeignEnv(VectorEnv):
                 repeats=at_end == HOLD,
             )
         self.ledger = self.copies.ledger
+        self._attach()
         self.block["seed"][:], self.block["index"][:] = seeds, indices
         if apart:
             driver.start()
@@ -147,6 +148,15 @@ class ForeignEnv(VectorEnv):
     def block(self) -> Arrays:
         """What copies read and write, [E, ...] each."""
         return self.copies.arrays
+
+    def _attach(self) -> None:
+        """Remembers arrays of the block that every step reads."""
+        names = ("actions", "reward", "terminated", "truncated", "valid")
+        self._stepped = [self.block[name] for name in names]
+        self._newest: NDArray[Any] | None = None  # observations that are rows as they are
+        if len(self._leaves) == 1 and self._leaves[0].sizes is None:
+            shape = (self.num_envs, *self.spec.observation_shape)
+            self._newest = self.block["obs.0"].reshape(shape)
 
     @property
     def _obs(self) -> list[NDArray[Any]]:
@@ -218,33 +228,36 @@ class ForeignEnv(VectorEnv):
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
         copies = self.copies
-        block = copies.arrays
-        copies.check_open()
+        acted, reward, terminated, truncated, valid = self._stepped
+        copies.settle()  # refuses while steps are under way, which read these actions
         if not copies.begun:
             raise ConfigError("Call `reset()` before the first `step(actions)`.")
-        if actions.shape != block["actions"].shape or out.obs.shape[0] != self.num_envs:
+        if actions.shape != acted.shape or len(out.obs) != self.num_envs:
             raise ConfigError(
-                f"`step` of {self.num_envs} copies takes actions of shape "
-                f"{block['actions'].shape} and rows for each; it was given {actions.shape} and "
-                f"{len(out.obs)} rows."
+                f"`step` of {self.num_envs} copies takes actions of shape {acted.shape} and rows "
+                f"for each; it was given {actions.shape} and {len(out.obs)} rows."
             )
-        copies.settle()  # refuses while steps are under way, which read these actions
-        block["actions"][...] = actions
+        acted[...] = actions
         while True:
             copies.begin_step(t)
             copies.end_step()
-            self._collect(t)
-            # Else no copy was alive: all wait at their episodes' ends, or are being made anew.
-            if copies.stepped or block["lost"].any() or block["held"].all():
-                break
-            time.sleep(_PAUSE_SECONDS)
-            self.ledger.check()
-        out.reward[...] = block["reward"]
-        out.terminated[...], out.truncated[...] = block["terminated"], block["truncated"]
-        out.valid[...] = block["valid"]
+            if copies.eventful:
+                self._collect(t)
+                # Else no copy was alive: all wait at their ends, or are being made anew.
+                alive = copies.stepped or self.block["lost"].any() or self.block["held"].all()
+                if not alive:
+                    time.sleep(_PAUSE_SECONDS)
+                    self.ledger.check()
+                    continue
+            break
+        out.reward[...] = reward
+        out.terminated[...] = terminated
+        out.truncated[...] = truncated
+        out.valid[...] = valid
         self._show(out.obs)
-        self.ledger.good(block["valid"])
-        self.ledger.check()
+        if self.ledger.total:
+            self.ledger.good(valid)
+            self.ledger.check()
 
     def _leave(self, at: NDArray[np.int64]) -> None:
         """Where episodes stood when their worker was lost."""
@@ -274,6 +287,8 @@ class ForeignEnv(VectorEnv):
                 self.ledger.give_up(copy)
         columns = [block[name].take(at, axis=0) for name in _OF_EPISODES]
         self._episodes.append((t, at, *columns))
+        if not np.count_nonzero(block["kept"]):
+            return
         kept = at[block["kept"][at]]
         if len(kept):
             rows = self._joined([final[kept] for final in self._final])
@@ -285,10 +300,7 @@ class ForeignEnv(VectorEnv):
         return self.observations.join(parts, parts[0].shape[:1])
 
     def _show(self, obs: NDArray[Any]) -> None:
-        if len(self._leaves) == 1 and self._leaves[0].sizes is None:
-            obs[...] = self.block["obs.0"].reshape(obs.shape)
-        else:
-            obs[...] = self._joined(self._obs)
+        obs[...] = self._joined(self._obs) if self._newest is None else self._newest
 
     def send(self, actions: Any, copies: Any = None) -> None:
         self.copies.check_open()
@@ -364,6 +376,7 @@ class ForeignEnv(VectorEnv):
 
     def resize(self, num_envs: int) -> Any:
         self.copies.check_open()
+        self._note()
         before, old = self.num_envs, self.block
         last = int(old["index"].max())
 
@@ -374,10 +387,16 @@ class ForeignEnv(VectorEnv):
 
         self.copies.resize(num_envs, self._layout, fill)
         self.num_envs = num_envs
+        self._attach()
         self._over = self.block["held"].copy()
         rows = blank(self).obs
         self._show(rows)
         return self.observations.native(rows)
+
+    def _note(self) -> None:
+        """Has copies of this process write down where they stand; workers do so at every step."""
+        if self.backend == "serial":
+            self.copies.ask("note", lambda own: ())
 
     def drain_finals(self) -> Finals:
         kept, self._finals = self._finals, []
@@ -408,6 +427,7 @@ class ForeignEnv(VectorEnv):
         `actions` is [E, longest, K], zero beyond a copy's length.
         """
         self.copies.check_open()
+        self._note()
         block = self.block
         log, length = block["log"], block["length"].copy()
         taken = np.arange(log.shape[1]) < length[:, None]

@@ -40,6 +40,8 @@ class Copies(ABC, Generic[Copy]):
         place_of: number of the copy that has a row.
         name: of the environment, for messages.
         hand: words of which `hand[AT]` is the row at hand.
+        alone: nobody else reads the arrays; what is slow to keep there is written on request.
+        stained: by range, whether flags of the last step are set, or rewards are not of this one.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Copies(ABC, Generic[Copy]):
     ) -> None:
         self.job, self._report, self.at_hand = job, report, at_hand
         self.hand: Any = [0] * WORDS
+        self.alone = False
         self.rows: list[int] = []
         self.ranges: list[tuple[int, int]] = []
         self.copies: list[Copy | None] = []
@@ -92,6 +95,7 @@ class Copies(ABC, Generic[Copy]):
             first += hi - lo
         self.place_of = {row: i for i, row in enumerate(self.rows)}
         self._flags = [[self.at[name][rows] for name in FRESH] for _, rows in self.parts]
+        self.stained = [True] * len(self.parts)
 
     @abstractmethod
     def new(self, i: int) -> Copy:
@@ -168,6 +172,7 @@ class Copies(ABC, Generic[Copy]):
     def step_part(self, part: int, t: int) -> None:
         """Steps the copies of one range."""
         which, index = self.parts[part]
+        self.stain()
         asleep = self.asleep
         self.clear_part(part)
         for i, action in zip(which, self.natives(which, index), strict=True):
@@ -177,15 +182,23 @@ class Copies(ABC, Generic[Copy]):
                 self.advance(i, action, t)
         self.at_hand(None)
 
+    def stain(self) -> None:
+        """What copies show of a step is to be cleared before the next one."""
+        self.stained = [True] * len(self.parts)
+
     def clear_part(self, part: int) -> None:
         """Before a step of the copies of one range."""
+        if not self.stained[part]:
+            return
         index = self.parts[part][1]
+        self.stained[part] = True in self.asleep
         self.at["valid"][index], self.at["reward"][index] = True, 0.0
         for flags in self._flags[part]:
             flags.fill(False)
 
     def clear(self) -> None:
         """Before something else of all copies."""
+        self.stain()
         at, index = self.at, self.index
         at["valid"][index], at["reward"][index] = True, 0.0
         for name in FRESH:
@@ -193,6 +206,7 @@ class Copies(ABC, Generic[Copy]):
 
     def clear_one(self, i: int) -> None:
         """Before a step of copy i."""
+        self.stain()
         at, row = self.at, self.rows[i]
         at["valid"][row], at["reward"][row] = True, 0.0
         for name in FRESH:
@@ -223,6 +237,7 @@ class Copies(ABC, Generic[Copy]):
 
     def lose(self, i: int) -> None:
         """The step at hand of copy i is not real."""
+        self.stain()
         at, row = self.at, self.rows[i]
         at["valid"][row] = at["terminated"][row] = False
         at["truncated"][row] = at["lost"][row] = not self.job.holds
@@ -237,6 +252,7 @@ class Copies(ABC, Generic[Copy]):
         if kind == "raised":
             text += "\n" + "".join(traceback.format_exception(error.__cause__ or error))
         self._report(kind, self.rows[i], episode, step, action, text, error)
+        self.stain()
         self._failures[i] = 1 if self.worked(i) else self._failures[i] + 1
         self._due[i] = time.monotonic() + backoff(self._failures[i])
         self.asleep[i] = self.at["down"][self.rows[i]] = True
@@ -247,6 +263,7 @@ class Copies(ABC, Generic[Copy]):
         row = self.rows[i]
         if self.at["held"][row]:
             return
+        self.stain()
         if not now:
             self.at["valid"][row] = False
             if self.given_up(i):

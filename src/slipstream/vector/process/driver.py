@@ -205,6 +205,7 @@ class ProcessDriver(CopyDriver):
             raise closed(self.ledger.name)
 
     def settle(self) -> None:
+        self.check_open()
         self.asked.stop()
 
     def run(self, what: str) -> None:

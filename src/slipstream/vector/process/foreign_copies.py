@@ -53,13 +53,27 @@ class ForeignCopies(Copies[ForeignCopy]):
             self._final = [np.moveaxis(final, 1, -1) for final in self._final]
         self._acted, self._log = arrays["actions"], arrays["log"]
         self._longest = self._log.shape[1]
+        # Of copies that are alone: actions of the newest steps, in turn, of all that go on.
+        self._turns = np.zeros((self._longest, *self._acted.shape), self._log.dtype)
+        self._taken = 0
         self._info = arrays["info"].reshape(-1).data
         # Views of memory take and give single numbers in half the time of arrays.
         self._paid, self._episode = arrays["reward"].data, arrays["episode"].data
         self._streams = arrays["seed"].data, arrays["index"].data
         for row, copy in zip(self.rows, self.copies, strict=True):
-            if copy is not None:
-                copy.show_in(self._place(row))
+            if copy is None:
+                continue
+            copy.show_in(self._place(row))
+            if self.alone and copy.length <= self._longest:
+                self._turns[self._newest(copy.length), row] = self._log[row, : copy.length]
+
+    def _index(self) -> None:
+        super()._index()
+        # The numbers of each array of floats in one line: of all copies of a range, of a row.
+        floats = [self._obs[leaf] for leaf in self._floats]
+        self._wide = all(own.dtype.itemsize > 2 for own in floats)  # the product fits
+        self._flat = [[own[rows].reshape(-1) for own in floats] for _, rows in self.parts]
+        self._flat_row = {row: [own[row].reshape(-1) for own in floats] for row in self.rows}
 
     def _place(self, row: int) -> NDArray[Any] | None:
         """Where a copy's observations go if they are vectors of numbers."""
@@ -130,7 +144,7 @@ class ForeignCopies(Copies[ForeignCopy]):
         self.clear_part(part)
         self._note_actions(index)
         actions, copies = self.natives(which, index), self.copies[which.start : which.stop]
-        if True not in self.asleep:
+        if not self.stained[part]:  # all are awake
             self._step_each(zip(copies, actions, strict=True), index.start, t)
         else:
             asleep = self.asleep[which.start : which.stop]
@@ -141,14 +155,38 @@ class ForeignCopies(Copies[ForeignCopy]):
                 if sleeps:
                     self.wake(i)
         self.at_hand(None)
-        self._look(which, index)
+        self._look(part)
+        if not self.alone:
+            self._note(which, index)
+
+    def _note(self, which: range, index: slice) -> None:
+        """Writes down where the episodes of a range's copies stand."""
         at, copies = self.at, self.copies[which.start : which.stop]
         at["ret"][index] = [0.0 if copy is None else copy.ret for copy in copies]
         at["length"][index] = [0 if copy is None else copy.length for copy in copies]
 
+    def note(self) -> None:
+        """Writes down where all episodes stand, and their actions."""
+        for which, index in self.parts:
+            self._note(which, index)
+        if self.alone and self._longest:
+            for row, n in zip(self.rows, self.at["length"][self.index].tolist(), strict=True):
+                if n <= self._longest:
+                    self._log[row, :n] = self._turns[self._newest(n), row]
+
+    def _newest(self, n: int) -> NDArray[np.int64]:
+        """Where the newest n actions of copies that are alone lie."""
+        turns: NDArray[np.int64] = np.arange(self._taken - n, self._taken) % max(1, self._longest)
+        return turns
+
     def _note_actions(self, index: slice) -> None:
         """Every copy's action into its log, at the place that its episode has come to."""
-        if self._longest:
+        if not self._longest:
+            return
+        if self.alone:
+            self._turns[self._taken % self._longest] = self._acted
+            self._taken += 1
+        else:
             length = np.minimum(self.at["length"][index], self._longest - 1)
             self._log[np.arange(index.start, index.stop), length] = self._acted[index]
 
@@ -212,6 +250,8 @@ class ForeignCopies(Copies[ForeignCopy]):
                 assert copy is not None
                 taken = logs[i, : int(lengths[i])]
                 at["log"][row, : len(taken)] = taken
+                if self.alone and len(taken):
+                    self._turns[self._newest(len(taken)), row] = taken
                 natives = self._actions.natives(taken.astype(self._acted.dtype))
                 step_each(
                     self._again(copy, natives),
@@ -243,8 +283,10 @@ class ForeignCopies(Copies[ForeignCopy]):
             self._episode[row] -= self._episode[row] > 0
         episode = self._episode[row]
         self._episode[row] = episode + 1
-        at["held"][row] = at["down"][row] = self.asleep[i] = False
-        at["ret"][row], at["length"][row] = 0.0, 0
+        if self.asleep[i]:
+            at["held"][row] = at["down"][row] = self.asleep[i] = False
+        if not self.alone:
+            at["ret"][row], at["length"][row] = 0.0, 0
         self.at_hand(row)
         seeds, indices = self._streams
         first = copy.reset(seeds[row], indices[row], episode)
@@ -267,9 +309,8 @@ class ForeignCopies(Copies[ForeignCopy]):
 
     def _finite(self, row: int) -> bool:
         """Whether a copy shows numbers that float32 holds."""
-        for leaf in self._floats:
-            flat = self._obs[leaf][row].reshape(-1)
-            if flat.dtype.itemsize > 2 and flat.dot(flat) < _SURELY:
+        for flat in self._flat_row[row]:
+            if self._wide and flat.dot(flat) < _SURELY:
                 continue
             with np.errstate(over="ignore"):
                 if not np.isfinite(flat.astype(np.float32)).all():
@@ -283,21 +324,21 @@ class ForeignCopies(Copies[ForeignCopy]):
         copy.take_back(float(self.at["reward"][self.rows[i]]))
         return copy.misfit("step", MisfitError(_NOT_FINITE))
 
-    def _look(self, which: range, index: slice) -> None:
+    def _look(self, part: int) -> None:
         """One product over all copies says whether any observation is not finite."""
-        for leaf in self._floats:
-            flat = self._obs[leaf][index].reshape(-1)
-            if not (flat.dtype.itemsize > 2 and flat.dot(flat) < _SURELY):
+        for flat in self._flat[part]:
+            if not (self._wide and flat.dot(flat) < _SURELY):
                 break
         else:
             return
-        for i in which:
+        for i in self.parts[part][0]:
             if self.copies[i] is not None and not self.asleep[i] and not self._finite(self.rows[i]):
                 self.fault(i, self._unreal(i))
 
     def _ended(self, copy: ForeignCopy, terminated: bool, truncated: bool) -> None:
         at, row, at_end = self.at, copy.number, self.job.at_end
         i = self.place_of[row]
+        self.stain()
         if not self._finite(row):
             raise self._unreal(i)
         at["terminated"][row], at["truncated"][row], at["ended"][row] = terminated, truncated, True
@@ -345,6 +386,7 @@ class ForeignCopies(Copies[ForeignCopy]):
         Args:
             signatures: of the infos that may be written.
         """
+        self.stain()
         self._table.take(signatures)
         told, apart = self.at["told"], []
         for row, copy in zip(self.rows, self.copies, strict=True):
