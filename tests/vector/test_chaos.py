@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import psutil
 import pytest
 
@@ -82,6 +83,7 @@ def measure(faults: int, seed: int = 0, workers: int = 4, steps: int = 8_000) ->
         finally:
             sys.path.remove(folder)
             sys.modules.pop("slipstream_chaos", None)  # its folder is gone
+            gymnasium.registry.pop("SlipstreamChaos-v0", None)  # the next one's import registers it
     return {
         "faults": counted,
         "steps": made,
