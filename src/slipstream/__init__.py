@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from slipstream.runs.run import Run
     from slipstream.settings.config import RunConfig
     from slipstream.single_run import train_run, train_single_run
-    from slipstream.studies.lookup import status, stop
+    from slipstream.studies.record.status import status, stop
     from slipstream.training.processes.cluster import ClusterOptions
 
 # Where names are that are not in `slipstream.api`.
@@ -40,8 +40,8 @@ _HOME = {
     "Run": "slipstream.runs.run",
     "RunConfig": "slipstream.settings.config",
     "SlipstreamError": "slipstream.core.errors",
-    "status": "slipstream.studies.lookup",
-    "stop": "slipstream.studies.lookup",
+    "status": "slipstream.studies.record.status",
+    "stop": "slipstream.studies.record.status",
     "train_run": "slipstream.single_run",
     "train_single_run": "slipstream.single_run",
 }

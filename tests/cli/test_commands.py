@@ -19,8 +19,8 @@ from slipstream.files import yaml_file
 from slipstream.settings.config import resolve
 from slipstream.settings.sections import TrainingConfig
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.setup import prepare
 from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.start import prepare
 
 MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
 

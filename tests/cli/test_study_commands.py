@@ -26,10 +26,11 @@ from slipstream.report.study import page as page_module
 from slipstream.settings.config import RunConfig
 from slipstream.studies import start
 from slipstream.studies import study as study_module
+from slipstream.studies.outcome import confirmation as confirmation_module
 from slipstream.studies.outcome import winner as winner_module
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.storage import open_storage
-from slipstream.studies.study import Survey
+from slipstream.studies.search.machinery import Survey
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
 from fake_pool import MARKET, SPACE, FakePool
@@ -485,7 +486,7 @@ def test_escapes_and_markup_of_a_stranger_reach_no_terminal(
 
 DEATHS = {
     "the search's end": (study_module, "confirm_best"),
-    "the choice": (winner_module, "confirm"),
+    "the choice": (confirmation_module, "confirm"),
     "the opening": (winner_module, "_open"),
     "the final training": (winner_module, "holdout_facts"),
     "the policy": (winner_module, "save_policy"),

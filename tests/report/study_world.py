@@ -15,9 +15,10 @@ from slipstream.settings.config import resolve
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.search.machinery import Survey
 from slipstream.studies.search.plan import iterations
 from slipstream.studies.space.space import SearchSpace
-from slipstream.studies.study import Options, Study, Survey
+from slipstream.studies.study import Resources, Study
 
 GROUPS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
 PATHS = ((0, 0, 1, 2), (1, 3, 3, 4), (2, 4, 5, 5))
@@ -129,7 +130,7 @@ def run_study(
         StudyConfig.model_validate({**study, **options.pop("study", {})}),
         SearchSpace.from_mapping(SPACE, base),
         Machinery(pool, market, prices),
-        Options(**options),
+        Resources(**options),
         lambda text: None,
     ).run()
     return folder

@@ -21,9 +21,8 @@ from slipstream.runs.games import opponent_of
 from slipstream.runs.run import Run
 from slipstream.settings.trust import check_trust
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.ledger import Ask, Ledger
 from slipstream.studies.record.reader import StudyReader
-from slipstream.studies.record.rows import Ask
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kernels"
 RAN = "import pathlib\npathlib.Path(__file__).with_name('{}.ran').touch()\n"

@@ -13,7 +13,7 @@ from slipstream.core.spec import MarketSpec
 from slipstream.settings.config import resolve
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
-from slipstream.studies.record.rows import Verdict
+from slipstream.studies.record.ledger import Verdict
 from slipstream.studies.search.plan import StudyPlan, iterations, rows_of
 from slipstream.studies.space.space import SearchSpace
 

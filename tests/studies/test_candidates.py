@@ -19,12 +19,11 @@ from slipstream.studies.outcome.confirmation import (
     confirmation_slots,
     mean_bound,
 )
-from slipstream.studies.outcome.final import final_slots, holdout_facts
 from slipstream.studies.outcome.sentences import openings, promotion
-from slipstream.studies.phases import train_all
-from slipstream.studies.record.identity import check_data, check_same, difference, identity
-from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.rows import Slot, Verdict
+from slipstream.studies.outcome.winner import final_slots, holdout_facts
+from slipstream.studies.record.ledger import Ledger, Slot, Verdict
+from slipstream.studies.record.study_file import check_data, check_same, difference, identity
+from slipstream.studies.search.session import train_all
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.paths import FoldMap
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream.studies.engine.member import DailyReturns
-from slipstream.studies.outcome.sentences import findable_sentence
-from slipstream.studies.statistics import deflated as de
+from slipstream.studies.statistics import overfitting as de
 from slipstream.studies.statistics.bootstrap import normal_bound
 from slipstream.studies.statistics.overfitting import NotComputed
 from slipstream.studies.statistics.paths import daily_benchmark, daily_matrix
@@ -198,4 +197,4 @@ def test_the_smallest_ratio_is_where_the_bound_is_zero(days, level):
     assert bound == pytest.approx(0.0, abs=0.02 * smallest)
     assert de.smallest_confirmable(59, 365.0, level) is None
     told = de.findable({"folds": 1.0, "holdout": 42 / 365}, 1, 365.0)
-    assert "none on the hold-out (42 days)" in findable_sentence(told)
+    assert "none on the hold-out (42 days)" in de.findable_sentence(told)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.spec import MarketSpec
-from slipstream.studies.engine.accounts import PassGrowth, join_passes, pass_growth
+from slipstream.studies.engine.passes import PassGrowth, join_passes, pass_growth
 
 DAY, HOUR = 86_400, 3_600
 MIDNIGHT = 20_000 * DAY

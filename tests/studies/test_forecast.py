@@ -14,19 +14,19 @@ from slipstream.core.errors import ResourceError
 from slipstream.environments.factory import resolve_environment
 from slipstream.settings.config import resolve
 from slipstream.settings.target import parse_overrides
-from slipstream.studies.forecast import (
+from slipstream.studies.search.forecast import (
     SliceSpeed,
+    check_memory,
     confirm_members,
     forecast,
     measure,
     minutes,
     round_trip,
 )
-from slipstream.studies.progress import Meter
-from slipstream.studies.room import check_memory
 from slipstream.studies.search.plan import StudyPlan
-from slipstream.studies.setup import base_config, prepare
+from slipstream.studies.search.session import Meter
 from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.start import base_config, prepare
 
 SPEC = resolve_environment("cartpole", {}).spec
 RATES = {"low": 0.9, "high": 0.99}

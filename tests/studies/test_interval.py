@@ -7,7 +7,7 @@ import pytest
 from fake_pool import MARKET
 
 from slipstream.studies.engine.member import DailyReturns
-from slipstream.studies.statistics.interval import score_interval
+from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.studies.statistics.objective import fold_score, trial_score
 
 

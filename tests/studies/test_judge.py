@@ -7,8 +7,7 @@ import pytest
 
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.engine.member import DailyReturns, Outcome
-from slipstream.studies.search.judge import Judge
-from slipstream.studies.search.rungs import BEHIND, LOWER_HALF
+from slipstream.studies.search.judge import BEHIND, LOWER_HALF, Judge
 from slipstream.studies.search.scheduler import Event
 
 

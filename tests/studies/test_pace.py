@@ -1,7 +1,6 @@
 """Sizes of batches follow measured speeds."""
 
-from slipstream.studies.engine.batches import Job, next_batch
-from slipstream.studies.engine.pace import SIZES, Pace
+from slipstream.studies.engine.batches import SIZES, Job, Pace, next_batch
 from slipstream.studies.engine.stretch import Task
 
 

@@ -55,8 +55,8 @@ def nodes(tmp_path_factory):
     site = tmp_path_factory.mktemp("site")
     (site / "sitecustomize.py").write_text(
         "import sys\nif 'default_worker' in ' '.join(sys.orig_argv):\n"
-        "    from slipstream.studies.engine import stretch_service\n"
-        "    stretch_service.SAVE_SECONDS = 1.0\n"
+        "    from slipstream.studies.engine import remote_worker\n"
+        "    remote_worker.SAVE_SECONDS = 1.0\n"
     )
     os.environ["PYTHONPATH"] = f"{site}:{before.get('PYTHONPATH', '')}"
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}

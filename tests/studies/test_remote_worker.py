@@ -11,12 +11,10 @@ import pytest
 from fake_cluster import FakeCluster
 
 from slipstream.core.errors import DataError, ResourceError
-from slipstream.studies.engine import stretch_service
+from slipstream.studies.engine import remote_worker
 from slipstream.studies.engine.pool import Pool
-from slipstream.studies.engine.remote_worker import SERVICE
-from slipstream.studies.engine.state import LiveStates, State
-from slipstream.studies.engine.stretch_service import StretchService
-from slipstream.studies.engine.under_way import UNDER_WAY, read_under_way
+from slipstream.studies.engine.remote_worker import SERVICE, StretchService
+from slipstream.studies.engine.state import UNDER_WAY, LiveStates, State, read_under_way
 from slipstream.training.processes.premises import work_for
 from slipstream.training.processes.wire import pack, unpack
 
@@ -83,7 +81,7 @@ def test_same_bits_for_any_number_of_actors(engine, work, tmp_path):
 
 def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monkeypatch):
     """Actors are lost in the middle; others go on from the states of the last minute."""
-    monkeypatch.setattr(stretch_service, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(remote_worker, "SAVE_SECONDS", 0.0)
     members = [engine.member(k, budget=60) for k in range(4)]
     live, reached = LiveStates(tmp_path / "live"), []
     go_on = StretchService._go_on

@@ -6,10 +6,9 @@ from fake_pool import plan
 
 from slipstream.settings.config import resolve
 from slipstream.studies.config import PruningConfig
-from slipstream.studies.record.rows import Verdict
+from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.search.judge import DISARMED, RungLog
 from slipstream.studies.search.plan import Stages
-from slipstream.studies.search.rung_log import RungLog
-from slipstream.studies.search.rungs import DISARMED
 
 MILESTONES = (11, 22, 33)
 STAGES = Stages(MILESTONES, (110, 220, 330), (1 / 3, 2 / 3))

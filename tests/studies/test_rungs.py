@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from slipstream.studies.search.rungs import (
+from slipstream.studies.search.judge import (
     BEHIND,
     LOWER_HALF,
     RECENT,

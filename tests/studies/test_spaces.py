@@ -10,8 +10,8 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.settings.config import resolve
-from slipstream.studies.setup import prepare
 from slipstream.studies.space.space import SearchSpace, published
+from slipstream.studies.start import prepare
 
 ROLLOUT_ROWS = "agent.rollout_rows"
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from slipstream.studies.record.export import _guarded
+from slipstream.studies.record.reader import _guarded
 
 
 def test_looking_at_a_study_loads_no_library_for_training():
     code = (
-        "import sys, slipstream.studies.status as s;"
+        "import sys, slipstream.studies.record.status as s;"
         "print([m for m in ('torch', 'numba', 'optuna', 'sqlalchemy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,10 +21,9 @@ from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.engine.stretch import Task, run_stretch
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.rows import Slot
+from slipstream.studies.record.ledger import Ledger, Slot
 from slipstream.studies.search.plan import StudyPlan
-from slipstream.studies.setup import prepare
+from slipstream.studies.start import prepare
 
 IN_FLIGHT, FOLDS, TRIALS = 16, 6, 20
 CONFIG = {

@@ -62,6 +62,7 @@ def tune(
         Interrupted: a signal stopped it; the study can be resumed.
     """
     from slipstream.studies import start
+    from slipstream.studies.study import Resources
 
     with _shown(show) as shown:
         return start.tune(
@@ -69,7 +70,7 @@ def tune(
             study_name,
             parse_overrides(overrides),
             dict(study or {}),
-            start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+            Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
             say,
             shown,
             report_study if report else None,
@@ -96,11 +97,12 @@ def resume_study(
     from that. `trust` is as for `evaluate`.
     """
     from slipstream.studies import start
+    from slipstream.studies.study import Resources
 
     with _shown(show) as shown:
         return start.resume(
             str(name),
-            start.Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+            Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
             trust,
             say,
             shown,

@@ -49,7 +49,7 @@ def list_(
 
 def _list_made(what: Listed) -> None:
     """From the register, the newest first: a line each, never folded, so that `grep` finds it."""
-    from slipstream.studies.lookup import made
+    from slipstream.studies.record.status import made
 
     rows, absent = made("run" if what is Listed.RUNS else "study")
     if rows:

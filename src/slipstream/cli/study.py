@@ -170,7 +170,7 @@ def resume(
 def status(name: StudyName) -> None:
     """Says where a study stands; also while another process runs it."""
     from slipstream.studies.record.folder import StudyFolder
-    from slipstream.studies.status import status_lines
+    from slipstream.studies.record.status import status_lines
 
     for line in status_lines(StudyFolder.open(name)):
         tell(line)
@@ -186,7 +186,7 @@ def best(
 ) -> None:
     """Prints the winner's config: slipstream study best NAME > best.yaml."""
     from slipstream.studies.record.folder import StudyFolder
-    from slipstream.studies.status import best_config
+    from slipstream.studies.record.status import best_config
 
     tell(best_config(StudyFolder.open(name, trust=trust), trial), end="")
 
@@ -202,8 +202,8 @@ def export(
 ) -> None:
     """Writes all trials: numbers, states, scores, folds and params."""
     from slipstream.files.files import write_text
-    from slipstream.studies.record.export import FORMATS, export_text
     from slipstream.studies.record.folder import StudyFolder
+    from slipstream.studies.record.reader import FORMATS, export_text
 
     kind = out.suffix.removeprefix(".") if out is not None else format_
     if kind not in FORMATS:

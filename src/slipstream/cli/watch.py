@@ -14,7 +14,7 @@ from slipstream.cli.output import tell
 
 def status(name: RunOrStudy) -> None:
     """Says where a run or a study stands; also while another process works on it."""
-    from slipstream.studies.lookup import lines
+    from slipstream.studies.record.status import lines
 
     for line in lines(name):
         tell(line)
@@ -25,7 +25,7 @@ def watch(
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
 ) -> None:
     """Shows where a run or a study stands, again and again, until nobody works on it."""
-    from slipstream.studies.lookup import at_work, lines, lookup
+    from slipstream.studies.record.status import at_work, lines, lookup
 
     folder, before = lookup(name)[0], ""
     while True:
@@ -43,8 +43,8 @@ def watch(
 
 def stop(name: RunOrStudy) -> None:
     """Ends a run or a study after the iteration under way, as Ctrl-C does: it can be resumed."""
-    from slipstream.studies.lookup import lookup
-    from slipstream.studies.lookup import stop as ask
+    from slipstream.studies.record.status import lookup
+    from slipstream.studies.record.status import stop as ask
 
     folder, study = lookup(name)
     command = "slipstream resume" if study is None else "slipstream study resume"

@@ -1,52 +1,127 @@
-"""Begins a study, or goes on with one."""
+"""Begins a study from what a user points at, or goes on with one."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.printable import printable_lines
+from slipstream.environments.factory import kind_of
 from slipstream.files.interruption import Interrupted
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
-from slipstream.settings.target import read_config
-from slipstream.studies.machinery import Pools
+from slipstream.settings.config import RunConfig, switch_agent
+from slipstream.settings.target import copied, override, read_config, read_target
+from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.study_file import read_study
-from slipstream.studies.setup import prepare
-from slipstream.studies.study import Options, Study
-from slipstream.training.processes.cluster import ClusterOptions
+from slipstream.studies.record.study_file import STUDY, read_study, study_section
+from slipstream.studies.search.machinery import Pools
+from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.study import Resources, Study
+from slipstream.training.learner import check_learner
+
+MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
+
+
+def prepare(
+    target: str | Path | Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    study: Mapping[str, Any],
+    say: Callable[[str], None] = lambda message: None,
+) -> tuple[RunConfig, StudyConfig, SearchSpace]:
+    """Reads and checks everything that a study needs besides its data.
+
+    Args:
+        target: a YAML file, an environment, a kernel's ``.py`` file, ``gym:ID``, or sections.
+        overrides: dotted path -> value; those below `study.` are of the study.
+        study: fields of the `study` section that win over the file's.
+        say: told who takes a game's second seat, where nobody was named for it.
+
+    Raises:
+        ConfigError: one paragraph that says what to write instead.
+    """
+    values = copied(target) if isinstance(target, Mapping) else read_target(str(target))
+    section = study_section(values)
+    values.pop(STUDY, None)
+    note = switch_agent(values, overrides)
+    for path, value in overrides.items():
+        if path == STUDY:
+            section = study_section({STUDY: value})
+        elif path.partition(".")[0] == STUDY:
+            nested = {STUDY: section}
+            override(nested, path, value)
+            section = nested[STUDY]
+        else:
+            override(values, path, value)
+    _check_prices(values, overrides)
+    config = validate(StudyConfig, {**section, **study}, STUDY)
+    base, seat = base_config(values).seated()
+    for sentence in filter(None, (seat, note)):
+        say(sentence)
+    return base, config, SearchSpace.from_mapping(config.space, base)
+
+
+def base_config(values: dict[str, Any]) -> RunConfig:
+    """The config that trials vary: one member, a number of copies."""
+    if not isinstance(values.get("training") or {}, Mapping):
+        raise ConfigError("`training` must be a section with keys below it.")
+    training = dict(values.get("training") or {})
+    for name, reason in (
+        ("members", "a study trains its own members, one for each fold of a trial"),
+        ("out", "a study has its own folder, named by --study-name"),
+    ):
+        if training.get(name) not in (None, 1):
+            raise ConfigError(f"`training.{name}` is {training[name]!r}: {reason}. Take it out.")
+    if training.get("num_envs", "auto") == "auto":
+        training["num_envs"] = _copies(values)
+    config = RunConfig.from_mapping({**values, "training": training})
+    given = values.get("agent")
+    config = replace(
+        config, agent=config.agent.among_many(given if isinstance(given, Mapping) else ())
+    )
+    if config.curriculum.phases:
+        raise ConfigError(
+            "A study scores its trials on one environment and has no `curriculum`: take the "
+            "section out, or train it with `slipstream train`."
+        )
+    check_learner(config.training, image=False)  # images are known when the environment is loaded
+    return config
+
+
+def _check_prices(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
+    """`--data-dir` and `--timeframe` are for environments that read prices."""
+    given = [path for path in overrides if path.startswith("env.data.")]
+    name = _env_name(values)
+    if not given or name is None:
+        return
+    if "data" not in kind_of(name).model(name).model_fields:
+        raise ConfigError(
+            f"{name} reads no prices: leave --data-dir and --timeframe ({', '.join(given)}) out."
+        )
+
+
+def _env_name(values: Mapping[str, Any]) -> str | None:
+    section = values.get("env")
+    name = section.get("name") if isinstance(section, Mapping) else section
+    return name if isinstance(name, str) else None
+
+
+def _copies(values: Mapping[str, Any]) -> int:
+    name = _env_name(values)
+    divisible = name is not None and kind_of(name).divisible(name)
+    return MARKET_COPIES if divisible else GAME_COPIES
+
 
 _UNREPORTED = "The study is complete, its page is not. Write it with:"
 Say = Callable[[str], None]
 Show = Callable[[Status], None]
 Report = Callable[[StudyFolder, Say], Path]
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What decides no trial; see `slipstream.tune`."""
-
-    storage: str | None = None
-    workers: int | None = None
-    group_size: int | None = None
-    hours: float | None = None
-    force_deploy: bool = False
-    cluster: ClusterOptions | None = None
-
-    def __post_init__(self) -> None:
-        if self.hours is not None and not self.hours > 0.0:
-            raise ConfigError(f"--hours {self.hours:g}: give the hours that the study may take.")
-        if self.cluster is not None and self.workers is not None:
-            raise ConfigError(
-                "--workers counts processes of this machine alone, and with --cluster there are "
-                "none: leave it out, or give --max-workers."
-            )
 
 
 def tune(
@@ -67,8 +142,7 @@ def tune(
     folder = StudyFolder.of(name)
     folder.trust = True  # what it names was named to this command
     machinery = Pools(resources.workers, resources.group_size, resources.cluster, say)
-    options = Options(resources.storage, resources.hours, resources.force_deploy)
-    Study(folder, base, config, space, machinery, options, say, show or _nobody).run()
+    Study(folder, base, config, space, machinery, resources, say, show or _nobody).run()
     return _end(folder, report, say)
 
 

@@ -2,89 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.core.spec import Spec
 from slipstream.files import provenance
 from slipstream.files.files import write_text
 from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
 from slipstream.runs.listeners.telling import vectorized_line
-from slipstream.runs.openings import PriceSeries
 from slipstream.runs.state_version import check_state_version, state_version
 from slipstream.settings.config import RunConfig
 from slipstream.settings.trust import enter
 from slipstream.studies.config import StudyConfig, digest
-from slipstream.studies.forecast import confirm_members, forecast, measure
+from slipstream.studies.engine.pool import Pool
+from slipstream.studies.outcome.confirmation import confirm_best
 from slipstream.studies.outcome.result import result_of
-from slipstream.studies.outcome.winner import confirm_best, deploy
-from slipstream.studies.progress import remaining_steps, search_status
-from slipstream.studies.rare_interval import RareInterval
+from slipstream.studies.outcome.winner import deploy
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.identity import check_data, check_same, identity
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, shown, storage_url
-from slipstream.studies.record.study_file import write_study
-from slipstream.studies.room import check_disk, check_memory
-from slipstream.studies.search.judge import Judge
+from slipstream.studies.record.study_file import check_data, check_same, identity, write_study
+from slipstream.studies.search.forecast import (
+    check_disk,
+    check_memory,
+    confirm_members,
+    forecast,
+    measure,
+)
+from slipstream.studies.search.judge import Judge, RungLog
+from slipstream.studies.search.machinery import Pools, Survey
 from slipstream.studies.search.plan import StudyPlan
-from slipstream.studies.search.rung_log import RungLog
 from slipstream.studies.search.search import Search
-from slipstream.studies.session import PolicyPool, Session
+from slipstream.studies.search.session import (
+    RareInterval,
+    Session,
+    remaining_steps,
+    search_status,
+)
 from slipstream.studies.space.space import SearchSpace
+from slipstream.training.processes.cluster import ClusterOptions
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What a study must know about its environment.
-
-    Attributes:
-        spec: its outside.
-        folds: how many folds a trial has.
-        facts: JSON-able: `market_sha256`, `folds` (groups, paths, ranges), `round_trip`, ...
-        notes: sentences that the user must see.
-        observed_bytes: see `Environment`.
-        backend: how copies are stepped; ``auto`` where that is measured later.
-        prices: what is written down of the hold-out when it is opened.
-    """
-
-    spec: Spec
-    folds: int
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    observed_bytes: int | None = None
-    backend: str = "auto"
-    prices: Callable[[], Sequence[PriceSeries]] = tuple
-
-
-class Machinery(Protocol):
-    """Loads the data once and trains members on it."""
-
-    def survey(self, base: RunConfig, study: StudyConfig) -> Survey:
-        """Loads what the environment reads."""
-
-    def pool(self, folder: StudyFolder) -> AbstractContextManager[PolicyPool]:
-        """Workers that share what was loaded."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What decides no trial.
-
-    Attributes:
-        storage: where Optuna's study is kept; None: what it was, else SQLite in the folder.
-        hours: cut the search so that everything ends by then.
-        force_deploy: deploy the best candidate even when nothing is recommended.
-    """
+class Resources:
+    """What decides no trial; see `slipstream.tune`."""
 
     storage: str | None = None
+    workers: int | None = None
+    group_size: int | None = None
     hours: float | None = None
     force_deploy: bool = False
+    cluster: ClusterOptions | None = None
+
+    def __post_init__(self) -> None:
+        if self.hours is not None and not self.hours > 0.0:
+            raise ConfigError(f"--hours {self.hours:g}: give the hours that the study may take.")
+        if self.cluster is not None and self.workers is not None:
+            raise ConfigError(
+                "--workers counts processes of this machine alone, and with --cluster there are "
+                "none: leave it out, or give --max-workers."
+            )
 
 
 class Study:
@@ -94,7 +74,7 @@ class Study:
         folder: its directory, new or not.
         base, config, space: what `prepare` made of the user's words.
         machinery: who loads and trains.
-        options: of this call.
+        resources: of this call.
         say: told in sentences.
         show: told where the study stands, often.
     """
@@ -105,12 +85,12 @@ class Study:
         base: RunConfig,
         config: StudyConfig,
         space: SearchSpace,
-        machinery: Machinery,
-        options: Options,
+        machinery: Pools,
+        resources: Resources,
         say: Callable[[str], None],
         show: Callable[[Status], None] = lambda status: None,
     ) -> None:
-        self.folder, self.options = folder, options
+        self.folder, self.resources = folder, resources
         self._base, self._config, self._space = base, config, space
         self._machinery, self._told, self._show = machinery, say, show
         self._identity = identity(base, config, space)
@@ -133,7 +113,7 @@ class Study:
             SlipstreamError: with one paragraph that says what to do; nothing that was done is lost.
             Interrupted: a signal or `slipstream stop`; it can be resumed.
         """
-        storage_url(self.options.storage, self.folder.path)  # refused before anything takes time
+        storage_url(self.resources.storage, self.folder.path)  # refused before anything takes time
         self._check_place()
         fresh = not self.folder.exists
         self.folder.lock()
@@ -239,7 +219,7 @@ class Study:
                     session,
                     search,
                     confirmed,
-                    force=self.options.force_deploy,
+                    force=self.resources.force_deploy,
                     study_config=digest(self._identity),
                     prices=survey.prices,
                 )
@@ -259,7 +239,7 @@ class Study:
 
     def _mirror(self, ledger: Ledger) -> Mirror:
         """The storage: the one of the study's first start, unless another place is its address."""
-        wanted, before = self.options.storage, ledger.fact("storage")
+        wanted, before = self.resources.storage, ledger.fact("storage")
         if wanted is None and before is not None:
             if ":***@" in before:
                 raise ConfigError(
@@ -283,7 +263,7 @@ class Study:
         plan: StudyPlan,
         survey: Survey,
         ledger: Ledger,
-        pool: PolicyPool,
+        pool: Pool,
         asked: Interruption,
     ) -> None:
         """Once for a study: a measured slice, then what everything will take."""
@@ -371,7 +351,7 @@ class Study:
         """Follows `study stop`, and `--hours` as soon as what is in flight needs the rest."""
         request = self.folder.stop_request()
         reason = "`study stop`" if request and not request.get("now") else ""
-        hours, speed = self.options.hours, session.meter.speed
+        hours, speed = self.resources.hours, session.meter.speed
         if hours is not None and speed:
             in_flight = remaining_steps(search, session.plan, to_come=False)
             if session.meter.elapsed + (in_flight + after) / speed > hours * 3600:

@@ -21,7 +21,7 @@ from slipstream.report.run import report
 from slipstream.report.run.evaluation import evaluate_deployed
 from slipstream.runs.deployed import DeployedPolicy
 from slipstream.settings.config import RunConfig
-from slipstream.studies.outcome.final import save_policy
+from slipstream.studies.outcome.winner import save_policy
 
 HOUR, DAY = 3_600, 86_400
 FEATURES = ["log_return_1", "rsi_14"]

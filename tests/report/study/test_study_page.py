@@ -28,11 +28,10 @@ from slipstream.studies.outcome.sentences import (
     holdout_bound,
     on_holdout,
 )
-from slipstream.studies.record.export import export_text
-from slipstream.studies.record.reader import StudyReader
-from slipstream.studies.statistics.deflated import expected_best, expected_maximum
+from slipstream.studies.record.reader import StudyReader, export_text
+from slipstream.studies.record.status import best_config, status_lines
+from slipstream.studies.statistics.overfitting import expected_best, expected_maximum
 from slipstream.studies.statistics.paths import daily_mix
-from slipstream.studies.status import best_config, status_lines
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,7 +18,7 @@ from slipstream.report.numbers import band, interval, number, share, spread
 from slipstream.report.page import KeyFigure, Page, Section
 from slipstream.report.provenance import closing
 from slipstream.report.statistics import sharpe, sharpe_interval
-from slipstream.studies.statistics.deflated import smallest_confirmable
+from slipstream.studies.statistics.overfitting import smallest_confirmable
 
 RUINED = -0.9  # total return from which on an account is called ruined
 FOLLOWS = 0.5  # correlation of daily returns from which on a member goes with the market

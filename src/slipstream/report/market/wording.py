@@ -16,7 +16,7 @@ from slipstream.market.symbols import FIAT, pair_in, pip
 from slipstream.report.numbers import interval as text_of
 from slipstream.report.numbers import number, share
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
-from slipstream.studies.statistics.deflated import expected_best, smallest_confirmable
+from slipstream.studies.statistics.overfitting import expected_best, smallest_confirmable
 
 BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders from which on it is said
 

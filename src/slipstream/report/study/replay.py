@@ -26,7 +26,7 @@ from slipstream.report.portfolio.baselines import rebalanced
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints
 from slipstream.settings.config import resolve
-from slipstream.studies.engine.accounts import join_passes, pass_growth
+from slipstream.studies.engine.passes import join_passes, pass_growth
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.reader import StudyReader

@@ -17,7 +17,7 @@ from slipstream.report.statistics import Floats, max_drawdown, sharpe, sharpe_in
 from slipstream.report.study.figures import kind
 from slipstream.report.study.view import Axis, Lines, StudyView
 from slipstream.studies.record.reader import Trial
-from slipstream.studies.search.rung_log import rung_at
+from slipstream.studies.search.judge import rung_at
 
 MOST_TRIALS = 30
 _MOST_FAILED = 10

@@ -15,13 +15,12 @@ from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study import replay
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.reader import StudyReader, Trial
+from slipstream.studies.record.reader import StudyReader, Trial, best_trials
 from slipstream.studies.search.plan import iterations, rows_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.importance import importances
 from slipstream.studies.statistics.paths import FoldMap, backtest_paths
-from slipstream.studies.status import best_trials
 
 DAY = 86_400
 _Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fold

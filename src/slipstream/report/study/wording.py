@@ -16,13 +16,14 @@ from slipstream.report.numbers import number, share, spread
 from slipstream.report.statistics import Floats, growth, sharpe, sharpe_interval
 from slipstream.report.study.view import Lines, StudyView
 from slipstream.studies.outcome import sentences
-from slipstream.studies.search.rung_log import rung_at
-from slipstream.studies.statistics.deflated import (
+from slipstream.studies.search.judge import rung_at
+from slipstream.studies.statistics.overfitting import (
+    ON_NOISE,
     expected_best,
     expected_maximum,
+    findable_sentence,
     smallest_confirmable,
 )
-from slipstream.studies.statistics.overfitting import ON_NOISE
 
 HOLDOUT = "hold-out"
 _FAR = 2.0  # times the deviation that luck makes, from which on trials are called unlike
@@ -204,7 +205,7 @@ def chance(view: StudyView) -> list[str]:
     findable = view.result.get("findable")
     if findable is None:
         return []
-    return [sentences.findable_sentence(findable), *best_of(view)]
+    return [findable_sentence(findable), *best_of(view)]
 
 
 def best_of(view: StudyView) -> list[str]:

@@ -1,7 +1,14 @@
-"""A worker on another machine: takes stretches to an actor, and states and scores back."""
+"""A worker on another machine, seen from both sides of its wire.
+
+The study's process takes stretches to an actor of the cluster (`RemoteWorker`), which does them
+(`StretchService`). States come with the request and go back every minute; on the node they are in
+memory only, so what an actor has goes with it.
+"""
 
 from __future__ import annotations
 
+import gc
+import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,22 +17,27 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
 from slipstream.environments.environment import Environment
+from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.member import DailyReturns, Outcome
-from slipstream.studies.engine.recent import Recent
-from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import LiveStates
-from slipstream.studies.engine.stretch import Task
-from slipstream.studies.engine.under_way import UnderWay
-from slipstream.training.processes.cluster import Cluster, Lost, RemoteActor, Shared
-from slipstream.training.processes.node import sent_as
+from slipstream.studies.engine.source import EnvironmentSource, Recent
+from slipstream.studies.engine.state import HeldStates, LiveStates, UnderWay
+from slipstream.studies.engine.stretch import Task, run_stretch
+from slipstream.studies.engine.worker import keep_memory
+from slipstream.training.processes.child import torch_threads
+from slipstream.training.processes.cluster import (
+    BEAT_SECONDS,
+    HAND_OVER_SECONDS,
+    Cluster,
+    Lost,
+    RemoteActor,
+    Shared,
+)
+from slipstream.training.processes.node import Arrays, NodeService, sent_as
 from slipstream.training.processes.wire import pack, unpack
 
-_BLAMED: Mapping[str, type[SlipstreamError]] = {
-    "KernelError": KernelError,
-    "ConfigError": ConfigError,
-}
+_BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
 _KEPT = 16  # environments that were made ready to be sent
-SERVICE = "slipstream.studies.engine.stretch_service:StretchService"
+SERVICE = "slipstream.studies.engine.remote_worker:StretchService"
 
 
 class DataStore:
@@ -120,7 +132,7 @@ class RemoteWorker:
             self._tasks = () if final else tasks
             if "blamed" in facts:
                 kind, text = facts["blamed"]
-                return _BLAMED[kind](str(text))
+                return {one.__name__: one for one in _BLAMED}[kind](str(text))
             if "left" in facts:
                 return Lost("gave back what it did", "left")
             return _outcomes(facts["done"], tasks) if final else None
@@ -162,3 +174,105 @@ def _outcomes(found: Sequence[Mapping[str, Any]], tasks: Sequence[Task]) -> list
             raise ValueError(f"{one.name} at {one.milestone}, not {member.name} at {task.until}")
         outcomes.append(one)
     return outcomes
+
+
+# What is saved waits for the next question; the rest is for the iteration under way.
+SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
+
+
+class _Leave(BaseException):
+    """The owner wants back what is under way."""
+
+
+class _Sent(EnvironmentSource):
+    """Environments that came with a request."""
+
+    def __init__(self, tasks: Sequence[Task], environments: Sequence[Environment]) -> None:
+        self._sent = {
+            id(task.member.config): one for task, one in zip(tasks, environments, strict=True)
+        }
+
+    def environment(self, config: RunConfig) -> Environment:
+        return self._sent[id(config)]
+
+
+class _Request:
+    """A request's tasks, and where their members stand.
+
+    Args:
+        tasks: of the request.
+        states: that came with it.
+    """
+
+    def __init__(self, tasks: Sequence[Task], states: Mapping[str, bytes]) -> None:
+        self.live, self._tasks = HeldStates(), tasks
+        for name, content in states.items():
+            self.live.put(name, content)
+        self.came = {task.member.name: self.live.iteration(task.member) for task in tasks}
+        self.told = dict(self.came)
+
+    def newer(self, known: dict[str, int]) -> dict[str, bytes]:
+        """States of later iterations than `known`, which has them from now on."""
+        found = {}
+        for task in self._tasks:
+            name, iteration = task.member.name, self.live.iteration(task.member)
+            content = self.live.content(name) if iteration != known[name] else None
+            if content is not None:
+                found[name], known[name] = content, iteration
+        return found
+
+
+class StretchService(NodeService):
+    """Does stretches for a `RemoteWorker`."""
+
+    def __init__(self, needs: bytes, arrays: Arrays) -> None:
+        super().__init__(needs, arrays)
+        self._under_way: _Request | None = None
+        keep_memory()
+        torch_threads(1)
+
+    def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
+        """A stretch, or as much of it as was done when the owner wanted it back."""
+        asked = unpack(request)
+        self._leaving.clear()
+        tasks: list[Task] = pickle.loads(asked["tasks"])
+        made = [self.restored(one, arrays) for one in asked["environments"]]
+        source = _Sent(tasks, [made[k] for k in asked["environment_of"]])
+        under_way = self._under_way = _Request(tasks, asked["states"])
+        facts = self._run(tasks, source, under_way.live)
+        self._under_way = None
+        for task in tasks if "done" in facts else ():
+            under_way.live.slim(task.member)
+        # All that is newer, for news that were asked for at this moment may be passed over.
+        answer = pack({**facts, "states": under_way.newer(under_way.came)})
+        del under_way
+        gc.collect()  # populations are cyclic: they would wait for one another
+        return answer
+
+    def news(self) -> bytes:
+        """States that were saved since the owner last heard."""
+        under_way = self._under_way
+        states = {} if under_way is None else under_way.newer(under_way.told)
+        said = [] if under_way is None else under_way.live.said()
+        return pack({"states": states, "said": said}) if states or said else b""
+
+    def _run(self, tasks: list[Task], source: EnvironmentSource, live: LiveStates) -> Any:
+        try:
+            return {"done": _plain(run_stretch(tasks, source, live, self._go_on, SAVE_SECONDS))}
+        except _Leave:
+            return {"left": True}
+        except MemoryError:
+            os._exit(1)  # as the system would: the stretch is tried again with fewer members
+        except _BLAMED as error:
+            return {"blamed": [type(error).__name__, str(error)]}
+
+    def _go_on(self) -> None:
+        if self._leaving.is_set():
+            raise _Leave
+
+
+def _plain(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    return [
+        {**vars(one), "passes": None if one.passes is None else dict(vars(one.passes))}
+        for one in outcomes
+    ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -11,7 +13,27 @@ from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, trainable
 from slipstream.market.folds import FoldPlan
 from slipstream.settings.config import RunConfig
-from slipstream.studies.engine.recent import Recent
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Key, Value]):
+    """Values made on demand, of which the last `size` that were asked for are kept."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+
+    def get(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The value of a key, made by `make` where it is not kept."""
+        if key not in self._values:
+            self._values[key] = make()
+            if len(self._values) > self._size:
+                self._values.popitem(last=False)
+        self._values.move_to_end(key)
+        return self._values[key]
+
 
 _KEPT = 64  # environments whose records, and configs whose environments, are remembered
 

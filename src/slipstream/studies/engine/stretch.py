@@ -14,8 +14,7 @@ from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.passes import alike, score
 from slipstream.studies.engine.population import Place, Population, policy_of
 from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import LiveStates, State
-from slipstream.studies.engine.under_way import UnderWay
+from slipstream.studies.engine.state import LiveStates, State, UnderWay
 
 SAVE_SECONDS = 60.0
 SAVE_SHARE = 0.03  # of the time at most: large replays are saved less often

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from slipstream.studies.config import ConfirmationConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.outcome.sentences import chances
-from slipstream.studies.record.rows import Slot, Verdict, ranked
+from slipstream.studies.record.ledger import Slot, Verdict, ranked
 from slipstream.studies.search.plan import StudyPlan
+from slipstream.studies.search.search import Search
+from slipstream.studies.search.session import Session
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.bootstrap import information_ratio
 from slipstream.studies.statistics.objective import fold_score
@@ -50,6 +52,36 @@ class Confirmed:
     cash: float | None = None
     chance: Mapping[str, Any] | None = None
     reason: str = ""
+
+
+def confirm_best(
+    session: Session, search: Search, fold_facts: Mapping[str, Any] | None
+) -> Confirmed:
+    """Trains the best trials again on fresh seeds and chooses among them.
+
+    Args:
+        session: who trains.
+        search: that has ended.
+        fold_facts: which fold tests what; None for games.
+    """
+    plan = session.plan
+    chosen = candidates(search.verdicts, plan.study.confirmation.top)
+    configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
+    jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
+    later = plan.study.final_seeds + plan.study.final_refit
+    outcomes = session.train(jobs, "confirmation", later)
+    for slot in jobs:
+        session.pool.drop(slot.name)
+    scores = {trial: search.verdicts[trial].score for trial in chosen}
+    begun, full = len(search.asked()), {}
+    if plan.market is not None:
+        tested = session.ledger.outcomes("search")
+        for trial, verdict in sorted(search.verdicts.items()):
+            ends = [tested.get((slot.name, verdict.milestone)) for slot in plan.trial_slots(trial)]
+            passes = [one.passes for one in ends if one is not None and one.passes is not None]
+            if verdict.kind == "complete" and len(passes) == plan.folds:
+                full[trial] = passes
+    return confirm(plan, chosen, scores, outcomes, fold_facts, full, begun)
 
 
 def candidates(verdicts: Mapping[int, Verdict], top: int) -> list[int]:

@@ -54,22 +54,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from slipstream.studies.outcome.confirmation import Confirmed
-from slipstream.studies.outcome.evidence import evidence_of
-from slipstream.studies.outcome.final import Deployed
 from slipstream.studies.outcome.sentences import sentences
+from slipstream.studies.outcome.winner import Deployed
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.reader import StudyReader, Trial
-from slipstream.studies.record.rows import Verdict
+from slipstream.studies.record.ledger import Ledger, Verdict
+from slipstream.studies.record.reader import StudyReader, Trial, best_trials
 from slipstream.studies.search.plan import StudyPlan, iterations
-from slipstream.studies.statistics.deflated import findable, tested_years
-from slipstream.studies.status import best_trials
+from slipstream.studies.statistics.overfitting import (
+    Floats,
+    NotComputed,
+    deflated_sharpe,
+    findable,
+    pbo,
+    tested_years,
+)
+from slipstream.studies.statistics.paths import daily_benchmark, daily_matrix
 
 PHASES = ("search", "confirm", "final", "refit")
 
@@ -253,3 +259,52 @@ def _deployed(deployed: Deployed) -> dict[str, Any] | None:
 def _seconds(ledger: Ledger, phase: str) -> dict[str, float]:
     totals = ledger.totals(phase)
     return {kind: value for kind, value in totals.items() if kind not in ("steps", "outcomes")}
+
+
+def evidence_of(plan: StudyPlan, reader: StudyReader, trials: Sequence[Trial]) -> dict[str, Any]:
+    """PBO and deflated Sharpe over the trials that finished all folds at full budget.
+
+    PBO ranks trials among each other by their net returns. The deflated Sharpe ratio is the smaller
+    of two: of returns in excess of equal weight's, for a market that rises makes every long
+    position look skilled, and of own ones, for in one that falls cash does.
+
+    Returns:
+        `pbo` and `deflated_sharpe`: their figures, or `reason` where they are not computed.
+    """
+    passes = reader.passes("search")
+    complete = [trial.number for trial in trials if trial.state == "complete"]
+    columns = [[passes[number, 0, fold] for fold in range(plan.folds)] for number in complete]
+    days, matrix = daily_matrix(columns)
+    returns = {"own": matrix}
+    if plan.market is not None and plan.market.benchmark:
+        returns["excess"] = matrix - daily_benchmark(columns, days)[:, None]
+    overfitting = pbo(matrix) if len(matrix) else NotComputed("no trial finished")
+    if isinstance(overfitting, NotComputed):
+        told: dict[str, Any] = {"reason": overfitting.reason}
+    else:
+        told = {
+            "value": overfitting.value,
+            "loses": overfitting.loses,
+            "columns": overfitting.columns,
+            "days": overfitting.days,
+            "blocks": overfitting.blocks,
+        }
+    return {"pbo": told, "deflated_sharpe": _deflated(returns, complete, trials)}
+
+
+def _deflated(
+    returns: Mapping[str, Floats], complete: Sequence[int], trials: Sequence[Trial]
+) -> dict[str, Any]:
+    """The smaller ratio, and `of` which returns it is; none where one cannot be computed."""
+    scores = {trial.number: trial.score for trial in trials if not trial.inactive}
+    known = [number for number in complete if scores.get(number) is not None]
+    if not known:
+        return {"reason": "no active trial finished"}
+    best = max(known, key=lambda number: (scores[number] or 0.0, -number))
+    told: list[dict[str, Any]] = []
+    for name, matrix in returns.items():
+        found = deflated_sharpe(matrix, list(complete).index(best), len(trials))
+        if isinstance(found, NotComputed):
+            return {"trial": best, "reason": found.reason}
+        told.append({"trial": best, "of": name, **asdict(found)})
+    return min(told, key=lambda one: float(one["value"]))

@@ -9,6 +9,7 @@ from slipstream.core.percent import percent
 from slipstream.market.finding import plural
 from slipstream.runs.openings import FEWEST_SHARED
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
+from slipstream.studies.statistics.overfitting import findable_sentence
 
 NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended."
 NO_CASH_WINNER = "No configuration beat cash; nothing is recommended."
@@ -166,32 +167,6 @@ def _folds(result: Mapping[str, Any]) -> str:
         parts.append(f"{fold['sharpe']:.2f}{other}")
     name = "annual Sharpe ratio (equal weight's)" if benchmark else "annual Sharpe ratio"
     return f"Folds of trial {shown['trial']}, {name}: {', '.join(parts)}."
-
-
-def findable_sentence(told: Mapping[str, Any] | None) -> str:
-    """The effect that this much test data can show.
-
-    Args:
-        told: `span`, `candidates` and `sharpe` of ``folds`` and ``holdout``; None: nothing to say.
-    """
-    if told is None:
-        return ""
-    folds, holdout = told["folds"], told["holdout"]
-    return (
-        "The smallest annual Sharpe ratio that the test data can confirm: "
-        f"{smallest(folds)} on the folds for {one_of(folds['candidates'])} "
-        f"({folds['span']}), {smallest(holdout)} on the hold-out ({holdout['span']})."
-    )
-
-
-def smallest(told: Mapping[str, Any]) -> str:
-    """The Sharpe ratio of a part of `findable`."""
-    return "none" if told["sharpe"] is None else f"{told['sharpe']:.1f}"
-
-
-def one_of(candidates: int) -> str:
-    """Who shares the level of a bound, in words."""
-    return "the only candidate" if candidates == 1 else f"one of {candidates} candidates"
 
 
 def holdout_bound(holdout: Mapping[str, Any], benchmark: bool) -> str:

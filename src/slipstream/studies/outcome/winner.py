@@ -1,54 +1,164 @@
-"""From the search's best trials to a policy: confirmation, final training, hold-out."""
+"""From the confirmed winner to a policy: final training, hold-out, which is opened once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.files import checkpoint
 from slipstream.runs.openings import Opening, PriceSeries, open_days
 from slipstream.settings.config import RunConfig
+from slipstream.studies.config import seed_of
+from slipstream.studies.engine.member import DailyReturns, Outcome
+from slipstream.studies.engine.pool import Pool
 from slipstream.studies.outcome.confirmation import (
     Confirmed,
-    candidates,
-    confirm,
-    confirmation_slots,
 )
-from slipstream.studies.outcome.final import Deployed, final_slots, holdout_facts, save_policy
 from slipstream.studies.outcome.sentences import UNKNOWN_OPENINGS
-from slipstream.studies.record.rows import Slot
+from slipstream.studies.record.ledger import Slot
+from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
-from slipstream.studies.session import Session
+from slipstream.studies.search.session import Session
+from slipstream.studies.statistics.bootstrap import information_ratio, lower_bounds
+from slipstream.studies.statistics.objective import fold_score
+from slipstream.studies.statistics.paths import by_day
 
 
-def confirm_best(
-    session: Session, search: Search, fold_facts: Mapping[str, Any] | None
-) -> Confirmed:
-    """Trains the best trials again on fresh seeds and chooses among them.
+@dataclass(frozen=True)
+class Deployed:
+    """What came of the final training; None or empty where nothing was recommended.
+
+    Attributes:
+        winner: the trial that was trained again; `forced` although nothing was recommended.
+        holdout: what its seeds did on the hold-out, see `holdout_facts`.
+        policy, label: folder of the deployable policy, and which one it is.
+        refit, refit_label: the one trained on everything.
+    """
+
+    winner: int | None = None
+    forced: bool = False
+    holdout: Mapping[str, Any] | None = None
+    policy: str | None = None
+    label: str = ""
+    refit: str | None = None
+    refit_label: str = ""
+
+
+def final_slots(plan: StudyPlan, winner: int) -> list[Slot]:
+    """The seeds of the final training; the first one is deployable, fixed in advance."""
+    return [Slot("final", winner, repeat, 0) for repeat in range(plan.study.final_seeds)]
+
+
+def holdout_facts(
+    plan: StudyPlan,
+    slots: Sequence[Slot],
+    outcomes: Mapping[Slot, Outcome],
+    opening: Opening,
+    forced: bool,
+) -> dict[str, Any]:
+    """What the final seeds did on the hold-out; games: on fresh episodes.
 
     Args:
-        session: who trains.
-        search: that has ended.
-        fold_facts: which fold tests what; None for games.
+        plan: objective and market.
+        slots: the seeds.
+        outcomes: theirs.
+        opening: which opening of these days this is, and which of them were opened before.
+        forced: nothing was recommended: such a policy is never promoted.
+
+    Returns:
+        `opening`, what else is known of it, `seeds` (a mapping each), and over the seeds that did
+        not diverge the means: games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and
+        `lcb` (information ratio against equal weight and its lower bound), `own_lcb` (of the Sharpe
+        ratio itself), both None of fewer than 60 `fresh_days`, `beats_equal_weight`, `beats_cash`,
+        `promoted`. Where there is no equal weight, nothing says `benchmark` or `equal_weight`, and
+        the ratio is against cash.
     """
-    plan = session.plan
-    chosen = candidates(search.verdicts, plan.study.confirmation.top)
-    configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
-    jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
-    later = plan.study.final_seeds + plan.study.final_refit
-    outcomes = session.train(jobs, "confirmation", later)
-    for slot in jobs:
-        session.pool.drop(slot.name)
-    scores = {trial: search.verdicts[trial].score for trial in chosen}
-    begun, full = len(search.asked()), {}
+    seeds = [_seed_facts(plan, slot, outcomes[slot]) for slot in slots]
+    facts: dict[str, Any] = {**opening.facts(), "seeds": seeds}
+    passes = [outcomes[slot].passes for slot in slots if not outcomes[slot].failed]
+    found = [one for one in passes if one is not None and len(one.returns)]
+    if not found:
+        return facts
+    if plan.market is None:
+        return {**facts, "mean": float(np.mean([one.returns.mean() for one in found]))}
+    mine = float(np.mean([np.prod(1.0 + one.returns) - 1.0 for one in found]))
+    other = float(np.mean([np.prod(1.0 + one.benchmark) - 1.0 for one in found]))
+    settings = plan.study.confirmation
+    days, excess, benchmark = _excess(found)
+    fresh = ~np.isin(days, list(opening.opened))
+    bounds = lower_bounds(
+        [excess[:, fresh], (excess + benchmark)[:, fresh]],
+        plan.market.days_per_year,
+        settings.level,
+        settings.bootstrap,
+        settings.block_days,
+        seed_of(plan.study.seed, "holdout"),
+    )
+    known = [None if np.isnan(bound) else float(bound) for bound in bounds.lower]
+    if plan.market.benchmark:
+        facts |= {
+            "benchmark_return": other,
+            "own_lcb": known[1],
+            "beats_equal_weight": mine > other,
+        }
+    return {
+        **facts,
+        "fresh_days": int(fresh.sum()),
+        "mean_return": mine,
+        "ratio": information_ratio(excess, plan.market.days_per_year),
+        "lcb": known[0],
+        "beats_cash": mine > 0.0,
+        "promoted": bool((bounds.lower > 0.0).all()) and not (forced or opening.unknown),
+    }
+
+
+def _seed_facts(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, Any]:
+    passes = outcome.passes
+    facts: dict[str, Any] = {"seed": slot.repeat, "failed": outcome.failed}
+    if passes is None:
+        return {**facts, "reason": outcome.reason}
+    facts |= fold_score(passes, plan.market, plan.study.objective).facts()
     if plan.market is not None:
-        tested = session.ledger.outcomes("search")
-        for trial, verdict in sorted(search.verdicts.items()):
-            ends = [tested.get((slot.name, verdict.milestone)) for slot in plan.trial_slots(trial)]
-            passes = [one.passes for one in ends if one is not None and one.passes is not None]
-            if verdict.kind == "complete" and len(passes) == plan.folds:
-                full[trial] = passes
-    return confirm(plan, chosen, scores, outcomes, fold_facts, full, begun)
+        facts["total_return"] = float(np.prod(1.0 + passes.returns) - 1.0)
+    if plan.market is not None and plan.market.benchmark:
+        facts["benchmark_return"] = float(np.prod(1.0 + passes.benchmark) - 1.0)
+    return facts
+
+
+def _excess(
+    passes: Sequence[DailyReturns],
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Days [n], daily returns minus equal weight's [R, n], and equal weight's [n].
+
+    A policy earns nothing on days it did not see.
+    """
+    each = [(*by_day(one.days, one.returns), by_day(one.days, one.benchmark)[1]) for one in passes]
+    days = np.unique(np.concatenate([mine for mine, _, _ in each]))
+    benchmark = np.zeros(len(days))
+    for mine, _, other in reversed(each):
+        benchmark[np.searchsorted(days, mine)] = other
+    block = np.tile(-benchmark, (len(each), 1))
+    for row, (mine, returns, other) in enumerate(each):
+        block[row, np.searchsorted(days, mine)] = returns - other
+    return days, block, benchmark
+
+
+def save_policy(
+    folder: Path,
+    pool: Pool,
+    name: str,
+    config: RunConfig,
+    facts: Mapping[str, Any],
+) -> None:
+    """Writes a policy with where it comes from; `slipstream.load_policy` reads it."""
+    tensors, manifest = pool.policy(name)
+    known = {"policy": dict(manifest), "run": config.as_mapping(), "member": name}
+    checkpoint.save(folder, tensors, {**known, **facts})
 
 
 def deploy(

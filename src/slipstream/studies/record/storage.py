@@ -332,7 +332,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _difference(theirs: str | None, identity: Mapping[str, Any]) -> str:
-    from slipstream.studies.record.identity import difference
+    from slipstream.studies.record.study_file import difference
 
     if theirs is None:
         return ", not made by slipstream"

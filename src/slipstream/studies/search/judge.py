@@ -1,19 +1,87 @@
-"""Judge: a trial's score at a stage, and whether it goes on (docs/rules.md, sections 11 and 12)."""
+"""Judge: a trial's score at a stage, and whether it goes on (docs/rules.md, sections 11 and 12).
+
+A rung stops trials only while it predicts their ends. The rule was chosen by replaying several
+over recorded scores; docs/rules.md has the comparison. No p-value of folds is computed: two folds
+share a tested group in 12 of 15 pairs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from slipstream.core.spec import MarketSpec
-from slipstream.studies.config import StudyConfig
+from slipstream.studies.config import PruningConfig, StudyConfig
 from slipstream.studies.engine.member import Outcome
-from slipstream.studies.record.rows import Verdict
-from slipstream.studies.search.rungs import DISARMED, armed, stops
+from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.search.plan import Stages
 from slipstream.studies.search.scheduler import Event
 from slipstream.studies.statistics.objective import FoldResult, fold_score, trial_score
+
+Floats = NDArray[np.float64]
+
+LEAST_CORRELATION = 0.5
+RECENT = 48  # trials, three times those in flight
+FEWEST = 3  # finished trials; two always correlate perfectly
+
+DISARMED = "rung disarmed"
+LOWER_HALF = f"in the lower half of the last {RECENT} trials that reached this rung"
+BEHIND = "behind the best trial in every fold at equal steps"
+
+
+def rank_correlation(first: Floats, second: Floats) -> float | None:
+    """Spearman's, mid ranks for ties; None with fewer than 3 pairs or where one is constant."""
+    fine = np.isfinite(first) & np.isfinite(second)
+    if fine.sum() < FEWEST:
+        return None
+    a, b = rankdata(first[fine]), rankdata(second[fine])
+    if np.ptp(a) == 0.0 or np.ptp(b) == 0.0:
+        return None
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def armed(
+    rung_scores: Floats, final_scores: Floats, least: float = LEAST_CORRELATION
+) -> tuple[bool, float | None]:
+    """Whether a rung may stop trials: its scores rank finished trials as their ends did.
+
+    Args:
+        rung_scores, final_scores: of the trials that have finished by now, in one order.
+        least: rank correlation from which on the rung is armed.
+
+    Returns:
+        Whether it is, and the correlation (None: not known, and then it is disarmed).
+    """
+    rho = rank_correlation(rung_scores, final_scores)
+    return rho is not None and rho >= least, rho
+
+
+def ahead(score: float, others: Floats) -> float:
+    """Share of the others that are ahead; equal ones count half, without others nobody is."""
+    known = others[np.isfinite(others)]
+    if not len(known):
+        return 0.0
+    return float(np.mean(known > score) + 0.5 * np.mean(known == score))
+
+
+def stops(score: float, earlier: Floats, folds: Floats, best: Floats | None) -> str:
+    """Why a trial stops at an armed rung; empty where it goes on.
+
+    Args:
+        score: the trial's at this rung.
+        earlier: scores of those that reached this rung earlier in virtual time, in that order.
+        folds: the trial's fold scores at this rung.
+        best: fold scores of the best finished trial at this rung; None where there is none.
+    """
+    if ahead(score, earlier[-RECENT:]) > 0.5:  # those that came last are what the sampler is by now
+        return LOWER_HALF
+    if best is not None and len(best) and bool(np.all(folds < best)):
+        return BEHIND
+    return ""
 
 
 class Judge:
@@ -97,3 +165,44 @@ class Judge:
         scores = np.array([verdict.score for verdict in earlier.values()], np.float64)
         found = stops(score, scores, np.array(folds, np.float64), rivals)
         return bool(found), rho, found
+
+
+class RungLog:
+    """Looks at verdicts as they fall.
+
+    Args:
+        pruning: of the study.
+        say: told in a sentence whenever a rung's state changes, and the first time.
+    """
+
+    def __init__(self, pruning: PruningConfig, say: Callable[[str], None]) -> None:
+        self._pruning, self._say = pruning, say
+        self._armed: dict[int, bool] = {}
+
+    def look(self, verdict: Verdict, stages: Stages) -> None:
+        """A new verdict on a trial that is scored at these stages."""
+        rung = verdict.stage < len(stages.shares) and verdict.kind in ("continued", "pruned")
+        if not (rung and self._pruning.enabled) or verdict.trial < self._pruning.startup:
+            return
+        armed = not verdict.reason.startswith(DISARMED)
+        if self._armed.get(verdict.stage) == armed:
+            return
+        self._armed[verdict.stage] = armed
+        known = "not known" if verdict.rho is None else f"{verdict.rho:.2f}"
+        number = verdict.stage
+        rollouts = (stages.milestones[number], stages.milestones[-1])
+        place = rung_at(stages.shares[number], rollouts)
+        does = "stops trials from here on" if armed else "is disarmed and stops no trial"
+        sign = ">=" if armed else "not >="
+        self._say(
+            f"Trial {verdict.trial}: the rung at {place} of the budget {does} (its rank "
+            f"correlation with final scores is {known}, {sign} {self._pruning.min_correlation:g})."
+        )
+
+
+def rung_at(share: float, rollouts: Sequence[int] = ()) -> str:
+    """ "33 %" of the budget, and where it lies in whole rollouts, where that is elsewhere."""
+    text = f"{100 * share:.0f} %"
+    scored = rollouts[0] / rollouts[1] if rollouts else share
+    near = round(100 * scored) == round(100 * share)
+    return text if near else f"{text} (in whole rollouts {100 * scored:.0f} %)"

@@ -12,7 +12,7 @@ from slipstream.core.spec import MarketSpec
 from slipstream.settings.config import RunConfig, resolve
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import Member
-from slipstream.studies.record.rows import Slot
+from slipstream.studies.record.ledger import Slot
 from slipstream.studies.space.space import SearchSpace
 
 DEVELOPMENT, EVERYTHING, HOLDOUT = "development", "everything", "holdout"

@@ -1,50 +1,90 @@
-"""The search: asks trials, trains their folds, stops the hopeless, in virtual time."""
+"""The search: asks trials, trains their folds, stops the hopeless, in virtual time.
+
+Optuna's samplers suggest, from a study in memory that holds what the order of events allows.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+import optuna
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
 from slipstream.core.errors import ConfigError
 from slipstream.settings.config import RunConfig
-from slipstream.studies.engine.member import DailyReturns, Member, Outcome
-from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.rows import Ask, Verdict, ranked
+from slipstream.studies.config import StudyConfig, seed_of
+from slipstream.studies.engine.member import DailyReturns, Outcome
+from slipstream.studies.engine.pool import Pool
+from slipstream.studies.record.ledger import Ask, Ledger, Verdict, ranked
 from slipstream.studies.record.storage import Mirror
 from slipstream.studies.record.trial_rows import Told
+from slipstream.studies.search.judge import Judge
 from slipstream.studies.search.plan import Stages, StudyPlan
-from slipstream.studies.search.sampling import Asker
 from slipstream.studies.search.scheduler import Event, Scheduler
+from slipstream.studies.space.space import SearchSpace
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+_SEEDS = 2**32  # what NumPy's generators take
+
+
+class Asker:
+    """Suggests params for trials in the order of their numbers.
+
+    The study it samples from is rebuilt from the ledger, never read from a storage: what a
+    storage rounds, delays or lets others write cannot reach a suggestion. The sampler is made anew
+    for each trial, from the study's seed and the trial's number.
+
+    Args:
+        space: what is searched.
+        config: sampler and seed.
+    """
+
+    def __init__(self, space: SearchSpace, config: StudyConfig) -> None:
+        self._space, self._config = space, config
+        self._study = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
+
+    def ask(self, trial: int) -> dict[str, Any]:
+        """A suggestion for every searched name, knowing what was told so far."""
+        self._study.sampler = sampler(self._config, trial)
+        asked = self._space.ask(self._study)
+        assert asked.number == trial, (asked.number, trial)
+        return dict(asked.params)
+
+    def recall(self, trial: int, params: Mapping[str, Any]) -> None:
+        """Takes an earlier suggestion as asked, without sampling again."""
+        distributions = self._space.distributions
+        self._study.add_trial(
+            optuna.create_trial(
+                state=TrialState.RUNNING,
+                params={name: params[name] for name in distributions},
+                distributions=distributions,
+            )
+        )
+        assert len(self._study.get_trials(deepcopy=False)) == trial + 1
+
+    def tell(self, trial: int, score: float | None) -> None:
+        """A trial's score, also of a pruned one; None where it failed."""
+        if score is None:
+            self._study.tell(trial, state=TrialState.FAIL)
+        else:
+            self._study.tell(trial, score)
+
+
+def sampler(config: StudyConfig, trial: int) -> BaseSampler:
+    """The sampler of one trial: a function of the study's seed and the trial's number."""
+    seed = seed_of(config.seed, "sampler", trial) % _SEEDS
+    if config.sampler == "random":
+        return RandomSampler(seed=seed)
+    with warnings.catch_warnings():  # `group` is marked experimental since 2021
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+
 
 _POLL_SECONDS = 0.5
-
-
-class MemberPool(Protocol):
-    """What the search needs of a pool; see `slipstream.studies.engine.pool.Pool`."""
-
-    def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:
-        """Trains each member up to its milestone and scores it there."""
-
-    def collect(self, timeout: float | None) -> list[Outcome]:
-        """Outcomes that came in since the last call."""
-
-    def finish(self, name: str) -> None:
-        """Keeps a member's final weights only."""
-
-    def drop(self, name: str) -> None:
-        """Forgets a member."""
-
-
-class AnyJudge(Protocol):
-    """Decides at stages by what happened before; see `slipstream.studies.search.judge.Judge`."""
-
-    def remember(self, verdict: Verdict) -> None:
-        """Takes a verdict as happened."""
-
-    def decide(self, event: Event, outcomes: Sequence[Outcome], last: bool) -> Verdict:
-        """The verdict on a trial."""
 
 
 class Search:
@@ -70,8 +110,8 @@ class Search:
         self,
         plan: StudyPlan,
         ledger: Ledger,
-        pool: MemberPool,
-        judge: AnyJudge,
+        pool: Pool,
+        judge: Judge,
         mirror: Mirror | None,
         limit: int,
     ) -> None:

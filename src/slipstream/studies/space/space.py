@@ -198,7 +198,7 @@ def _fit_sizes(values: dict[str, Any], base: RunConfig) -> tuple[str, ...]:
 
 def published() -> list[str]:
     """Names of the spaces that come as files."""
-    files = resources.files("slipstream.studies.spaces").iterdir()
+    files = resources.files("slipstream.studies.space").iterdir()
     return sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml"))
 
 
@@ -289,5 +289,5 @@ def _read(name: str) -> Any:
             f"There is no search space `{name}`; {advice} A file of your own is named by its path, "
             "ending in .yaml."
         )
-    file = resources.files("slipstream.studies.spaces") / f"{name}.yaml"
+    file = resources.files("slipstream.studies.space") / f"{name}.yaml"
     return yaml_file.parse(file.read_text(encoding="utf-8"), f"{name}.yaml")

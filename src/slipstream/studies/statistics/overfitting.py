@@ -1,18 +1,27 @@
-"""Probability of backtest overfitting by combinatorially symmetric cross-validation.
+"""What chance alone would show of the best of many trials, by two measures.
 
-Source: Bailey, Borwein, Lopez de Prado and Zhu 2017, "The Probability of Backtest Overfitting".
-The days are cut into blocks; every half of the blocks picks the trial with the best Sharpe ratio,
-and the other half tells what rank that trial has there. The moments of a half are sums of its
-blocks' moments, so 12,870 halves of 500 trials are a few matrix products.
+Sources: Bailey, Borwein, Lopez de Prado and Zhu 2017, "The Probability of Backtest Overfitting"
+(PBO); Bailey and Lopez de Prado 2014, "The Deflated Sharpe Ratio". For PBO the days are cut into
+blocks; every half of the blocks picks the trial with the best Sharpe ratio, and the other half
+tells what rank that trial has there. The moments of a half are sums of its blocks' moments, so
+12,870 halves of 500 trials are a few matrix products. Ratios are of daily returns, in excess of
+the benchmark's where there is one, and not annualised unless a name says so.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from slipstream.market.calendar import span
+from slipstream.studies.statistics.bootstrap import FEWEST_DAYS as FEWEST_FOR_BOUND
 
 Floats = NDArray[np.float64]
 
@@ -131,3 +140,216 @@ def _first_best(values: Floats) -> NDArray[np.int64]:
     """Column of the highest value of each row; the first of equal ones."""
     best = values >= values.max(axis=1, keepdims=True) - _TIE
     return np.asarray(np.argmax(best, axis=1), np.int64)
+
+
+LEVEL = 0.05  # of a one-sided test
+FEWEST_DAYS = 20
+FEWEST_TRIALS = 2
+_EULER = 0.5772156649015329
+_NORMAL = NormalDist()
+_YEAR = 365.25 * 86_400  # seconds
+
+
+@dataclass(frozen=True)
+class Deflated:
+    """How sure a Sharpe ratio is to be above what the best of N skill-less trials would show.
+
+    Attributes:
+        sharpe: the chosen trial's, daily.
+        days: it was measured on.
+        skew, kurtosis: of its daily returns (a normal distribution has 0 and 3).
+        deviation: of the Sharpe ratios over finished trials, daily; at least 1 / sqrt(days), which
+            is what luck alone makes of trials that have nothing in common.
+        measured_deviation: the same as the finished trials show it. Survivors of pruning, and
+            variations of one strategy, are more alike than independent trials.
+        trials: N, all that were started: the headline.
+        expected: Sharpe ratio that the best of them is expected to show without skill.
+        value: probability that the true ratio is above `expected`.
+        effective_trials: rho + (1 - rho) N, with rho the trials' mean correlation.
+        effective_expected, effective_value: the same with that number.
+    """
+
+    sharpe: float
+    days: int
+    skew: float
+    kurtosis: float
+    deviation: float
+    measured_deviation: float
+    trials: float
+    expected: float
+    value: float
+    effective_trials: float
+    effective_expected: float
+    effective_value: float
+
+
+def expected_maximum(trials: float) -> float:
+    """Highest of N independent standard normal numbers, expected: (1-g) Z(1-1/N) + g Z(1-1/(Ne)).
+
+    Z is the inverse of the normal distribution, g Euler's constant; 0 for a single trial.
+    """
+    if trials <= 1.0:
+        return 0.0
+    z = _NORMAL.inv_cdf
+    best = (1.0 - _EULER) * z(1.0 - 1.0 / trials) + _EULER * z(1.0 - 1.0 / (trials * math.e))
+    return max(best, 0.0)
+
+
+def smallest_confirmable(days: int, periods: float, level: float = LEVEL) -> float | None:
+    """Annual Sharpe ratio whose `normal_bound` on so many normal days would just be above 0.
+
+    Args:
+        days: of test data; None is returned where they are too few for a bound.
+        periods: days a year.
+        level: of the bound; one of K candidates is judged at a K-th of it.
+    """
+    z = _NORMAL.inv_cdf(1.0 - level)
+    return z * math.sqrt(periods / (days - 0.5 * z * z)) if days >= FEWEST_FOR_BOUND else None
+
+
+def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
+    """Years of test data: ``folds``, groups counted once however many folds test them; ``holdout``.
+
+    Args:
+        folds: ``provenance["environment"]["folds"]``; see `market.folds.fold_facts`.
+    """
+    tested = {group for fold in folds["folds"] for group in fold["groups"]}
+    seconds = {
+        "folds": sum(high - low for low, high in (folds["groups"][k] for k in tested)),
+        "holdout": folds["holdout"][1] - folds["holdout"][0],
+    }
+    return {name: span / _YEAR for name, span in seconds.items()}
+
+
+def findable(
+    years: Mapping[str, float], candidates: int, per_year: float, level: float = LEVEL
+) -> dict[str, dict[str, Any]]:
+    """For each span of test data its `years` and the smallest `sharpe` that it can confirm, if any.
+
+    The `span` says the same in words: days, where they are no year.
+
+    Args:
+        years: of ``folds`` and ``holdout``.
+        candidates: K, who are confirmed on the folds and share the level there; the hold-out is
+            shown to one.
+        per_year: trading days of a year.
+        level: of the bounds.
+    """
+    shared = {"folds": max(candidates, 1), "holdout": 1}
+    return {
+        name: {
+            "years": each,
+            "span": span(round(each * per_year), per_year),
+            "candidates": shared[name],
+            "sharpe": smallest_confirmable(round(each * per_year), per_year, level / shared[name]),
+        }
+        for name, each in years.items()
+    }
+
+
+def findable_sentence(told: Mapping[str, Any] | None) -> str:
+    """The effect that this much test data can show.
+
+    Args:
+        told: `span`, `candidates` and `sharpe` of ``folds`` and ``holdout``; None: nothing to say.
+    """
+    if told is None:
+        return ""
+    folds, holdout = told["folds"], told["holdout"]
+    return (
+        "The smallest annual Sharpe ratio that the test data can confirm: "
+        f"{smallest(folds)} on the folds for {one_of(folds['candidates'])} "
+        f"({folds['span']}), {smallest(holdout)} on the hold-out ({holdout['span']})."
+    )
+
+
+def smallest(told: Mapping[str, Any]) -> str:
+    """The Sharpe ratio of a part of `findable`."""
+    return "none" if told["sharpe"] is None else f"{told['sharpe']:.1f}"
+
+
+def one_of(candidates: int) -> str:
+    """Who shares the level of a bound, in words."""
+    return "the only candidate" if candidates == 1 else f"one of {candidates} candidates"
+
+
+def expected_best(trials: int, years: float) -> float | None:
+    """Annual Sharpe ratio that the best of N skill-less trials is expected to show."""
+    if trials < FEWEST_TRIALS or years <= 0.0:
+        return None
+    return expected_maximum(trials) / math.sqrt(years)
+
+
+def probabilistic_sharpe(
+    sharpe: float, against: float, days: int, skew: float = 0.0, kurtosis: float = 3.0
+) -> float:
+    """Probability that the true ratio is above `against`, given its estimate on so many days."""
+    variance = 1.0 - skew * sharpe + 0.25 * (kurtosis - 1.0) * sharpe * sharpe
+    gap = (sharpe - against) * math.sqrt(days - 1)
+    return float(_NORMAL.cdf(gap / math.sqrt(max(variance, 1e-12))))
+
+
+def effective_trials(matrix: Floats, trials: float) -> float:
+    """rho + (1 - rho) N with rho the mean correlation of pairs of columns, in [0, 1].
+
+    Args:
+        matrix: daily returns [days, finished trials].
+        trials: N.
+    """
+    moving = matrix[:, matrix.std(axis=0) > 1e-15]
+    count = moving.shape[1]
+    if count < 2:
+        return float(trials)
+    scaled = moving - moving.mean(axis=0)
+    scaled /= np.sqrt(np.mean(scaled * scaled, axis=0))
+    total = float(np.mean(scaled.sum(axis=1) ** 2))  # sum of the correlation matrix
+    rho = min(max((total - count) / (count * (count - 1)), 0.0), 1.0)
+    return float(rho + (1.0 - rho) * trials)
+
+
+def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> Deflated | NotComputed:
+    """Deflates the Sharpe ratio of the trial that was chosen.
+
+    Args:
+        matrix: daily returns of the finished trials [days, trials], in excess of the benchmark's
+            where there is one: a rising market is no skill.
+        chosen: its column.
+        started: all trials that were started, pruned and failed ones included.
+    """
+    days, columns = matrix.shape
+    if columns < FEWEST_TRIALS:
+        return NotComputed(f"{columns} trials finished, at least {FEWEST_TRIALS} are needed")
+    if days < FEWEST_DAYS:
+        return NotComputed(f"{days} days, at least {FEWEST_DAYS} are needed")
+    returns = matrix[:, chosen]
+    deviation = float(returns.std(ddof=1))
+    if not deviation > 1e-15:
+        return NotComputed("the trial's returns have no deviation")
+    ratio = float(returns.mean()) / deviation
+    scaled = (returns - returns.mean()) / returns.std()
+    skew, kurtosis = float(np.mean(scaled**3)), float(np.mean(scaled**4))
+    spread = matrix.std(axis=0, ddof=1)
+    every = np.where(spread > 1e-15, matrix.mean(axis=0) / np.where(spread > 0.0, spread, 1.0), 0.0)
+    measured = float(every.std(ddof=1))
+    between = max(measured, 1.0 / math.sqrt(days))
+    fewer = effective_trials(matrix, started)
+
+    def judged(trials: float) -> tuple[float, float]:
+        bar = between * expected_maximum(trials)
+        return bar, probabilistic_sharpe(ratio, bar, days, skew, kurtosis)
+
+    (bar, value), (fewer_bar, fewer_value) = judged(started), judged(fewer)
+    return Deflated(
+        sharpe=ratio,
+        days=days,
+        skew=skew,
+        kurtosis=kurtosis,
+        deviation=between,
+        measured_deviation=measured,
+        trials=started,
+        expected=bar,
+        value=value,
+        effective_trials=fewer,
+        effective_expected=fewer_bar,
+        effective_value=fewer_value,
+    )

@@ -1,27 +1,106 @@
-"""What a study will take, and what it can find, said before it starts."""
+"""What a study will take, and what it can find, said before it starts.
+
+What memory or disk cannot hold is refused here, before anything is trained.
+"""
 
 from __future__ import annotations
 
 import math
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
+from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
+from slipstream.experience.replay.plan import replay_bytes
 from slipstream.market.finding import plural
 from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
-from slipstream.studies.outcome.sentences import findable_sentence
-from slipstream.studies.record.rows import Slot
-from slipstream.studies.room import check_disk, copies_of, kept_bytes, kept_sentence
+from slipstream.studies.engine.pool import Pool
+from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, rows_of, steps_of
-from slipstream.studies.search.search import MemberPool
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
-from slipstream.studies.statistics.deflated import findable, tested_years
+from slipstream.studies.statistics.overfitting import findable, findable_sentence, tested_years
+
+_SPARE = 256 * 2**20  # bytes that a disk must have left
+
+
+def check_disk(folder: Path, needed: int) -> None:
+    """Refuses to begin what the disk cannot hold.
+
+    Raises:
+        ResourceError: with what is free and what is needed.
+    """
+    place = folder
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if free < needed + _SPARE:
+        raise ResourceError(
+            f"The study needs about {(needed + _SPARE) / 2**30:.2f} GiB in {folder} (of it "
+            f"{_SPARE / 2**30:.2f} to spare), and {free / 2**30:.2f} GiB are free there. Free some "
+            "space, run it from a folder on another disk, or lower --n-trials (of an agent with a "
+            "replay, agent.replay_size)."
+        )
+
+
+def check_memory(plan: StudyPlan, spec: Spec, observed: int | None) -> None:
+    """Refuses to begin where a single member does not fit, or its replay: batches are made to.
+
+    Args:
+        plan, spec: of the study; observed: bytes that a replay may keep in
+            place of an observation, see `Environment`.
+
+    Raises:
+        ResourceError: with the size and what to lower.
+    """
+    free = psutil.virtual_memory().available
+    kept = max(kept_bytes(config, spec, observed) for config in plan.draws)
+    if kept > free:
+        raise ResourceError(
+            f"The replay of one member needs {kept / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of "
+            "memory are free. Lower agent.replay_size (or its range in study.space)."
+        )
+    alone = max(config.agent.bytes(spec, 1, copies_of(config)) for config in plan.draws) + kept
+    if alone > free:
+        raise ResourceError(
+            f"One member of the study needs {alone / 2**30:,.1f} GiB with its copies, and "
+            f"{free / 2**30:.1f} GiB of memory are free. Lower training.num_envs or the sizes of "
+            "the agent (or their ranges in study.space)."
+        )
+
+
+def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
+    """What members keep of their experience, what is lost by that, and what it takes."""
+    plans = [plan for config in draws if (plan := config.agent.replay(copies_of(config)))]
+    most = max(plan.capacity for plan in plans)
+    text = f"Of it are replays: a member keeps its last {most:,} transitions"
+    if most < max(steps_of(config) for config in draws):
+        text += ", and learns no more from older ones"
+    return (
+        f"{text}; it saves all of them, {kept / 2**20:,.1f} MiB at most, at the end of every "
+        "stretch. agent.replay_size says how many."
+    )
+
+
+def kept_bytes(config: RunConfig, spec: Spec, observed: int | None) -> int:
+    """What of it is a replay, which is saved with the member's state."""
+    n = copies_of(config)
+    plan = config.agent.replay(n)
+    return 0 if plan is None else replay_bytes(plan, spec, 1, n, observed)
+
+
+def copies_of(config: RunConfig) -> int:
+    """N of a config whose number is known."""
+    assert isinstance(config.training.num_envs, int)
+    return config.training.num_envs
+
 
 MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
 _WARM, _MEASURED = 1, 2  # milestones of the measured slice
@@ -70,9 +149,7 @@ class Forecast:
     warnings: tuple[str, ...]
 
 
-def measure(
-    pool: MemberPool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
-) -> SliceSpeed:
+def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None) -> SliceSpeed:
     """Trains a slice: as many members as the study has in flight, two iterations, one test pass.
 
     Its members are none of the study's and are forgotten.
@@ -102,7 +179,7 @@ def measure(
 
 
 def _until(
-    pool: MemberPool, members: list[Member], milestone: int, tick: Callable[[], None]
+    pool: Pool, members: list[Member], milestone: int, tick: Callable[[], None]
 ) -> list[Outcome]:
     pool.submit(members, [milestone] * len(members))
     found: list[Outcome] = []

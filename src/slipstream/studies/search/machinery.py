@@ -1,26 +1,51 @@
-"""Pools: the study's way to its data and its workers."""
+"""A study's way to its data and its workers."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from slipstream.core.cores import usable_cores
-from slipstream.runs.openings import price_series
+from slipstream.core.spec import Spec
+from slipstream.runs.openings import PriceSeries, price_series
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.engine.pool import EnvironmentSource, Pool
+from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.remote_worker import SERVICE
+from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.search.plan import HOLDOUT
-from slipstream.studies.session import PolicyPool
-from slipstream.studies.study import Survey
 from slipstream.training.learner import check_learner
 from slipstream.training.processes.cluster import ClusterOptions, connect
 from slipstream.training.processes.premises import work_for
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a study must know about its environment.
+
+    Attributes:
+        spec: its outside.
+        folds: how many folds a trial has.
+        facts: JSON-able: `market_sha256`, `folds` (groups, paths, ranges), `round_trip`, ...
+        notes: sentences that the user must see.
+        observed_bytes: see `Environment`.
+        backend: how copies are stepped; ``auto`` where that is measured later.
+        prices: what is written down of the hold-out when it is opened.
+    """
+
+    spec: Spec
+    folds: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    observed_bytes: int | None = None
+    backend: str = "auto"
+    prices: Callable[[], Sequence[PriceSeries]] = tuple
 
 
 class Pools:
@@ -66,7 +91,7 @@ class Pools:
         return Survey(environment.spec, folds, facts, environment.notes, seen, backend, prices)
 
     @contextmanager
-    def pool(self, folder: StudyFolder) -> Iterator[PolicyPool]:
+    def pool(self, folder: StudyFolder) -> Iterator[Pool]:
         """Workers that share what was loaded.
 
         Raises:

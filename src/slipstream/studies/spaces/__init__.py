@@ -1,1 +1,0 @@
-"""Published search spaces, ready to use by name."""
