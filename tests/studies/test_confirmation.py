@@ -38,8 +38,8 @@ def test_rows_cover_all_days_equally():
 def test_ratio_by_hand():
     excess = np.array([[0.01, 0.02], [0.03, 0.02]])  # mean 0.02, deviation sqrt(2/3) / 100
     expected = 0.02 / (math.sqrt(2 / 3) / 100) * math.sqrt(365)
-    assert bo.information_ratio(excess, 365) == pytest.approx(expected)
-    assert bo.information_ratio(np.zeros((5, 100)), 365) == 0.0
+    assert bo.sharpe(excess, 365) == pytest.approx(expected)
+    assert bo.sharpe(np.zeros((5, 100)), 365) == 0.0
 
 
 def test_bounds_are_those_of_resampling_one_by_one():
@@ -49,7 +49,7 @@ def test_bounds_are_those_of_resampling_one_by_one():
     random = np.random.Generator(np.random.PCG64([7, 1]))
     drawn = random.multinomial(3, np.full(3, 1 / 3), 500)
     ratios = [
-        bo.information_ratio(np.repeat(excess, counts, axis=0)[:, days], 365)
+        bo.sharpe(np.repeat(excess, counts, axis=0)[:, days], 365)
         for counts, days in zip(drawn, rows, strict=True)
     ]
     percentile, normal = np.quantile(ratios, 0.1), bo.normal_bound(excess, 365, 0.1)

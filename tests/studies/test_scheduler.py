@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from slipstream.studies.search.scheduler import Event, Scheduler
+from slipstream.studies.search.scheduler import ASK, Event, Scheduler
 
 
 class Recorder:
@@ -23,7 +23,8 @@ class Recorder:
         self.log.append(("ask", event.time, event.trial))
         return self.stages[event.trial]
 
-    def judge(self, event: Event, last: bool) -> bool:
+    def judge(self, event: Event) -> bool:
+        last = event.stage + 1 == len(self.stages[event.trial])
         self.log.append(("end" if last else "rung", event.time, event.trial))
         return (event.trial, event.stage) not in self.stops
 
@@ -34,19 +35,31 @@ class Recorder:
         return not self.prunable
 
 
+def advance(scheduler: Scheduler, rules: Recorder) -> int:
+    """Lets every event happen whose outcomes are known; says how many did."""
+    happened = 0
+    while (event := scheduler.due(rules.ready)) is not None:
+        happened += 1
+        if event.stage == ASK:
+            scheduler.begin(event, rules.ask(event))
+        else:
+            scheduler.settle(event, rules.judge(event))
+    return happened
+
+
 def complete(scheduler: Scheduler, rules: Recorder, choose=lambda wanted: wanted) -> None:
     for _ in range(10_000):
-        scheduler.advance()
+        advance(scheduler, rules)
         if scheduler.finished:
             return
-        rules.known.update(choose(scheduler.wanted()))
+        rules.known.update(choose(scheduler.wanted(rules.ready, rules.certain)))
     raise AssertionError("the study never ended")
 
 
 def test_two_slots_by_hand():
     """Slot times: trial 0 takes 10, trial 1 stops at its rung at 4, so 2 begins at 4."""
     rules = Recorder({0: [5, 10], 1: [4, 8], 2: [3, 6], 3: [5, 10]}, stops={(1, 0)})
-    complete(Scheduler(2, 4, rules), rules)
+    complete(Scheduler(2, 4), rules)
     assert rules.log == [
         ("ask", 0, 0),
         ("ask", 0, 1),
@@ -64,7 +77,7 @@ def test_two_slots_by_hand():
 
 def test_ties_go_by_trial_number():
     rules = Recorder({n: [4] for n in range(6)})
-    complete(Scheduler(3, 6, rules), rules)
+    complete(Scheduler(3, 6), rules)
     ends = [row for row in rules.log if row[1] == 4]
     assert ends == [
         ("end", 4, 0),
@@ -82,11 +95,11 @@ def test_the_order_of_outcomes_changes_nothing(chooser: int):
     stages = {n: sorted(draws.sample(range(1, 60), 3)) for n in range(40)}
     stops = {(n, draws.randrange(2)) for n in range(40) if draws.random() < 0.4}
     one_by_one = Recorder(stages, stops)
-    complete(Scheduler(5, 40, one_by_one), one_by_one)
+    complete(Scheduler(5, 40), one_by_one)
     shuffled = Recorder(stages, stops)
     pick = random.Random(chooser)
     complete(
-        Scheduler(5, 40, shuffled),
+        Scheduler(5, 40),
         shuffled,
         lambda wanted: pick.sample(wanted, pick.randint(1, len(wanted))),
     )
@@ -99,41 +112,41 @@ def test_the_order_of_outcomes_changes_nothing(chooser: int):
 def test_a_trial_that_is_ahead_is_parked():
     """Trial 1's rung at 8 cannot happen before trial 0's at 5: it is not run on."""
     rules = Recorder({0: [5, 10], 1: [8, 16]})
-    scheduler = Scheduler(2, 2, rules)
-    scheduler.advance()
+    scheduler = Scheduler(2, 2)
+    advance(scheduler, rules)
     rules.known.add((1, 0))
-    assert scheduler.advance() == 0
-    assert scheduler.wanted() == [(0, 0)]
+    assert advance(scheduler, rules) == 0
+    assert scheduler.wanted(rules.ready, rules.certain) == [(0, 0)]
     rules.known.add((0, 0))
-    scheduler.advance()
-    assert scheduler.wanted() == [(0, 1), (1, 1)]
+    advance(scheduler, rules)
+    assert scheduler.wanted(rules.ready, rules.certain) == [(0, 1), (1, 1)]
 
 
 def test_a_trial_that_cannot_be_stopped_is_not_parked():
     rules = Recorder({0: [5, 10], 1: [8, 16]})
     rules.prunable = False
-    scheduler = Scheduler(2, 2, rules)
-    scheduler.advance()
+    scheduler = Scheduler(2, 2)
+    advance(scheduler, rules)
     rules.known.add((1, 0))
-    assert scheduler.wanted() == [(0, 0), (1, 1)]
+    assert scheduler.wanted(rules.ready, rules.certain) == [(0, 0), (1, 1)]
 
 
 def test_a_refused_trial_leaves_its_slot_to_the_next():
     rules = Recorder({0: [], 1: [3], 2: [3]})
-    complete(Scheduler(1, 3, rules), rules)
+    complete(Scheduler(1, 3), rules)
     assert rules.log == [("ask", 0, 0), ("ask", 0, 1), ("end", 3, 1), ("ask", 3, 2), ("end", 6, 2)]
 
 
 def test_a_cut_lets_trials_in_flight_end_and_replays_to_the_same_study():
     stages = {n: [2 + n % 3] for n in range(30)}
     rules = Recorder(stages)
-    scheduler = Scheduler(4, 30, rules)
+    scheduler = Scheduler(4, 30)
     for _ in range(3):
-        scheduler.advance()
-        rules.known.update(scheduler.wanted()[:2])
+        advance(scheduler, rules)
+        rules.known.update(scheduler.wanted(rules.ready, rules.certain)[:2])
     last = scheduler.cut()
     complete(scheduler, rules)
     assert [row[2] for row in rules.log if row[0] == "ask"] == list(range(last))
     again = Recorder(stages)
-    complete(Scheduler(4, last, again), again)
+    complete(Scheduler(4, last), again)
     assert again.log == rules.log

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import socket
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
-from types import ModuleType
 
 import optuna
 import pytest
-import sqlalchemy
 from fake_pool import FakePool, HalfJudge, plan
 from optuna.storages import RDBStorage
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.studies.record import trial_rows
 from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.storage import Mirror, open_storage, shown, storage_url
-from slipstream.studies.record.trial_rows import Told
+from slipstream.studies.record.storage import Mirror, Told, open_storage, shown, storage_url
 from slipstream.studies.search.search import Search
 
 
@@ -125,7 +120,7 @@ def test_a_short_trial_is_written_in_one_go(tmp_path):
 def test_writing_takes_its_share(tmp_path):
     """What is left waits; at the end everything is there."""
     mirror = open_mirror(tmp_path, None, [])
-    mirror.share, mirror.chunk = 0.0, 1
+    mirror.share = 0.0
     for k in range(4):
         mirror.tell(k, Told(PARAMS))
     for written, last in ((1, False), (2, False), (4, True)):
@@ -135,49 +130,13 @@ def test_writing_takes_its_share(tmp_path):
     mirror.close()
 
 
-def by_calls(mirror, numbers):
-    for number in numbers:
-        mirror._write(number, mirror._told[number])
-
-
-def test_another_optuna_is_written_by_its_calls(tmp_path, monkeypatch):
-    """Its private parts are gone, or have other columns."""
-    for k, parts in enumerate((None, ModuleType("models"), other_models())):
-        monkeypatch.setitem(sys.modules, "optuna.storages._rdb.models", parts)
-        monkeypatch.setattr(optuna.storages._rdb, "models", parts, raising=False)
-        (tmp_path / str(k)).mkdir()
-        mirror = open_mirror(tmp_path / str(k), None, [])
-        assert trial_rows.takes_rows(mirror._storage)
-        for number in range(3):
-            mirror.tell(number, Told(PARAMS))
-        mirror.flush(last=True)
-        mirror.close()
-        study = optuna.load_study(study_name="one", storage=open_storage(mirror.url))
-        assert [trial.params for trial in study.trials] == [PARAMS] * 3
-    monkeypatch.setattr(trial_rows, "_SCHEMA", "v9")
-    assert not trial_rows.takes_rows(open_storage(mirror.url))
-    assert not trial_rows.takes_rows(open_storage(f"journal:{tmp_path}/log"))
-
-
-def other_models():
-    """Tables of trials without numbers."""
-    found = ModuleType("models")
-    found.StudyModel = optuna.storages._rdb.models.StudyModel
-
-    class TrialModel(found.StudyModel.__base__):
-        __tablename__ = "trials of another version"
-        trial_id = sqlalchemy.Column(sqlalchemy.Integer, primary_key=True)
-
-    found.TrialModel = TrialModel
-    return found
-
-
-@pytest.mark.parametrize("url", [None, "server"])
-def test_trials_written_together_are_what_optuna_writes(url, tmp_path, request, monkeypatch):
-    """A relational storage gets rows, other ones Optuna's calls: all columns are equal."""
+@pytest.mark.parametrize("url", [None, "journal", "server"])
+def test_what_was_told_piece_by_piece_stands_in_every_column(url, tmp_path, request):
+    """Trials that begin, reach rungs and end in several writings, or in one."""
     if url == "server":
         url = request.getfixturevalue("server")
     fail, complete = optuna.trial.TrialState.FAIL, optuna.trial.TrialState.COMPLETE
+    running = optuna.trial.TrialState.RUNNING
     rounds = (
         {
             0: Told(PARAMS, {8: 0.5}, {"folds": [1.0, None]}),
@@ -187,36 +146,28 @@ def test_trials_written_together_are_what_optuna_writes(url, tmp_path, request, 
         {2: Told(PARAMS, {8: 0.1, 16: float("inf")}, {"folds": [0.1]}, complete, 0.7)},
         {0: Told(PARAMS, {8: 0.5}, {"folds": [2.0]}, complete, 0.2), 3: Told(PARAMS)},
     )
-    found, called, write = [], [], Mirror._write
-
-    def note(mirror, number, told):
-        called.append(number)
-        write(mirror, number, told)
-
-    monkeypatch.setattr(Mirror, "_write", note)
-    for name in ("rows", "calls"):
-        if name == "calls":
-            assert called == [0, 3]  # a fact that changes is no new row
-            monkeypatch.setattr(Mirror, "_write_all", by_calls)
-        (tmp_path / name).mkdir()
-        distributions = plan().space.distributions
-        mirror = Mirror(url, tmp_path / name, f"{name} {tmp_path}", {}, distributions, pytest.fail)
-        for told in rounds:
-            for k, one in told.items():
-                mirror.tell(k, one)
-            mirror.flush(last=True)
-        trials = optuna.load_study(
-            study_name=f"{name} {tmp_path}", storage=open_storage(mirror.url)
-        )
+    distributions = plan().space.distributions
+    name = f"pieces {tmp_path}"
+    for told in rounds:  # each by another process, which finds what the one before left
+        mirror = Mirror(url, tmp_path, name, {}, distributions, pytest.fail)
+        mirror.adopt(dict.fromkeys(range(4), PARAMS))
+        for k, one in told.items():
+            mirror.tell(k, one)
+        mirror.flush(last=True)
         mirror.close()
-        keys = ("number", "state", "values", "params", "user_attrs", "intermediate_values")
-        keys += ("distributions",)
-        found.append([[getattr(one, key) for key in keys] for one in trials.trials])
-        for one in trials.trials:
-            ended = one.state.is_finished()
-            assert ended == (one.datetime_complete is not None)
-            assert not ended or one.datetime_start <= one.datetime_complete
-    assert found[0] == found[1] and len(found[0]) == 4
+    study = optuna.load_study(study_name=name, storage=open_storage(mirror.url))
+    keys = ("state", "values", "user_attrs", "intermediate_values")
+    assert [[getattr(one, key) for key in keys] for one in study.trials] == [
+        [complete, [0.2], {"folds": [2.0]}, {8: 0.5}],
+        [fail, None, {"failed": "it diverged"}, {}],
+        [complete, [0.7], {"folds": [0.1]}, {8: 0.1, 16: float("inf")}],
+        [running, None, {}, {}],
+    ]
+    for number, one in enumerate(study.trials):
+        assert (one.number, one.params, one.distributions) == (number, PARAMS, distributions)
+        ended = one.state.is_finished()
+        assert ended == (one.datetime_complete is not None)
+        assert not ended or one.datetime_start <= one.datetime_complete
 
 
 def test_trials_added_by_others_end_the_mirror_not_the_study(tmp_path):
@@ -252,8 +203,7 @@ def test_a_study_on_postgresql(server, tmp_path):
     study = optuna.load_study(study_name="pg", storage=storage)
     assert [t.state.is_finished() for t in study.trials] == [True] * 8 and not said
     assert [t.value for t in study.trials] == [search.verdicts[n].score for n in range(8)]
-    backend = storage._backend
-    assert isinstance(backend, RDBStorage)
-    assert type(backend.engine.pool).__name__ == "NullPool"
+    assert isinstance(storage, RDBStorage)
+    assert type(storage.engine.pool).__name__ == "NullPool"
     with pytest.raises(ConfigError, match="another one"):
         Mirror(server, tmp_path, "pg", {"b": 2}, setup.space.distributions, said.append)

@@ -27,6 +27,10 @@ from slipstream.studies.study import Resources, Study
 from slipstream.training.learner import check_learner
 
 MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
+_UNREPORTED = "The study is complete, its page is not. Write it with:"
+Say = Callable[[str], None]
+Show = Callable[[Status], None]
+Report = Callable[[StudyFolder, Say], Path]
 
 
 def prepare(
@@ -116,12 +120,6 @@ def _copies(values: Mapping[str, Any]) -> int:
     name = _env_name(values)
     divisible = name is not None and kind_of(name).divisible(name)
     return MARKET_COPIES if divisible else GAME_COPIES
-
-
-_UNREPORTED = "The study is complete, its page is not. Write it with:"
-Say = Callable[[str], None]
-Show = Callable[[Status], None]
-Report = Callable[[StudyFolder, Say], Path]
 
 
 def tune(

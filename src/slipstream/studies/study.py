@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slipstream.core.errors import ConfigError, SlipstreamError
@@ -208,8 +208,17 @@ class Study:
                 self._forecast(plan, survey, ledger, pool, asked)
                 training = plan.base.training
                 self._say(vectorized_line(int(training.num_envs), survey.backend))
-                told = (self._logbook, self._say, self._show, survey.notes)
-                session = Session(self.folder, plan, ledger, pool, asked, *told)
+                session = Session(
+                    self.folder,
+                    plan,
+                    ledger,
+                    pool,
+                    asked,
+                    logbook=self._logbook,
+                    say=self._say,
+                    show=self._show,
+                    notes=survey.notes,
+                )
                 search = self._search(session, mirror)
                 session.begin()
                 mirror.flush(last=True)  # now, for the phases that follow are long
@@ -282,16 +291,9 @@ class Study:
             )
             speed = measure(pool, plan, tick)
             found = forecast(
-                *(plan, survey.spec, speed, survey.facts, self.folder.path, survey.observed_bytes)
+                plan, survey.spec, speed, survey.facts, self.folder.path, survey.observed_bytes
             )
-            told = {
-                "search_minutes": found.search_minutes,
-                "confirm_minutes": found.confirm_minutes,
-                "memory_bytes": found.memory_bytes,
-                "disk_bytes": found.disk_bytes,
-                "sentences": list(found.sentences),
-                "warnings": list(found.warnings),
-            }
+            told = asdict(found)
             ledger.record(forecast=told)
             for sentence in found.sentences:
                 self._say(sentence)
@@ -299,22 +301,19 @@ class Study:
             self._say(f"Warning: {warning}")
 
     def _search(self, session: Session, mirror: Mirror | None) -> Search:
-        plan, ledger, meter = session.plan, session.ledger, session.meter
+        plan, ledger = session.plan, session.ledger
         judge = Judge(plan.study, plan.market)
         search = Search(plan, ledger, session.pool, judge, mirror, self._limit(ledger))
-        before = ledger.steps("search")
-        search.on_outcome = lambda one: meter.add(
-            one.name, one.steps, before.get(one.name, 0), one.seconds
-        )
+        search.on_outcome = session.counting("search")
         rungs = RungLog(plan.study.pruning, self._say)
         search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial))
-        interval = RareInterval(plan, search, meter)
+        interval = RareInterval(plan, search, session.meter)
 
         def after() -> float:
             return confirm_members(plan, search.scheduler.limit) * plan.mean_steps
 
         def look() -> Status:
-            return search_status(search, plan, meter, after(), interval, session.watcher)
+            return search_status(session, search, after(), interval)
 
         def tick(search: Search) -> None:
             session.leave("search")
@@ -327,8 +326,7 @@ class Study:
         self._logbook.note("phase", f"search: {limit} trials", phase="search", trials=limit)
         search.run(tick)
         session.found = replace(look(), notes=session.found.notes)
-        request = self.folder.stop_request()
-        if request and not request.get("now"):  # the search ended by itself meanwhile
+        if self.folder.asked_to_cut:  # the search ended by itself meanwhile
             self.folder.forget_stop()
         session.spent("search")
         return search
@@ -339,8 +337,8 @@ class Study:
         if cut is not None and ledger.fact("cut_of") == self._config.n_trials:
             self._say(f"The search was cut after trial {cut - 1}.")
             return int(cut)
-        request, asked = self.folder.stop_request(), len(ledger.asks())
-        if request and not request.get("now") and asked:  # made while no process ran the study
+        asked = len(ledger.asks())
+        if self.folder.asked_to_cut and asked:  # made while no process ran the study
             ledger.record(cut=asked, cut_of=self._config.n_trials)
             self.folder.forget_stop()
             self._say(f"The search ends after trial {asked - 1} (`study stop`).")
@@ -349,8 +347,7 @@ class Study:
 
     def _cut(self, search: Search, session: Session, after: float) -> None:
         """Follows `study stop`, and `--hours` as soon as what is in flight needs the rest."""
-        request = self.folder.stop_request()
-        reason = "`study stop`" if request and not request.get("now") else ""
+        reason = "`study stop`" if self.folder.asked_to_cut else ""
         hours, speed = self.resources.hours, session.meter.speed
         if hours is not None and speed:
             in_flight = remaining_steps(search, session.plan, to_come=False)

@@ -19,6 +19,9 @@ SIZES = (64, 32, 16)  # members at most, the largest first: more than 64 were no
 _TRIES = 3  # batches of a size before the next smaller one is tried
 _ENOUGH = 8  # iterations of a batch that say something: in fewer, assembling it is what counts
 _NEAR = 0.95  # of the best speed: what comes so close is as good, and the largest such is taken
+_UNLIKE = 4.0  # no machine counts as more times faster or slower than the mean
+_LEAST = 6  # fewer are slower per step, so that it does not pay to leave some to others
+_BYTES = 512 * 2**20  # of a worker's batch
 
 
 class Pace:
@@ -58,8 +61,30 @@ class Pace:
         return next(size for size in SIZES if best[size] >= _NEAR * fastest)
 
 
-_LEAST = 6  # fewer are slower per step, so that it does not pay to leave some to others
-_BYTES = 512 * 2**20  # of a worker's batch
+class Speeds:
+    """Steps per second of a worker, by machine."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, float] = {}
+
+    def add(self, machine: str, speed: float) -> None:
+        """A batch was done."""
+        before = self._known.get(machine)
+        self._known[machine] = speed if before is None else 0.5 * (before + speed)
+
+    def get(self, machine: str) -> float | None:
+        """The last batches' mean; of any machine where this one did none yet."""
+        if machine in self._known or not self._known:
+            return self._known.get(machine)
+        return sum(self._known.values()) / len(self._known)
+
+    def workers(self, machine: str, machines: Sequence[str]) -> float:
+        """Workers on these machines, counted in workers as fast as those of `machine`."""
+        own = self.get(machine)
+        if own is None:
+            return float(len(machines))
+        ratios = [(self.get(one) or own) / own for one in machines]
+        return sum(min(_UNLIKE, max(1 / _UNLIKE, ratio)) for ratio in ratios)
 
 
 @dataclass

@@ -25,6 +25,9 @@ from slipstream.vector.vector_env import Episodes, StepOut
 
 Floats = NDArray[np.float64]
 _ADDED = ("count", "account currency", "bars")  # units of what is added up; others are averaged
+_NOTED: tuple[str, ...] = ("equity", "benchmark")
+_COPIES = 128  # of games, per member at most
+_LOOK = 1_000  # steps between two looks at whether to go on
 
 
 class PassGrowth(NamedTuple):
@@ -144,11 +147,6 @@ def _combined(
         if name in found:
             found[name] = float(np.prod(factors) - 1.0)
     return found
-
-
-_NOTED: tuple[str, ...] = ("equity", "benchmark")
-_COPIES = 128  # of games, per member at most
-_LOOK = 1_000  # steps between two looks at whether to go on
 
 
 def score(

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from slipstream.core.errors import (
     CheckpointError,
@@ -21,7 +21,7 @@ from slipstream.core.errors import (
 )
 from slipstream.files.files import sweep
 from slipstream.machine import draws
-from slipstream.studies.engine.batches import Job, MemberBatch, Pace, next_batch
+from slipstream.studies.engine.batches import Job, MemberBatch, Pace, Speeds, next_batch
 from slipstream.studies.engine.member import Member, Outcome
 from slipstream.studies.engine.population import Place, shape_of
 from slipstream.studies.engine.remote_worker import DataStore, RemoteWorker
@@ -32,38 +32,8 @@ from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
 from slipstream.training.processes.child import torch_threads
 from slipstream.training.processes.cluster import Cluster, Lost
 
-_UNLIKE = 4.0  # no machine counts as more times faster or slower than the mean
-
-
-class AnyWorker(Protocol):
-    """Who does one stretch at a time: a forked process, or an actor of a cluster.
-
-    Attributes:
-        pipe: readable when an answer has come.
-        generation: of the source that it knows.
-        gone: nobody will sit in its seat again.
-    """
-
-    @property
-    def pipe(self) -> Connection: ...
-
-    @property
-    def generation(self) -> int: ...
-
-    @property
-    def gone(self) -> bool: ...
-
-    def send(self, tasks: Sequence[Task]) -> bool:
-        """Hands it a stretch; False where it is gone."""
-
-    def receive(self) -> Any:
-        """Outcomes, an error, or `Lost` where it is gone; None: it saved states and goes on."""
-
-    def ask_to_leave(self) -> None:
-        """It saves the members under way after their iteration, and ends."""
-
-    def end(self, patience: float) -> str:
-        """Waits for it so many seconds; says how it ended."""
+_DEATHS = 4  # of workers in a row with the same members
+_LOSSES = 3  # of machines with the same members that are put down to networks
 
 
 @dataclass(eq=False)
@@ -77,7 +47,7 @@ class WorkerSeat:
         machine: the node of a cluster where it is; empty for this machine's own.
     """
 
-    worker: AnyWorker | None = None
+    worker: Worker | RemoteWorker | None = None
     batch: MemberBatch | None = None
     machine: str = ""
 
@@ -85,36 +55,6 @@ class WorkerSeat:
     def lost(self) -> bool:
         """Nobody will sit there again."""
         return self.worker is not None and self.worker.gone and self.batch is None
-
-
-class Speeds:
-    """Steps per second of a worker, by machine."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, float] = {}
-
-    def add(self, machine: str, speed: float) -> None:
-        """A batch was done."""
-        before = self._known.get(machine)
-        self._known[machine] = speed if before is None else 0.5 * (before + speed)
-
-    def get(self, machine: str) -> float | None:
-        """The last batches' mean; of any machine where this one did none yet."""
-        if machine in self._known or not self._known:
-            return self._known.get(machine)
-        return sum(self._known.values()) / len(self._known)
-
-    def workers(self, machine: str, seats: Sequence[WorkerSeat]) -> float:
-        """All seats, counted in workers as fast as those of `machine`."""
-        own = self.get(machine)
-        if own is None:
-            return float(len(seats))
-        ratios = [(self.get(seat.machine) or own) / own for seat in seats]
-        return sum(min(_UNLIKE, max(1 / _UNLIKE, ratio)) for ratio in ratios)
-
-
-_DEATHS = 4  # of workers in a row with the same members
-_LOSSES = 3  # of machines with the same members that are put down to networks
 
 
 class Pool:
@@ -296,7 +236,7 @@ class Pool:
             for other in self._seats
             if other.batch is not None
         ]
-        workers = self._speeds.workers(seat.machine, self._seats)
+        workers = self._speeds.workers(seat.machine, [other.machine for other in self._seats])
         pace = partial(self._pace.most, seat.machine)
         batch = next_batch(self._waiting, others, workers, self._group_size, pace)
         if batch is not None:
@@ -314,7 +254,7 @@ class Pool:
             seat.worker = None
         return True
 
-    def _worker(self, seat: WorkerSeat, batch: MemberBatch) -> AnyWorker:
+    def _worker(self, seat: WorkerSeat, batch: MemberBatch) -> Worker | RemoteWorker:
         """The seat's worker, which has the data that the batch needs."""
         worker, needed = seat.worker, max(job.generation for job in batch.jobs)
         if worker is not None and worker.generation < needed:

@@ -38,6 +38,8 @@ from slipstream.training.processes.wire import pack, unpack
 _BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
 _KEPT = 16  # environments that were made ready to be sent
 SERVICE = "slipstream.studies.engine.remote_worker:StretchService"
+# What is saved waits for the next question; the rest is for the iteration under way.
+SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
 
 
 class DataStore:
@@ -174,10 +176,6 @@ def _outcomes(found: Sequence[Mapping[str, Any]], tasks: Sequence[Task]) -> list
             raise ValueError(f"{one.name} at {one.milestone}, not {member.name} at {task.until}")
         outcomes.append(one)
     return outcomes
-
-
-# What is saved waits for the next question; the rest is for the iteration under way.
-SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
 
 
 class _Leave(BaseException):

@@ -16,6 +16,7 @@ from slipstream.settings.config import RunConfig
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+_KEPT = 64  # environments whose records, and configs whose environments, are remembered
 
 
 class Recent(Generic[Key, Value]):
@@ -33,9 +34,6 @@ class Recent(Generic[Key, Value]):
                 self._values.popitem(last=False)
         self._values.move_to_end(key)
         return self._values[key]
-
-
-_KEPT = 64  # environments whose records, and configs whose environments, are remembered
 
 
 class EnvironmentSource:

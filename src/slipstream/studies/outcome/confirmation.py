@@ -20,9 +20,8 @@ from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
 from slipstream.studies.statistics import bootstrap
-from slipstream.studies.statistics.bootstrap import information_ratio
-from slipstream.studies.statistics.objective import fold_score
-from slipstream.studies.statistics.paths import FoldMap, backtest_paths
+from slipstream.studies.statistics.objective import fold_score, sharpe
+from slipstream.studies.statistics.paths import FoldMap, backtest_paths, side_by_side
 
 Floats = NDArray[np.float64]
 
@@ -166,7 +165,7 @@ def _confirm_markets(
     for k, trial in enumerate(kept):
         rows[trial] |= {
             "value": float(found.bounds.ratio[k]),
-            "seeds": [information_ratio(one[None], periods) for one in excess[k]],
+            "seeds": [sharpe(one[None], periods) for one in excess[k]],
         }
         bounds = {"lcb": found.bounds.lower[k]}
         if plan.market.benchmark:
@@ -212,23 +211,11 @@ def _survives(
 def _aligned(
     trials: Sequence[Sequence[Sequence[DailyReturns]]], layout: FoldMap
 ) -> tuple[list[Floats], Floats]:
-    """Daily returns minus equal weight's for each trial [R, n], and equal weight's [n].
-
-    On a day that a policy did not live to see, it earns nothing.
-    """
-    paths = [[backtest_paths(folds, layout) for folds in seeds] for seeds in trials]
-    every = [path for seeds in paths for path in seeds]
-    days = np.unique(np.concatenate([path.days for path in every]))
-    benchmark = np.zeros(len(days))
-    for path in reversed(every):  # the first one that has a day decides
-        benchmark[np.searchsorted(days, path.days)] = path.benchmark
-    excess = []
-    for seeds in paths:
-        block = np.tile(-benchmark, (len(seeds), 1))
-        for row, path in enumerate(seeds):
-            block[row, np.searchsorted(days, path.days)] = path.excess
-        excess.append(block)
-    return excess, benchmark
+    """Daily returns minus equal weight's for each trial [R, n], and equal weight's [n]."""
+    paths = [backtest_paths(folds, layout) for seeds in trials for folds in seeds]
+    _, excess, benchmark = side_by_side([(one.days, one.excess, one.benchmark) for one in paths])
+    ends = np.cumsum([len(seeds) for seeds in trials])
+    return np.split(excess, ends[:-1]), benchmark
 
 
 def _confirm_games(

@@ -65,7 +65,7 @@ from slipstream.studies.outcome.sentences import sentences
 from slipstream.studies.outcome.winner import Deployed
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Verdict
-from slipstream.studies.record.reader import StudyReader, Trial, best_trials
+from slipstream.studies.record.reader import StudyReader, Trial, best_trials, counts_of
 from slipstream.studies.search.plan import StudyPlan, iterations
 from slipstream.studies.statistics.overfitting import (
     Floats,
@@ -108,26 +108,27 @@ def result_of(
         "objective": plan.study.objective if plan.market is not None else "mean return",
         "penalty": plan.study.penalty,
         "folds": plan.folds,
-        "trials": _counts(trials, ledger, plan),
+        "trials": {
+            "asked": len(trials),
+            **counts_of(trials),
+            "limit": plan.study.n_trials,
+            "cut": ledger.fact("cut"),
+        },
         "best": _best(ranked[0]) if ranked else None,
         "shown": _shown(chosen, confirmed, deployed, ranked),
         "findable": _findable(plan, facts, confirmed, deployed.holdout),
         "rungs": _rungs(plan, trials),
         "evidence": evidence,
         "confirmation": {
-            "seeds": confirmation.seeds,
-            "bootstrap": confirmation.bootstrap,
-            "level": confirmation.level,
+            **_fields(confirmation, "seeds", "bootstrap", "level"),
             "candidates": [dict(one) for one in confirmed.candidates],
-            "cash": confirmed.cash,
-            "chance": confirmed.chance,
-            "winner": confirmed.winner,
-            "best": confirmed.best,
-            "reason": confirmed.reason,
+            **_fields(confirmed, "cash", "chance", "winner", "best", "reason"),
         },
         "winner": _winner(chosen, deployed),
         "holdout": deployed.holdout,
-        "deployed": _deployed(deployed),
+        "deployed": _fields(deployed, "policy", "label", "refit", "refit_label")
+        if deployed.winner is not None
+        else None,
         "seconds": {
             **ledger.fact("seconds", {}),
             "workers": {phase: _seconds(ledger, phase) for phase in PHASES},
@@ -144,20 +145,6 @@ def _ends(facts: Mapping[str, Any]) -> str | None:
     if told is None:
         return None
     return str(np.datetime64(int(told["holdout"][1]) + 86_399, "s").astype("datetime64[D]"))
-
-
-def _counts(trials: Sequence[Trial], ledger: Ledger, plan: StudyPlan) -> dict[str, Any]:
-    counts: dict[str, Any] = {
-        state: sum(trial.state == state for trial in trials)
-        for state in ("complete", "pruned", "failed")
-    }
-    return {
-        "asked": len(trials),
-        **counts,
-        "inactive": sum(trial.state == "complete" and trial.inactive for trial in trials),
-        "limit": plan.study.n_trials,
-        "cut": ledger.fact("cut"),
-    }
 
 
 def _best(trial: Trial) -> dict[str, Any]:
@@ -245,15 +232,8 @@ def _winner(chosen: Mapping[int, Trial], deployed: Deployed) -> dict[str, Any] |
     }
 
 
-def _deployed(deployed: Deployed) -> dict[str, Any] | None:
-    if deployed.winner is None:
-        return None
-    return {
-        "policy": deployed.policy,
-        "label": deployed.label,
-        "refit": deployed.refit,
-        "refit_label": deployed.refit_label,
-    }
+def _fields(one: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in names}
 
 
 def _seconds(ledger: Ledger, phase: str) -> dict[str, float]:
@@ -279,16 +259,8 @@ def evidence_of(plan: StudyPlan, reader: StudyReader, trials: Sequence[Trial]) -
     if plan.market is not None and plan.market.benchmark:
         returns["excess"] = matrix - daily_benchmark(columns, days)[:, None]
     overfitting = pbo(matrix) if len(matrix) else NotComputed("no trial finished")
-    if isinstance(overfitting, NotComputed):
-        told: dict[str, Any] = {"reason": overfitting.reason}
-    else:
-        told = {
-            "value": overfitting.value,
-            "loses": overfitting.loses,
-            "columns": overfitting.columns,
-            "days": overfitting.days,
-            "blocks": overfitting.blocks,
-        }
+    known = ("value", "loses", "columns", "days", "blocks")
+    told = _fields(overfitting, *(("reason",) if isinstance(overfitting, NotComputed) else known))
     return {"pbo": told, "deflated_sharpe": _deflated(returns, complete, trials)}
 
 

@@ -8,25 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from slipstream.files import checkpoint
 from slipstream.runs.openings import Opening, PriceSeries, open_days
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import seed_of
-from slipstream.studies.engine.member import DailyReturns, Outcome
+from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.pool import Pool
-from slipstream.studies.outcome.confirmation import (
-    Confirmed,
-)
+from slipstream.studies.outcome.confirmation import Confirmed
 from slipstream.studies.outcome.sentences import UNKNOWN_OPENINGS
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
-from slipstream.studies.statistics.bootstrap import information_ratio, lower_bounds
-from slipstream.studies.statistics.objective import fold_score
-from slipstream.studies.statistics.paths import by_day
+from slipstream.studies.statistics.bootstrap import lower_bounds
+from slipstream.studies.statistics.objective import fold_score, sharpe
+from slipstream.studies.statistics.paths import by_day, side_by_side
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,8 @@ def holdout_facts(
     mine = float(np.mean([np.prod(1.0 + one.returns) - 1.0 for one in found]))
     other = float(np.mean([np.prod(1.0 + one.benchmark) - 1.0 for one in found]))
     settings = plan.study.confirmation
-    days, excess, benchmark = _excess(found)
+    daily = [(*by_day(one.days, one.returns), by_day(one.days, one.benchmark)[1]) for one in found]
+    days, excess, benchmark = side_by_side([(day, own - rival, rival) for day, own, rival in daily])
     fresh = ~np.isin(days, list(opening.opened))
     bounds = lower_bounds(
         [excess[:, fresh], (excess + benchmark)[:, fresh]],
@@ -110,7 +108,7 @@ def holdout_facts(
         **facts,
         "fresh_days": int(fresh.sum()),
         "mean_return": mine,
-        "ratio": information_ratio(excess, plan.market.days_per_year),
+        "ratio": sharpe(excess, plan.market.days_per_year),
         "lcb": known[0],
         "beats_cash": mine > 0.0,
         "promoted": bool((bounds.lower > 0.0).all()) and not (forced or opening.unknown),
@@ -128,24 +126,6 @@ def _seed_facts(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, Any]
     if plan.market is not None and plan.market.benchmark:
         facts["benchmark_return"] = float(np.prod(1.0 + passes.benchmark) - 1.0)
     return facts
-
-
-def _excess(
-    passes: Sequence[DailyReturns],
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Days [n], daily returns minus equal weight's [R, n], and equal weight's [n].
-
-    A policy earns nothing on days it did not see.
-    """
-    each = [(*by_day(one.days, one.returns), by_day(one.days, one.benchmark)[1]) for one in passes]
-    days = np.unique(np.concatenate([mine for mine, _, _ in each]))
-    benchmark = np.zeros(len(days))
-    for mine, _, other in reversed(each):
-        benchmark[np.searchsorted(days, mine)] = other
-    block = np.tile(-benchmark, (len(each), 1))
-    for row, (mine, returns, other) in enumerate(each):
-        block[row, np.searchsorted(days, mine)] = returns - other
-    return days, block, benchmark
 
 
 def save_policy(

@@ -1,1 +1,1 @@
-"""What a study keeps: its folder, its ledger, Optuna's storage, exports."""
+"""What a study keeps: its folder, its ledger, Optuna's storage; what its status and exports say."""

@@ -56,7 +56,7 @@ class StudyFolder(Summarised):
         result.json       written at the end, see `slipstream.studies.outcome.result`
         study.html        the page
         machine.csv       what its sessions took of the machine
-        status.json       where it stands, for other processes; see `training.logbook`
+        status.json       where it stands, for other processes; see `files.logbook`
         events.jsonl      what happened when, for machines
         log.txt           the same for people, and all that was said; log.txt.1 what was before it
         stop.json         a request by `slipstream stop` or `study stop`
@@ -218,6 +218,12 @@ class StudyFolder(Summarised):
     def stop_request(self) -> dict[str, Any] | None:
         """A request that nobody has followed yet."""
         return self._json(STOP)
+
+    @property
+    def asked_to_cut(self) -> bool:
+        """Whether `study stop` asked that no further trial begins, and nobody has followed yet."""
+        request = self.stop_request()
+        return bool(request and not request.get("now"))
 
     def forget_stop(self) -> None:
         """The request was followed."""

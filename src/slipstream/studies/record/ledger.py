@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,26 @@ from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.files.files import plain
 from slipstream.settings.trust import names_code
 from slipstream.studies.engine.member import DailyReturns, Outcome
+
+FORMAT = 1
+_BUSY_SECONDS = 30.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS asks (
+    trial INTEGER PRIMARY KEY, time INTEGER NOT NULL, params TEXT NOT NULL, overrides TEXT NOT NULL,
+    notes TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS outcomes (
+    name TEXT NOT NULL, milestone INTEGER NOT NULL, phase TEXT NOT NULL, trial INTEGER NOT NULL,
+    repeat INTEGER NOT NULL, fold INTEGER NOT NULL, failed INTEGER NOT NULL, reason TEXT NOT NULL,
+    steps INTEGER NOT NULL, seconds TEXT NOT NULL, metrics TEXT, days BLOB, returns BLOB,
+    benchmark BLOB, groups BLOB, at REAL NOT NULL, PRIMARY KEY (name, milestone)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS verdicts (
+    trial INTEGER NOT NULL, stage INTEGER NOT NULL, milestone INTEGER NOT NULL,
+    time INTEGER NOT NULL, kind TEXT NOT NULL, score REAL, folds TEXT NOT NULL, rho REAL,
+    reason TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (trial, stage)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS openings (
+    number INTEGER PRIMARY KEY, what TEXT NOT NULL UNIQUE, at REAL NOT NULL);
+"""
 
 
 class Slot(NamedTuple):
@@ -112,16 +132,15 @@ def ask_row(ask: Ask) -> tuple[Any, ...]:
 
 def ask_of(row: Sequence[Any]) -> Ask:
     """What `ask_row` gave."""
-    trial, moment, params, overrides, notes, at = row
-    read = json.loads
-    return Ask(trial, moment, read(params), read(overrides), read(notes), at)
+    trial, moment, *texts, at = row
+    params, overrides, notes = map(json.loads, texts)
+    return Ask(trial, moment, params, overrides, notes, at)
 
 
 def verdict_row(verdict: Verdict) -> tuple[Any, ...]:
     """Of the table `verdicts`, written now."""
-    where = (verdict.trial, verdict.stage, verdict.milestone, verdict.time)
-    folds = json.dumps(plain(list(verdict.folds)))
-    return (*where, verdict.kind, verdict.score, folds, verdict.rho, verdict.reason, time.time())
+    facts = {**vars(verdict), "folds": json.dumps(plain(list(verdict.folds))), "at": time.time()}
+    return tuple(facts.values())
 
 
 def verdict_of(row: Sequence[Any]) -> Verdict:
@@ -171,27 +190,6 @@ def _array(content: bytes, dtype: type) -> NDArray[Any]:
     return np.frombuffer(content, np.dtype(dtype).newbyteorder("<")).astype(dtype)
 
 
-FORMAT = 1
-_BUSY_SECONDS = 30.0
-_TABLES = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS asks (
-    trial INTEGER PRIMARY KEY, time INTEGER NOT NULL, params TEXT NOT NULL, overrides TEXT NOT NULL,
-    notes TEXT NOT NULL, at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS outcomes (
-    name TEXT NOT NULL, milestone INTEGER NOT NULL, phase TEXT NOT NULL, trial INTEGER NOT NULL,
-    repeat INTEGER NOT NULL, fold INTEGER NOT NULL, failed INTEGER NOT NULL, reason TEXT NOT NULL,
-    steps INTEGER NOT NULL, seconds TEXT NOT NULL, metrics TEXT, days BLOB, returns BLOB,
-    benchmark BLOB, groups BLOB, at REAL NOT NULL, PRIMARY KEY (name, milestone)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS verdicts (
-    trial INTEGER NOT NULL, stage INTEGER NOT NULL, milestone INTEGER NOT NULL,
-    time INTEGER NOT NULL, kind TEXT NOT NULL, score REAL, folds TEXT NOT NULL, rho REAL,
-    reason TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (trial, stage)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS openings (
-    number INTEGER PRIMARY KEY, what TEXT NOT NULL UNIQUE, at REAL NOT NULL);
-"""
-
-
 class Ledger:
     """The study's own file.
 
@@ -237,7 +235,7 @@ class Ledger:
         """Closes the file."""
         self._db.close()
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

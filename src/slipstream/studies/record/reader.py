@@ -18,6 +18,9 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot, Verdict
 from slipstream.studies.record.study_file import read_section, read_study
 
+FORMATS = ("csv", "json")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -53,8 +56,8 @@ class Trial:
         return any(fold.get("inactive") for fold in self.folds)
 
 
-class StudyReader:
-    """Reads a study, also while another process runs it.
+class StudyReader(Ledger):
+    """The ledger of a study and the files beside it, also while another process runs it.
 
     Args:
         folder: the study's.
@@ -62,7 +65,7 @@ class StudyReader:
 
     def __init__(self, folder: StudyFolder) -> None:
         self.folder = folder
-        self._ledger = Ledger(folder.ledger, read_only=True)
+        super().__init__(folder.ledger, read_only=True)
 
     @cached_property
     def config(self) -> RunConfig:
@@ -74,16 +77,6 @@ class StudyReader:
         """The `study` section, which names no code."""
         return read_section(self.folder.config)
 
-    def close(self) -> None:
-        """Closes the ledger."""
-        self._ledger.close()
-
-    def __enter__(self) -> StudyReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     @property
     def result(self) -> dict[str, Any] | None:
         """`result.json`; None before the end."""
@@ -94,25 +87,13 @@ class StudyReader:
         """`provenance.json`; ``provenance["environment"]["folds"]`` has groups and paths."""
         return self.folder.provenance
 
-    def fact(self, name: str, default: Any = None) -> Any:
-        """A fact of the ledger: ``status``, ``cut``, ``seconds``, ``forecast``."""
-        return self._ledger.fact(name, default)
-
-    def totals(self, phase: str) -> dict[str, float]:
-        """Steps, and the workers' seconds by kind, of ``search``, ``confirm`` or ``final``."""
-        return self._ledger.totals(phase)
-
-    def openings(self) -> int:
-        """How often the hold-out was opened."""
-        return self._ledger.openings()
-
     def trials(self) -> list[Trial]:
         """All trials asked so far, by number."""
         verdicts: dict[int, list[Verdict]] = {}
-        for verdict in self._ledger.verdicts():
+        for verdict in self.verdicts():
             verdicts.setdefault(verdict.trial, []).append(verdict)
         found = []
-        for number, ask in self._ledger.asks().items():
+        for number, ask in self.asks().items():
             stages = verdicts.get(number, [])
             last = stages[-1] if stages else None
             ended = last is not None and last.kind != "continued"
@@ -144,7 +125,7 @@ class StudyReader:
             t.number: t.stages[-1].milestone for t in self.trials() if t.state == "complete"
         }
         found: dict[tuple[int, int, int], DailyReturns] = {}
-        outcomes = self._ledger.outcomes(phase)
+        outcomes = self.outcomes(phase)
         for name, milestone in outcomes:
             ends[name] = max(milestone, ends.get(name, 0))
         for (name, milestone), outcome in outcomes.items():
@@ -157,8 +138,12 @@ class StudyReader:
         return found
 
 
-FORMATS = ("csv", "json")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by
+def counts_of(trials: Sequence[Trial]) -> dict[str, int]:
+    """How many trials are complete, pruned and failed; and inactive, of the complete ones."""
+    states = [trial.state for trial in trials]
+    counts = {state: states.count(state) for state in ("complete", "pruned", "failed")}
+    counts["inactive"] = sum(trial.state == "complete" and trial.inactive for trial in trials)
+    return counts
 
 
 def best_trials(trials: list[Trial]) -> list[Trial]:

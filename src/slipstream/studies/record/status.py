@@ -16,7 +16,7 @@ from slipstream.files.lock import is_locked
 from slipstream.files.status import Status, read_status
 from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.reader import StudyReader, best_trials
+from slipstream.studies.record.reader import StudyReader, best_trials, counts_of
 
 _SHOWN = 5
 
@@ -27,11 +27,9 @@ def status_lines(folder: StudyFolder) -> list[str]:
         trials, result = reader.trials(), folder.result
         status, ranked = read_status(folder.path), best_trials(trials)
         if status is not None and not folder.locked:  # the ledger knows what a kill left unsaid
-            states = [trial.state for trial in trials]
-            counts = {kind: states.count(kind) for kind in ("complete", "pruned", "failed")}
-            counts["inactive"] = sum(t.state == "complete" and t.inactive for t in trials)
+            counts = counts_of(trials)
             limit = int(reader.fact("cut") or reader.study.n_trials)
-            done = len(trials) - states.count("running")
+            done = sum(trial.state != "running" for trial in trials)
             best = status.best
             if ranked and best.get("trial") != ranked[0].number:
                 best = {"score": ranked[0].score, "trial": ranked[0].number}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,45 @@ import optuna
 import sqlalchemy.exc
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import OptunaError
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage, get_storage
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
-from optuna.study._frozen import FrozenStudy
 from optuna.trial import TrialState
 from sqlalchemy.pool import NullPool
 
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
 from slipstream.studies.record.folder import DATABASE
-from slipstream.studies.record.trial_rows import News, Told, takes_rows, write_rows
+from slipstream.studies.record.study_file import difference
 
 JOURNAL = "study.log"
 _IDENTITY = "slipstream"
 _RETRY_SECONDS = 30.0
 _PAUSE_SECONDS = 10.0  # between two writings
 _SHARE = 0.01  # of a core while workers wait for their work
-_CHUNK = 16
 _TROUBLE = (OptunaError, sqlalchemy.exc.SQLAlchemyError, OSError)
+
+
+@dataclass
+class Told:
+    """What a storage shall say about a trial.
+
+    Attributes:
+        params: suggestions by searched name.
+        values: score by steps of a member, at rungs and the end.
+        attributes: JSON-able facts: fold scores, `pruned`, `failed`.
+        state: RUNNING, COMPLETE or FAIL.
+        score: of a COMPLETE trial.
+    """
+
+    params: Mapping[str, Any]
+    values: dict[int, float] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    state: TrialState = TrialState.RUNNING
+    score: float | None = None
+
+    def copy(self) -> Told:
+        """As it is now."""
+        return replace(self, values=dict(self.values), attributes=dict(self.attributes))
 
 
 class Mirror:
@@ -52,14 +74,13 @@ class Mirror:
     Attributes:
         pause: seconds between two writings.
         share: of a core that writing takes at most; what is left waits, at last for the last time.
-        chunk: trials that are written together.
 
     Raises:
         ConfigError: the storage has a study of this name that is another one.
         ResourceError: it cannot be opened.
     """
 
-    pause, share, chunk = _PAUSE_SECONDS, _SHARE, _CHUNK
+    pause, share = _PAUSE_SECONDS, _SHARE
 
     def __init__(
         self,
@@ -76,13 +97,11 @@ class Mirror:
         self._distributions = dict(distributions)
         self._told: dict[int, Told] = {}
         self._waiting: set[int] = set()
-        self._ids: dict[int, int] = {}
         self._written: dict[int, Told] = {}
         self._retry, self._flushed = 0.0, time.monotonic()
         self._given_up = False
         try:
             self._storage = open_storage(self.url, timeout)
-            self._rows = takes_rows(self._storage)
             self._study_id = self._open_study(identity)
             found = self._storage.get_all_trials(self._study_id, deepcopy=False)
         except SlipstreamError:
@@ -92,32 +111,27 @@ class Mirror:
         self._found = {trial.number: trial for trial in found}
 
     def _open_study(self, identity: Mapping[str, Any]) -> int:
-        for frozen in self._storage.get_all_studies():
-            if frozen.study_name != self._name:
-                continue
-            if self._begun_only(frozen):
-                return self._identified(frozen._study_id, identity)
-            theirs = frozen.user_attrs.get(_IDENTITY)
-            if theirs is None or json.loads(theirs) != identity:
-                raise ConfigError(
-                    f"{shown(self.url)} has a study {self._name} already, and it is another one"
-                    f"{_difference(theirs, identity)}. Name this one otherwise with --study-name."
-                )
-            return int(frozen._study_id)
-        study_id = self._storage.create_new_study([StudyDirection.MAXIMIZE], self._name)
-        return self._identified(study_id, identity)
-
-    def _begun_only(self, frozen: FrozenStudy) -> bool:
-        """Whether a study is as a kill leaves it that came before it was said whose it is."""
-        return (
-            not frozen.user_attrs
-            and frozen.directions == [StudyDirection.MAXIMIZE]
-            and not self._storage.get_all_trials(frozen._study_id, deepcopy=False)
-        )
-
-    def _identified(self, study_id: int, identity: Mapping[str, Any]) -> int:
+        try:
+            study_id = self._storage.get_study_id_from_name(self._name)
+        except KeyError:
+            study_id = self._storage.create_new_study([StudyDirection.MAXIMIZE], self._name)
+        theirs = self._storage.get_study_user_attrs(study_id)
+        if _IDENTITY in theirs and json.loads(theirs[_IDENTITY]) == identity:
+            return study_id
+        if (  # new, or as a kill leaves it that came before it was said whose it is
+            theirs
+            or self._storage.get_study_directions(study_id) != [StudyDirection.MAXIMIZE]
+            or self._storage.get_n_trials(study_id)
+        ):
+            how = ", not made by slipstream"
+            if _IDENTITY in theirs:
+                how = f": {difference(json.loads(theirs[_IDENTITY]), identity)}"
+            raise ConfigError(
+                f"{shown(self.url)} has a study {self._name} already, and it is another one{how}. "
+                "Name this one otherwise with --study-name."
+            )
         self._storage.set_study_user_attr(study_id, _IDENTITY, json.dumps(identity))
-        return int(study_id)
+        return study_id
 
     def adopt(self, trials: Mapping[int, Mapping[str, Any]]) -> None:
         """Checks that the storage's trials are the ledger's.
@@ -136,7 +150,6 @@ class Mirror:
                     "deleted, or was added by someone else. Put the folder back, or name this "
                     "study otherwise with --study-name."
                 )
-            self._ids[number] = trial._trial_id
             done = trial.state.is_finished()
             self._written[number] = Told(
                 trial.params,
@@ -166,14 +179,12 @@ class Mirror:
         began, allowed = time.thread_time(), self.share * (now - self._flushed)
         self._flushed = now
         try:
-            waiting = sorted(self._waiting)
-            for first in range(0, len(waiting), self.chunk):
-                numbers = waiting[first : first + self.chunk]
-                self._write_all(numbers)
-                self._waiting.difference_update(numbers)
+            for number in sorted(self._waiting):
+                self._write(number, self._told[number])
+                self._waiting.remove(number)
                 if not last and time.thread_time() - began > allowed:
                     break
-        except _Foreign as error:
+        except _ForeignError as error:
             self._given_up = True
             self._say(
                 f"{shown(self.url)} is no longer written: {error} The study goes on; its own "
@@ -192,32 +203,16 @@ class Mirror:
             return
         self._retry = 0.0
 
-    def _write_all(self, numbers: Sequence[int]) -> None:
-        """Trials together where the storage can; else, and where others wrote, one by one."""
-        found = []
-        for number in numbers:
-            news = self._told[number].since(self._written.get(number))
-            if news is not None:
-                found.append(News(number, self._ids.get(number), news))
-        made = None
-        if self._rows:
-            made = write_rows(self._storage, self._study_id, found, self._distributions)
-        if made is None:
-            for number in numbers:
-                self._write(number, self._told[number])
-            return
-        self._ids |= made
-        self._written |= {one.number: self._told[one.number].copy() for one in found}
-
     def _write(self, number: int, told: Told) -> None:
-        if number not in self._ids:
-            self._ids[number] = self._create(number, told)
+        """Tells the storage what is new about a trial."""
+        before = self._written.get(number)
+        if before is None:
+            self._create(number, told)
             self._written[number] = told.copy()
             return
-        before = self._written[number]
         if before.state.is_finished():
             return
-        trial_id = self._ids[number]
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
         for step, value in told.values.items():
             if step not in before.values:
                 self._storage.set_trial_intermediate_value(trial_id, step, value)
@@ -231,7 +226,7 @@ class Mirror:
             self._storage.set_trial_state_values(trial_id, told.state, values)
             before.state, before.score = told.state, told.score
 
-    def _create(self, number: int, told: Told) -> int:
+    def _create(self, number: int, told: Told) -> None:
         template = optuna.create_trial(
             state=told.state,
             value=told.score,
@@ -241,19 +236,28 @@ class Mirror:
             intermediate_values=dict(told.values),
         )
         trial_id = self._storage.create_new_trial(self._study_id, template)
-        given = self._storage.get_trial(trial_id).number
-        if given != number:
+        if not self._numbered(number, trial_id):
             if not told.state.is_finished():
                 self._storage.set_trial_state_values(trial_id, TrialState.FAIL)
-            raise _Foreign(f"someone else added trials to it (ours is {number}, it has {given}).")
-        return trial_id
+            given = self._storage.get_trial_number_from_id(trial_id)
+            raise _ForeignError(
+                f"someone else added trials to it (ours is {number}, it has {given})."
+            )
+
+    def _numbered(self, number: int, trial_id: int) -> bool:
+        """Whether a trial has this number; to ask for its number would read all of it."""
+        try:
+            known = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+        except KeyError:
+            return False
+        return known == trial_id
 
     def close(self) -> None:
         """Lets go of the storage."""
         self._storage.remove_session()
 
 
-class _Foreign(Exception):  # noqa: N818 - nobody raises it to a user
+class _ForeignError(Exception):
     """The storage's study was changed by someone else."""
 
 
@@ -293,7 +297,7 @@ def open_storage(url: str, timeout: float = 10.0) -> BaseStorage:
     options = {"poolclass": NullPool, "connect_args": patience}
     # Optuna fills in what stands in braces, which are a folder's name here.
     plain = url.replace("{", "{{").replace("}", "}}")
-    return get_storage(RDBStorage(plain, engine_kwargs=options))
+    return RDBStorage(plain, engine_kwargs=options)
 
 
 def shown(url: str) -> str:
@@ -329,11 +333,3 @@ def _first_line(error: BaseException) -> str:
         cause = cause.__cause__
     lines: Iterable[str] = str(getattr(cause, "orig", None) or cause).splitlines()
     return next((line.strip() for line in lines if line.strip()), type(cause).__name__)
-
-
-def _difference(theirs: str | None, identity: Mapping[str, Any]) -> str:
-    from slipstream.studies.record.study_file import difference
-
-    if theirs is None:
-        return ", not made by slipstream"
-    return f": {difference(json.loads(theirs), identity)}"

@@ -20,6 +20,10 @@ if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
 
 STUDY = "study"
 _Built = TypeVar("_Built")
+OPTUNA = "optuna"  # its version, major and minor: samplers change with it
+_PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")
+_SHOWN = 4
+_MISSING = "absent"
 
 
 def _built(values: Mapping[str, Any]) -> tuple[RunConfig, StudyConfig]:
@@ -86,12 +90,6 @@ def _read(path: Path, build: Callable[[dict[str, Any]], _Built]) -> _Built:
             "file, restore it from a backup, or run the `slipstream tune` command that began the "
             f"study again with --study-name {path.parent.name}, which writes it anew and goes on."
         ) from None
-
-
-OPTUNA = "optuna"  # its version, major and minor: samplers change with it
-_PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")
-_SHOWN = 4
-_MISSING = "absent"
 
 
 def identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[str, Any]:

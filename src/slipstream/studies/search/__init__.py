@@ -1,1 +1,1 @@
-"""Who is asked and judged when: trials, rungs, plan, scheduler, in virtual time."""
+"""Forecast and session of a study; who is asked and judged when, in virtual time."""

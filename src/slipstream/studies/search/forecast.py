@@ -29,6 +29,11 @@ from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.statistics.overfitting import findable, findable_sentence, tested_years
 
 _SPARE = 256 * 2**20  # bytes that a disk must have left
+MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
+_WARM, _MEASURED = 1, 2  # milestones of the measured slice
+_WORK = ("env", "policy", "update")  # phases of training
+_OUTCOME_BYTES = 600  # a row of the ledger without its days
+_POLL_SECONDS = 0.5
 
 
 def check_disk(folder: Path, needed: int) -> None:
@@ -100,13 +105,6 @@ def copies_of(config: RunConfig) -> int:
     """N of a config whose number is known."""
     assert isinstance(config.training.num_envs, int)
     return config.training.num_envs
-
-
-MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
-_WARM, _MEASURED = 1, 2  # milestones of the measured slice
-_WORK = ("env", "policy", "update")  # phases of training
-_OUTCOME_BYTES = 600  # a row of the ledger without its days
-_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)

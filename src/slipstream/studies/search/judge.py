@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,22 +114,22 @@ class Judge:
     def decide(self, event: Event, outcomes: Sequence[Outcome], last: bool) -> Verdict:
         """The verdict on a trial whose folds' outcomes are there."""
         milestone = max(outcome.milestone for outcome in outcomes)
-        head = (event.trial, event.stage, milestone, event.time)
+        verdict = Verdict(event.trial, event.stage, milestone, event.time, "failed", None)
         failed = [outcome for outcome in outcomes if outcome.failed]
         if failed:
             more = f" (and {len(failed) - 1} more folds)" if len(failed) > 1 else ""
             reason = f"{failed[0].name}: {failed[0].reason}{more}"
-            return Verdict(*head, "failed", None, reason=reason)
+            return replace(verdict, reason=reason)
         results = [self._result(outcome) for outcome in outcomes]
         score = trial_score([one.score for one in results], self._study.penalty)
         if not math.isfinite(score):
-            return Verdict(*head, "failed", None, reason="a test return is not a number")
+            return replace(verdict, reason="a test return is not a number")
         kind, rho, reason = "complete" if last else "continued", None, ""
         if not last:
             stop, rho, reason = self.stops(event, score, [one.score for one in results])
             kind = "pruned" if stop else "continued"
         folds = [one.facts() for one in results]
-        return Verdict(*head, kind, score, folds, rho, reason)
+        return replace(verdict, kind=kind, score=score, folds=folds, rho=rho, reason=reason)
 
     def _result(self, outcome: Outcome) -> FoldResult:
         assert outcome.passes is not None

@@ -11,10 +11,11 @@ early is parked: it is not run further before its event has happened.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 ASK = -1
+Known = Callable[[int, int], bool]  # of a trial and a stage
 
 
 class Event(NamedTuple):
@@ -31,39 +32,23 @@ class Event(NamedTuple):
     stage: int
 
 
-class Rules(Protocol):
-    """What happens at an event; called in the order of events, never twice for one."""
-
-    def ask(self, event: Event) -> Sequence[int]:
-        """Begins a trial: the member's steps at each of its stages, ascending; none: refused."""
-
-    def judge(self, event: Event, last: bool) -> bool:
-        """A stage was reached (`last`: the end) and its outcomes are there: does it go on?"""
-
-    def ready(self, trial: int, stage: int) -> bool:
-        """Whether the outcomes of that stage are known."""
-
-    def certain(self, trial: int, stage: int) -> bool:
-        """Whether a trial with known outcomes goes on after a stage whatever other trials do."""
-
-
 class Scheduler:
-    """The order of a study: a pure function of the outcomes it is shown.
+    """The order of a study: a pure function of the outcomes that are known.
+
+    `due` hands out one event after the other; whoever takes one says with `begin` or `settle` what
+    came of it, before the next.
 
     Args:
         slots: trials in flight at most.
         limit: trials asked at most; `cut` lowers it.
-        rules: what happens at events.
 
     Attributes:
         limit: as given, or cut.
         asked: trials asked so far.
-        now: virtual time of the last event that happened.
     """
 
-    def __init__(self, slots: int, limit: int, rules: Rules) -> None:
-        self.limit, self.asked, self.now = limit, 0, 0
-        self._rules = rules
+    def __init__(self, slots: int, limit: int) -> None:
+        self.limit, self.asked = limit, 0
         self._numbered = 0
         self._events: list[Event] = []
         self._starts: dict[int, tuple[int, Sequence[int]]] = {}
@@ -85,48 +70,28 @@ class Scheduler:
         self.limit = min(self.limit, self.asked)
         return self.limit
 
-    def advance(self) -> int:
-        """Lets every event happen whose outcomes are known, in order; returns how many did."""
-        happened = 0
+    def due(self, ready: Known) -> Event | None:
+        """Takes out the next event, in order; None where it waits for outcomes, or nothing is left.
+
+        Args:
+            ready: whether the outcomes of a trial's stage are known.
+        """
         while self._events:
             event = self._events[0]
-            if event.stage == ASK:
-                heapq.heappop(self._events)
-                if event.trial >= self.limit:
-                    continue
-                self._ask(event)
-            else:
-                if not self._rules.ready(event.trial, event.stage):
-                    break
-                heapq.heappop(self._events)
-                self._judge(event)
-            self.now = event.time
-            happened += 1
-        return happened
+            if event.stage != ASK and not ready(event.trial, event.stage):
+                return None
+            heapq.heappop(self._events)
+            if event.stage != ASK or event.trial < self.limit:
+                return event
+        return None
 
-    def wanted(self) -> list[tuple[int, int]]:
-        """(trial, stage) pairs whose outcomes are to be computed now, by trial.
+    def begin(self, event: Event, steps: Sequence[int]) -> None:
+        """A trial was asked.
 
-        A trial's next stage is wanted when its event is the next one of that trial, or when it is
-        certain that the trial gets there.
+        Args:
+            event: that was due.
+            steps: of a member at each of its stages, ascending; none: the trial was refused.
         """
-        found = []
-        for event in sorted(self._events, key=lambda e: e.trial):
-            if event.stage == ASK:
-                continue
-            stage, stages = event.stage, len(self._starts[event.trial][1])
-            while (
-                stage + 1 < stages
-                and self._rules.ready(event.trial, stage)
-                and self._rules.certain(event.trial, stage)
-            ):
-                stage += 1
-            if not self._rules.ready(event.trial, stage):
-                found.append((event.trial, stage))
-        return found
-
-    def _ask(self, event: Event) -> None:
-        steps = self._rules.ask(event)
         self.asked = event.trial + 1
         if not steps:
             self._free(event.time)
@@ -134,14 +99,34 @@ class Scheduler:
         self._starts[event.trial] = (event.time, steps)
         self._push(event.trial, 0)
 
-    def _judge(self, event: Event) -> None:
-        stages = len(self._starts[event.trial][1])
-        last = event.stage == stages - 1
-        if self._rules.judge(event, last) and not last:
+    def settle(self, event: Event, goes_on: bool) -> None:
+        """A stage was judged; after its last one no trial goes on."""
+        if goes_on and event.stage + 1 < len(self._starts[event.trial][1]):
             self._push(event.trial, event.stage + 1)
             return
         del self._starts[event.trial]
         self._free(event.time)
+
+    def wanted(self, ready: Known, certain: Known) -> list[tuple[int, int]]:
+        """(trial, stage) pairs whose outcomes are to be computed now, by trial.
+
+        A trial's next stage is wanted when its event is the next one of that trial, or when it is
+        certain that the trial gets there.
+
+        Args:
+            ready: see `due`.
+            certain: whether a trial with known outcomes goes on after a stage whatever others do.
+        """
+        found = []
+        for event in sorted(self._events, key=lambda e: e.trial):
+            if event.stage == ASK:
+                continue
+            stage, stages = event.stage, len(self._starts[event.trial][1])
+            while stage + 1 < stages and ready(event.trial, stage) and certain(event.trial, stage):
+                stage += 1
+            if not ready(event.trial, stage):
+                found.append((event.trial, stage))
+        return found
 
     def _push(self, trial: int, stage: int) -> None:
         start, steps = self._starts[trial]

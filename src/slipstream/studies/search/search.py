@@ -19,16 +19,16 @@ from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.record.ledger import Ask, Ledger, Verdict, ranked
-from slipstream.studies.record.storage import Mirror
-from slipstream.studies.record.trial_rows import Told
+from slipstream.studies.record.storage import Mirror, Told
 from slipstream.studies.search.judge import Judge
 from slipstream.studies.search.plan import Stages, StudyPlan
-from slipstream.studies.search.scheduler import Event, Scheduler
+from slipstream.studies.search.scheduler import ASK, Event, Scheduler
 from slipstream.studies.space.space import SearchSpace
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _SEEDS = 2**32  # what NumPy's generators take
+_POLL_SECONDS = 0.5
 
 
 class Asker:
@@ -84,9 +84,6 @@ def sampler(config: StudyConfig, trial: int) -> BaseSampler:
         return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
 
 
-_POLL_SECONDS = 0.5
-
-
 class Search:
     """Trials of a study from the first ask to the last end; also from any point after a kill.
 
@@ -134,7 +131,7 @@ class Search:
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         if mirror is not None:
             mirror.adopt({number: ask.params for number, ask in self._asks.items()})
-        self.scheduler = Scheduler(plan.study.trials_in_flight, limit, self)
+        self.scheduler = Scheduler(plan.study.trials_in_flight, limit)
 
     def run(self, tick: Callable[[Search], None] = lambda search: None) -> None:
         """Trains until every trial asked has ended; a mirror's last `flush` is the caller's.
@@ -146,7 +143,7 @@ class Search:
         while True:
             with self._ledger.at_once():
                 self._take(outcomes)
-                self.scheduler.advance()
+                self._advance()
             self._release()
             if self.scheduler.finished:
                 break
@@ -159,8 +156,16 @@ class Search:
         """Asks no further trial; the number is recorded, so that a resumed study keeps to it."""
         self._ledger.record(cut=self.scheduler.cut())
 
-    def ask(self, event: Event) -> Sequence[int]:
-        """Begins a trial: a new suggestion, or the one in the ledger."""
+    def _advance(self) -> None:
+        """Lets every event happen whose outcomes are known, in order."""
+        while (event := self.scheduler.due(self._ready)) is not None:
+            if event.stage == ASK:
+                self.scheduler.begin(event, self._ask(event))
+            else:
+                self.scheduler.settle(event, self._judged(event))
+
+    def _ask(self, event: Event) -> Sequence[int]:
+        """Begins a trial, with a new suggestion or the one in the ledger: steps of its stages."""
         number = event.trial
         ask = self._asks.get(number)
         if ask is None:
@@ -187,11 +192,12 @@ class Search:
         self._changed.add(number)
         return self._stages[number].steps
 
-    def judge(self, event: Event, last: bool) -> bool:
+    def _judged(self, event: Event) -> bool:
         """Decides whether a trial goes on; on disk before anybody is trained because of it."""
         verdict = self._past.get((event.trial, event.stage))
         if verdict is None:
             outcomes = self._outcomes(event.trial, event.stage)
+            last = event.stage + 1 == len(self._stages[event.trial].milestones)
             verdict = self._judge.decide(event, outcomes, last)
             self._ledger.add_verdict(verdict)
             self.on_verdict(verdict)
@@ -206,12 +212,12 @@ class Search:
         self._end(verdict)
         return False
 
-    def ready(self, trial: int, stage: int) -> bool:
+    def _ready(self, trial: int, stage: int) -> bool:
         """Whether every fold's outcome at a stage is in the ledger."""
         milestone = self._stages[trial].milestones[stage]
         return all((slot.name, milestone) in self._known for slot in self._plan.trial_slots(trial))
 
-    def certain(self, trial: int, stage: int) -> bool:
+    def _certain(self, trial: int, stage: int) -> bool:
         """Whether a trial goes on after a stage whatever becomes of others."""
         pruning = self._plan.study.pruning
         if pruning.enabled and trial >= pruning.startup:
@@ -245,7 +251,7 @@ class Search:
 
     def _submit(self) -> None:
         members, until = [], []
-        for trial, stage in self.scheduler.wanted():
+        for trial, stage in self.scheduler.wanted(self._ready, self._certain):
             if (trial, stage) in self._submitted:
                 continue
             self._submitted.add((trial, stage))

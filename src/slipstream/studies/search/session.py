@@ -26,6 +26,9 @@ from slipstream.studies.search.search import Search
 from slipstream.studies.statistics.bootstrap import score_interval
 
 _LATELY = 2**15  # bytes in which members say where they are between two looks
+_POLL_SECONDS = 0.5
+_SECONDS = 20.0  # between two intervals
+_SHARE = 0.002  # of a core that intervals take at most
 
 
 class Meter:
@@ -111,21 +114,19 @@ class Watcher:
 
 
 def search_status(
+    session: Session,
     search: Search,
-    plan: StudyPlan,
-    meter: Meter,
     after_steps: float,
     interval: Callable[[int], tuple[float, float] | None],
-    watcher: Watcher,
 ) -> Status:
     """Where the search stands.
 
     Args:
-        search, plan, meter: of this session.
+        session, search: of the study.
         after_steps: to be trained after the search.
         interval: of the score of a trial.
-        watcher: knows how far members are.
     """
+    plan, meter = session.plan, session.meter
     running = sorted(search.scheduler.running)
     verdicts = search.verdicts.values()
     kinds = [verdict.kind for verdict in verdicts]
@@ -144,7 +145,9 @@ def search_status(
         eta=meter.eta(remaining_steps(search, plan) + after_steps),
         best=score,
         counts={**counts, "inactive": sum(v.kind == "complete" and v.inactive for v in verdicts)},
-        running=watcher.of([Slot("search", t, 0, k) for t in running for k in range(plan.folds)]),
+        running=session.watcher.of(
+            [Slot("search", t, 0, k) for t in running for k in range(plan.folds)]
+        ),
         phases=dict(meter.seconds),
     )
 
@@ -178,10 +181,6 @@ def expected_share(search: Search) -> float:
     return float(np.mean(shares)) if shares else 1.0
 
 
-_SECONDS = 20.0
-_SHARE = 0.002  # of a core at most
-
-
 class RareInterval:
     """Calculates intervals rarely: nobody hands out work meanwhile.
 
@@ -206,9 +205,6 @@ class RareInterval:
             spent = time.thread_time() - began
             self._next = self._meter.elapsed + max(_SECONDS, spent / _SHARE)
         return self._known.get(trial)
-
-
-_POLL_SECONDS = 0.5
 
 
 def train_all(
@@ -304,7 +300,6 @@ class Session:
         """
         self.begin()
         self.logbook.note("phase", f"{phase}: {len(jobs)} members", phase=phase, members=len(jobs))
-        before = self.ledger.steps(next(iter(jobs)).phase) if jobs else {}  # all are of one phase
 
         def look(left: Sequence[Slot]) -> Status:
             steps = sum(steps_of(jobs[slot]) for slot in left) + later * self.plan.mean_steps
@@ -324,12 +319,15 @@ class Session:
             self.leave(phase)
             self.tell(lambda: look(left))
 
-        def take(one: Outcome) -> None:
-            self.meter.add(one.name, one.steps, before.get(one.name, 0), one.seconds)
-
+        take = self.counting(next(iter(jobs)).phase if jobs else phase)  # all are of one phase
         outcomes = train_all(self.plan, self.ledger, self.pool, jobs, tick, take)
         self.spent(phase)
         return outcomes
+
+    def counting(self, phase: str) -> Callable[[Outcome], None]:
+        """Adds new outcomes of a phase to the meter, without what earlier sessions trained."""
+        before = self.ledger.steps(phase)
+        return lambda one: self.meter.add(one.name, one.steps, before.get(one.name, 0), one.seconds)
 
     def tell(self, look: Callable[[], Status]) -> None:
         """Shows where things stand, also to other processes: at once, then once a second."""

@@ -112,9 +112,16 @@ class Range(Config):
                 if text == suggested and isinstance(text, bool) == isinstance(suggested, bool):
                     return choice
             raise ValueError(f"{suggested!r} is none of the choices")
-        if not self.distribution._contains(suggested):
+        if not self._holds(suggested):
             raise ValueError(f"{suggested!r} is outside {self.words}")
         return suggested if self.power_of is None else self.power_of**suggested
+
+    def _holds(self, number: Number) -> bool:
+        """Whether a number lies between the ends, and on a step where there are steps."""
+        assert self.low is not None and self.high is not None
+        step = self.step or (1 if self._integers(self.low, self.high) else None)
+        places = (number - self.low) / step if step else 0.0
+        return self.low <= number <= self.high and abs(places - round(places)) < 1e-8
 
     @property
     def extremes(self) -> tuple[Any, ...]:

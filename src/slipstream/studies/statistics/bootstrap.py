@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from slipstream.core.spec import MarketSpec
 from slipstream.studies.engine.member import DailyReturns
-from slipstream.studies.statistics.objective import Objective, fold_score, trial_score
+from slipstream.studies.statistics.objective import (
+    NO_DEVIATION,
+    Objective,
+    fold_score,
+    sharpe,
+    trial_score,
+)
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +32,8 @@ DRAWS = 2_000
 SEED = 20_260_101  # fixed: the same returns always have the same bound
 LEVEL = 0.05  # of the bounds, shared among the candidates
 FEWEST_DAYS = 60  # below it no bound holds its level, and none is given
-_NO_DEVIATION = 1e-15
+_DRAWS = 300
+_LEVELS = (0.025, 0.975)
 
 
 def stationary_rows(
@@ -59,16 +66,6 @@ class Bounds:
     level: float
 
 
-def information_ratio(excess: Floats, periods: float) -> float:
-    """Of one policy's day: mean over deviation of all seeds' days [R, n]; 0 without a deviation."""
-    if excess.size < 2:
-        return 0.0
-    deviation = float(np.std(excess, ddof=1))
-    if not deviation > _NO_DEVIATION:
-        return 0.0
-    return float(np.mean(excess)) / deviation * math.sqrt(periods)
-
-
 def lower_bounds(
     excess: Sequence[Floats],
     periods: float,
@@ -93,7 +90,7 @@ def lower_bounds(
     """
     days = excess[0].shape[1]
     if days < FEWEST_DAYS:
-        known = np.array([information_ratio(one, periods) for one in excess])
+        known = np.array([sharpe(one, periods) for one in excess])
         return Bounds(known, np.full(len(excess), np.nan), level)
     weight = day_weights(days, draws, mean_block, seed)
     random = np.random.Generator(np.random.PCG64([seed, 1]))
@@ -101,7 +98,7 @@ def lower_bounds(
     for one in excess:
         seeds = len(one)
         drawn = random.multinomial(seeds, np.full(seeds, 1.0 / seeds), draws)
-        ratio.append(information_ratio(one, periods))
+        ratio.append(sharpe(one, periods))
         resampled = float(np.quantile(_ratios(one, weight, drawn, periods), level))
         lower.append(min(resampled, normal_bound(one, periods, level)))
     return Bounds(np.array(ratio), np.array(lower), level)
@@ -121,14 +118,14 @@ def normal_bound(excess: Floats, periods: float, level: float) -> float:
     excess. A skew does not take the first term below 1: of heavy tails the skew that comes with a
     lucky mean would make the bound of few days twice as often too high as its level says.
     """
-    ratio, (seeds, days) = information_ratio(excess, 1.0), excess.shape
+    ratio, (seeds, days) = sharpe(excess, 1.0), excess.shape
     if ratio == 0.0:
         return 0.0
     scaled = (excess - excess.mean()) / excess.std()
     skew, kurtosis = float(np.mean(scaled**3)), float(np.mean(scaled**4))
     variance = max(1.0 - skew * ratio + 0.25 * (kurtosis - 1.0) * ratio**2, 1.0) / days
     if seeds > 1:
-        each = [information_ratio(one[None], 1.0) for one in excess]
+        each = [sharpe(one[None], 1.0) for one in excess]
         variance += float(np.var(each, ddof=1)) / seeds
     error = NormalDist().inv_cdf(1.0 - level) * math.sqrt(variance)
     return (ratio - error) * math.sqrt(periods)
@@ -146,7 +143,7 @@ def _ratios(
     squares = np.einsum("br,br->b", weight @ (centred * centred).T, drawn)
     mean = sums / count
     variance = (squares - count * mean * mean) / max(count - 1, 1)
-    fine = variance > _NO_DEVIATION**2
+    fine = variance > NO_DEVIATION**2
     deviation = np.sqrt(np.where(fine, variance, 1.0))
     return np.asarray(np.where(fine, (mean + shift) / deviation, 0.0) * math.sqrt(periods))
 
@@ -241,9 +238,9 @@ def chance_of_as_much(returns: Floats, chosen: int, weight: Floats) -> float:
         weight: of `day_weights`, [draws, n].
     """
     days, spread = len(returns), returns.std(axis=0, ddof=1)
-    if not spread[chosen] > _NO_DEVIATION:
+    if not spread[chosen] > NO_DEVIATION:
         return 1.0
-    known = spread > _NO_DEVIATION  # who never traded is never the best by luck
+    known = spread > NO_DEVIATION  # who never traded is never the best by luck
     mean = returns[:, known].mean(axis=0)
     root = math.sqrt(days)
     drawn = weight @ (returns[:, known] - mean) / root
@@ -252,10 +249,6 @@ def chance_of_as_much(returns: Floats, chosen: int, weight: Floats) -> float:
     poor = -math.sqrt(2.0 * math.log(math.log(days)))
     highest = np.max(drawn / deviation + np.where(score < poor, score, 0.0), axis=1)
     return float(np.mean(np.maximum(highest, 0.0) >= score[np.count_nonzero(known[:chosen])]))
-
-
-_DRAWS = 300
-_LEVELS = (0.025, 0.975)
 
 
 def score_interval(

@@ -17,7 +17,7 @@ Objective = Literal["sharpe", "information_ratio", "log_growth"]
 
 LEAST_EXPOSURE = 0.01  # mean gross exposure, share of equity; below it a fold is inactive
 LEAST_FILLS = 10
-_NO_DEVIATION = 1e-15
+NO_DEVIATION = 1e-15
 _FLOOR = 1e-6  # of a day's start, as in the log reward: a lost account has no logarithm
 
 
@@ -52,11 +52,17 @@ class FoldResult(NamedTuple):
 
 
 def sharpe(returns: Floats, periods: float) -> float:
-    """Mean over deviation (ddof 1) times the root of periods a year; 0 without a deviation."""
-    if len(returns) < 2:
+    """Mean over deviation (ddof 1) times the root of periods a year; 0 without a deviation.
+
+    Args:
+        returns: of one policy, or of a day of many policies [R, n]; in excess of a rival's it is
+            the information ratio.
+        periods: of a year.
+    """
+    if returns.size < 2:
         return 0.0
     deviation = float(np.std(returns, ddof=1))
-    if not deviation > _NO_DEVIATION:
+    if not deviation > NO_DEVIATION:
         return 0.0
     return float(np.mean(returns)) / deviation * math.sqrt(periods)
 

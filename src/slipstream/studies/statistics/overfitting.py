@@ -31,6 +31,12 @@ FEWEST_ROWS = 5  # per block
 ON_NOISE = "One PBO has a standard deviation of about 0.16 even on pure noise."
 _AT_ONCE = 1_024  # halves
 _TIE = 1e-12  # Sharpe ratios closer than this are equal: a product's rounding decides no rank
+LEVEL = 0.05  # of a one-sided test
+FEWEST_DAYS = 20
+FEWEST_TRIALS = 2
+_EULER = 0.5772156649015329
+_NORMAL = NormalDist()
+_YEAR = 365.25 * 86_400  # seconds
 
 
 @dataclass(frozen=True)
@@ -140,14 +146,6 @@ def _first_best(values: Floats) -> NDArray[np.int64]:
     """Column of the highest value of each row; the first of equal ones."""
     best = values >= values.max(axis=1, keepdims=True) - _TIE
     return np.asarray(np.argmax(best, axis=1), np.int64)
-
-
-LEVEL = 0.05  # of a one-sided test
-FEWEST_DAYS = 20
-FEWEST_TRIALS = 2
-_EULER = 0.5772156649015329
-_NORMAL = NormalDist()
-_YEAR = 365.25 * 86_400  # seconds
 
 
 @dataclass(frozen=True)

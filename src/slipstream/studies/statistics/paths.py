@@ -139,3 +139,21 @@ def daily_benchmark(trials: Sequence[Sequence[DailyReturns]], days: Days) -> Flo
         mine, returns = _mix([by_day(passes.days, passes.benchmark) for passes in folds])
         found[np.searchsorted(days, mine)] = returns
     return found
+
+
+def side_by_side(series: Sequence[tuple[Days, Floats, Floats]]) -> tuple[Days, Floats, Floats]:
+    """R series on all days of any: days [n], returns in excess [R, n], and the benchmark's [n].
+
+    On a day that a policy did not live to see, it earns nothing.
+
+    Args:
+        series: each one's days, daily returns minus the benchmark's, and the benchmark's.
+    """
+    days = np.unique(np.concatenate([own for own, _, _ in series]))
+    benchmark = np.zeros(len(days))
+    for own, _, rival in reversed(series):  # the first one that has a day decides
+        benchmark[np.searchsorted(days, own)] = rival
+    excess = np.tile(-benchmark, (len(series), 1))
+    for row, (own, returns, _) in enumerate(series):
+        excess[row, np.searchsorted(days, own)] = returns
+    return days, excess, benchmark
