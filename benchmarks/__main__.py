@@ -21,7 +21,9 @@ app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, add_com
 @app.command()
 def measure(
     suite: Annotated[str, typer.Argument(help=f"One of {', '.join(SUITES)}.")],
-    json: Annotated[Path | None, typer.Option(help="Write the rows to this file too.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="A results file, where each case replaces its own.")
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Longer, with more repetitions.")] = False,
     only: Annotated[
         list[str] | None, typer.Option("--case", help="Only this case; may be repeated.")
@@ -40,7 +42,7 @@ def measure(
     """Measures a suite of cases, peers side by side; the exit code says that it ran."""
     console = Console()
     with console.status("") as status:
-        result = run_suite(
+        rows = run_suite(
             suite,
             path=json,
             full=full,
@@ -52,7 +54,7 @@ def measure(
         )
     columns = [Column(heading, overflow="fold") for heading in HEADINGS]
     table = Table(*columns, title=f"python -m benchmarks {suite}")
-    for row in result["rows"]:
+    for row in rows:
         table.add_row(*cells(row))
     console.print(table)
     if json is not None:

@@ -27,8 +27,9 @@ LIBRARIES = (
 
 
 def stamp() -> dict[str, Any]:
-    """What a result was measured with: commit, machine and versions."""
-    return {"commit": commit(), "machine": describe(), "versions": versions()}
+    """What a result was measured with: commit, machine, day and versions."""
+    machine = {**describe(), "date": time.strftime("%Y-%m-%d")}
+    return {"commit": commit(), "machine": machine, "versions": versions()}
 
 
 def describe() -> dict[str, Any]:

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from benchmarks.row import markdown
+from benchmarks import results
+from benchmarks.row import cells, markdown
 from slipstream.report import canvas
 
-# <!-- results/env.json --> ... <!-- end -->: what stands between is replaced.
-_MARK = re.compile(r"(<!-- results/(?P<file>[\w-]+\.json) -->\n).*?(<!-- end -->)", re.DOTALL)
+# <!-- results/env.json --> ... <!-- end -->: what stands between is replaced, by all cases of the
+# file or by those named: <!-- results/agents.json dqn_vs_sb3 dqn_updates -->.
+_MARK = re.compile(
+    r"(<!-- results/(?P<file>[\w-]+\.json)(?P<cases>( [\w-]+)*) -->\n).*?(<!-- end -->)", re.DOTALL
+)
+
+# <!-- the most important rows --> ... <!-- end -->: of these.
+_FIRST = re.compile(r"(<!-- the most important rows -->\n).*?(<!-- end -->)", re.DOTALL)
+ROWS = {
+    "steps/s of forex": ("env", "forex_vs_sb3"),
+    "steps/s of CartPole, 1,024 copies": ("env", "cartpole_vs_envpool"),
+    "steps/s of portfolios of 7 assets": ("study", "portfolio_kernel"),
+    "steps/s of hockey, two strong bots, one core": ("hockey", "hockey_step"),
+    "steps/s of Gymnasium's CartPole in worker processes, 64 copies": ("vector", "cheap_vs_async"),
+    "training steps/s of PPO on forex, equal work": ("train", "ppo_vs_sb3_tuned"),
+    "training steps/s of PPO on CartPole, equal work": ("train", "ppo_vs_rlox"),
+    "training steps/s of one DQN on CartPole, equal work": ("agents", "dqn_vs_sb3"),
+    "training steps/s of 16 DQN on CartPole, equal work": ("agents", "dqn_population_16"),
+    "training steps/s of one SAC on Pendulum, 256x256, equal work": ("agents", "sac_vs_sb3"),
+    "seconds to a mean of 475 on CartPole by PPO": ("train", "time_to_score"),
+    "seconds from nothing to 95 % of games of hockey won against each bot": ("hockey", "hockey_95"),
+    "seconds a fold of a trial, both cores busy, equal work": ("study", "fold_vs_sb3"),
+    "seconds of 500 trials x 6 folds x 100,000 steps, run whole": ("study", "study_full"),
+    "seconds of a search on two Ray nodes": ("cluster", "ray_overhead"),
+}
 
 # <!-- figure results/vector.json throughput --> ... <!-- end -->: a picture of that file's rows.
 _FIGURE = re.compile(
@@ -34,36 +58,56 @@ _COLOURS = {
 }
 
 
-def render(page: str, results: Path) -> str:
+def render(page: str, folder: Path) -> str:
     """The page with each marked place filled from its file; places whose file is absent say so."""
 
     def filled(match: re.Match[str]) -> str:
-        path = results / match["file"]
-        body = _section(json.loads(path.read_text())) if path.is_file() else "Not measured yet."
-        return f"{match[1]}\n{body}\n\n{match[3]}"
+        measured, named = results.read(folder / match["file"]), match["cases"].split()
+        chosen = [one for one in measured if not named or one["case"] in named]
+        body = "\n\n".join(_table(stamp, list(group)) for stamp, group in groupby(chosen, _stamp))
+        return f"{match[1]}\n{body or 'Not measured yet.'}\n\n<!-- end -->"
 
-    return _MARK.sub(filled, page)
+    page = _MARK.sub(filled, page)
+    return _FIRST.sub(lambda match: f"{match[1]}\n{_first(folder)}\n\n{match[2]}", page)
 
 
-def _section(result: Mapping[str, Any]) -> str:
-    machine = result["machine"]
-    versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items() if value)
-    head, dash, dirty = (result.get("commit") or "").partition("-")
+def _first(folder: Path) -> str:
+    """The table of the most important rows."""
+    heads = ("", "slipstream", "peer", "ratio", "measured")
+    lines: list[tuple[str, ...]] = [heads, ("---",) * len(heads)]
+    for words, (file, name) in ROWS.items():
+        measured, row = results.find(folder / f"{file}.json", name)
+        _, ours, peer, ratio, _, _ = cells(row)
+        machine = measured["machine"]
+        when = f"{machine['date']}, {machine['processor'].partition('(')[0]}"
+        lines.append((words, ours, peer, ratio, when))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _stamp(measured: results.Measurement) -> str:
+    """The machine, the day and the commit of a measurement, in words."""
+    machine = measured["machine"]
+    head, dash, dirty = (measured.get("commit") or "").partition("-")
     commit = f" at {head[:7]}{dash}{dirty}" if head else ""
-    facts = (
+    return (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
-        f"Python {machine['python']}; {machine['date']}{commit}; "
-        f"`{result['command']}`. {versions}."
+        f"Python {machine['python']}; {machine['date']}{commit}"
     )
-    return f"{markdown(result['rows'])}\n\n{facts}"
 
 
-def illustrate(page: str, results: Path, folder: Path) -> str:
+def _table(stamp: str, group: Sequence[results.Measurement]) -> str:
+    """The rows of measurements of one machine, day and commit."""
+    rows = [row for measured in group for row in measured["rows"]]
+    commands = dict.fromkeys(f"`{measured['command']}`" for measured in group)
+    return f"{markdown(rows)}\n\n{stamp}; {', '.join(commands)}."
+
+
+def illustrate(page: str, files: Path, folder: Path) -> str:
     """The page with its pictures, drawn into `folder`; places without measurements say so."""
 
     def drawn(match: re.Match[str]) -> str:
-        path, body = results / f"{match['file']}.json", "Not measured yet."
-        figure = throughput(json.loads(path.read_text())["rows"]) if path.is_file() else None
+        measured, body = results.read(files / f"{match['file']}.json"), "Not measured yet."
+        figure = throughput([row for one in measured for row in one["rows"]])
         if figure is not None:
             name = f"{match['file']}-throughput.png"
             folder.mkdir(exist_ok=True)
@@ -112,9 +156,9 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     return figure
 
 
-def main(page: str, results: str) -> None:
+def main(page: str, folder: str) -> None:
     """Rewrites the page in place; pictures go into the folder `figures` beside it."""
-    path, files = Path(page), Path(results)
+    path, files = Path(page), Path(folder)
     text = render(path.read_text(encoding="utf-8"), files)
     text = illustrate(text, files, path.parent / "figures")
     path.write_text(text, encoding="utf-8")

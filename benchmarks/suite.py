@@ -1,9 +1,8 @@
-"""Suites: named cases, run one after another into one JSON file and one table."""
+"""Suites: named cases, run one after another into a results file and a table."""
 
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import sys
 import time
@@ -14,14 +13,13 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from benchmarks import machine
+from benchmarks import machine, results
 from benchmarks.alternate import Side, alternate
 from benchmarks.row import Goal, Row
 from benchmarks.suites import SUITES
 from benchmarks.worker import WorkerError, elsewhere
 from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import ConfigError
-from slipstream.files.files import disk_errors, write_json
 
 _LIMIT_SECONDS = 540.0  # for a suite without --full, and a minute to spare
 
@@ -114,6 +112,13 @@ def cases_of(suite: str) -> Mapping[str, Case]:
     return {name: getattr(module, name, declared) for name in names}
 
 
+def _cells(path: Path) -> dict[str, dict[str, Any]]:
+    """Cells of a results file by their `key`."""
+    rows = [row for measured in results.read(path) for row in measured["rows"]]
+    cells = [cell for row in rows for cell in row.get("cells", ())]
+    return {cell["key"]: cell for cell in cells if "key" in cell}
+
+
 def _comparable(spec: Mapping[str, Any]) -> bool:
     """Whether a case can be measured beside another checkout's package."""
     return "cells" in spec or "worker" in spec.get("rows", [spec])[0].get("ours", ())
@@ -129,13 +134,14 @@ def run_suite(
     hours: float | None = None,
     against: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
-    """Measures a suite and returns what is written to `path`.
+) -> list[dict[str, Any]]:
+    """Measures a suite and returns its rows.
 
     Args:
         suite: one of `SUITES`.
-        path: where the result goes; rewritten after each case, so that nothing is lost. Cells
-            that it has already are not measured again, if nothing that decides them has changed.
+        path: the results file, where each case's rows take the place of its former ones as soon
+            as they are measured. Cells that it has already are not measured again, if nothing that
+            decides them has changed.
         full: more and longer runs, without a time limit.
         only: names of cases, empty for all.
         data_dir: prices that ``study`` runs on, None for a planted market.
@@ -148,7 +154,7 @@ def run_suite(
     _check_options(suite, full, only, data_dir, hours)
     cases = cases_of(suite)
     if path is not None:
-        _check_writable(path)
+        results.check_writable(path)
     specs = specs_of(suite)
     hidden = {"on_request"} if full else {"on_request", "full_only"}
     chosen = only or [name for name in cases if not hidden & set(specs.get(name, ()))]
@@ -160,17 +166,18 @@ def run_suite(
     options = replace(FULL if full else QUICK, data_dir=data_dir, hours=hours, against=against)
     options = replace(options, earlier=_cells(path) if path is not None else {})
     command = " ".join(["python -m benchmarks", *sys.argv[1:]])
-    result: dict[str, Any] = {"suite": suite, "command": command, **machine.stamp(), "rows": []}
-    result["machine"]["date"] = time.strftime("%Y-%m-%d")
+    stamp, rows = machine.stamp(), []
     for i, name in enumerate(chosen):
         say(name)
         until = math.inf if full else began + _LIMIT_SECONDS * (i + 1) / len(chosen)
         own = replace(options, case=name, spec=specs.get(name, {}), until=until)
+        measured: dict[str, Any] = {"case": name, "command": command, **stamp, "rows": []}
         for row in _rows(cases[name], own):
-            result["rows"].append(row.as_json())
+            measured["rows"].append(row.as_json())
             if path is not None:
-                write_json(path, result)
-    return result
+                results.write(path, suite, measured)
+        rows += measured["rows"]
+    return rows
 
 
 def _check_options(
@@ -199,23 +206,3 @@ def _rows(case: Case, options: SuiteOptions) -> Iterable[Row]:
         print(f"{options.case}: {error}", file=sys.stderr)
         reason = str(error).splitlines()[0]
         yield Row(options.case, f"not measured: {reason}", ours=None, runs=0)
-
-
-def _cells(path: Path) -> dict[str, dict[str, Any]]:
-    """Cells of a results file by their `key`; none where it has none or is no results file."""
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-        cells = [cell for row in rows for cell in row.get("cells", ())]
-        return {cell["key"]: cell for cell in cells if "key" in cell}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-
-
-def _check_writable(path: Path) -> None:
-    """Minutes of measuring must not end with a file that cannot be written."""
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            empty = file.tell() == 0
-        if empty:
-            path.unlink()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
+
+from benchmarks import results
 
 ROOT = Path(__file__).parents[1]
 
@@ -15,12 +16,12 @@ ROWS = {
     "stepping forex": ("env", "forex_vs_sb3"),
     "PPO on forex": ("train", "ppo_vs_sb3_tuned"),
     "CartPole to a mean of 475": ("train", "time_to_score"),
-    "a fold of a trial": ("folds", "fold_vs_sb3"),
-    "stepping portfolios": ("study-full", "portfolio_kernel"),
+    "a fold of a trial": ("study", "fold_vs_sb3"),
+    "stepping portfolios": ("study", "portfolio_kernel"),
     "one DQN on CartPole": ("agents", "dqn_vs_sb3"),
     "stepping hockey": ("hockey", "hockey_step"),
-    "hockey from nothing": ("hockey-95", "hockey_95"),
-    "500 trials x 6 folds": ("study-full", "study_full"),
+    "hockey from nothing": ("hockey", "hockey_95"),
+    "500 trials x 6 folds": ("study", "study_full"),
 }
 UNITS = {"k": 1e3, "M": 1e6, "min": 60.0}
 ON_EPYC = 4  # of the rows, as the sentence above the table says
@@ -35,9 +36,8 @@ def cells():
 
 def result(file, case):
     """The machine's processor and the row of a case."""
-    found = json.loads((ROOT / f"results/{file}.json").read_text(encoding="utf-8"))
-    (row,) = (row for row in found["rows"] if row["case"] == case)
-    return found["machine"]["processor"], row
+    measured, row = results.find(ROOT / f"results/{file}.json", case)
+    return measured["machine"]["processor"], row
 
 
 def as_written(text, value):

@@ -17,10 +17,11 @@ import psutil
 import pytest
 
 from benchmarks import alternate as alternating
+from benchmarks import results
 from benchmarks import suite as suites
 from benchmarks.alternate import alternate
 from benchmarks.machine import Neighbours, commit, describe, threads, versions
-from benchmarks.page import _section, render
+from benchmarks.page import _stamp, render
 from benchmarks.passed import passed
 from benchmarks.row import Goal, Ratio, Row, cells, markdown
 from benchmarks.suite import SuiteOptions, cases_of, run_suite, specs_of
@@ -174,14 +175,34 @@ def test_a_suite_writes_its_file_and_goes_on_after_a_failure(
 
     monkeypatch.setattr(suites, "cases_of", lambda suite: {"fails": fails, "works": works})
     path = tmp_path / "deep" / "env.json"
-    result = run_suite("env", path=path)
-    written = json.loads(path.read_text())
-    assert written == json.loads(json.dumps(result))
-    assert set(written) == {"suite", "command", "commit", "machine", "versions", "rows"}
-    assert [row["case"] for row in written["rows"]] == ["fails", "works"]
-    assert written["rows"][0]["ours"] is None
-    assert "not measured" in written["rows"][0]["unit"]
+    rows = run_suite("env", path=path)
+    first, second = results.read(path)
+    assert first["rows"] + second["rows"] == json.loads(json.dumps(rows))
+    assert set(first) == {"case", "command", "commit", "machine", "versions", "rows"}
+    assert [one["case"] for one in (first, second)] == ["fails", "works"]
+    assert first["rows"][0]["ours"] is None
+    assert "not measured" in first["rows"][0]["unit"]
     assert "the peer is not here" in capsys.readouterr().err
+
+
+def test_a_case_that_is_measured_again_leaves_the_others_of_its_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(settings: SuiteOptions) -> list[Row]:
+        return [Row(case=settings.case, unit="s", ours=float(settings.runs))]
+
+    monkeypatch.setattr(suites, "cases_of", lambda suite: {"one": measured, "two": measured})
+    monkeypatch.setattr(suites, "specs_of", lambda suite: {"one": {}, "two": {}})
+    path = tmp_path / "env.json"
+    run_suite("env", path=path)
+    former = results.read(path)
+    run_suite("env", path=path, only=["one"], full=True)
+    first, second = results.read(path)
+    assert first["rows"][0]["ours"] == 11.0 != former[0]["rows"][0]["ours"]
+    assert second == former[1]
+    assert results.find(path, "two") == (second, second["rows"][0])
+    with pytest.raises(ConfigError, match="has no row three"):
+        results.find(path, "three")
 
 
 def test_suites_have_the_cases_that_are_asked_for() -> None:
@@ -320,25 +341,23 @@ def test_the_page_is_filled_from_results(tmp_path: Path) -> None:
         ratio=Ratio(2.5, 2.4, 2.6),
     ).judged(Goal(">=", 2))
     machine = {"processor": "P", "cores": 2, "memory_gib": 8.0, "python": "3.11.7", "date": "today"}
-    result = {
-        "suite": "env",
-        "command": "python -m benchmarks env",
-        "machine": machine,
-        "versions": {"numpy": "2.4.6", "envpool": None},
-        "rows": [row.as_json()],
-    }
-    (tmp_path / "env.json").write_text(json.dumps(result))
+    measured = {"case": "cartpole_single", "machine": machine, "rows": [row.as_json()]}
+    measured["command"] = "python -m benchmarks env"
+    later = {**measured, "machine": machine | {"date": "later"}}
+    results.write(tmp_path / "env.json", "env", measured)
+    results.write(tmp_path / "env.json", "env", later | {"case": "scaling"})
     page = (
         "# P\n<!-- results/env.json -->\nstale\n<!-- end -->\nrest\n"
+        "<!-- results/env.json scaling -->\n<!-- end -->\n"
         "<!-- results/train.json -->\n<!-- end -->\n"
     )
     text = render(page, tmp_path)
     assert "stale" not in text and "rest" in text
     assert "| 250 k | 100 k Gymnasium | 2.5 (2.4 to 2.6) | >= 2 | yes |" in text
-    assert "numpy 2.4.6" in text and "envpool" not in text
+    assert (text.count("; today;"), text.count("; later;")) == (1, 2)
     assert "Not measured yet." in text
     assert render(text, tmp_path) == text
-    assert markdown(result["rows"]).count("\n") == 2
+    assert markdown(measured["rows"]).count("\n") == 2
 
 
 def test_tables_of_the_docs_are_those_of_results() -> None:
@@ -360,11 +379,9 @@ def test_a_result_names_its_commit_and_whether_the_sources_differ_from_it() -> N
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
     assert (commit() or "").partition("-")[0] == head  # both empty outside a checkout
-    result = {"machine": describe() | {"date": "2026-01-31"}, "versions": {}, "rows": []}
-    told = [
-        _section(result | {"command": "make bench", "commit": one})
-        for one in (None, "0123456789", "0123456789-dirty")
-    ]
-    assert [one.partition("2026-01-31")[2].partition(";")[0] for one in told] == [
+    measured = {"machine": describe() | {"date": "2026-01-31"}}
+    commits = (None, "0123456789", "0123456789-dirty")
+    told = [_stamp(measured | {"commit": one}) for one in commits]
+    assert [one.partition("2026-01-31")[2] for one in told] == [
         *("", " at 0123456", " at 0123456-dirty")
     ]

@@ -1,7 +1,6 @@
 """Pictures of the vector suite."""
 
-import json
-
+from benchmarks import results
 from benchmarks.page import illustrate, throughput
 
 SYSTEMS = [
@@ -24,7 +23,7 @@ def test_lines_are_those_of_the_rows():
 
 
 def test_a_page_gets_its_pictures(tmp_path):
-    (tmp_path / "vector.json").write_text(json.dumps({"rows": SYSTEMS}))
+    results.write(tmp_path / "vector.json", "vector", {"case": "systems", "rows": SYSTEMS})
     page = "".join(
         f"<!-- figure results/{file}.json {name} -->\nstale\n<!-- end -->\n"
         for file, name in (

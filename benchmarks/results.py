@@ -1,0 +1,52 @@
+"""Results files: what each case of a suite measured last, on which machine, at which commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.errors import ConfigError
+from slipstream.files.files import disk_errors, write_json
+
+Measurement = Mapping[str, Any]  # case, command, commit, machine, versions, rows
+
+
+def read(path: Path) -> list[Measurement]:
+    """The measurements of a file, one a case; none where there is no file."""
+    if not path.is_file():
+        return []
+    try:
+        measured: list[Measurement] = json.loads(path.read_text(encoding="utf-8"))["measured"]
+        return measured
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is no results file of this version: name another one, or delete it."
+        ) from error
+
+
+def write(path: Path, suite: str, measured: Measurement) -> None:
+    """Puts a case's measurement in the place of its former one, or behind the others."""
+    found = {one["case"]: one for one in read(path)} | {measured["case"]: measured}
+    write_json(path, {"suite": suite, "measured": list(found.values())})
+
+
+def find(path: Path, row: str) -> tuple[Measurement, Mapping[str, Any]]:
+    """The first row of this name, and the measurement that it is of."""
+    for measured in read(path):
+        for one in measured["rows"]:
+            if one["case"] == row:
+                return measured, one
+    raise ConfigError(f"{path} has no row {row}: measure it, or name another.")
+
+
+def check_writable(path: Path) -> None:
+    """Minutes of measuring must not end with a file that cannot be written."""
+    read(path)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            empty = file.tell() == 0
+        if empty:
+            path.unlink()
